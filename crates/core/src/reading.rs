@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use crate::ids::{CallKey, Ordinal};
 use crate::message::{Block, Message, ResultContent, Role, Thinking, ToolResult};
+use crate::policy::{ModelTool, ModelToolPolicy};
 use crate::session::{Call, Calls};
 
 /// Maximum length of a tool result in [`outline`], in bytes.
@@ -22,10 +23,12 @@ pub struct TranscriptPage {
     pub next: Option<Ordinal>,
 }
 
-/// Renders as many messages as fit into `max_bytes`. The first message is always included and cut if necessary.
+/// Renders as many messages as fit into `max_bytes`. The first message is always included and cut if necessary. The
+/// notes about cut parts name the tools as the policy does.
 pub fn outline<'m>(
     messages: impl IntoIterator<Item = (Ordinal, &'m Message)>,
     calls: &Calls,
+    tools: &ModelToolPolicy,
     max_bytes: usize,
 ) -> TranscriptPage {
     let mut page = TranscriptPage {
@@ -46,7 +49,16 @@ pub fn outline<'m>(
             let cut = &text[..text.floor_char_boundary(max)];
             shown.push_str(cut);
             if cut.len() < text.len() {
-                shown.push_str(&way_on(block, message, call, calls, text.len()));
+                let by_call = match block {
+                    Block::ToolResult(result) => {
+                        reads_result(tools, &named(call, calls, &result.tool_use_id))
+                    }
+                    _ => None,
+                };
+                let reader = by_call.or_else(|| reads_message(tools, message));
+                let hint = reader.map(|reader| format!("; {reader}"));
+                let hint = hint.unwrap_or_default();
+                let _ = write!(shown, "\n[cut: {} bytes in all{hint}]", text.len());
             }
             shown.push('\n');
         }
@@ -56,8 +68,8 @@ pub fn outline<'m>(
                 page.next = Some(ordinal);
                 break;
             }
-            let id = message.id;
-            let note = format!("\n[cut: ReadTranscript with message_id \"{id}\" has the rest]\n");
+            let hint = reads_message(tools, message).map(|reader| format!(": {reader}"));
+            let note = format!("\n[cut{}]\n", hint.unwrap_or_default());
             shown.truncate(shown.floor_char_boundary(max_bytes.saturating_sub(note.len())));
             shown.push_str(&note);
         }
@@ -143,27 +155,17 @@ fn named(call: Option<CallKey>, calls: &Calls, id: &str) -> String {
     }
 }
 
-fn way_on(
-    block: &Block,
-    message: &Message,
-    call: Option<CallKey>,
-    calls: &Calls,
-    bytes: usize,
-) -> String {
-    let mut note = format!("\n[cut: {bytes} bytes in all; ");
-    let _ = match block {
-        Block::ToolResult(result) => write!(
-            note,
-            "ReadToolResult with tool_use_id \"{}\" has the rest]",
-            named(call, calls, &result.tool_use_id)
-        ),
-        _ => write!(
-            note,
-            "ReadTranscript with message_id \"{}\" has the rest]",
-            message.id
-        ),
-    };
-    note
+/// Returns the hint to read a result, or `None` if the policy does not enable the tool.
+fn reads_result(tools: &ModelToolPolicy, id: &str) -> Option<String> {
+    let tool = tools.name_of(ModelTool::ReadToolResult)?;
+    Some(format!("{tool} with tool_use_id \"{id}\" has the rest"))
+}
+
+/// Returns the hint to read a message, or `None` if the policy does not enable the tool.
+fn reads_message(tools: &ModelToolPolicy, message: &Message) -> Option<String> {
+    let tool = tools.name_of(ModelTool::ReadTranscript)?;
+    let id = message.id;
+    Some(format!("{tool} with message_id \"{id}\" has the rest"))
 }
 
 /// The calls that results answer, by the position of the result.
@@ -202,6 +204,8 @@ mod tests {
 
     use super::*;
     use crate::ids::MessageId;
+    use crate::json::UnknownFields;
+    use crate::policy::Policy;
 
     fn says(number: u32, texts: &[&str]) -> (Ordinal, Message) {
         let id = MessageId::new(Uuid::from_u128(number.into()));
@@ -216,16 +220,48 @@ mod tests {
         let long = "\u{e9} and on".repeat(100);
         let both = [says(1, &[&*long; 9]), says(2, &["short"])];
         let messages = || both.iter().map(|(at, message)| (*at, message));
-        let page = outline(messages(), &calls, 900);
+        let mut tools = Policy::default().model_tools;
+        tools.name_prefix = "my_".into();
+        tools.enabled_tools = ModelTool::ALL.to_vec();
+        let page = outline(messages(), &calls, &tools, 900);
         assert!(page.text.len() <= 900, "{}", page.text.len());
         let note = format!(
-            "[cut: ReadTranscript with message_id \"{}\" has the rest]\n",
+            "[cut: my_ReadTranscript with message_id \"{}\" has the rest]\n",
             both[0].1.id
         );
         assert!(page.text.ends_with(&note), "{}", page.text);
         assert_eq!(page.next, Some(Ordinal::new(2)));
-        let rest = outline(messages().skip(1), &calls, 900);
+        let rest = outline(messages().skip(1), &calls, &tools, 900);
         assert!(rest.text.ends_with("\nshort\n"), "{}", rest.text);
         assert_eq!(rest.next, None);
+    }
+
+    #[test]
+    fn notes_about_cut_blocks_name_only_tools_that_the_policy_enables() {
+        let id = MessageId::new(Uuid::from_u128(7));
+        let result = ToolResult {
+            tool_use_id: "c".into(),
+            content: ResultContent::Text("long ".repeat(1_000).into()),
+            is_error: None,
+            extra: UnknownFields::default(),
+        };
+        let message = Message::new(id, Role::User, vec![Block::ToolResult(result)]);
+        let note = |enabled: &[ModelTool]| {
+            let mut tools = Policy::default().model_tools;
+            tools.name_prefix = "my_".into();
+            tools.enabled_tools = enabled.to_vec();
+            let messages = [(Ordinal::new(0), &message)];
+            let page = outline(messages, &Calls::default(), &tools, 9_000).text;
+            page.rsplit_once("\n[cut: 5000 bytes in all")
+                .map(|(_, note)| note.to_owned())
+        };
+        let note = |enabled: &[ModelTool]| note(enabled).expect("the block is cut");
+        let both = [ModelTool::ReadTranscript, ModelTool::ReadToolResult];
+        let by_call = "; my_ReadToolResult with tool_use_id \"c\" has the rest]\n";
+        assert_eq!(note(&both), by_call);
+        // The result is also readable as a part of its message.
+        let by_message = format!("; my_ReadTranscript with message_id \"{id}\" has the rest]\n");
+        assert_eq!(note(&both[..1]), by_message);
+        assert_eq!(note(&[]), "]\n");
     }
 }

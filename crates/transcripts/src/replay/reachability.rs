@@ -212,7 +212,8 @@ impl<'d> SimulatedModel<'d> {
             let rest = messages.iter().filter(|message| **message >= first);
             let rest =
                 rest.filter_map(|message| Some((*message, self.original_message(*message)?)));
-            let page = reading::outline(rest, self.session.calls(), self.max_bytes());
+            let tools = &self.session.policy().model_tools;
+            let page = reading::outline(rest, self.session.calls(), tools, self.max_bytes());
             pages.push(page.text);
             from = page.next;
         }

@@ -392,7 +392,7 @@ impl ToolContext<'_> {
         let show = |session: &Session| {
             let messages = originals.iter();
             let mut messages = messages.map(|one| (one.ordinal, &*one.message));
-            let calls = session.calls();
+            let (calls, tools) = (session.calls(), &session.policy().model_tools);
             match (whole, messages.next()) {
                 (true, Some(one)) => {
                     let (mut text, next) = reading::whole(one, calls, input.offset, max);
@@ -406,7 +406,8 @@ impl ToolContext<'_> {
                     text
                 }
                 (_, first) => {
-                    let page = reading::outline(first.into_iter().chain(messages), calls, max);
+                    let page =
+                        reading::outline(first.into_iter().chain(messages), calls, tools, max);
                     page.text + &input.way_on(session, page.next)
                 }
             }
@@ -480,7 +481,10 @@ impl ToolContext<'_> {
                 "[messages from {next} on were not searched: ask again with first {next}]"
             );
         }
-        out.push_str("[read any of them with ReadTranscript by its number]");
+        // The policy can rename or disable the reader.
+        if let Some(reader) = self.policy.model_tools.name_of(ModelTool::ReadTranscript) {
+            let _ = write!(out, "[read any of them with {reader} by its number]");
+        }
         Ok(ToolOutcome::said(out))
     }
 
