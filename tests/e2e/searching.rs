@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use palimpsest_proto::context::v1::call_tool_request::Call;
 use palimpsest_proto::context::v1::{
-    CallToolRequest, Format, Payload, SearchMessagesRequest, TextPattern, text_pattern,
+    CallToolRequest, CreateSessionRequest, Format, ModelToolPolicy, Payload, Policy,
+    SearchMessagesRequest, Session, TextPattern, text_pattern,
 };
 use palimpsest_tests::say::{append, user};
 use palimpsest_tests::{name, refused};
@@ -120,4 +121,100 @@ async fn a_search_that_stopped_early_continues_from_its_token() {
         first = next.split(']').next().unwrap().parse().unwrap();
     }
     assert_eq!(seen, 30);
+}
+
+#[tokio::test]
+async fn the_hits_of_one_message_continue_on_the_next_page() {
+    const HITS: usize = 250;
+    let shared = SERVER.get();
+    let mut context = shared.0.context().await;
+    let mut sessions = shared.0.sessions().await;
+    let texts = ["one hit before: x", &"x ".repeat(HITS), "x after"];
+    let messages = texts.map(user).to_vec();
+    context
+        .append_messages(append(&name("dense"), messages))
+        .await
+        .unwrap();
+    for descending in [false, true] {
+        let mut request = SearchMessagesRequest {
+            page_size: 100,
+            descending,
+            ..search("dense", "x")
+        };
+        let (mut found, mut pages) = (Vec::new(), Vec::new());
+        loop {
+            let page = sessions.search_messages(request.clone()).await.unwrap();
+            let page = page.into_inner();
+            pages.push(page.hits.len());
+            let places = page.hits.iter();
+            found.extend(places.map(|hit| (hit.ordinal, hit.match_offset_bytes)));
+            request.page_token = page.next_page_token;
+            if request.page_token.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(pages, [100, 100, 52], "descending: {descending}");
+        let dense = (0..HITS as u64).map(|at| (2, 2 * at));
+        let mut expected: Vec<_> = dense.collect();
+        let (first, last) = match descending {
+            false => ((1, 16), (3, 0)),
+            true => ((3, 0), (1, 16)),
+        };
+        expected.insert(0, first);
+        expected.push(last);
+        assert_eq!(found, expected, "descending: {descending}");
+    }
+    // A model continues at a message, so the answer names the message whose other hits are left out.
+    let input = json!({"pattern": "x", "max_hits": 20});
+    let reply = context.call_tool(tool("dense", &input)).await.unwrap();
+    let told: Value = serde_json::from_slice(&reply.into_inner().tool_result_json).unwrap();
+    let text = told["content"].as_str().unwrap();
+    assert_eq!(
+        text.lines().filter(|line| line.contains(" user: ")).count(),
+        20
+    );
+    let note =
+        "[message 2 has more hits; messages from 3 on were not searched: ask again with first 3]";
+    assert!(text.contains(note), "{text}");
+}
+
+#[tokio::test]
+async fn a_search_names_the_reader_with_the_prefix_of_the_policy() {
+    let shared = SERVER.get();
+    let mut context = shared.0.context().await;
+    let mut sessions = shared.0.sessions().await;
+    let create = CreateSessionRequest {
+        parent: "projects/p".into(),
+        session_id: "prefixed".into(),
+        session: Some(Session {
+            policy_overrides: Some(Policy {
+                model_tools: Some(ModelToolPolicy {
+                    name_prefix: Some("my_".into()),
+                    ..ModelToolPolicy::default()
+                }),
+                ..Policy::default()
+            }),
+            ..Session::default()
+        }),
+        ..CreateSessionRequest::default()
+    };
+    sessions.create_session(create).await.unwrap();
+    context
+        .append_messages(append(&name("prefixed"), vec![user("a needle")]))
+        .await
+        .unwrap();
+    let mut request = tool("prefixed", &json!({"pattern": "needle"}));
+    if let Some(Call::Payload(payload)) = &mut request.call {
+        let input = json!({"pattern": "needle"});
+        let call =
+            json!({"type": "tool_use", "id": "t", "name": "my_SearchTranscript", "input": input});
+        payload.json = call.to_string().into();
+    }
+    let reply = context.call_tool(request).await.unwrap();
+    let told: Value = serde_json::from_slice(&reply.into_inner().tool_result_json).unwrap();
+    let text = told["content"].as_str().unwrap();
+    assert!(
+        text.ends_with("[read any of them with my_ReadTranscript by its number]"),
+        "{text}"
+    );
 }

@@ -100,6 +100,12 @@ impl TranscriptWalk {
         u64::from(ordinal.get()) + u64::from(self.descending)
     }
 
+    /// Returns the message at which a walk from this value of `from` starts.
+    pub fn first_of(from: u64, descending: bool) -> Ordinal {
+        let ordinal = from.saturating_sub(u64::from(descending));
+        Ordinal::new(u32::try_from(ordinal).unwrap_or(u32::MAX))
+    }
+
     /// Returns the messages among the next entries that match the filter. Reads about `wanted` entries.
     pub async fn chunk(
         &mut self,

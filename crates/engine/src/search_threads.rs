@@ -24,8 +24,8 @@ const STEP_BYTES: usize = 256 * 1024;
 /// missed.
 pub const MAX_MATCH_BYTES: usize = 64 * 1024;
 /// The work limit of one call: 512 MiB of searched text. Text that several steps cover is counted for each. A
-/// message of the maximum size with the maximum number of matches stays below the limit, so every call makes
-/// progress.
+/// search returns its matches after half of the limit. The search for one match in a message of the maximum size stays
+/// below the other half, so every call makes progress.
 const MAX_SEARCHED_BYTES: u64 = 512 * 1024 * 1024;
 
 /// The search threads.

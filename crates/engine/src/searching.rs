@@ -16,8 +16,6 @@ use crate::{Engine, EngineError};
 const MAX_SCANNED_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes of text for one turn on a search thread: 1 MiB. A turn for each message would wait for a thread each time.
 const TURN_BYTES: usize = 1024 * 1024;
-/// The maximum number of matches per message.
-const MAX_HITS_A_MESSAGE: usize = 100;
 
 /// A match in one message.
 #[derive(Debug)]
@@ -34,6 +32,37 @@ pub struct SearchMatch {
     pub snippet_offset: usize,
 }
 
+/// A position in the texts of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TextPosition {
+    /// The index of the block.
+    pub block: usize,
+    /// The offset in the block's text, in bytes.
+    pub offset: usize,
+}
+
+/// The position at which a page begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SearchCursor {
+    /// The message.
+    pub message: Ordinal,
+    /// The position in the message.
+    pub at: TextPosition,
+}
+
+impl SearchCursor {
+    /// Creates the cursor at the start of a message.
+    pub fn at_start(message: Ordinal) -> Self {
+        let at = TextPosition::default();
+        Self { message, at }
+    }
+
+    /// Returns true if the cursor is behind the start of its message.
+    pub fn is_inside(&self) -> bool {
+        self.at != TextPosition::default()
+    }
+}
+
 /// The pattern and the limits of a page.
 #[derive(Debug)]
 pub struct SearchQuery<H> {
@@ -41,9 +70,11 @@ pub struct SearchQuery<H> {
     pub pattern: Regex,
     /// The maximum number of characters on each side of a match in its snippet.
     pub snippet_chars: usize,
-    /// The number of matches after which the page ends, with the last message.
+    /// The position inside the first message at which the page begins. `None` begins at the start of a message.
+    pub from: Option<SearchCursor>,
+    /// The maximum number of matches in the page.
     pub max_hits: usize,
-    /// The size of the converted matches after which the page ends, in bytes.
+    /// The maximum size of the converted matches in bytes. The first match is never left out.
     pub max_bytes: usize,
     /// Measures a converted match in bytes.
     pub size_of: fn(&H) -> usize,
@@ -56,15 +87,14 @@ pub struct SearchQuery<H> {
 pub struct SearchPage<H> {
     /// The converted matches.
     pub hits: Vec<H>,
-    /// The message at which the next page continues.
-    pub next: Option<Ordinal>,
-    /// The number of stored results that are lost. The search covered their replacements.
+    /// The position at which the next page continues.
+    pub next: Option<SearchCursor>,
+    /// The number of stored results that are lost. The search covered their replacements. A message whose matches
+    /// are on several pages counts on the first.
     pub unreadable_results: u32,
 }
 
 /// Searches the remaining messages of a walk.
-///
-/// A page ends between two messages, because its token names a message.
 pub async fn search<H: Send>(
     engine: &Engine,
     key: &SessionKey,
@@ -86,10 +116,9 @@ pub async fn search<H: Send>(
         let Some(first) = originals.front().map(|original| original.ordinal) else {
             return Ok(page);
         };
-        // The limits are checked between messages, because a page token can only name a message.
-        let is_full = page.hits.len() >= query.max_hits || bytes >= query.max_bytes;
+        let is_full = page.hits.len() >= query.max_hits;
         if is_full || scanned >= MAX_SCANNED_BYTES || work.is_spent() {
-            page.next = Some(first);
+            page.next = Some(SearchCursor::at_start(first));
             return Ok(page);
         }
         let turn_ends = MAX_SCANNED_BYTES.min(scanned + TURN_BYTES);
@@ -106,21 +135,35 @@ pub async fn search<H: Send>(
         let (searched, done) = search_batch(engine, key, batch, query, wanted, work).await?;
         work = done;
         for (original, found) in searched {
-            let is_full = page.hits.len() >= query.max_hits || bytes >= query.max_bytes;
-            match found {
-                MessageSearch::Hits(hits) if !is_full => {
-                    let lost = u32::try_from(original.unreadable.len()).unwrap_or(u32::MAX);
-                    page.unreadable_results = page.unreadable_results.saturating_add(lost);
-                    bytes += hits.iter().map(query.size_of).sum::<usize>();
-                    page.hits.extend(hits);
-                }
-                MessageSearch::Ended(SearchEnd::Late | SearchEnd::Cancelled) if !is_full => {
+            let message = original.ordinal;
+            let from = query.start_in(message);
+            let (hits, rest) = match found {
+                MessageSearch::Hits(hits, rest) => (hits, rest),
+                MessageSearch::Ended(SearchEnd::Late | SearchEnd::Cancelled) => {
                     return Err(EngineError::Expired);
                 }
-                MessageSearch::Hits(_) | MessageSearch::Ended(_) | MessageSearch::NotSearched => {
-                    page.next = Some(original.ordinal);
+                MessageSearch::Ended(SearchEnd::TooMuch) | MessageSearch::NotSearched => {
+                    page.next = Some(SearchCursor { message, at: from });
                     return Ok(page);
                 }
+            };
+            if from == TextPosition::default() {
+                let lost = u32::try_from(original.unreadable.len()).unwrap_or(u32::MAX);
+                page.unreadable_results = page.unreadable_results.saturating_add(lost);
+            }
+            for (at, hit) in hits {
+                let more = (query.size_of)(&hit);
+                // A page without a hit would not progress, so the first one is returned whatever its size.
+                if bytes + more > query.max_bytes && !page.hits.is_empty() {
+                    page.next = Some(SearchCursor { message, at });
+                    return Ok(page);
+                }
+                bytes += more;
+                page.hits.push(hit);
+            }
+            if let Some(at) = rest {
+                page.next = Some(SearchCursor { message, at });
+                return Ok(page);
             }
         }
     }
@@ -128,10 +171,22 @@ pub async fn search<H: Send>(
 
 /// The result of the search in one message.
 enum MessageSearch<H> {
-    Hits(Vec<H>),
+    /// The matches with their positions, and the position of the rest if the search ended inside the message.
+    Hits(Vec<(TextPosition, H)>, Option<TextPosition>),
     Ended(SearchEnd),
     /// The batch ended before this message.
     NotSearched,
+}
+
+/// The matches in one message, and the position of the rest if the search ended inside the message.
+type Matches = (Vec<SearchMatch>, Option<TextPosition>);
+
+impl<H> SearchQuery<H> {
+    /// Returns the position at which the search of a message begins.
+    fn start_in(&self, message: Ordinal) -> TextPosition {
+        let inside = self.from.filter(|from| from.message == message);
+        inside.map(|from| from.at).unwrap_or_default()
+    }
 }
 
 /// Searches messages in order until `wanted` matches are found.
@@ -144,16 +199,21 @@ async fn search_batch<H: Send>(
     work: SearchBudget,
 ) -> Result<(Vec<(OriginalMessage, MessageSearch<H>)>, SearchBudget), EngineError> {
     let (pattern, chars) = (query.pattern.clone(), query.snippet_chars);
+    let batch = batch.into_iter().map(|original| {
+        let from = query.start_in(original.ordinal);
+        (original, from)
+    });
+    let batch: Vec<_> = batch.collect();
     let part = move |work: &mut SearchBudget| {
         let mut left = wanted;
         let mut goes_on = true;
-        let search = |original: OriginalMessage| {
+        let search = |(original, from): (OriginalMessage, TextPosition)| {
             // After an error or at a limit, the remaining messages are returned unsearched, so that the page can
             // end before them.
             let matches = (goes_on && left > 0 && !work.is_spent())
-                .then(|| find(&original.message, &pattern, chars, work));
+                .then(|| find(&original.message, &pattern, chars, (from, left), work));
             goes_on = matches.as_ref().is_some_and(Result::is_ok);
-            if let Some(Ok(found)) = &matches {
+            if let Some(Ok((found, _))) = &matches {
                 left = left.saturating_sub(found.len());
             }
             (original, matches)
@@ -163,38 +223,62 @@ async fn search_batch<H: Send>(
     let (searched, work) = engine.searches.run(&key.project, work, part).await?;
     // The call keys of matches come from the session, so the matches are converted in a read after the search.
     let report = |session: &Session| {
-        let convert = |(original, matches): (
-            OriginalMessage,
-            Option<Result<Vec<SearchMatch>, SearchEnd>>,
-        )| {
-            let found = match matches {
-                None => MessageSearch::NotSearched,
-                Some(Err(ended)) => MessageSearch::Ended(ended),
-                Some(Ok(matches)) => {
-                    let hit = |found| (query.convert)(session, &original, found);
-                    MessageSearch::Hits(matches.into_iter().map(hit).collect())
-                }
+        let convert =
+            |(original, matches): (OriginalMessage, Option<Result<Matches, SearchEnd>>)| {
+                let found = match matches {
+                    None => MessageSearch::NotSearched,
+                    Some(Err(ended)) => MessageSearch::Ended(ended),
+                    Some(Ok((matches, rest))) => {
+                        let hit = |found: SearchMatch| {
+                            let (block, offset) = (found.block, found.offset);
+                            let hit = (query.convert)(session, &original, found);
+                            (TextPosition { block, offset }, hit)
+                        };
+                        MessageSearch::Hits(matches.into_iter().map(hit).collect(), rest)
+                    }
+                };
+                (original, found)
             };
-            (original, found)
-        };
         searched.into_iter().map(convert).collect()
     };
     Ok((engine.sessions.read(key, report).await?, work))
 }
 
+/// Finds at most `wanted` matches from a position on. One match more is looked for, so that a page ends inside a message
+/// only if the message has another match.
 fn find(
     message: &Message,
     pattern: &Regex,
     chars: usize,
+    (start, wanted): (TextPosition, usize),
     work: &mut SearchBudget,
-) -> Result<Vec<SearchMatch>, SearchEnd> {
+) -> Result<Matches, SearchEnd> {
     let mut found = Vec::new();
-    for (index, block) in message.blocks.iter().enumerate() {
+    for (index, block) in message.blocks.iter().enumerate().skip(start.block) {
         let text = reading::text(block);
-        let mut from = 0;
-        while let Some((hit_start, hit_end)) = work.find(pattern, &text, from)? {
-            if found.len() == MAX_HITS_A_MESSAGE {
-                return Ok(found);
+        // The position is part of a page token, so it need not be a valid one.
+        let mut from = match index == start.block {
+            true => text.floor_char_boundary(start.offset),
+            false => 0,
+        };
+        loop {
+            // The first match is always looked for: a call begins with all of its work limit.
+            if work.is_spent() && !found.is_empty() {
+                let rest = TextPosition {
+                    block: index,
+                    offset: from,
+                };
+                return Ok((found, Some(rest)));
+            }
+            let Some((hit_start, hit_end)) = work.find(pattern, &text, from)? else {
+                break;
+            };
+            if found.len() == wanted {
+                let rest = TextPosition {
+                    block: index,
+                    offset: hit_start,
+                };
+                return Ok((found, Some(rest)));
             }
             from = hit_end;
             let start = text[..hit_start]
@@ -219,5 +303,5 @@ fn find(
             });
         }
     }
-    Ok(found)
+    Ok((found, None))
 }

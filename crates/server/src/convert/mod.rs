@@ -61,7 +61,9 @@ pub use levels::{
 pub use memory::MemoryView;
 pub use message_input::message_input;
 pub use messages_in::{InputMessage, messages, usage};
-pub use page::{InvalidPageToken, PageCursor, page_size, page_token, page_token_text};
+pub use page::{
+    EntryPosition, InvalidPageToken, PageCursor, page_size, page_token, page_token_text,
+};
 pub use pattern::{PatternError, search_pattern, text_pattern};
 pub use persist_decisions::{
     ResultForm, call_name, call_ref_of, offered_result_content, persist_response, result_rule,

@@ -20,6 +20,17 @@ pub enum PageCursor {
     Named(i64, String),
     /// A position in a session's list, with the session's position when the first pages were read.
     Within(Position, u64),
+    /// A position inside an entry of a session's list.
+    Inside(Position, u64, EntryPosition),
+}
+
+/// A position inside a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryPosition {
+    /// The index of the block.
+    pub block: u64,
+    /// The offset in the block's text, in bytes.
+    pub offset: u64,
 }
 
 /// The error for a malformed page token or one of another request.
@@ -43,13 +54,24 @@ pub fn page_token_text(cursor: &PageCursor, request: Digest) -> String {
         }
         PageCursor::Within(position, number) => {
             bytes.push(2);
-            let revision = position.revision.get();
-            for number in [*number, position.incarnation, revision, position.token] {
+            put_position(&mut bytes, *number, *position);
+        }
+        PageCursor::Inside(position, number, inside) => {
+            bytes.push(3);
+            put_position(&mut bytes, *number, *position);
+            for number in [inside.block, inside.offset] {
                 bytes.extend_from_slice(&number.to_le_bytes());
             }
         }
     }
     URL_SAFE_NO_PAD.encode(bytes)
+}
+
+fn put_position(bytes: &mut Vec<u8>, number: u64, position: Position) {
+    let revision = position.revision.get();
+    for number in [number, position.incarnation, revision, position.token] {
+        bytes.extend_from_slice(&number.to_le_bytes());
+    }
 }
 
 /// Decodes a page token. An empty token selects the first page.
@@ -73,17 +95,30 @@ pub fn page_token(token: &str, request: Digest) -> Result<Option<PageCursor>, In
             let number = i64::from_le_bytes(*number);
             Ok(Some(PageCursor::Named(number, name.to_owned())))
         }
-        2 => {
-            let (incarnation, rest) = name.split_first_chunk::<8>().ok_or(InvalidPageToken)?;
-            let (revision, rest) = rest.split_first_chunk::<8>().ok_or(InvalidPageToken)?;
-            let token: &[u8; 8] = rest.try_into().map_err(|_| InvalidPageToken)?;
-            let position = Position {
-                incarnation: u64::from_le_bytes(*incarnation),
-                revision: Revision::new(u64::from_le_bytes(*revision)),
-                token: u64::from_le_bytes(*token),
-            };
+        kind @ (2 | 3) => {
             let number = u64::from_le_bytes(*number);
-            Ok(Some(PageCursor::Within(position, number)))
+            let mut rest = name;
+            let mut next = || {
+                let (first, others) = rest.split_first_chunk::<8>().ok_or(InvalidPageToken)?;
+                rest = others;
+                Ok::<_, InvalidPageToken>(u64::from_le_bytes(*first))
+            };
+            let position = Position {
+                incarnation: next()?,
+                revision: Revision::new(next()?),
+                token: next()?,
+            };
+            let cursor = if kind == 2 {
+                PageCursor::Within(position, number)
+            } else {
+                let (block, offset) = (next()?, next()?);
+                PageCursor::Inside(position, number, EntryPosition { block, offset })
+            };
+            if rest.is_empty() {
+                Ok(Some(cursor))
+            } else {
+                Err(InvalidPageToken)
+            }
         }
         _ => Err(InvalidPageToken),
     }
@@ -106,18 +141,21 @@ mod tests {
     #[test]
     fn a_token_holds_for_its_request_alone() {
         let (mine, other) = (Digest::of_bytes(b"a"), Digest::of_bytes(b"b"));
+        let position = Position {
+            incarnation: 3,
+            revision: Revision::new(9),
+            token: u64::MAX,
+        };
+        let inside = EntryPosition {
+            block: 2,
+            offset: 70_000,
+        };
         for cursor in [
             PageCursor::Number(u64::MAX),
             PageCursor::Named(-5, "projects/p/sessions/ä".into()),
             PageCursor::Named(0, String::new()),
-            PageCursor::Within(
-                Position {
-                    incarnation: 3,
-                    revision: Revision::new(9),
-                    token: u64::MAX,
-                },
-                7,
-            ),
+            PageCursor::Within(position, 7),
+            PageCursor::Inside(position, 7, inside),
         ] {
             let text = page_token_text(&cursor, mine);
             assert_eq!(page_token(&text, mine), Ok(Some(cursor)));

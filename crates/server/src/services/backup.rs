@@ -86,7 +86,7 @@ async fn list(
         Some(PageCursor::Named(_, name)) => {
             Some(SessionKey::parse(&name).map_err(|_| ServiceError::invalid_page_token())?)
         }
-        Some(PageCursor::Number(_) | PageCursor::Within(..)) => {
+        Some(PageCursor::Number(_) | PageCursor::Within(..) | PageCursor::Inside(..)) => {
             return Err(ServiceError::invalid_page_token());
         }
         None => None,

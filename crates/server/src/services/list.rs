@@ -24,7 +24,7 @@ pub(super) async fn list(
     let digest = convert::body_digest(&request);
     let after = match convert::page_token(&request.page_token, digest)? {
         Some(PageCursor::Named(rank, name)) => Some(SortPosition { rank, name }),
-        Some(PageCursor::Number(_) | PageCursor::Within(..)) => {
+        Some(PageCursor::Number(_) | PageCursor::Within(..) | PageCursor::Inside(..)) => {
             return Err(ServiceError::invalid_page_token());
         }
         None => None,

@@ -3,7 +3,7 @@
 use palimpsest_core::message::Block;
 use palimpsest_core::session::Session;
 use palimpsest_engine::originals::{OriginalMessage, TranscriptWalk};
-use palimpsest_engine::searching::{self, SearchMatch, SearchQuery};
+use palimpsest_engine::searching::{self, SearchCursor, SearchMatch, SearchQuery, TextPosition};
 use palimpsest_proto::context::v1::{
     BlockRef, CallRef, SearchHit, SearchMessagesRequest, SearchMessagesResponse,
 };
@@ -11,7 +11,7 @@ use prost::Message as _;
 
 use super::Service;
 use super::messages::place;
-use crate::convert::{self, PageCursor};
+use crate::convert::{self, EntryPosition, PageCursor};
 use crate::errors::ServiceError;
 
 const DEFAULT_PAGE: u32 = 50;
@@ -25,20 +25,26 @@ pub(super) async fn search(
     Ok(search_from(service, request, None).await?.0)
 }
 
-/// Searches from a message on, unless a page token is given. Also returns the number, starting at 1, of the message
-/// at which the next page continues.
+/// Searches from a message on, unless a page token is given. Also returns the position at which the next page
+/// continues.
 pub(super) async fn search_from(
     service: &Service,
     request: SearchMessagesRequest,
     first: Option<u64>,
-) -> Result<(SearchMessagesResponse, Option<u64>), ServiceError> {
+) -> Result<(SearchMessagesResponse, Option<SearchCursor>), ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let limits = service.limits_of(&key).await?;
     let size = convert::page_size(request.page_size, DEFAULT_PAGE, limits.max_page_size)?;
     let digest = convert::body_digest(&request);
-    let from = convert::page_token(&request.page_token, digest)?;
-    let from = place(service, &key, from.as_ref()).await?;
+    let (cursor, inside) = match convert::page_token(&request.page_token, digest)? {
+        Some(PageCursor::Inside(position, number, inside)) => {
+            (Some(PageCursor::Within(position, number)), Some(inside))
+        }
+        cursor => (cursor, None),
+    };
+    let from = place(service, &key, cursor.as_ref()).await?;
     let from = from.or(first.map(|first| first.saturating_sub(1)));
+    let descending = request.descending;
     if request.snippet_chars > MAX_SNIPPET_CHARS {
         let what = format!("must be at most {MAX_SNIPPET_CHARS}");
         return Err(ServiceError::invalid("snippet_chars", what));
@@ -49,18 +55,34 @@ pub(super) async fn search_from(
     };
     let pattern = convert::search_pattern(request.pattern, &limits, "pattern")?;
     let filter = convert::message_filter(request.filter, service.limits())?;
-    let mut walk = TranscriptWalk::begin(service, &key, filter, request.descending, from).await?;
+    let mut walk = TranscriptWalk::begin(service, &key, filter, descending, from).await?;
     let query = SearchQuery {
         pattern,
         snippet_chars: chars,
+        from: from.zip(inside).map(|(from, inside)| SearchCursor {
+            message: TranscriptWalk::first_of(from, descending),
+            at: TextPosition {
+                block: usize::try_from(inside.block).unwrap_or(usize::MAX),
+                offset: usize::try_from(inside.offset).unwrap_or(usize::MAX),
+            },
+        }),
         max_hits: size,
         max_bytes: limits.max_reply_bytes,
         size_of: SearchHit::encoded_len,
         convert: hit,
     };
     let page = searching::search(service, &key, &mut walk, &query).await?;
-    let token = |next| {
-        let cursor = PageCursor::Within(walk.position(), walk.resume_at(next));
+    let token = |next: SearchCursor| {
+        let (position, number) = (walk.position(), walk.resume_at(next.message));
+        let cursor = if next.is_inside() {
+            let inside = EntryPosition {
+                block: next.at.block as u64,
+                offset: next.at.offset as u64,
+            };
+            PageCursor::Inside(position, number, inside)
+        } else {
+            PageCursor::Within(position, number)
+        };
         convert::page_token_text(&cursor, digest)
     };
     let response = SearchMessagesResponse {
@@ -71,7 +93,7 @@ pub(super) async fn search_from(
         next_page_token: page.next.map(token).unwrap_or_default(),
         hits: page.hits,
     };
-    Ok((response, page.next.map(|next| u64::from(next.get()) + 1)))
+    Ok((response, page.next))
 }
 
 fn hit(session: &Session, original: &OriginalMessage, found: SearchMatch) -> SearchHit {

@@ -14,6 +14,7 @@ use palimpsest_engine::filter::messages_of_span;
 use palimpsest_engine::originals::{contents, put_back};
 use palimpsest_engine::results::{ResultSelection, line_of, range, search as search_lines};
 use palimpsest_engine::search_threads::SearchBudget;
+use palimpsest_engine::searching::SearchCursor;
 use palimpsest_proto::context::v1::read_tool_result_request::Result as Whose;
 use palimpsest_proto::context::v1::{
     self, CallRef, ErrorReason, SearchMessagesRequest, TextPattern,
@@ -437,12 +438,15 @@ impl ToolContext<'_> {
             ..SearchMessagesRequest::default()
         };
         let (found, next) = search_from(self.service, request, input.first).await?;
+        // Models see ordinals that start at 1.
+        let number = |next: &SearchCursor| u64::from(next.message.get()) + 1;
         if found.hits.is_empty() {
             // An incomplete search without matches must not be reported as "no matches".
             let text = match next {
                 Some(next) => format!(
-                    "Nothing matches before message {next}; the rest was not searched: ask again \
-                     with first {next}."
+                    "Nothing matches before message {0}; the rest was not searched: ask again \
+                     with first {0}.",
+                    number(&next)
                 ),
                 None => "Nothing matches.".to_owned(),
             };
@@ -476,9 +480,16 @@ impl ToolContext<'_> {
         }
         // After a cut, a search from `next` on would skip the hits that are not shown.
         if let Some(next) = next.filter(|_| cut.is_none()) {
+            // The tool continues at a message, so the other matches in this one need another pattern.
+            let (from, more) = if next.is_inside() {
+                let more = format!("message {} has more hits; ", number(&next));
+                (number(&next) + 1, more)
+            } else {
+                (number(&next), String::new())
+            };
             let _ = writeln!(
                 out,
-                "[messages from {next} on were not searched: ask again with first {next}]"
+                "[{more}messages from {from} on were not searched: ask again with first {from}]"
             );
         }
         // The policy can rename or disable the reader.
