@@ -285,21 +285,39 @@ async fn a_session_can_have_narrower_limits() {
         attributes: attributes(&[("name", "12345678"), ("other", "12345678")]),
         ..MessageMetadata::default()
     };
+    // A size has the unit bytes. A count is an invalid field, with the count and its unit in the text.
     let refusals = [
-        (vec![user("a"), user("b"), user("c")], "messages"),
-        (vec![user(&"x".repeat(2_100))], "messages[0].content"),
-        (vec![anthropic(&three)], "messages[0].content"),
+        (
+            vec![user("a"), user("b"), user("c")],
+            "messages",
+            Some("must have at most 2 entries, has 3"),
+        ),
+        (vec![user(&"x".repeat(2_100))], "messages[0].content", None),
+        (
+            vec![anthropic(&three)],
+            "messages[0].content",
+            Some("must have at most 2 blocks, has 3"),
+        ),
         (
             vec![user("a"), assistant_call("a-long-one")],
             "messages[1].content[0].id",
+            Some("must have at most 8 characters, has 10"),
         ),
-        (vec![described(noted)], "messages[0].attributes"),
+        (vec![described(noted)], "messages[0].attributes", None),
     ];
-    for (messages, field) in refusals {
+    for (messages, field, count) in refusals {
         let request = append(&name("narrow"), messages.clone());
         let status = client.append_messages(request).await.unwrap_err();
-        assert_eq!(status.code(), Code::ResourceExhausted, "{field}: {status}");
-        assert!(status.message().contains(field), "{field}: {status}");
+        match count {
+            Some(count) => {
+                refused_field(&status, field);
+                assert!(status.message().contains(count), "{field}: {status}");
+            }
+            None => {
+                let metadata = refused(&status, Code::ResourceExhausted, "MESSAGE_TOO_LARGE");
+                assert_eq!(metadata["field"], field);
+            }
+        }
         // Without a limit in the policy, only the server's limits apply.
         let request = append(&name("not-narrow"), messages);
         client.append_messages(request).await.unwrap();

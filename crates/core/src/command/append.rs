@@ -70,14 +70,8 @@ impl Append {
     ) -> Result<Decided, Rejection> {
         let own = &session.policy().limits;
         let limits = context.limits.narrowed_by(own);
-        let limit = limits.max_messages;
-        if self.messages.len() > limit {
-            return Err(Rejection::TooLarge {
-                field: "messages".into(),
-                limit,
-                actual: self.messages.len(),
-            });
-        }
+        let count = (self.messages.len(), limits.max_messages);
+        Rejection::at_most(count, "entries", "messages")?;
         // Nothing is written until all messages have passed, so an append is all or nothing.
         for (index, message) in self.messages.iter().enumerate() {
             check(index, message, &limits, own)?;
@@ -190,11 +184,8 @@ pub(super) fn check(
             actual,
         })
     };
-    within(
-        "content",
-        message.blocks.len(),
-        limits.max_blocks.min(usize::from(u16::MAX)),
-    )?;
+    let most = limits.max_blocks.min(usize::from(u16::MAX));
+    Rejection::at_most((message.blocks.len(), most), "blocks", field("content"))?;
     within("content", message.content_bytes(), limits.max_message_bytes)?;
     let names = [
         (
@@ -210,7 +201,8 @@ pub(super) fn check(
     let own_id_chars = own.max_tool_use_id_chars as usize;
     let within_id = |name: &str, id: &str| {
         within(name, id.len(), limits.max_id_bytes)?;
-        within(name, id.chars().count(), own_id_chars)
+        let count = (id.chars().count(), own_id_chars);
+        Rejection::at_most(count, "characters", field(name))
     };
     for (at, block) in message.blocks.iter().enumerate() {
         match block {

@@ -96,13 +96,8 @@ pub(super) fn check_attributes(
     own: &LimitPolicy,
 ) -> Result<(), Rejection> {
     // Both the server's limits and the policy's limit on the total size apply.
-    if attributes.len() > limits.max_attributes {
-        return Err(Rejection::TooLarge {
-            field: field.into(),
-            limit: limits.max_attributes,
-            actual: attributes.len(),
-        });
-    }
+    let count = (attributes.len(), limits.max_attributes);
+    Rejection::at_most(count, "entries", field)?;
     for (name, value) in attributes {
         if name.is_empty() {
             return Err(Rejection::invalid(

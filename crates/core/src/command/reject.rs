@@ -19,12 +19,12 @@ pub enum Rejection {
         /// The problem, as the end of a sentence that begins with the field.
         what: String,
     },
-    /// A value exceeds a limit of the server or the policy.
-    #[error("{field} is too large ({actual}; the limit is {limit}): send less content")]
+    /// A size exceeds a limit of the server or the policy.
+    #[error("{field} has {actual} bytes, and the limit is {limit} bytes: send less content")]
     TooLarge {
         /// The path of the field.
         field: String,
-        /// The limit.
+        /// The limit in bytes.
         limit: usize,
         /// The given value.
         actual: usize,
@@ -189,6 +189,19 @@ impl Rejection {
     }
 }
 
+
+    /// Rejects a count above a limit. `unit` is the plural noun for the counted things.
+    pub(super) fn at_most(
+        (actual, limit): (usize, usize),
+        unit: &str,
+        field: impl Into<String>,
+    ) -> Result<(), Self> {
+        if actual <= limit {
+            return Ok(());
+        }
+        let what = format!("must have at most {limit} {unit}, has {actual}");
+        Err(Self::invalid(field, what))
+    }
 /// A target of a snip that cannot be removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnipTarget {

@@ -82,13 +82,7 @@ impl Snip {
             ));
         }
         // Checked before any target is resolved, so that the cost of a request is bounded.
-        if targets > limit {
-            return Err(Rejection::TooLarge {
-                field: "turn_ids".into(),
-                limit,
-                actual: targets,
-            });
-        }
+        Rejection::at_most((targets, limit), "targets", "turn_ids")?;
         if self.reason.chars().count() > MAX_REASON_CHARS {
             return Err(Rejection::invalid(
                 "reason",

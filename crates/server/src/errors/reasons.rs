@@ -84,12 +84,13 @@ impl ServiceError {
             .meta("model", model)
     }
 
-    /// A part of the request exceeds its size limit. Both sizes have the same unit.
+    /// A part of the request exceeds its size limit. Both sizes are in bytes.
     pub(super) fn too_large(field: &str, actual: usize, limit: usize) -> Self {
-        let message =
-            format!("{field} is too large ({actual}; the limit is {limit}): send less content");
+        let message = format!(
+            "{field} has {actual} bytes, and the limit is {limit} bytes: send less content"
+        );
         Self::new(Reason::MessageTooLarge, message)
-            .quota(field, format!("{actual}; the limit is {limit}"))
+            .quota(field, format!("{actual} bytes; the limit is {limit}"))
             .meta("field", field)
             .meta("size_bytes", &actual)
             .meta("limit_bytes", &limit)

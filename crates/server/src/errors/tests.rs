@@ -280,8 +280,8 @@ fn every_error_maps_to_its_status() {
         FailedPrecondition: nothing was snipped: a1b2c3 cannot be snipped, because it is no longer in the view
           ErrorInfo palimpsest/TURN_NOT_VISIBLE turn_id=a1b2c3 visibility=REWOUND
           PreconditionFailure TURN_NOT_VISIBLE turn_ids[0]: it is no longer in the view
-        ResourceExhausted: messages[0].content is too large (20; the limit is 10): send less content
-          QuotaFailure messages[0].content: 20; the limit is 10
+        ResourceExhausted: messages[0].content has 20 bytes, and the limit is 10 bytes: send less content
+          QuotaFailure messages[0].content: 20 bytes; the limit is 10
           ErrorInfo palimpsest/MESSAGE_TOO_LARGE field=messages[0].content limit_bytes=10 size_bytes=20
         ResourceExhausted: the working state would have 20 bytes, and the limit is 10: remove entries, or raise limits.max_working_state_bytes
           QuotaFailure working_state: 20 bytes; the limit is 10
