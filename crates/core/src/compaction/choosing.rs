@@ -45,18 +45,18 @@ impl Choosing {
         session: &Session,
         context: &CompactionContext,
     ) -> Self {
-        let write = Source::Write(request.strategy.unwrap_or_else(|| context.usual()));
         let sources = match (request.purpose, request.strategy) {
             (Purpose::DropOldest(rule), _) => VecDeque::from([Source::DropOldest(rule)]),
-            _ if !request.takes_any() => VecDeque::from([write]),
+            // Session memory exists already, so the caller of the machine rejects instructions for it.
             (_, Some(Strategy::SessionMemory)) => VecDeque::from([Source::SessionMemory]),
-            (_, Some(_)) => VecDeque::from([write]),
+            (_, Some(strategy)) => VecDeque::from([Source::Write(strategy)]),
+            (_, None) if !request.takes_any() => VecDeque::from([Source::Write(context.usual())]),
             (_, None) => {
                 let first = session.policy().autocompact.session_memory_first;
                 let memory = first.then_some(Source::SessionMemory);
                 memory
                     .into_iter()
-                    .chain([Source::Prepared, write])
+                    .chain([Source::Prepared, Source::Write(context.usual())])
                     .collect()
             }
         };

@@ -119,26 +119,6 @@ fn row_4_a_request_that_takes_no_summary_as_is_writes_one() {
 }
 
 #[test]
-fn row_4_session_memory_by_name_with_instructions_is_announced_and_written() {
-    let request = CompactionRequest {
-        instructions: Some("be short".into()),
-        ..by(Strategy::SessionMemory)
-    };
-    let case = Case::new(MEMORY_FIRST).with_memory();
-    case.check(
-        request,
-        [Then::Summary("said")],
-        expect![[r"
-        start Write SessionMemory: Started SessionMemory
-        summarize SessionMemory: written
-        load
-        advance Summary SessionMemory, 0 hooks, 0 messages: Compacted SessionMemory
-        end: Compacted SessionMemory
-    "]],
-    );
-}
-
-#[test]
 fn row_5_a_comparison_waits_for_memory_once() {
     let case = Case::new(MEMORY_FIRST).with_memory().with_update();
     let script = [Then::Estimate(Some(9_000)), Then::Estimate(Some(8_000))];

@@ -419,11 +419,7 @@ fn wanted(
         model,
         instructions,
     } = Overrides::read(service, "overrides", request.overrides.as_ref())?;
-    // The caller chooses the model of a delegated compaction, so an override would have no effect.
-    if model.is_some() && strategy == Some(Strategy::Delegated) {
-        let what = "is the caller's to choose with DELEGATED: leave it out";
-        return Err(ServiceError::invalid("overrides.model", what));
-    }
+    check_effect(request, strategy, (&model, &instructions))?;
     let waits = match CompactionMode::try_from(request.compaction_mode) {
         Ok(CompactionMode::Unspecified | CompactionMode::Wait) => true,
         Ok(CompactionMode::Background) => false,
@@ -444,6 +440,44 @@ fn wanted(
             scope,
             model,
             instructions,
+}
+
+/// Rejects parts of a request that the strategy would ignore.
+fn check_effect(
+    request: &CompactRequest,
+    strategy: Option<Strategy>,
+    (model, instructions): (&Option<Box<str>>, &Option<Box<str>>),
+) -> Result<(), ServiceError> {
+    let range = match &request.range {
+        None => "",
+        Some(Range::UpToMessageId(_)) => "up_to_message_id",
+        Some(Range::FromMessageId(_)) => "from_message_id",
+    };
+    let parts = [
+        (model.is_some(), "overrides.model"),
+        (instructions.is_some(), "overrides.instructions"),
+        (request.range.is_some(), range),
+    ];
+    // Session memory is written before the call and covers a part of the view that the call cannot choose.
+    let (ignored, what): (&[_], _) = match strategy {
+        Some(Strategy::SessionMemory) => (
+            &parts,
+            "has no effect with SESSION_MEMORY: omit it, or choose another strategy",
+        ),
+        Some(Strategy::Extractive) => (
+            &parts[..2],
+            "has no effect with EXTRACTIVE, which calls no model: omit it, or choose MODEL",
+        ),
+        Some(Strategy::Delegated) => (
+            &parts[..1],
+            "has no effect with DELEGATED, because the caller chooses the model: omit it",
+        ),
+        _ => (&[], ""),
+    };
+    match ignored.iter().find(|(is_set, _)| *is_set) {
+        Some((_, field)) => Err(ServiceError::invalid(*field, what)),
+        None => Ok(()),
+    }
             expected_revision: request.expected_revision.map(Revision::new),
             request: stamp,
             is_dry_run: request.dry_run,
