@@ -1,5 +1,8 @@
 //! Tests of invalid arguments.
 
+use palimpsest_proto::context::v1::compact_request::Range;
+use palimpsest_proto::context::v1::{CompactionOverrides, CompactionStrategy};
+
 use super::*;
 
 fn turns(session: &str, turns: &[&str]) -> Ask {
@@ -323,6 +326,32 @@ pub(super) fn ways_back(place: &Place) -> Vec<Case> {
             ..CompactRequest::default()
         })
     };
+    let compact_to = |number| {
+        Ask::Compact(CompactRequest {
+            session: session.clone(),
+            range: Some(Range::UpToMessageId(uuid(number))),
+            ..CompactRequest::default()
+        })
+    };
+    let with_instructions = |strategy: CompactionStrategy| {
+        Ask::Compact(CompactRequest {
+            session: session.clone(),
+            strategy: strategy.into(),
+            overrides: Some(CompactionOverrides {
+                instructions: "be short".into(),
+                ..CompactionOverrides::default()
+            }),
+            ..CompactRequest::default()
+        })
+    };
+    let memory_up_to = |number| {
+        Ask::Compact(CompactRequest {
+            session: session.clone(),
+            strategy: CompactionStrategy::SessionMemory.into(),
+            range: Some(Range::UpToMessageId(uuid(number))),
+            ..CompactRequest::default()
+        })
+    };
     let case = |what, ask, code, reason, named| Case {
         what,
         ask,
@@ -359,7 +388,35 @@ pub(super) fn ways_back(place: &Place) -> Vec<Case> {
             rewind(13),
             not_now,
             "MESSAGE_NOT_VISIBLE",
-            vec![("message_id", uuid(13))],
+            vec![("message_id", uuid(13)), ("visibility", "REWOUND".into())],
+        ),
+        case(
+            "a summary up to a snipped message",
+            compact_to(1),
+            not_now,
+            "MESSAGE_NOT_VISIBLE",
+            vec![("message_id", uuid(1)), ("visibility", "SNIPPED".into())],
+        ),
+        case(
+            "instructions for a summary that exists",
+            with_instructions(CompactionStrategy::SessionMemory),
+            invalid,
+            field,
+            vec![("field", "overrides.instructions".into())],
+        ),
+        case(
+            "instructions for a summary without a model",
+            with_instructions(CompactionStrategy::Extractive),
+            invalid,
+            field,
+            vec![("field", "overrides.instructions".into())],
+        ),
+        case(
+            "a range of a summary that exists",
+            memory_up_to(4),
+            invalid,
+            field,
+            vec![("field", "up_to_message_id".into())],
         ),
         case(
             "a level that is asked otherwise",

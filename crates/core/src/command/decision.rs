@@ -2,8 +2,8 @@
 
 use super::reject::Rejection;
 use crate::effect::{Effect, StoreFile};
-use crate::event::{Event, RequestStamp};
-use crate::ids::{Revision, Timestamp};
+use crate::event::{Event, RequestStamp, Visibility};
+use crate::ids::{MessageId, Ordinal, Revision, Timestamp};
 use crate::levels::results::FileNamer;
 use crate::limits::Limits;
 use crate::session::Session;
@@ -102,6 +102,19 @@ pub enum SkipReason {
 ///
 /// # Errors
 ///
+/// Returns the position of a message of the view.
+pub(super) fn find_visible(session: &Session, id: MessageId) -> Result<Ordinal, Rejection> {
+    let transcript = session.transcript();
+    let found = transcript
+        .find(id)
+        .ok_or(Rejection::MessageNotFound { id })?;
+    match transcript.get(found).map(|entry| entry.standing) {
+        Some(Visibility::Visible) => Ok(found),
+        Some(visibility) => Err(Rejection::MessageNotVisible { id, visibility }),
+        None => Err(Rejection::MessageNotFound { id }),
+    }
+}
+
 /// Returns an error if the request id is too long or was used with another body.
 pub(super) fn answered(
     session: &Session,

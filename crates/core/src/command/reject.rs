@@ -26,7 +26,7 @@ pub enum Rejection {
         field: String,
         /// The limit in bytes.
         limit: usize,
-        /// The given value.
+        /// The given size in bytes.
         actual: usize,
     },
     /// The message id exists with other content.
@@ -102,6 +102,8 @@ pub enum Rejection {
     MessageNotVisible {
         /// The id of the message.
         id: MessageId,
+        /// The visibility of the message.
+        visibility: Visibility,
     },
     /// The session has no call with this key.
     #[error("the session has no such tool call: append the message with the call first")]
@@ -187,8 +189,6 @@ impl Rejection {
             what: what.into(),
         }
     }
-}
-
 
     /// Rejects a count above a limit. `unit` is the plural noun for the counted things.
     pub(super) fn at_most(
@@ -202,6 +202,8 @@ impl Rejection {
         let what = format!("must have at most {limit} {unit}, has {actual}");
         Err(Self::invalid(field, what))
     }
+}
+
 /// A target of a snip that cannot be removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnipTarget {

@@ -34,17 +34,22 @@ impl Rewind {
                     // An earlier rewind removed the message, or a summary replaces it. An undo must restore it first.
                     Some((
                         _,
-                        Visibility::Rewound | Visibility::Compacted | Visibility::Withdrawn,
+                        visibility @ (Visibility::Rewound
+                        | Visibility::Compacted
+                        | Visibility::Withdrawn),
                     )) => {
-                        return Err(Rejection::MessageNotVisible { id });
+                        return Err(Rejection::MessageNotVisible { id, visibility });
                     }
                     // The placeholder of its span would describe removed messages.
-                    Some((ordinal, Visibility::Collapsed)) if !ends_span(session, ordinal) => {
-                        return Err(Rejection::MessageNotVisible { id });
+                    Some((ordinal, visibility @ Visibility::Collapsed))
+                        if !ends_span(session, ordinal) =>
+                    {
+                        return Err(Rejection::MessageNotVisible { id, visibility });
                     }
-                    // A summary would describe removed messages.
+                    // A summary of later messages would describe removed messages.
                     Some((ordinal, _)) if session.told_after(ordinal).next().is_some() => {
-                        return Err(Rejection::MessageNotVisible { id });
+                        let visibility = Visibility::Compacted;
+                        return Err(Rejection::MessageNotVisible { id, visibility });
                     }
                     Some((ordinal, _)) => Some(ordinal),
                     None => return Err(Rejection::MessageNotFound { id }),

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::decision::Decided;
+use super::decision::{Decided, find_visible};
 use super::reject::Rejection;
 use crate::event::{Event, RequestStamp, WorkingStateUpdated};
-use crate::ids::{MessageId, Revision};
+use crate::ids::Revision;
 use crate::session::Session;
 use crate::working::{PinTarget, StateChange, WorkingState};
 
@@ -88,16 +88,6 @@ fn check_keys(set: &WorkingState) -> Result<(), Rejection> {
 
 /// Rejects pins of messages and blocks that are not in the view. A pin cannot restore content that left the view.
 fn check_pins(session: &Session, set: &WorkingState) -> Result<(), Rejection> {
-    let transcript = session.transcript();
-    let find = |id: MessageId| {
-        let found = transcript.find(id);
-        let found = found.ok_or(Rejection::MessageNotFound { id })?;
-        if transcript.is_visible(found) {
-            Ok(found)
-        } else {
-            Err(Rejection::MessageNotVisible { id })
-        }
-    };
     let known = &session.working().state.pins;
     for (index, pin) in set.pins.iter().enumerate() {
         // A caller may resend its pins. A pin that was accepted before is not checked again.
@@ -106,10 +96,10 @@ fn check_pins(session: &Session, set: &WorkingState) -> Result<(), Rejection> {
         }
         match &pin.target {
             PinTarget::Message(id) => {
-                find(*id)?;
+                find_visible(session, *id)?;
             }
             PinTarget::Block(id, block) => {
-                let message = transcript.held(find(*id)?)?;
+                let message = session.transcript().held(find_visible(session, *id)?)?;
                 if usize::from(*block) >= message.blocks.len() {
                     return Err(Rejection::invalid(
                         format!("set.pins[{index}].block.block_index"),

@@ -8,7 +8,7 @@ use palimpsest_edge::refusal::Refusal;
 use palimpsest_engine::EngineError;
 use palimpsest_engine::compaction::CompactionError;
 use palimpsest_engine::quotas::{Quota, QuotaExceeded};
-use palimpsest_proto::context::v1::{ErrorReason as Reason, Visibility};
+use palimpsest_proto::context::v1::ErrorReason as Reason;
 use palimpsest_store::StoreError;
 
 use super::ServiceError;
@@ -116,8 +116,8 @@ impl From<Rejection> for ServiceError {
                 .meta("message_id", &id)
                 .meta("field", &format!("messages[{index}].metadata.parent_id"))
                 .resource(MESSAGE_TYPE, &id),
-            Rejection::MessageNotVisible { id } => {
-                Self::message_not_visible(id, Visibility::Rewound)
+            Rejection::MessageNotVisible { id, visibility } => {
+                Self::message_not_visible(id, convert::visibility(visibility))
             }
             Rejection::CallNotFound(call) => error(Reason::CallNotFound)
                 .meta("call_key", &call)

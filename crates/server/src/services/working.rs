@@ -1,14 +1,11 @@
 //! `UpdateWorkingState`: updates the working state by key.
 
-use palimpsest_core::command::{Command, Rejection, UpdateWorkingState};
+use palimpsest_core::command::{Command, UpdateWorkingState};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::levels::attachments::rebuilt;
 use palimpsest_core::session::{ContentNotLoaded, Session};
-use palimpsest_engine::EngineError;
 use palimpsest_engine::sessions::Transaction;
-use palimpsest_proto::context::v1::{
-    UpdateWorkingStateRequest, UpdateWorkingStateResponse, Visibility,
-};
+use palimpsest_proto::context::v1::{UpdateWorkingStateRequest, UpdateWorkingStateResponse};
 
 use super::Service;
 use crate::convert;
@@ -44,22 +41,7 @@ async fn run(
     let finish = |session: &Session, (): &()| answer(session);
     let missing = service.create_if_missing(&key.project);
     let sessions = &service.sessions;
-    let outcome = sessions.run(key, &missing, false, decide, finish).await;
-    match outcome {
-        // A pin of a message outside the view. The error contains the message's visibility.
-        Err(EngineError::Rejected(Rejection::MessageNotVisible { id })) => {
-            let standing = |session: &Session| {
-                let found = session.transcript().find(id);
-                found.and_then(|at| Some(session.transcript().get(at)?.standing))
-            };
-            let standing = sessions.read(key, standing).await?;
-            Err(ServiceError::message_not_visible(
-                id,
-                standing.map_or(Visibility::Unspecified, convert::visibility),
-            ))
-        }
-        outcome => Ok(outcome?),
-    }
+    Ok(sessions.run(key, &missing, false, decide, finish).await?)
 }
 
 /// Returns the current working state. An idempotent repeat gets it as well.

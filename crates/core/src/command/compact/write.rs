@@ -1,7 +1,7 @@
 //! Selects the messages that a summary has to cover.
 
 use super::range::estimated_tokens;
-use crate::command::decision::SkipReason;
+use crate::command::decision::{SkipReason, find_visible};
 use crate::command::reject::Rejection;
 use crate::event::{Strategy, Trigger};
 use crate::ids::{MessageId, Ordinal};
@@ -93,18 +93,10 @@ impl SummarySpec {
     }
 
     fn keep(&self, session: &Session) -> Result<KeepRule, Rejection> {
-        let place = |id: MessageId| -> Result<Ordinal, Rejection> {
-            let found = session.transcript().find(id);
-            let place = found.ok_or(Rejection::MessageNotFound { id })?;
-            if !session.transcript().is_visible(place) {
-                return Err(Rejection::MessageNotVisible { id });
-            }
-            Ok(place)
-        };
         let policy = &session.policy().autocompact;
         Ok(match self.scope {
-            CompactionScope::UpTo(id) => KeepRule::After(place(id)?),
-            CompactionScope::From(id) => KeepRule::Before(place(id)?),
+            CompactionScope::UpTo(id) => KeepRule::After(find_visible(session, id)?),
+            CompactionScope::From(id) => KeepRule::Before(find_visible(session, id)?),
             CompactionScope::Whole => KeepRule::Last {
                 messages: policy.keep_messages,
                 min_tokens: policy.keep_min_tokens.into(),
