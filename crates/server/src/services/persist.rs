@@ -16,8 +16,8 @@ use crate::errors::ServiceError;
 
 /// The outcome of the call.
 enum PersistResult {
-    /// The decision, made now or earlier, and the revision before it.
-    Told(PersistOutcome, Revision),
+    /// The decision, made now or earlier.
+    Told(PersistOutcome),
     /// An idempotent repeat. The event with this revision holds the decision.
     Before(Revision),
 }
@@ -50,14 +50,7 @@ pub(super) async fn persist(
     let named = (&*offering.tool, &*offering.call.id);
     let finish = |session: &Session, done: &PersistResult| {
         Ok(match done {
-            PersistResult::Told(told, upon) => {
-                let mut response = convert::persist_response(session, told, form, named);
-                // A dry run commits nothing, so the reply has the revision before the decision.
-                if dry_run {
-                    response.revision = upon.get();
-                }
-                Ok(response)
-            }
+            PersistResult::Told(told) => Ok(convert::persist_response(session, told, form, named)),
             PersistResult::Before(revision) => Err(*revision),
         })
     };
@@ -87,18 +80,17 @@ fn decide(
     transaction: &mut Transaction<'_>,
     offering: &Offering,
 ) -> Result<PersistResult, Rejection> {
-    let upon = transaction.revision_before();
     let outcome = transaction.run(Command::DecidePersist(offering.clone()))?;
     let offered = transaction.events().last().map(|recorded| &recorded.event);
     match (outcome, offered) {
         (CommandOutcome::Answered(revision), _) => Ok(PersistResult::Before(revision)),
-        (CommandOutcome::Done(Some(_)), Some(Event::PersistDecided(event))) => Ok(
-            PersistResult::Told(PersistOutcome::from(&event.offer), upon),
-        ),
+        (CommandOutcome::Done(Some(_)), Some(Event::PersistDecided(event))) => {
+            Ok(PersistResult::Told(PersistOutcome::from(&event.offer)))
+        }
         // No event was needed: the result had been decided about before.
         _ => {
             let session = transaction.session().ok_or(Rejection::ContentNotLoaded)?;
-            Ok(PersistResult::Told(told(session, offering)?, upon))
+            Ok(PersistResult::Told(told(session, offering)?))
         }
     }
 }
