@@ -228,6 +228,8 @@ async fn every_persist_decision_is_covered_and_final() {
     assert_eq!(told.decision(), PersistVerdict::InlineStoreFailed);
     assert_eq!(told.replacement, None);
     assert_eq!(told.warnings[0].code(), WarningCode::StoreFailed);
+    let detail = &told.warnings[0].detail;
+    assert!(detail.contains("blob store"), "{detail}");
     // A failure is not recorded as a decision, so a retry can succeed.
     std::fs::remove_file(folder.path().join("blobs/p/broken")).unwrap();
     let told = persist(&mut client, ask("broken", "a", &big)).await;
@@ -282,5 +284,5 @@ async fn a_dry_run_stores_nothing() {
     request.dry_run = false;
     let told = persist(&mut client, request).await;
     assert_eq!(told.decision(), PersistVerdict::InlineUnderLimit);
-}
     assert_eq!(told.revision, 2);
+}

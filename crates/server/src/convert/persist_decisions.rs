@@ -108,7 +108,10 @@ pub fn persist_response(
     let persisted = |kept: &UnboundResult| persisted(session, kept, call.clone(), told.call, tool);
     let failed = v1::Warning {
         code: v1::WarningCode::StoreFailed.into(),
-        detail: "The result could not be stored and stays inline.".into(),
+        // The cause can name hosts and paths of the server, so only its log contains it.
+        detail: "The result stays inline, because the blob store did not accept it. The log of the server has the \
+                 cause. The append of its message tries to store it again."
+            .into(),
         message_id: String::new(),
         call: Some(call.clone()),
     };
