@@ -202,7 +202,6 @@ async fn counts_of_a_session_survive_a_restart() {
         tool_calls: 1,
         persisted_results: 1,
         compactions: 0,
-        transcript_bytes: before.counts.unwrap().transcript_bytes,
         reported_tokens: 1_150 + 1_110,
     };
     assert_eq!(before.counts, Some(expected));

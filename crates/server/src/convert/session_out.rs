@@ -103,8 +103,8 @@ fn is_compacting(session: &Session) -> bool {
     running.is_some_and(|running| !running.ahead)
 }
 
-/// Returns the counts of a session. Messages that a rewind removed are not part of the user turns, bytes and
-/// reported tokens.
+/// Returns the counts of a session. Messages that a rewind removed are not part of the user turns and reported
+/// tokens.
 fn counts(session: &Session) -> v1::SessionCounts {
     let transcript = session.transcript();
     let visible = transcript.entries();
@@ -112,7 +112,6 @@ fn counts(session: &Session) -> v1::SessionCounts {
     v1::SessionCounts {
         messages: transcript.len() as u64,
         tool_calls: session.calls().iter().len() as u64,
-        transcript_bytes: transcript.content_bytes() as u64,
         compactions: u32::try_from(session.compactions().boundaries.len()).unwrap_or(u32::MAX),
         user_turns: session.turns().starts().len() as u64,
         persisted_results: session.stored().len() as u64,
