@@ -67,6 +67,10 @@ pub struct CompactionFailed {
     pub key: CompactionKey,
     /// The cause of the compaction.
     pub trigger: Trigger,
+    /// The source of the summary at the start. `None` in logs that do not record it.
+    pub strategy: Option<Strategy>,
+    /// Start time. `None` in logs that do not record it.
+    pub started: Option<Timestamp>,
     /// The reason of the failure.
     pub why: CompactionFailureReason,
     /// The reason as text. Never contains content of the conversation.

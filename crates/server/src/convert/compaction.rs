@@ -139,7 +139,9 @@ pub(super) fn failed_compaction(event: &CompactionFailed, session: &Session) -> 
     v1::Compaction {
         compaction_id: event.key.to_string(),
         state: v1::CompactionState::Failed.into(),
+        strategy: event.strategy.map(strategy).unwrap_or_default().into(),
         trigger: trigger(event.trigger).into(),
+        start_time: event.started.map(export_timestamp),
         duration: Some(export_millis(event.took_ms)),
         failure: Some(failure(event, session)),
         hook_outcomes: outcomes(&event.hooks),
@@ -156,6 +158,8 @@ pub(super) fn compacted(
 ) -> v1::Compaction {
     let made = session.compactions().boundaries.iter();
     let boundary = made.rev().find(|boundary| boundary.key == event.key);
+    // Without the time of the event, its boundary has the time. A dry run has started no compaction.
+    let at = at.or(boundary.filter(|_| !dry_run).map(|boundary| boundary.at));
     let of_kind = |kind: MessageKind| {
         event
             .messages

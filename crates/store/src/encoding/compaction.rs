@@ -39,8 +39,8 @@ stored_struct! {
 }
 
 stored_struct! {
-    CompactionFailed = CompactionFailed { key, why, detail, took_ms, hooks, request, commit }
-    renamed { trigger = asked }
+    CompactionFailed = CompactionFailed { key, strategy, why, detail, took_ms, hooks, request, commit }
+    renamed { trigger = asked, started = started_ms }
 }
 
 stored_struct! {

@@ -251,6 +251,8 @@ impl End<'_> {
         events.push(Event::CompactionFailed(CompactionFailed {
             key: running.key,
             trigger: running.trigger,
+            strategy: Some(running.strategy),
+            started: Some(running.at),
             why,
             detail,
             took_ms: self.took_ms,

@@ -129,6 +129,8 @@ pub(super) fn displaced(session: &Session, now: Timestamp) -> Option<Event> {
     Some(Event::CompactionFailed(CompactionFailed {
         key: running.key,
         trigger: running.trigger,
+        strategy: Some(running.strategy),
+        started: Some(running.at),
         why: CompactionFailureReason::RangeChanged,
         detail: "another compaction took its place".into(),
         took_ms: now.millis_since(running.at),

@@ -20,6 +20,8 @@ pub(in crate::command) fn expired(session: &Session, now: Timestamp) -> Option<E
     Some(Event::CompactionFailed(CompactionFailed {
         key: running.key,
         trigger: running.trigger,
+        strategy: Some(running.strategy),
+        started: Some(running.at),
         why: CompactionFailureReason::Expired,
         detail: "it did not finish in time".into(),
         took_ms: now.millis_since(running.at),
