@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use palimpsest_core::codec;
 use palimpsest_core::command::{
-    Append, Command, Rejection, RestoreContext, ServeView, Snip, SnipRejection, SnipTarget,
+    Append, Command, Rejection, RestoreContext, ServeView, Snip, SnipRejection, SnipTarget, Update,
 };
 use palimpsest_core::event::Trigger;
 use palimpsest_core::ids::{MessageId, Revision};
@@ -18,7 +18,7 @@ use palimpsest_core::json::UnknownFields;
 use palimpsest_core::message::{
     Block, Message, MessageOrigin, ResultContent, Role, ToolInput, ToolResult, ToolUse,
 };
-use palimpsest_core::policy::Policy;
+use palimpsest_core::policy::{Overlay, Policy};
 use palimpsest_core::session::Session;
 use palimpsest_core::view::{Provider, Target, WireBlock, WireResult};
 use palimpsest_histories::SessionHarness;
@@ -371,4 +371,40 @@ proptest! {
             stage.run(step);
         }
     }
+}
+
+#[test]
+fn an_undo_lays_out_later_messages_with_the_current_policy() {
+    let mut policy = Policy::default();
+    (policy.snip.nudge, policy.snip.tag_turns) = (false, false);
+    let mut stage = Stage {
+        world: SessionHarness::with_policy(policy),
+        ..Stage::new()
+    };
+    stage.say(Role::User, Block::text("before the change"), None);
+    stage.say(Role::Assistant, Block::text("an answer"), None);
+    stage.serve();
+    let before = stage.world.session.revision();
+    let answer = MessageId::new(Uuid::from_u128(2));
+    let tagging = Update {
+        policy: Some(Overlay::from_toml("snip.tag_turns = true").unwrap()),
+        ..Update::default()
+    };
+    stage.world.run(Command::UpdateSession(tagging));
+    stage.turn(0);
+    let shown = stage.seen();
+    stage
+        .world
+        .run(Command::Snip(snipping(Vec::new(), vec![(answer, 0)])));
+    assert_ne!(stage.seen(), shown);
+    stage.world.run(Command::Restore(RestoreContext {
+        past: Box::new(stage.world.at(before)),
+        later: Vec::new(),
+        force: true,
+        expected_revision: None,
+        request: None,
+    }));
+    stage.serve();
+    assert_eq!(stage.seen(), shown);
+    assert!(shown[2].starts_with("question 0\n[id:"), "{shown:?}");
 }

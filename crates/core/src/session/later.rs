@@ -16,7 +16,8 @@ impl Session {
         let later: HashMap<MessageId, &Arc<Message>> =
             later.iter().map(|message| (message.id, message)).collect();
         let sizes = now.calls.result_sizes();
-        // An undo keeps stored results and spans: `ContextRestored` does not change them.
+        // An undo keeps the policy, stored results and spans: `ContextRestored` does not change them.
+        self.policy = Arc::clone(&now.policy);
         self.stored = now.stored.clone();
         self.spans = now.spans.clone();
         let from = self.transcript.next();
