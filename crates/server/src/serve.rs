@@ -322,13 +322,15 @@ fn print_addresses(config: &Config, addresses: (Option<SocketAddr>, Option<Socke
 
 /// Runs the canary every `every` until `end`, and updates readiness and liveness.
 ///
-/// Only changes of readiness are logged. `end` takes effect between two updates, never within one.
+/// The first outcome and each change are logged. `end` takes effect between two updates, never within one.
 async fn watch_store(
     backend: Arc<dyn Backend>,
     health: Health,
     every: Duration,
     end: CancellationToken,
 ) {
+    // Readiness cannot replace this value: it is false before the first check, so a first failure would be no change.
+    let mut was_healthy = None;
     loop {
         let checked = timeout(every, backend.canary());
         let Some(checked) = end.run_until_cancelled(checked).await else {
@@ -336,12 +338,13 @@ async fn watch_store(
         };
         // A canary without an answer counts as a failure: a hanging store cannot serve calls.
         let outcome = checked.unwrap_or_else(|elapsed| Err(elapsed.into()));
-        match &outcome {
-            Ok(()) if !health.is_ready() => tracing::info!("ready"),
-            Err(error) if health.is_ready() => {
-                tracing::error!(%error, "the store canary failed; the server is not ready");
+        if was_healthy.replace(outcome.is_ok()) != Some(outcome.is_ok()) {
+            match &outcome {
+                Ok(()) => tracing::info!("ready"),
+                Err(error) => {
+                    tracing::error!(%error, "the store canary failed; the server is not ready");
+                }
             }
-            _ => {}
         }
         health.set_ready(outcome.is_ok()).await;
         // `Failed` is permanent: the store cannot recover within this process, so liveness ends too.
@@ -455,5 +458,71 @@ impl AdminServer {
         if timeout(ADMIN_CLOSE_TIMEOUT, self.serving).await.is_err() {
             tracing::debug!("the admin port closed with open connections");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+
+    use tracing::{Event, Level, Subscriber};
+    use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+    use tracing_subscriber::registry::Registry;
+
+    use super::*;
+
+    /// A store whose canary has these outcomes. The watch ends after the last one.
+    struct Outcomes(Mutex<VecDeque<bool>>, CancellationToken);
+
+    #[async_trait]
+    impl Backend for Outcomes {
+        async fn canary(&self) -> Result<(), BoxError> {
+            let mut outcomes = self.0.lock().unwrap();
+            let outcome = outcomes.pop_front().unwrap();
+            if outcomes.is_empty() {
+                self.1.cancel();
+            }
+            outcome.then_some(()).ok_or_else(|| "no space".into())
+        }
+
+        async fn close(&self) -> Result<(), BoxError> {
+            Ok(())
+        }
+    }
+
+    #[derive(Clone, Default)]
+    struct Levels(Arc<Mutex<Vec<Level>>>);
+
+    impl<S: Subscriber> Layer<S> for Levels {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            if event.metadata().target() == module_path!().trim_end_matches("::tests") {
+                self.0.lock().unwrap().push(*event.metadata().level());
+            }
+        }
+    }
+
+    async fn logged(outcomes: &[bool]) -> Vec<Level> {
+        let levels = Levels::default();
+        let subscriber = Registry::default().with(levels.clone());
+        let _guard = tracing::subscriber::set_default(subscriber);
+        let end = CancellationToken::new();
+        let outcomes = Mutex::new(outcomes.iter().copied().collect());
+        let backend = Arc::new(Outcomes(outcomes, end.clone()));
+        // An outcome counts as late after this time, so the time is far longer than a test.
+        let every = Duration::from_secs(600);
+        let health = Health::new().await;
+        watch_store(backend, health, every, end).await;
+        let logged = levels.0.lock().unwrap();
+        logged.clone()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_outcome_of_the_canary_and_each_change_are_logged() {
+        let (failed, ready) = (Level::ERROR, Level::INFO);
+        assert_eq!(logged(&[false]).await, [failed]);
+        assert_eq!(logged(&[true, true]).await, [ready]);
+        let outcomes = [false, false, true, true, false, true];
+        assert_eq!(logged(&outcomes).await, [failed, ready, failed, ready]);
     }
 }
