@@ -68,7 +68,7 @@ impl BackupCommand {
         let taken = taken.context("no backup was created, and earlier backups are unchanged")?;
         report(&taken, self.json)?;
         for (session, file) in &taken.damaged {
-            report_damaged(session, file);
+            report_missing(session, file);
         }
         if let Some(keep) = self.keep {
             let pruned = backup::prune(&place, keep as usize).await?;
@@ -84,11 +84,11 @@ impl BackupCommand {
     }
 }
 
-/// Reports a damaged result on standard error, so that a job that logs only errors logs it.
-fn report_damaged(session: &str, file: &str) {
+/// Reports a missing result on standard error, so that a job that logs only errors logs it.
+fn report_missing(session: &str, file: &str) {
     note(&format!(
-        "The backup lacks the stored result {file} of {session}: the copy of the server is damaged, and no earlier \
-         backup has one. `palimpsest verify-store --contents` lists all damaged results."
+        "The backup lacks the stored result {file} of {session}: the copy of the server is damaged or lost, and no \
+         earlier backup has one. `palimpsest verify-store --contents` lists all such results."
     ));
 }
 

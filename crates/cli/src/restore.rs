@@ -109,7 +109,7 @@ fn print_report(id: &str, what: &str, found: RestoreReport) -> anyhow::Result<()
     let damaged = match found.damaged {
         0 => String::new(),
         count => format!(
-            " {} more results are missing, because they were damaged on the server during the backup.",
+            " {} more results are missing, because they were damaged or lost on the server during the backup.",
             number(count)
         ),
     };

@@ -378,6 +378,37 @@ async fn a_damaged_result_is_reported_and_the_rest_is_backed_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_lost_result_is_reported_like_a_damaged_one() {
+    if palimpsest_tests::is_on_a_database() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let data = root.path().join("data");
+    let [early, late, last] = ["early", "late", "last"].map(|place| root.path().join(place));
+    let server = Server::start(&data, SETTINGS);
+    fill(&server, &name("a"), 2).await;
+    backup(&server, &early, &[]);
+    let stored = files(&data, "a");
+    let folder = data.join("blobs/p/a/tool-results");
+    std::fs::remove_file(folder.join(&stored[0])).unwrap();
+    // The first backup in the same place contains a copy, also for an incremental backup.
+    for args in [&[][..], &["--full"]] {
+        let taken = backup(&server, &early, args);
+        assert_eq!(taken["damaged_results"], 0, "{args:?}");
+    }
+    let taken = backup(&server, &late, &[]);
+    assert_eq!(
+        (&taken["damaged_results"], &taken["results"]),
+        (&1.into(), &1.into())
+    );
+    let check = succeeds(&["restore", "--check", "--from", late.to_str().unwrap()]);
+    assert!(check.contains("1 more results are missing"), "{check}");
+    // The session has no file at all any more.
+    std::fs::remove_file(folder.join(&stored[1])).unwrap();
+    assert_eq!(backup(&server, &last, &[])["damaged_results"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn backups_and_results_of_two_stores_are_not_mixed() {
     if palimpsest_tests::is_on_a_database() {
         return;

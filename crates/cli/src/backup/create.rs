@@ -47,7 +47,7 @@ pub(super) struct BackupReport {
     pub gone: u64,
     /// The stored results that were copied.
     pub results: u64,
-    /// The session and file of each missing result. The copies of the server are damaged.
+    /// The session and file of each missing result. The copies of the server are damaged or lost.
     pub damaged: Vec<(String, String)>,
     /// The number of written bytes.
     pub bytes: u64,
@@ -287,12 +287,12 @@ struct BackupRun<'a, W> {
 enum ResultCopy {
     /// The result is in the backup.
     Copied(ResultFile),
-    /// The copy of the server is damaged, and an earlier backup in this place has an undamaged one.
+    /// The server has no undamaged copy, and an earlier backup in this place has one.
     AlreadyStored(ResultFile),
     /// The result was swept during the backup. Only results that no event names are swept.
     Swept,
-    /// The copy of the server is damaged, and no backup has another copy.
-    Damaged,
+    /// The copy of the server is damaged or lost, and no backup has another copy.
+    Missing,
 }
 
 /// A session that was copied.
@@ -376,7 +376,7 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
                 }
                 ResultCopy::AlreadyStored(result) => results.push(result),
                 ResultCopy::Swept => {}
-                ResultCopy::Damaged => damaged.push(name),
+                ResultCopy::Missing => damaged.push(name),
             }
         }
         crash_point("backup.session");
@@ -445,19 +445,28 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
         Err(CreateBackupError::StreamEnded(key.clone()))
     }
 
-    /// Copies a stored result. A damaged result does not fail the backup, so that all other data is backed up.
+    /// Copies a stored result. A damaged or lost result does not fail the backup, so that all other data is backed up.
     async fn result(
         &self,
         key: &SessionKey,
         file: StoredFile,
     ) -> Result<ResultCopy, CreateBackupError> {
+        if file.lost {
+            return Ok(self.earlier_copy(key, file).await);
+        }
         let request = ReadStoredFileRequest {
             session: key.to_string(),
             file: file.file.clone(),
         };
         let stream = match self.client.clone().read_stored_file(request).await {
             Ok(stream) => stream,
-            Err(status) if status.code() == Code::NotFound => return Ok(ResultCopy::Swept),
+            Err(status) if status.code() == Code::NotFound && file.sha256.is_empty() => {
+                return Ok(ResultCopy::Swept);
+            }
+            // The session was deleted, or the result was lost. The next read of the session shows which of both.
+            Err(status) if status.code() == Code::NotFound => {
+                return Err(Status::unavailable(status.message()).into());
+            }
             Err(status) => return Err(status.into()),
         };
         let mut stream = stream.into_inner();
@@ -471,29 +480,30 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
             let sum = writer.sum();
             // A result that no event names has no checksum in the log, so it is copied unchecked.
             let logged = hex(&file.sha256);
-            let is_whole = logged.is_empty() || sum.sha256 == logged;
-            if is_whole {
-                writer.finish().await?;
+            if !logged.is_empty() && sum.sha256 != logged {
+                return Ok(self.earlier_copy(key, file).await);
             }
-            // An earlier backup can have an undamaged copy under the same name.
-            let kept = if is_whole {
-                None
-            } else {
-                self.place.sum(&path).await.ok()
-            };
-            let kept = kept.filter(|kept| kept.sha256 == logged);
-            let of = |sum: Sum| ResultFile {
-                file: file.file,
-                sha256: sum.sha256,
-                bytes: sum.bytes,
-            };
-            return Ok(match kept {
-                _ if is_whole => ResultCopy::Copied(of(sum)),
-                Some(kept) => ResultCopy::AlreadyStored(of(kept)),
-                None => ResultCopy::Damaged,
-            });
+            writer.finish().await?;
+            return Ok(ResultCopy::Copied(result_file(file, sum)));
         }
         Err(CreateBackupError::StreamEnded(key.clone()))
+    }
+
+    /// Returns the undamaged copy of an earlier backup, which has the same name in this place.
+    async fn earlier_copy(&self, key: &SessionKey, file: StoredFile) -> ResultCopy {
+        let earlier = self.place.sum(&result_path(key, &file.file)).await.ok();
+        match earlier.filter(|sum| sum.sha256 == hex(&file.sha256)) {
+            Some(sum) => ResultCopy::AlreadyStored(result_file(file, sum)),
+            None => ResultCopy::Missing,
+        }
+    }
+}
+
+fn result_file(file: StoredFile, sum: Sum) -> ResultFile {
+    ResultFile {
+        file: file.file,
+        sha256: sum.sha256,
+        bytes: sum.bytes,
     }
 }
 

@@ -52,7 +52,8 @@ pub struct ManifestEntry {
     pub logs: Vec<LogFile>,
     /// The stored results.
     pub results: Vec<ResultFile>,
-    /// Stored results whose content did not match the digest in their name when the backup was taken.
+    /// Stored results that the log names and whose content was lost or did not match the digest in the log when the
+    /// backup was taken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damaged: Vec<String>,
 }

@@ -72,7 +72,7 @@ pub struct RestoreReport {
     pub events: u64,
     /// Stored results.
     pub results: u64,
-    /// Stored results that were already damaged when the backup was taken. They are not restored.
+    /// Stored results that were already damaged or lost when the backup was taken. They are not restored.
     pub damaged: u64,
     /// Verified bytes.
     pub bytes: u64,

@@ -3,6 +3,8 @@
 //! Sessions are read one by one. Each copy is a durable prefix of a session's log. The backup reads the log
 //! directly and bypasses the sessions' handles and their cache, so other calls continue meanwhile.
 
+use std::collections::BTreeMap;
+
 use async_stream::try_stream;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey};
@@ -173,23 +175,26 @@ async fn read(
         // Files are listed after the log is read. A file is stored before the event that names it, so the list
         // contains all files that the copied events name.
         let files = service.blobs.results(&key).await.map_err(blobs)?;
-        // Digests need a read of all events, which sessions without files can skip.
-        let known = if files.is_empty() {
+        // Digests need a read of all events, which sessions that never stored a file can skip.
+        let known = if files.is_empty() && head.blob_bytes == 0 {
             ReferencedFiles::new()
         } else {
             digests(&service, &key).await.map_err(failed)?
         };
+        let lost = lost(&service, &key, &files, &known).await.map_err(blobs)?;
+        let stored = |(file, bytes): &(String, u64)| StoredFile {
+            file: file.clone(),
+            bytes: *bytes,
+            sha256: known
+                .get(&**file)
+                .map(|digest| Bytes::copy_from_slice(digest))
+                .unwrap_or_default(),
+            lost: false,
+        };
+        let files: Vec<_> = files.iter().map(stored).chain(lost).collect();
         for files in files.chunks(FILES) {
-            let files = files.iter().map(|(file, bytes)| StoredFile {
-                file: file.clone(),
-                bytes: *bytes,
-                sha256: known
-                    .get(&**file)
-                    .map(|digest| Bytes::copy_from_slice(digest))
-                    .unwrap_or_default(),
-            });
             yield ReadStoredSessionResponse {
-                files: files.collect(),
+                files: files.to_vec(),
                 ..ReadStoredSessionResponse::default()
             };
         }
@@ -220,6 +225,32 @@ async fn digests(service: &Service, key: &SessionKey) -> Result<ReferencedFiles,
         }
         read => read,
     }
+}
+
+/// Returns the files that events name and that the blob store does not contain.
+async fn lost(
+    service: &Service,
+    key: &SessionKey,
+    files: &[(String, u64)],
+    known: &ReferencedFiles,
+) -> Result<Vec<StoredFile>, BlobError> {
+    let mut missing: BTreeMap<_, _> = known.iter().collect();
+    for (file, _) in files {
+        missing.remove(&Box::from(file.as_str()));
+    }
+    // An event that was committed after the list was read can name a newer file. A second list contains that file.
+    if !missing.is_empty() {
+        for (file, _) in service.blobs.results(key).await? {
+            missing.remove(&Box::from(file));
+        }
+    }
+    let lost = missing.into_iter().map(|(file, digest)| StoredFile {
+        file: file.to_string(),
+        bytes: 0,
+        sha256: Bytes::copy_from_slice(digest),
+        lost: true,
+    });
+    Ok(lost.collect())
 }
 
 async fn head(service: &Service, key: &SessionKey) -> Result<SessionHead, ServiceError> {
