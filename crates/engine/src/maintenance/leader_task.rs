@@ -31,7 +31,7 @@ impl LeaderTask {
     }
 }
 
-/// Runs a pass if this process holds or gets the lease.
+/// Runs a pass if this process holds or gets the lease. Returns false if another process holds the lease.
 ///
 /// The lease lasts until the next pass is due and is renewed while the pass runs. If this process ends, another one
 /// takes over after the lease. The pass stops if another process has taken the lease.
@@ -40,9 +40,12 @@ pub(super) async fn pass(
     stats: &MaintenanceStats,
     (task, every): (LeaderTask, Duration),
     mut pass: impl Future<Output = ()> + Unpin,
-) {
-    if claim(sessions, stats, (task, every)).await != Some(true) {
-        return;
+) -> bool {
+    match claim(sessions, stats, (task, every)).await {
+        Some(true) => {}
+        Some(false) => return false,
+        // The lease may still hold, so this process does not count as replaced.
+        None => return true,
     }
     stats.record_pass(task);
     // Renewed at half of its duration. A failed renewal (`None`) does not stop the pass, because the lease may still
@@ -53,9 +56,10 @@ pub(super) async fn pass(
                 task = task.name(),
                 "lost the lease of a leader task to another process"
             );
-            return;
+            return false;
         }
     }
+    true
 }
 
 /// Returns whether this process holds the lease. `None` if the store cannot be reached.

@@ -110,6 +110,13 @@ impl MaintenanceStats {
         self.0.incomplete.store(sessions, Ordering::Relaxed);
     }
 
+    /// Resets the values that only the leader of retention reports.
+    pub(super) fn reset_retention_gauges(&self) {
+        self.pause(false);
+        self.would_delete(0);
+        self.incomplete_sessions(0);
+    }
+
     pub(super) fn export(&self, outcome: &Result<(), ExportError>) {
         let counter = match outcome {
             Ok(()) => &self.0.exported,

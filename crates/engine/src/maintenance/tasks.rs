@@ -72,13 +72,17 @@ impl Maintenance {
         let every = Duration::from_millis(self.retention.every_ms);
         sleep(FIRST_PASS_DELAY.min(every)).await;
         loop {
-            self.run_if_leader(
-                LeaderTask::Retention,
-                every,
-                Box::pin(self.run_retention_once()),
-            )
-            .await;
+            self.run_retention_if_leader(every).await;
             sleep(every).await;
+        }
+    }
+
+    /// Runs a retention pass if this process is the leader.
+    pub(super) async fn run_retention_if_leader(&self, every: Duration) {
+        let pass = Box::pin(self.run_retention_once());
+        // The gauges describe the last pass of the leader. Those of a former leader would otherwise never change.
+        if !self.run_if_leader(LeaderTask::Retention, every, pass).await {
+            self.stats.reset_retention_gauges();
         }
     }
 
@@ -128,8 +132,8 @@ impl Maintenance {
         task: LeaderTask,
         every: Duration,
         pass: impl Future<Output = ()> + Unpin,
-    ) {
-        leader_task::pass(&self.engine.sessions, &self.stats, (task, every), pass).await;
+    ) -> bool {
+        leader_task::pass(&self.engine.sessions, &self.stats, (task, every), pass).await
     }
 
     pub(super) fn duty_cycle(&self) -> DutyCycle {
