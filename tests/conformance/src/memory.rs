@@ -22,6 +22,8 @@ use palimpsest_store::{
 #[derive(Debug, Default)]
 pub struct MemoryLog {
     state: Mutex<State>,
+    /// The session whose deletions fail.
+    undeletable: Mutex<Option<SessionKey>>,
     duties: LeaderTasks,
     id: OnceLock<StoreId>,
 }
@@ -68,6 +70,14 @@ impl MemoryLog {
     /// Creates an empty log.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Makes the deletions of a session fail. `None` ends the fault.
+    pub fn fail_deletion(&self, key: Option<SessionKey>) {
+        *self
+            .undeletable
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = key;
     }
 
     fn open(&self) -> Result<MutexGuard<'_, State>, StoreError> {
@@ -151,6 +161,10 @@ impl SessionLog for MemoryLog {
         at: Timestamp,
     ) -> Result<(), StoreError> {
         let mut state = self.open()?;
+        let undeletable = self.undeletable.lock();
+        if undeletable.unwrap_or_else(PoisonError::into_inner).as_ref() == Some(key) {
+            return Err(StoreError::Read("an injected fault".into()));
+        }
         let record = state.sessions.get(key).map(|session| &session.record);
         check_position(record, expected)?;
         if let Some(session) = state.sessions.remove(key) {

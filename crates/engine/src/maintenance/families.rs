@@ -16,7 +16,7 @@ pub(super) struct RetentionRow {
     pub(super) is_held: bool,
 }
 
-/// A session with its subagents, the deepest first, so that children are deleted before their parents.
+/// A session with its subagents, the session first and the deepest last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SessionFamily {
     pub(super) members: Vec<RetentionRow>,
@@ -47,7 +47,7 @@ pub(super) fn families(rows: Vec<RetentionRow>, alone: bool) -> Vec<SessionFamil
         grouped(rows)
     };
     families.sort_by_cached_key(|family| {
-        let name = family.members.last().map(|row| row.key.clone());
+        let name = family.members.first().map(|row| row.key.clone());
         (family.modified(), name)
     });
     families
@@ -64,7 +64,7 @@ fn grouped(rows: Vec<RetentionRow>) -> Vec<SessionFamily> {
         families.entry(root).or_default().push((depth, row));
     }
     let family = |mut members: Vec<(usize, RetentionRow)>| {
-        members.sort_by(|a, b| (b.0, &a.1.key).cmp(&(a.0, &b.1.key)));
+        members.sort_by(|a, b| (a.0, &a.1.key).cmp(&(b.0, &b.1.key)));
         SessionFamily {
             members: members.into_iter().map(|(_, row)| row).collect(),
         }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn families_are_sorted_by_age_with_the_deepest_member_first() {
+    fn families_are_sorted_by_age_with_the_parent_first() {
         let rows = [
             row("a", "", 1),
             row("sub-of-a", "a", 50),
@@ -130,7 +130,7 @@ mod tests {
             row("orphan", "gone", 3),
             row("held", "b", 4),
         ];
-        check(&rows, false, &["orphan", "held b", "deep sub-of-a a"]);
+        check(&rows, false, &["orphan", "b held", "a sub-of-a deep"]);
         check(
             &rows,
             true,

@@ -142,14 +142,9 @@ impl Maintenance {
             let Some(over) = selection.next(&family) else {
                 break;
             };
-            let (members, size) = (family.members.len() as u64, family.bytes());
-            if self
-                .duty_cycle()
-                .work(self.retire(family, over, pass))
-                .await
-            {
-                selection.record_deleted(members, size, over);
-            }
+            let retiring = self.retire(family, over, pass);
+            let (members, bytes) = self.duty_cycle().work(retiring).await;
+            selection.record_deleted(members, bytes, over);
         }
         if selection.is_cut() {
             tracing::info!(
@@ -160,33 +155,65 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Exports and deletes a family, unless an exception keeps it. Returns true if it was deleted.
+    /// Exports and deletes a family, unless an exception keeps it. Returns the number and the bytes of the deleted
+    /// sessions.
     async fn retire(
         &self,
         family: SessionFamily,
         over: RetentionReason,
         pass: &mut RetentionPass,
-    ) -> bool {
+    ) -> (u64, u64) {
         let is_in_use = |row: &RetentionRow| self.engine.sessions.is_in_use(&row.key);
         // A family is kept or deleted as a whole, so one exception protects all members.
         if family.is_held() || family.members.iter().any(is_in_use) {
             self.stats.record_skipped();
-            return false;
+            return (0, 0);
         }
         if self.retention.dry_run {
-            pass.would_delete += family.members.len() as u64;
-            return true;
+            let members = family.members.len() as u64;
+            pass.would_delete += members;
+            return (members, family.bytes());
         }
         // All members are exported before any is deleted, so that a failed export keeps the family complete.
         for row in &family.members {
             if !self.export(row, pass).await {
                 self.stats.record_skipped();
-                return false;
+                return (0, 0);
             }
         }
+        // Exports can take long, so all members are compared again. A changed member keeps the family complete.
         for row in &family.members {
+            match self.is_unchanged(row).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.stats.record_skipped();
+                    return (0, 0);
+                }
+                Err(error) => {
+                    self.log_failed_deletion(row, &error);
+                    return (0, 0);
+                }
+            }
+        }
+        self.delete_family(&family, over).await
+    }
+
+    /// Deletes a family, each parent before its subagents. Returns the number and the bytes of the deleted sessions.
+    ///
+    /// A session that cannot be deleted keeps its subagents. If its parent is deleted, it and its subagents are a family
+    /// of their own in the next pass.
+    async fn delete_family(&self, family: &SessionFamily, over: RetentionReason) -> (u64, u64) {
+        let (mut members, mut bytes) = (0, 0);
+        let mut kept = HashSet::new();
+        for row in &family.members {
+            if row.parent.as_ref().is_some_and(|it| kept.contains(it)) {
+                kept.insert(&row.key);
+                continue;
+            }
             match self.delete(row).await {
                 Ok(true) => {
+                    members += 1;
+                    bytes += row.bytes;
                     self.stats.deleted(over == RetentionReason::Age);
                     tracing::info!(
                         session = %row.key,
@@ -195,20 +222,29 @@ impl Maintenance {
                         reason = over.as_str(),
                         "deleted an expired session"
                     );
+                    continue;
                 }
                 // The session was written to, watched or put on hold in the meantime.
-                Ok(false) => {
-                    self.stats.record_skipped();
-                    return false;
-                }
-                Err(error) => {
-                    self.stats.failed();
-                    tracing::warn!(session = %row.key, error = %error_chain(&error), "failed to delete an expired session; retrying");
-                    return false;
-                }
+                Ok(false) => self.stats.record_skipped(),
+                Err(error) => self.log_failed_deletion(row, &error),
             }
+            kept.insert(&row.key);
         }
-        true
+        (members, bytes)
+    }
+
+    fn log_failed_deletion(&self, row: &RetentionRow, error: &EngineError) {
+        self.stats.failed();
+        tracing::warn!(session = %row.key, error = %error_chain(error), "failed to delete an expired session; retrying");
+    }
+
+    /// Returns true if a session is as it was when it was selected, or was deleted by another process.
+    async fn is_unchanged(&self, row: &RetentionRow) -> Result<bool, EngineError> {
+        if self.engine.sessions.is_in_use(&row.key) {
+            return Ok(false);
+        }
+        let head = self.engine.sessions.log().head(&row.key).await?;
+        Ok(head.is_none_or(|head| row.position.agrees(head.position())))
     }
 
     /// Exports a session, if exports are configured. Returns false if the export failed or would be incomplete.
@@ -439,3 +475,6 @@ pub async fn preview(
     }
     Ok(preview)
 }
+
+#[cfg(test)]
+mod tests;
