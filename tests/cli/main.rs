@@ -15,6 +15,7 @@ mod readme;
 mod reimport;
 mod replay;
 mod replay_settings;
+mod rewinds;
 
 use std::fs;
 use std::num::NonZeroU32;

@@ -1,6 +1,7 @@
 //! `palimpsest import`: imports exports of Palimpsest and transcripts of other programs into a server.
 
 mod atomic;
+mod removed_messages;
 mod report;
 mod upload;
 mod view_change;

@@ -18,6 +18,7 @@ use tonic_types::StatusExt as _;
 use uuid::Builder;
 
 use super::atomic;
+use super::removed_messages::RemovedMessages;
 use super::report::{FileReport, SessionReport};
 use super::view_change::ViewChangeUpload;
 use crate::client::{Clients, status_error};
@@ -50,8 +51,16 @@ enum UploadCall {
         lines: Vec<usize>,
         messages: Vec<MessageInput>,
     },
-    Rewind(Option<MessageId>),
+    Rewind(RewindUpload),
     Change(ViewChangeUpload),
+}
+
+/// A rewind to repeat on the server.
+struct RewindUpload {
+    /// The last message that stays. `None` removes all messages.
+    to: Option<MessageId>,
+    /// The messages of the file that leave the view, in order.
+    removed: Vec<String>,
 }
 
 /// Plans the calls for a parsed file. `named` is the session id from the command line.
@@ -115,12 +124,16 @@ pub(super) fn plan(
 fn calls(name: &str, steps: &[ImportStep<'_>]) -> Vec<UploadCall> {
     let mut calls = Vec::new();
     let (mut lines, mut messages, mut bytes) = (Vec::new(), Vec::new(), 0);
+    // The ids of the messages that no rewind has removed, in order.
+    let mut shown: Vec<String> = Vec::new();
     for (index, step) in steps.iter().enumerate() {
         match step {
             ImportStep::Message(message) => {
                 bytes += message.payload.get().len();
                 lines.push(message.line);
-                messages.push(input(name, index, message));
+                let message = input(name, index, message);
+                shown.push(message.id.clone());
+                messages.push(message);
                 if bytes < BATCH_BYTES && messages.len() < BATCH_MESSAGES {
                     continue;
                 }
@@ -137,9 +150,20 @@ fn calls(name: &str, steps: &[ImportStep<'_>]) -> Vec<UploadCall> {
         }
         match step {
             ImportStep::Message(_) => {}
-            ImportStep::Rewind(to) => calls.push(UploadCall::Rewind(*to)),
+            ImportStep::Rewind(to) => {
+                let last = to.map(|to| to.to_string());
+                let stays = last.map_or(Some(0), |last| {
+                    shown.iter().rposition(|id| *id == last).map(|at| at + 1)
+                });
+                let removed = stays.map(|stays| shown.split_off(stays));
+                calls.push(UploadCall::Rewind(RewindUpload {
+                    to: *to,
+                    removed: removed.unwrap_or_default(),
+                }));
+            }
             ImportStep::Compacted(compaction) => {
                 let summary = input(name, index, &compaction.summary);
+                shown.push(summary.id.clone());
                 calls.push(UploadCall::Change(ViewChangeUpload::compacted(
                     compaction, summary,
                 )));
@@ -247,7 +271,15 @@ async fn upload_session(
         Err(status) if status.code() == Code::AlreadyExists => false,
         Err(status) => return Err(status_error(&status).to_string()),
     };
-    let uploaded = run_calls(clients, plan.calls, report, (is_atomic, defects)).await;
+    let changes_view = |call: &UploadCall| !matches!(call, UploadCall::Append { .. });
+    let earlier = if !is_new && plan.calls.iter().any(changes_view) {
+        RemovedMessages::read(clients, &report.name).await
+    } else {
+        Ok(RemovedMessages::default())
+    };
+    let earlier = earlier.map_err(|status| status_error(&status).to_string())?;
+    let run = run_calls(clients, plan.calls, report, (is_atomic, defects), &earlier);
+    let uploaded = run.await;
     let Err(failure) = uploaded else {
         return Ok(());
     };
@@ -262,6 +294,7 @@ async fn run_calls(
     calls: Vec<UploadCall>,
     report: &mut SessionReport,
     (is_atomic, defects): (bool, &mut Vec<String>),
+    earlier: &RemovedMessages,
 ) -> Result<(), String> {
     let describe = |status: Status| status_error(&status).to_string();
     // A rewind without a target removes all messages, so it needs the id of the first one.
@@ -280,13 +313,16 @@ async fn run_calls(
                 let appended = append(clients, lines, messages, report, defects).await;
                 appended.map_err(describe)?;
             }
-            UploadCall::Rewind(to) => {
-                rewind(clients, (to, &first), report)
+            // An earlier import has repeated this rewind. Another one would remove messages that were appended since.
+            UploadCall::Rewind(call) if earlier.were_rewound(&call.removed) => {}
+            UploadCall::Rewind(call) => {
+                rewind(clients, (&call, &first), report)
                     .await
                     .map_err(describe)?;
             }
             UploadCall::Change(change) => {
-                defects.extend(change.run(clients, report).await.map_err(describe)?);
+                let changed = change.run(clients, report, earlier).await;
+                defects.extend(changed.map_err(describe)?);
             }
         }
     }
@@ -359,18 +395,19 @@ async fn send(
 /// Rewinds the session to a message, or to before its first message.
 async fn rewind(
     clients: &mut Clients,
-    (to, first): (Option<MessageId>, &str),
+    (RewindUpload { to, removed }, first): (&RewindUpload, &str),
     report: &mut SessionReport,
 ) -> Result<(), Status> {
     use rewind_session_request::TargetMessage::{BeforeMessageId, ToMessageId};
-    let (id, target) = match to {
-        Some(to) => (to.to_string(), ToMessageId(to.to_string())),
-        None => ("start".to_owned(), BeforeMessageId(first.to_owned())),
+    let target = match to {
+        Some(to) => ToMessageId(to.to_string()),
+        None => BeforeMessageId(first.to_owned()),
     };
+    // A file can rewind to one message several times, so the id contains the message that leaves.
+    let removed = removed.first().map_or("nothing", String::as_str);
     let request = RewindSessionRequest {
         session: report.name.clone(),
-        // With a stable id, a second import does not rewind messages that the first import appended afterwards.
-        request_id: format!("import-rewind-{id}"),
+        request_id: format!("import-rewind-{removed}"),
         target_message: Some(target),
         ..RewindSessionRequest::default()
     };

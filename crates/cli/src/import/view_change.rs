@@ -7,6 +7,7 @@ use palimpsest_proto::context::v1::{
 use palimpsest_transcripts::import::ImportedCompaction;
 use tonic::{Code, Status};
 
+use super::removed_messages::RemovedMessages;
 use super::report::SessionReport;
 use super::upload::is_permanent;
 use crate::client::{Clients, status_error};
@@ -58,6 +59,7 @@ impl ViewChangeUpload {
         self,
         clients: &mut Clients,
         report: &mut SessionReport,
+        earlier: &RemovedMessages,
     ) -> Result<Option<String>, Status> {
         match self {
             Self::Compacted {
@@ -65,7 +67,11 @@ impl ViewChangeUpload {
                 summary,
                 compaction,
             } => compact(clients, report, line, (*summary, compaction)).await,
-            Self::Removed { line, messages } => remove(clients, report, line, &messages).await,
+            Self::Removed { line, messages } => {
+                let ids = messages.iter().map(ToString::to_string);
+                let left: Vec<_> = ids.filter(|id| !earlier.was_snipped(id)).collect();
+                remove(clients, report, line, &left).await
+            }
         }
     }
 }
@@ -117,14 +123,14 @@ async fn remove(
     clients: &mut Clients,
     report: &mut SessionReport,
     line: usize,
-    messages: &[MessageId],
+    messages: &[String],
 ) -> Result<Option<String>, Status> {
-    for (part, messages) in messages.chunks(MAX_REMOVED).enumerate() {
+    for messages in messages.chunks(MAX_REMOVED) {
         let request = SnipRequest {
             session: report.name.clone(),
-            // With a stable id, a second import does not remove messages that were restored after the first import.
-            request_id: format!("import-removal-{line}-{part}"),
-            message_ids: messages.iter().map(ToString::to_string).collect(),
+            // A chunk is never empty.
+            request_id: format!("import-removal-{}", messages[0]),
+            message_ids: messages.to_vec(),
             reason: "removed in the transcript".into(),
             ..SnipRequest::default()
         };
