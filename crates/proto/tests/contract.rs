@@ -253,6 +253,18 @@ fn zero_means_unspecified_in_every_enum() {
 }
 
 #[test]
+fn no_value_is_reserved_by_a_comment() {
+    let unused: Vec<_> = comments()
+        .into_iter()
+        .filter(|(name, comment)| {
+            comment.starts_with("Never returned.") && !name.ends_with("_UNSPECIFIED")
+        })
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(unused, Vec::<String>::new());
+}
+
+#[test]
 fn bytes_are_shared_and_not_copied() {
     let received = Bytes::from_static(b"{\"role\":\"user\",\"content\":\"hi\"}");
     let payload = v1::Payload {

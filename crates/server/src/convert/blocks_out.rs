@@ -206,11 +206,7 @@ fn media(
     let source = Some(source);
     let mut known = Vec::new();
     let typed = match media.kind {
-        MediaKind::Image => Typed::Image(v1::ImageBlock {
-            source,
-            width_pixels: None,
-            height_pixels: None,
-        }),
+        MediaKind::Image => Typed::Image(v1::ImageBlock { source }),
         MediaKind::Document => {
             // Titles that are not strings stay in `extra_json`, so that no value is lost.
             let mut take = |name: &'static str| match extra.and_then(|extra| extra.get(name)) {

@@ -73,7 +73,6 @@ fn image(source: Option<Source>, media_type: &str) -> v1::Block {
             media_type: media_type.into(),
             source,
         }),
-        ..v1::ImageBlock::default()
     }))
 }
 
