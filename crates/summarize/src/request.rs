@@ -31,8 +31,6 @@ pub enum Purpose {
     Compaction,
     /// An update of session memory.
     Memory,
-    /// A summary of one span, for a collapse.
-    Span,
 }
 
 impl Purpose {
@@ -41,7 +39,6 @@ impl Purpose {
         match self {
             Self::Compaction => "compaction",
             Self::Memory => "memory",
-            Self::Span => "span",
         }
     }
 }

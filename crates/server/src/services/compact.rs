@@ -93,8 +93,9 @@ pub(super) async fn compact(
         // A manual call without effect is rejected. For an automatic one, an unreached threshold is the normal
         // case.
         (_, response) if !by_hand => Ok(response),
+        // A manual collapse does not depend on `collapse.enabled`, so only level 3 can be disabled.
         (Some(SkipReason::Disabled), _) => {
-            Err(ServiceError::disabled_by_policy(compacting.setting()))
+            Err(ServiceError::disabled_by_policy("microcompact.enabled"))
         }
         (Some(skip), _) => Err(ServiceError::nothing_to_compact(convert::skip_reason(skip))),
     }
@@ -124,14 +125,6 @@ impl Compacting {
         match self {
             Self::Clear(_) => Level::Microcompact,
             Self::Collapse(_) => Level::Collapse,
-        }
-    }
-
-    /// Returns the policy setting that disables the level.
-    const fn setting(self) -> &'static str {
-        match self {
-            Self::Clear(_) => "microcompact.enabled",
-            Self::Collapse(_) => "collapse.enabled",
         }
     }
 }
@@ -440,6 +433,13 @@ fn wanted(
             scope,
             model,
             instructions,
+            expected_revision: request.expected_revision.map(Revision::new),
+            request: stamp,
+            is_dry_run: request.dry_run,
+        },
+        waits,
+        view: Some(view),
+    })
 }
 
 /// Rejects parts of a request that the strategy would ignore.
@@ -478,13 +478,6 @@ fn check_effect(
         Some((_, field)) => Err(ServiceError::invalid(*field, what)),
         None => Ok(()),
     }
-            expected_revision: request.expected_revision.map(Revision::new),
-            request: stamp,
-            is_dry_run: request.dry_run,
-        },
-        waits,
-        view: Some(view),
-    })
 }
 
 fn compacted(
