@@ -85,7 +85,7 @@ pub struct MicrocompactPolicy {
     pub size: SizePolicy,
     /// The settings for clearing backwards from the end.
     pub prune: PrunePolicy,
-    /// The minimum size, in tokens, at which images and documents are cleared too.
+    /// The minimum size, in tokens, at which a result with an image is cleared too. Documents have no minimum.
     pub min_media_tokens: u32,
 }
 
