@@ -160,11 +160,11 @@ metrics! {
     EVENTS = Counter, "palimpsest.events", "", ["event"],
         "Committed events, by kind. The kinds are those of EventKind, and internal ones.";
     LEVELS = Counter, "palimpsest.level.actions", "", ["level", "trigger", "mode"],
-        "Actions of levels, by level, trigger (auto, manual, model, prompt_too_long) and mode. The modes are stored (level tool_results), removed (snip), collapsed (collapse), and the source of the summary (autocompact). Those of microcompact are cache_edits and the rule of the policy: time, size or prune.";
+        "Actions of levels, by level, trigger (auto, manual, model, prompt_too_long) and mode. Levels and their modes: tool_results (stored), snip (removed), microcompact, which clears old results (cache_edits, or the rule of the policy: time, size or prune), collapse (collapsed), autocompact (the source of the summary, as in palimpsest_compactions_total).";
     TOKENS_FREED = Counter, "palimpsest.level.tokens_freed", "", ["level"],
-        "Tokens that a level removed from views.";
+        "Tokens that a level removed from views, by level as in palimpsest_level_actions_total.";
     VIEW_CHANGES = Counter, "palimpsest.view_changes", "", ["kind"],
-        "View-changing events, by kind: content_snipped, results_cleared, spans_collapsed, compacted, restored, rewound, policy_changed. Each one invalidates a part of a prompt cache.";
+        "View-changing events, by kind: content_snipped, results_cleared, spans_collapsed, compacted, restored, rewound, policy_changed. Each one can invalidate a part of a prompt cache.";
     PROMPT_TOKENS = Counter, "palimpsest.prompt.tokens", "", ["kind"],
         "Tokens of the model requests of callers, as their responses report them, by kind: cache_read, cache_write, uncached (all other input), output.";
 

@@ -14,7 +14,8 @@ fn document() -> String {
          port](access.md#open-the-admin-port), by default\n  `127.0.0.1:50052`, without authentication.\n- With \
          `otlp.endpoint`, the metrics are also sent to a collector. Their names there have dots, and no suffix for \
          unit\n  and kind: `palimpsest_rpc_duration_seconds` is `palimpsest.rpc.duration`.\n- Every value is that of \
-         one process. Sum counters and histograms over instances.\n- Some gauges describe the whole store: \
+         one process. Sum counters and histograms over instances. A worker has an admin port too, and\n  reports its \
+         own updates of session memory, retention and sweeps.\n- Some gauges describe the whole store: \
          `palimpsest_session_memory_lag_seconds`, `palimpsest_sessions_deleting`,\n  `palimpsest_sessions_unreadable`, \
          and those that begin with `palimpsest_retention_`. Take their maximum over\n  instances.\n- No label contains \
          the name of a session, project, caller or tool, so the number of series is bounded. To examine \
