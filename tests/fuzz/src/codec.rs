@@ -5,6 +5,8 @@ use std::sync::Arc;
 use palimpsest_core::codec;
 use palimpsest_core::command::{Append, Command, ServeView};
 use palimpsest_core::ids::MessageId;
+use palimpsest_core::json;
+use palimpsest_core::message::{CanonicalDigests, Message};
 use palimpsest_core::validate::validate;
 use palimpsest_core::view::{Provider, Target};
 use palimpsest_histories::SessionHarness;
@@ -26,12 +28,14 @@ pub(crate) fn openai(data: &[u8]) {
     payload(Provider::OpenAi, data);
 }
 
-/// Asserts that decoded messages give a valid array for every provider, and that encoded messages can be decoded again.
+/// Asserts that white space does not change canonical digests, that decoded messages give a valid array for every
+/// provider, and that encoded messages can be decoded again.
 fn payload(provider: Provider, data: &[u8]) {
     let mut world = SessionHarness::new();
     let Ok(messages) = codec::read(provider, data, &mut ids(1)) else {
         return;
     };
+    digest(provider, data, &messages);
     let append = Append {
         messages: messages.into_iter().map(Arc::new).collect(),
         ..Append::default()
@@ -47,6 +51,19 @@ fn payload(provider: Provider, data: &[u8]) {
             thinking: true,
         };
         show(&mut world, &target);
+    }
+}
+
+fn digest(provider: Provider, data: &[u8], messages: &[Message]) {
+    let digests: Vec<_> = messages.iter().map(CanonicalDigests::of).collect();
+    let spaced = json::pretty_print(std::str::from_utf8(data).unwrap());
+    let again = codec::read(provider, spaced.as_bytes(), &mut ids(1)).unwrap();
+    let again: Vec<_> = again.iter().map(CanonicalDigests::of).collect();
+    assert_eq!(digests, again);
+    // The alignment of arrays compares loose digests alone.
+    for one in &digests {
+        let same = digests.iter().filter(|other| other.strict == one.strict);
+        assert!(same.into_iter().all(|other| other.loose == one.loose));
     }
 }
 

@@ -35,12 +35,7 @@ impl Digest {
     /// Computes the digest of a message's role and blocks.
     pub fn of_message(message: &Message) -> Self {
         let mut hasher = Hasher::new();
-        hasher.tag(match message.role {
-            Role::User => 0,
-            Role::Assistant => 1,
-            Role::System => 2,
-            Role::Developer => 3,
-        });
+        hasher.role(message.role);
         hasher.blocks(&message.blocks);
         hasher.finish()
     }
@@ -84,7 +79,7 @@ const GROUP: usize = 64 * 1024;
 
 /// A hasher that writes a length or a tag before every part, so that no two contents have the same
 /// encoding.
-struct Hasher {
+pub(super) struct Hasher {
     /// The bytes since the last full group.
     buffer: Vec<u8>,
     /// The hasher of the full groups. `None` until the first group is full.
@@ -92,14 +87,14 @@ struct Hasher {
 }
 
 impl Hasher {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             buffer: Vec::with_capacity(512),
             groups: None,
         }
     }
 
-    fn finish(self) -> Digest {
+    pub(super) fn finish(self) -> Digest {
         let hash = match self.groups {
             None => blake3::hash(&self.buffer),
             Some(mut groups) => groups.update(&self.buffer).finalize(),
@@ -109,7 +104,7 @@ impl Hasher {
         Digest(short)
     }
 
-    fn update(&mut self, mut bytes: &[u8]) {
+    pub(super) fn update(&mut self, mut bytes: &[u8]) {
         while self.buffer.len() + bytes.len() >= GROUP {
             let (now, rest) = bytes.split_at(GROUP - self.buffer.len());
             let groups = self.groups.get_or_insert_with(blake3::Hasher::new);
@@ -125,16 +120,29 @@ impl Hasher {
         self.buffer.extend_from_slice(bytes);
     }
 
-    fn tag(&mut self, tag: u8) {
+    pub(super) fn tag(&mut self, tag: u8) {
         self.update(&[tag]);
     }
 
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.update(&(bytes.len() as u64).to_le_bytes());
+    pub(super) fn role(&mut self, role: Role) {
+        self.tag(match role {
+            Role::User => 0,
+            Role::Assistant => 1,
+            Role::System => 2,
+            Role::Developer => 3,
+        });
+    }
+
+    pub(super) fn length(&mut self, length: usize) {
+        self.update(&(length as u64).to_le_bytes());
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        self.length(bytes.len());
         self.update(bytes);
     }
 
-    fn text(&mut self, text: &str) {
+    pub(super) fn text(&mut self, text: &str) {
         self.bytes(text.as_bytes());
     }
 
@@ -150,7 +158,7 @@ impl Hasher {
     }
 
     fn blocks(&mut self, blocks: &[Block]) {
-        self.update(&(blocks.len() as u64).to_le_bytes());
+        self.length(blocks.len());
         for block in blocks {
             self.block(block);
         }

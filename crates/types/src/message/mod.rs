@@ -4,10 +4,13 @@
 //! model's view of messages is in `view`.
 
 mod block;
+mod canonical;
 mod digest;
+mod json_value;
 mod media;
 
 pub use block::{Block, ResultContent, Thinking, ToolInput, ToolResult, ToolUse};
+pub use canonical::{CANONICAL_VERSION, CanonicalDigests};
 pub use digest::Digest;
 pub use media::{Media, MediaKind, MediaProblem, MediaSource};
 

@@ -1,0 +1,4 @@
+//! Whole arrays: canonical digests of elements.
+
+mod canonical;
+mod spelling;
