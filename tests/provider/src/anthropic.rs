@@ -9,10 +9,11 @@ use axum::http::HeaderMap;
 use serde_json::{Value, json};
 
 use crate::cache::Block;
+use crate::plan::Plan;
 use crate::refusal::Refusal;
-use crate::script::{Behaviour, Plan, input_of};
 use crate::state::State;
-use crate::{echo, tokens};
+use crate::tokens;
+use crate::turn::{Answer, Offered, Prompt, Stop, Turn, Usage};
 
 const WINDOW: u64 = 200_000;
 const MAX_OUTPUT: u64 = 64_000;
@@ -48,7 +49,6 @@ pub(crate) fn check(headers: &HeaderMap, body: &Value, plan: &Plan) -> Result<u6
     {
         newest::check(body)?;
     }
-    plan.fits(&body["tools"], "/name")?;
     let needed = ["system", "tools", "messages"]
         .iter()
         .map(|name| tokens::of(&body[*name]))
@@ -75,60 +75,107 @@ pub(crate) fn output_too_long(needed: u64, output: u64, limit: u64) -> Refusal {
     ))
 }
 
-/// Returns the answer to a valid request.
-pub(crate) fn message(state: &mut State, body: &Value, plan: &Plan) -> Value {
-    let model = body["model"].as_str().unwrap_or_default();
-    let cap = body["max_tokens"].as_u64().unwrap_or(MAX_OUTPUT);
-    let (text, stop) = match &plan.behaviour {
-        Behaviour::Say(text) => (text.clone(), "end_turn"),
-        Behaviour::Refuse => (String::new(), "refusal"),
-        Behaviour::Cannot => (
-            "I'm sorry, but I can't help with that.".to_owned(),
-            "end_turn",
+/// Returns the parts of a request that decide about its answer.
+pub(crate) fn prompt(body: &Value) -> Prompt<'_> {
+    let messages = &body["messages"];
+    let texts = array(messages).iter().flat_map(|message| {
+        let blocks = parts(&message["content"]);
+        let texts = blocks.into_iter().filter_map(|block| {
+            let text = block["text"].as_str()?;
+            Some(text.to_owned())
+        });
+        texts.collect::<Vec<_>>()
+    });
+    let tool = |tool: &'_ Value| tool["name"].is_string();
+    let tools = array(&body["tools"]).iter().filter(|it| tool(it));
+    Prompt {
+        texts: texts.collect(),
+        tools: tools
+            .map(|tool| Offered {
+                name: tool["name"].as_str().unwrap_or_default(),
+                schema: &tool["input_schema"],
+            })
+            .collect(),
+        array: messages,
+        max_output: body["max_tokens"].as_u64().unwrap_or(MAX_OUTPUT),
+        thinks: matches!(
+            body["thinking"]["type"].as_str(),
+            Some("enabled" | "adaptive")
         ),
-        Behaviour::Empty => (String::new(), "end_turn"),
-        Behaviour::Call(_) => (String::new(), "tool_use"),
-        Behaviour::Cut => (echoed(body), "max_tokens"),
-        _ => (echoed(body), "end_turn"),
-    };
-    let whole = tokens::count(&text);
-    let (text, stop) = if whole > cap {
-        (tokens::start(&text, cap).to_owned(), "max_tokens")
-    } else if stop == "max_tokens" {
-        (tokens::start(&text, whole / 2).to_owned(), stop)
-    } else {
-        (text, stop)
-    };
-    let blocks = prompt(body);
+    }
+}
+
+/// Returns the message for a valid request.
+pub(crate) fn message(state: &mut State, body: &Value, answer: &Answer) -> Value {
+    let model = body["model"].as_str().unwrap_or_default();
+    let blocks = cached_blocks(body);
     let input: u64 = blocks.iter().map(|block| block.tokens).sum();
     let cached = state.cached(model, &blocks);
-    let content = match &plan.behaviour {
-        Behaviour::Call(name) => {
-            let input = input_of(name, &body["messages"]);
-            json!([{"type": "tool_use", "id": state.id("toolu_"), "name": name, "input": input}])
-        }
-        _ if text.is_empty() => json!([]),
-        _ => json!([{"type": "text", "text": text}]),
+    let stop = match answer.stop {
+        Stop::End => "end_turn",
+        Stop::Calls => "tool_use",
+        Stop::Length => "max_tokens",
+        Stop::Refusal => "refusal",
     };
+    let usage = answer.turn.usage.unwrap_or(Usage {
+        input: input - cached.read - cached.written,
+        read: cached.read,
+        written: cached.written,
+        output: answer.tokens(),
+    });
     json!({
         "id": state.id("msg_"),
         "type": "message",
         "role": "assistant",
         "model": model,
-        "content": content,
+        "content": content(state, body, &answer.turn),
         "stop_reason": stop,
         "stop_sequence": null,
         "usage": {
-            "input_tokens": input - cached.read - cached.written,
-            "output_tokens": tokens::count(&text),
-            "cache_read_input_tokens": cached.read,
-            "cache_creation_input_tokens": cached.written,
+            "input_tokens": usage.input,
+            "output_tokens": usage.output,
+            "cache_read_input_tokens": usage.read,
+            "cache_creation_input_tokens": usage.written,
+            "service_tier": "standard",
         },
     })
 }
 
-/// Returns the prompt in the order of caching: tools, system, messages.
-fn prompt(body: &Value) -> Vec<Block> {
+/// Returns the blocks of an answer.
+fn content(state: &mut State, body: &Value, turn: &Turn) -> Vec<Value> {
+    let mut content = Vec::new();
+    if !turn.thinking.is_empty() {
+        let is_omitted = body["thinking"]["display"] == "omitted";
+        let shown = if is_omitted { "" } else { &turn.thinking };
+        content.push(json!({
+            "type": "thinking", "thinking": shown, "signature": blocks::signature(shown),
+        }));
+    }
+    if !turn.text.is_empty() {
+        let mut block = json!({"type": "text", "text": turn.text});
+        if !turn.citations.is_empty() {
+            block["citations"] = turn.citations.iter().map(|quote| citation(quote)).collect();
+        }
+        content.push(block);
+    }
+    for call in &turn.calls {
+        content.push(json!({
+            "type": "tool_use", "id": state.id("toolu_"), "name": call.name, "input": call.input,
+        }));
+    }
+    content
+}
+
+fn citation(quote: &str) -> Value {
+    json!({
+        "type": "char_location", "cited_text": quote, "document_index": 0,
+        "document_title": null, "file_id": null,
+        "start_char_index": 0, "end_char_index": quote.chars().count(),
+    })
+}
+
+/// Returns the blocks of a prompt in the order of caching: tools, system, messages.
+fn cached_blocks(body: &Value) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut add = |role: &str, value: &Value| {
         let breakpoint = value
@@ -157,20 +204,6 @@ fn prompt(body: &Value) -> Vec<Block> {
         }
     }
     blocks
-}
-
-fn echoed(body: &Value) -> String {
-    let mut texts: Vec<String> = Vec::new();
-    for message in array(&body["messages"]) {
-        let blocks = parts(&message["content"]);
-        texts.extend(
-            blocks
-                .iter()
-                .filter_map(|block| Some(block["text"].as_str()?.to_owned())),
-        );
-    }
-    let prompt = texts.pop().unwrap_or_default();
-    echo::answer(&texts, &prompt)
 }
 
 fn array(value: &Value) -> &[Value] {

@@ -7,15 +7,18 @@ use axum::http::HeaderMap;
 use serde_json::{Value, json};
 
 use crate::cache::Block;
+use crate::plan::Plan;
 use crate::refusal::Refusal;
-use crate::script::{Behaviour, Plan, input_of};
 use crate::state::State;
-use crate::{echo, tokens};
+use crate::tokens;
+use crate::turn::{Answer, Offered, Prompt, Stop, Usage};
 
 const WINDOW: u64 = 128_000;
 const MAX_OUTPUT: u64 = 16_384;
 /// The creation time in answers. Fixed, so that answers are equal in each run.
-const CREATED: u64 = 1_700_000_000;
+pub(crate) const CREATED: u64 = 1_700_000_000;
+/// The text of a refusal.
+pub(crate) const REFUSAL: &str = "I'm sorry, I can't assist with that.";
 
 /// Checks the key.
 pub(crate) fn admitted(headers: &HeaderMap) -> Result<(), Refusal> {
@@ -42,7 +45,6 @@ pub(crate) fn check(body: &Value, plan: &Plan) -> Result<u64, Refusal> {
     let max_output = plan.max_output.unwrap_or(MAX_OUTPUT);
     let output = params::check(body, max_output)?;
     messages::check(&body["messages"])?;
-    plan.fits(&body["tools"], "/function/name")?;
     let needed = tokens::of(&body["messages"]) + tokens::of(&body["tools"]);
     let window = plan.window.unwrap_or(WINDOW);
     if needed > window {
@@ -70,54 +72,78 @@ fn context(message: String) -> Refusal {
         .code("context_length_exceeded")
 }
 
-/// Returns the answer to a valid request.
-pub(crate) fn completion(state: &mut State, body: &Value, plan: &Plan) -> Value {
-    let model = body["model"].as_str().unwrap_or_default();
-    let (text, refusal, finish) = match &plan.behaviour {
-        Behaviour::Say(text) => (text.clone(), Value::Null, "stop"),
-        Behaviour::Refuse => (
-            String::new(),
-            json!("I'm sorry, I can't assist with that."),
-            "stop",
-        ),
-        Behaviour::Cannot => (
-            "I'm sorry, but I can't help with that.".to_owned(),
-            Value::Null,
-            "stop",
-        ),
-        Behaviour::Empty => (String::new(), Value::Null, "stop"),
-        Behaviour::Call(_) => (String::new(), Value::Null, "tool_calls"),
-        Behaviour::Cut => (echoed(body), Value::Null, "length"),
-        _ => (echoed(body), Value::Null, "stop"),
+/// Returns the parts of a request that decide about its answer.
+pub(crate) fn prompt(body: &Value) -> Prompt<'_> {
+    let text = |message: &Value| match &message["content"] {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts
+            .iter()
+            .filter_map(|part| part["text"].as_str())
+            .collect(),
+        _ => String::new(),
     };
-    let whole = tokens::count(&text);
-    let cap = params::output(body).unwrap_or(MAX_OUTPUT);
-    let (text, finish) = if whole > cap {
-        (tokens::start(&text, cap).to_owned(), "length")
-    } else if finish == "length" {
-        (tokens::start(&text, whole / 2).to_owned(), finish)
-    } else {
-        (text, finish)
+    let said = array(&body["messages"])
+        .iter()
+        .filter(|message| message["role"] != "system");
+    let functions = array(&body["tools"]).iter().map(|tool| &tool["function"]);
+    Prompt {
+        texts: said.map(text).collect(),
+        tools: functions
+            .filter_map(|function| {
+                Some(Offered {
+                    name: function["name"].as_str()?,
+                    schema: &function["parameters"],
+                })
+            })
+            .collect(),
+        array: &body["messages"],
+        max_output: params::output(body).unwrap_or(MAX_OUTPUT),
+        // The reasoning of a model is not part of a completion.
+        thinks: false,
+    }
+}
+
+/// Returns the completion for a valid request.
+pub(crate) fn completion(state: &mut State, body: &Value, answer: &Answer) -> Value {
+    let model = body["model"].as_str().unwrap_or_default();
+    let finish = match answer.stop {
+        Stop::End | Stop::Refusal => "stop",
+        Stop::Calls => "tool_calls",
+        Stop::Length => "length",
     };
     let (input, cached) = cached(state, model, body);
-    let output = tokens::count(&text);
+    let usage = answer.turn.usage.unwrap_or(Usage {
+        input: input - cached,
+        read: cached,
+        written: 0,
+        output: answer.tokens(),
+    });
+    let input = usage.input + usage.read + usage.written;
+    let text = &answer.turn.text;
     let content = if text.is_empty() {
         Value::Null
     } else {
         json!(text)
     };
-    let mut message = json!({"role": "assistant", "content": content, "refusal": refusal});
-    if let Behaviour::Call(name) = &plan.behaviour {
-        let input = input_of(name, &body["messages"]);
-        let function = json!({"name": name, "arguments": input.to_string()});
-        message["tool_calls"] =
-            json!([{"id": state.id("call_"), "type": "function", "function": function}]);
+    let mut message = json!({"role": "assistant", "content": content, "refusal": null});
+    if answer.stop == Stop::Refusal {
+        message["refusal"] = json!(REFUSAL);
+    }
+    for call in &answer.turn.calls {
+        let function = json!({"name": call.name, "arguments": call.input.to_string()});
+        let call = json!({"id": state.id("call_"), "type": "function", "function": function});
+        match message["tool_calls"].as_array_mut() {
+            Some(calls) => calls.push(call),
+            None => message["tool_calls"] = json!([call]),
+        }
     }
     json!({
         "id": state.id("chatcmpl-"),
         "object": "chat.completion",
         "created": CREATED,
         "model": model,
+        "service_tier": "default",
+        "system_fingerprint": "fp_fake",
         "choices": [{
             "index": 0,
             "message": message,
@@ -126,9 +152,10 @@ pub(crate) fn completion(state: &mut State, body: &Value, plan: &Plan) -> Value 
         }],
         "usage": {
             "prompt_tokens": input,
-            "completion_tokens": output,
-            "total_tokens": input + output,
-            "prompt_tokens_details": {"cached_tokens": cached},
+            "completion_tokens": usage.output,
+            "total_tokens": input + usage.output,
+            "prompt_tokens_details": {"cached_tokens": usage.read, "audio_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
         },
     })
 }
@@ -136,11 +163,9 @@ pub(crate) fn completion(state: &mut State, body: &Value, plan: &Plan) -> Value 
 /// Returns the cached and the total tokens. OpenAI's cache is automatic: any message can end a cached prefix, in steps
 /// of 128 tokens.
 fn cached(state: &mut State, model: &str, body: &Value) -> (u64, u64) {
-    let messages = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
-    let tools = body["tools"].as_array().map_or(&[][..], Vec::as_slice);
-    let blocks: Vec<Block> = tools
+    let blocks: Vec<Block> = array(&body["tools"])
         .iter()
-        .chain(messages)
+        .chain(array(&body["messages"]))
         .map(|part| Block {
             bytes: part.to_string().into_bytes(),
             tokens: tokens::of(part),
@@ -152,20 +177,6 @@ fn cached(state: &mut State, model: &str, body: &Value) -> (u64, u64) {
     (input, read - read % 128)
 }
 
-fn echoed(body: &Value) -> String {
-    let messages = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
-    let said = messages
-        .iter()
-        .filter(|message| message["role"] != "system");
-    let text = |message: &Value| match &message["content"] {
-        Value::String(text) => text.clone(),
-        Value::Array(parts) => parts
-            .iter()
-            .filter_map(|part| part["text"].as_str())
-            .collect(),
-        _ => String::new(),
-    };
-    let mut texts: Vec<String> = said.map(text).collect();
-    let prompt = texts.pop().unwrap_or_default();
-    echo::answer(&texts, &prompt)
+fn array(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
 }

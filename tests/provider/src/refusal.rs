@@ -7,8 +7,12 @@ use serde_json::{Value, json};
 /// The called API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Api {
-    Anthropic,
-    OpenAi,
+    /// Anthropic's Messages.
+    Messages,
+    /// OpenAI's Chat Completions.
+    Chat,
+    /// OpenAI's Responses.
+    Responses,
 }
 
 /// The reason of a rejection.
@@ -59,12 +63,12 @@ impl Refusal {
     /// Returns the error in the provider's format.
     pub(crate) fn respond(&self, api: Api, id: &str) -> Response<Body> {
         let body = match api {
-            Api::Anthropic => json!({
+            Api::Messages => json!({
                 "type": "error",
                 "error": {"type": self.kind, "message": self.message},
                 "request_id": id,
             }),
-            Api::OpenAi => json!({"error": {
+            Api::Chat | Api::Responses => json!({"error": {
                 "message": self.message,
                 "type": self.kind,
                 "param": self.param,
@@ -106,8 +110,8 @@ pub(crate) fn respond(
     let headers = response.headers_mut();
     headers.insert("content-type", HeaderValue::from_static(kind));
     let name = match api {
-        Api::Anthropic => "request-id",
-        Api::OpenAi => "x-request-id",
+        Api::Messages => "request-id",
+        Api::Chat | Api::Responses => "x-request-id",
     };
     if let Ok(id) = HeaderValue::from_str(id) {
         headers.insert(HeaderName::from_static(name), id);

@@ -1,238 +1,318 @@
-//! The scripted behavior of the provider, set by a test or by the model's name.
-//!
-//! A name can contain directives after `+` signs: `claude-fake+delay=200+status=529+times=2`.
-//!
-//! | directive | effect |
-//! |---|---|
-//! | `say=TEXT` | answers with this text (`_` for spaces) |
-//! | `call=TOOL` | calls this tool without input. The request must offer the tool |
-//! | `delay=MS` | waits before the answer |
-//! | `status=N` | fails with this status |
-//! | `retry-after=S`, `retry-after-ms=MS` | adds this header to the failure |
-//! | `redirect` | redirects with a 307 |
-//! | `drop` | closes the connection in the middle of the answer |
-//! | `refuse`, `cannot` | refuses by stop reason, or in words |
-//! | `cut` | cuts the answer at the output limit |
-//! | `empty` | answers without content |
-//! | `ptl=WORDING` | fails because the prompt is too long |
-//! | `window=N` | sets the context window, in tokens |
-//! | `max-output=N` | sets the maximum output, in tokens |
-//! | `times=N` | applies the behavior to the first N requests with this name only |
+//! Scripts of conversations, as JSON.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use axum::http::HeaderMap;
+use serde::Deserialize;
 
-use crate::refusal::Refusal;
+use crate::agent::{Round, shell};
+use crate::credential::Credential;
+use crate::faults::Fault;
+use crate::plan::{Behaviour, Plan};
+use crate::stream::pace::Pace;
+use crate::turn::{Call, Prompt, Turn, Usage};
 
-/// The wording of the error for a prompt that is too long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wording {
-    /// `prompt is too long: A tokens > L maximum`
-    Anthropic,
-    /// `input length and max_tokens exceed context limit: …`
-    AnthropicOutput,
-    /// `This model's maximum context length is L tokens. …`
-    OpenAi,
-    /// `Input is too long for requested model.`
-    Bedrock,
-    /// `The input token count (A) exceeds …`
-    Gemini,
-    /// `the request exceeds the available context size …`, with the numbers in separate fields.
-    LlamaCpp,
-    /// 413 with the HTML page of a proxy.
-    Proxy,
-}
+/// The maximum number of scripts.
+const MAX_SCRIPTS: usize = 1_000;
 
-/// The behavior of one answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Behaviour {
-    /// Answers with the headings that the prompt requests and lines of the conversation.
-    Echo,
-    /// Answers with a fixed text.
-    Say(String),
-    /// Calls this tool.
-    Call(String),
-    /// Fails with this status and the header `retry-after` (whole seconds) or `retry-after-ms`.
-    Fail {
-        /// The HTTP status.
-        status: u16,
-        /// The value of the header.
-        retry_after: Option<Duration>,
-    },
-    /// Redirects with a 307 to the path of the request.
-    Redirect,
-    /// Closes the connection in the middle of the answer.
-    Drop,
-    /// Refuses by stop reason.
-    Refuse,
-    /// Refuses in words, in the form of a normal answer.
-    Cannot,
-    /// Cuts the answer at the output limit.
-    Cut,
-    /// Answers without content.
-    Empty,
-    /// Fails because the prompt is too long, regardless of its length.
-    TooLong(Wording),
-}
-
-/// The scripted behavior of a model.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    /// The behavior.
-    pub behaviour: Behaviour,
-    /// The delay before the answer.
-    pub delay: Duration,
+/// A script for the requests that match it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Script {
+    /// The conditions. All given ones must hold.
+    #[serde(rename = "match")]
+    pub matches: Match,
+    /// The answers to the next requests, in order. Each is used once.
+    pub turns: VecDeque<ScriptedTurn>,
+    /// The work after the turns. `None`: another script or the model's name decides.
+    pub agent: Option<Agent>,
     /// The context window, in tokens. `None` for the default.
     pub window: Option<u64>,
-    /// The maximum output, in tokens. `None` for the default.
-    pub max_output: Option<u64>,
 }
 
-impl Default for Plan {
+/// The conditions of a script.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Match {
+    /// The name of the model.
+    pub model: Option<String>,
+    /// The API key.
+    pub key: Option<String>,
+    /// Names and values of headers.
+    pub headers: BTreeMap<String, String>,
+    /// A part of any text in the conversation.
+    pub text: Option<String>,
+    /// True for requests with tools, false for requests without.
+    pub tools: Option<bool>,
+}
+
+/// One scripted answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ScriptedTurn {
+    /// As in [`Turn`].
+    pub thinking: String,
+    /// As in [`Turn`].
+    pub text: String,
+    /// As in [`Turn`].
+    pub citations: Vec<String>,
+    /// As in [`Turn`].
+    pub calls: Vec<Call>,
+    /// As in [`Turn`].
+    pub usage: Option<Usage>,
+    /// The delay before the head of the response, in milliseconds.
+    pub delay_ms: u64,
+    /// The pace.
+    pub pace: Pace,
+    /// The failure of this answer.
+    pub fault: Option<Fault>,
+}
+
+/// An agent's work: rounds that each call the first shell-like tool, then a text.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Agent {
+    /// The number of rounds.
+    pub rounds: u64,
+    /// The smallest and the largest output of a command, in bytes.
+    pub output_bytes: (u64, u64),
+    /// The text after the last round.
+    pub text: String,
+    /// The pace of all answers.
+    pub pace: Pace,
+    /// Failures by the number of the request, from 1. A failed request is no round.
+    pub faults: BTreeMap<u64, Fault>,
+    /// Rounds so far.
+    #[serde(skip)]
+    done: u64,
+    /// Requests so far.
+    #[serde(skip)]
+    asked: u64,
+}
+
+impl Default for Agent {
     fn default() -> Self {
         Self {
-            behaviour: Behaviour::Echo,
-            delay: Duration::ZERO,
-            window: None,
-            max_output: None,
+            rounds: 0,
+            output_bytes: (2_000, 20_000),
+            text: "All rounds are done.".to_owned(),
+            pace: Pace::default(),
+            faults: BTreeMap::new(),
+            done: 0,
+            asked: 0,
         }
     }
 }
 
-impl Plan {
-    /// Rejects the request if the scripted tool is not among its tools. `name` is a JSON pointer to the name within a
-    /// tool.
-    pub(crate) fn fits(&self, tools: &Value, name: &str) -> Result<(), Refusal> {
-        let Behaviour::Call(wanted) = &self.behaviour else {
-            return Ok(());
+/// A request, as scripts see it.
+pub(crate) struct Asked<'a> {
+    pub(crate) model: &'a str,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) prompt: &'a Prompt<'a>,
+}
+
+impl Match {
+    fn holds(&self, asked: &Asked<'_>) -> bool {
+        let header = |(name, value): (&String, &String)| {
+            asked
+                .headers
+                .get(name)
+                .is_some_and(|given| given.as_bytes() == value.as_bytes())
         };
-        let mut offered = tools.as_array().into_iter().flatten();
-        if offered.any(|tool| tool.pointer(name) == Some(&json!(wanted))) {
-            return Ok(());
-        }
-        Err(Refusal::invalid(format!(
-            "the fake model should call {wanted}, which the request does not offer"
-        )))
+        let key = |key: &String| Credential::of(asked.headers) == Credential::of_key(key);
+        let text = |part: &String| {
+            asked
+                .prompt
+                .texts
+                .iter()
+                .any(|text| text.contains(part.as_str()))
+        };
+        self.model.as_ref().is_none_or(|model| model == asked.model)
+            && self.key.as_ref().is_none_or(key)
+            && self.headers.iter().all(header)
+            && self.text.as_ref().is_none_or(text)
+            && self
+                .tools
+                .is_none_or(|tools| tools != asked.prompt.tools.is_empty())
     }
 }
 
-/// Returns the input of a call as a model would write it. A read of a stored result uses the last reference in the
-/// conversation, and requests the last line.
-pub(crate) fn input_of(tool: &str, messages: &Value) -> Value {
-    let text = messages.to_string();
-    let reference = text.rfind("palimpsest://").map(|at| {
-        let is_end = |c: char| c.is_whitespace() || "\"\\'<>`),".contains(c);
-        text[at..].split(is_end).next().unwrap_or_default()
-    });
-    match reference {
-        Some(reference) if tool == "ReadToolResult" => {
-            json!({"reference": reference, "tail_lines": 1})
+impl ScriptedTurn {
+    fn plan(self) -> Plan {
+        let turn = Turn {
+            thinking: self.thinking,
+            text: self.text,
+            citations: self.citations,
+            calls: self.calls,
+            usage: self.usage,
+        };
+        Plan {
+            behaviour: Behaviour::Turn(turn),
+            delay: Duration::from_millis(self.delay_ms),
+            pace: self.pace,
+            fault: self.fault,
+            ..Plan::default()
         }
-        _ => json!({}),
     }
 }
 
-impl From<Behaviour> for Plan {
-    fn from(behaviour: Behaviour) -> Self {
-        Self {
+impl Agent {
+    fn plan(&mut self, prompt: &Prompt<'_>) -> Plan {
+        self.asked += 1;
+        let fault = self.faults.get(&self.asked).cloned();
+        let asks_summary = prompt
+            .texts
+            .last()
+            .is_some_and(|text| text.contains("<summary>"));
+        let behaviour = if shell(&prompt.tools).is_none() || asks_summary {
+            // A title or a summary for the agent itself.
+            Behaviour::Echo
+        } else if self.done < self.rounds && fault.is_none() {
+            self.done += 1;
+            let (least, most) = self.output_bytes;
+            // A prime step spreads the sizes, and each run has the same ones.
+            let above = self.done * 7_919 % (most.saturating_sub(least) + 1);
+            Behaviour::Round(Round {
+                number: self.done,
+                output_bytes: least + above,
+            })
+        } else {
+            Behaviour::Say(self.text.clone())
+        };
+        Plan {
             behaviour,
-            ..Self::default()
+            pace: self.pace.clone(),
+            fault,
+            ..Plan::default()
         }
     }
 }
 
-/// Parses the directives of a model's name. An unknown directive is an error, so that a misspelled test fails.
-pub(crate) fn named(model: &str, asked_before: u64) -> Result<Plan, String> {
-    let mut plan = Plan::default();
-    let mut always = Plan::default();
-    let mut retry_after = None;
-    let mut times = None;
-    for directive in model.split('+').skip(1) {
-        let (name, value) = directive.split_once('=').unwrap_or((directive, ""));
-        let number = || {
-            value
-                .parse::<u64>()
-                .map_err(|_| format!("{name} needs a number"))
-        };
-        match name {
-            "say" => plan.behaviour = Behaviour::Say(value.replace('_', " ")),
-            "call" => plan.behaviour = Behaviour::Call(value.to_owned()),
-            "delay" => plan.delay = Duration::from_millis(number()?),
-            "status" => {
-                plan.behaviour = Behaviour::Fail {
-                    status: u16::try_from(number()?).map_err(|_| "no such status".to_owned())?,
-                    retry_after: None,
-                }
+/// The scripts of a provider.
+#[derive(Default)]
+pub(crate) struct Scripts(Vec<Script>);
+
+impl Scripts {
+    /// Adds a script. Finished scripts are removed.
+    pub(crate) fn add(&mut self, script: Script) -> Result<(), String> {
+        self.0
+            .retain(|script| script.agent.is_some() || !script.turns.is_empty());
+        if self.0.len() >= MAX_SCRIPTS {
+            return Err(format!(
+                "Cannot add the script: {MAX_SCRIPTS} scripts exist. Start another provider."
+            ));
+        }
+        self.0.push(script);
+        Ok(())
+    }
+
+    /// Returns the plan of the first script that matches and has an answer.
+    pub(crate) fn plan(&mut self, asked: &Asked<'_>) -> Option<Plan> {
+        for script in &mut self.0 {
+            if !script.matches.holds(asked) {
+                continue;
             }
-            "retry-after" => retry_after = Some(Duration::from_secs(number()?)),
-            "retry-after-ms" => retry_after = Some(Duration::from_millis(number()?)),
-            "redirect" => plan.behaviour = Behaviour::Redirect,
-            "drop" => plan.behaviour = Behaviour::Drop,
-            "refuse" => plan.behaviour = Behaviour::Refuse,
-            "cannot" => plan.behaviour = Behaviour::Cannot,
-            "cut" => plan.behaviour = Behaviour::Cut,
-            "empty" => plan.behaviour = Behaviour::Empty,
-            "ptl" => plan.behaviour = Behaviour::TooLong(wording(value)?),
-            "window" => always.window = Some(number()?),
-            "max-output" => always.max_output = Some(number()?),
-            "times" => times = Some(number()?),
-            _ => return Err(format!("the fake provider knows no directive {name}")),
+            let turn = script.turns.pop_front().map(ScriptedTurn::plan);
+            let agent = || script.agent.as_mut().map(|agent| agent.plan(asked.prompt));
+            if let Some(plan) = turn.or_else(agent) {
+                return Some(Plan {
+                    window: script.window,
+                    ..plan
+                });
+            }
         }
+        None
     }
-    // `times` limits the behavior. The properties of the model, such as its window, stay.
-    if times.is_some_and(|times| asked_before >= times) {
-        return Ok(always);
-    }
-    if let Behaviour::Fail {
-        retry_after: wait, ..
-    } = &mut plan.behaviour
-    {
-        *wait = retry_after;
-    }
-    (plan.window, plan.max_output) = (always.window, always.max_output);
-    Ok(plan)
-}
-
-fn wording(value: &str) -> Result<Wording, String> {
-    Ok(match value {
-        "anthropic" => Wording::Anthropic,
-        "anthropic-output" => Wording::AnthropicOutput,
-        "openai" => Wording::OpenAi,
-        "bedrock" => Wording::Bedrock,
-        "gemini" => Wording::Gemini,
-        "llama.cpp" => Wording::LlamaCpp,
-        "proxy" => Wording::Proxy,
-        _ => return Err(format!("no wording {value}")),
-    })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use axum::http::HeaderMap;
+    use serde_json::{Value, json};
 
-    use super::{Behaviour, Plan, Wording, named};
+    use super::{Asked, Script, Scripts};
+    use crate::plan::{Behaviour, Plan};
+    use crate::turn::{Offered, Prompt};
+
+    fn scripts(all: &[Value]) -> Scripts {
+        let mut scripts = Scripts::default();
+        for script in all {
+            let script: Script = serde_json::from_value(script.clone()).unwrap();
+            scripts.add(script).unwrap();
+        }
+        scripts
+    }
+
+    fn plan(scripts: &mut Scripts, key: &str, text: &str, has_shell: bool) -> Option<Plan> {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-api-key", key.parse().unwrap());
+        let shell = Offered {
+            name: "Bash",
+            schema: &Value::Null,
+        };
+        let prompt = Prompt {
+            texts: vec![text.to_owned()],
+            tools: if has_shell { vec![shell] } else { Vec::new() },
+            array: &Value::Null,
+            max_output: 1,
+            thinks: false,
+        };
+        let asked = Asked {
+            model: "m",
+            headers: &headers,
+            prompt: &prompt,
+        };
+        scripts.plan(&asked)
+    }
 
     #[test]
-    fn model_names_select_the_behaviour() {
-        assert_eq!(named("claude-fake", 0), Ok(Plan::default()));
-        let plan = named("m+status=429+retry-after=2+delay=5", 0).unwrap();
-        assert_eq!(plan.delay, Duration::from_millis(5));
-        let retry_after = Some(Duration::from_secs(2));
-        assert_eq!(
-            plan.behaviour,
-            Behaviour::Fail {
-                status: 429,
-                retry_after
+    fn turns_are_used_once_by_matching_requests() {
+        let mut scripts = scripts(&[
+            json!({"match": {"key": "a", "text": "left"}, "turns": [{"text": "1"}, {"text": "2"}]}),
+            json!({"match": {"tools": true}, "turns": [{"text": "3"}]}),
+        ]);
+        let mut text = |key, text, has_shell| match plan(&mut scripts, key, text, has_shell) {
+            Some(Plan {
+                behaviour: Behaviour::Turn(turn),
+                ..
+            }) => turn.text,
+            other => format!("{other:?}"),
+        };
+        assert_eq!(text("a", "go left", false), "1");
+        assert_eq!(text("a", "go right", false), "None");
+        assert_eq!(text("b", "go left", false), "None");
+        assert_eq!(text("b", "go left", true), "3");
+        assert_eq!(text("a", "go left", true), "2");
+        assert_eq!(text("a", "go left", true), "None");
+    }
+
+    #[test]
+    fn an_agent_works_in_rounds_and_then_answers() {
+        let agent =
+            json!({"rounds": 2, "output_bytes": [10, 10], "text": "end", "faults": {"2": "reset"}});
+        let mut scripts = scripts(&[json!({"agent": agent})]);
+        let mut step = |text, has_shell| {
+            let plan = plan(&mut scripts, "k", text, has_shell).unwrap();
+            match plan.behaviour {
+                _ if plan.fault.is_some() => "fault".to_owned(),
+                Behaviour::Round(round) => format!("{}: {}", round.number, round.output_bytes),
+                Behaviour::Say(text) => text,
+                other => format!("{other:?}"),
             }
-        );
-        let plan = named("m+call=look+times=1", 0).unwrap();
-        assert_eq!(plan.behaviour, Behaviour::Call("look".to_owned()));
-        let plan = named("m+ptl=gemini+window=9+times=2", 1).unwrap();
-        assert_eq!(plan.behaviour, Behaviour::TooLong(Wording::Gemini));
-        let plan = named("m+ptl=gemini+window=9+times=2", 2).unwrap();
-        assert_eq!((plan.behaviour, plan.window), (Behaviour::Echo, Some(9)));
-        assert!(named("m+dealy=5", 0).is_err());
-        assert!(named("m+delay=x", 0).is_err());
+        };
+        assert_eq!(step("work", true), "1: 10");
+        assert_eq!(step("work", true), "fault");
+        assert_eq!(step("title", false), "Echo");
+        assert_eq!(step("write a <summary>", true), "Echo");
+        assert_eq!(step("work", true), "2: 10");
+        assert_eq!(step("work", true), "end");
+        assert_eq!(step("work", true), "end");
+    }
+
+    #[test]
+    fn unknown_fields_are_rejected() {
+        let script = json!({"turns": [{"txt": "misspelled"}]});
+        assert!(serde_json::from_value::<Script>(script).is_err());
     }
 }

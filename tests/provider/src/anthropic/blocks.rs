@@ -141,7 +141,10 @@ fn check_block(block: &Value, at: &str, role: &str, allowed: &[&str]) -> Result<
     }
     match kind {
         "text" => text(block, at, "messages"),
-        "thinking" => required(block, at, &["thinking", "signature"]),
+        "thinking" => {
+            required(block, at, &["thinking", "signature"])?;
+            unchanged(block, at)
+        }
         "redacted_thinking" => required(block, at, &["data"]),
         "image" | "document" => source(block, at, kind),
         "tool_result" => {
@@ -185,6 +188,27 @@ fn text(block: &Value, at: &str, whose: &str) -> Result<(), Refusal> {
         )));
     }
     Ok(())
+}
+
+/// The beginning of this provider's signatures. Others, such as those of transcripts, are not verified.
+const SIGNED: &str = "ZmFrZS";
+
+/// Returns the signature of a thinking block.
+pub(super) fn signature(thinking: &str) -> String {
+    let digest = blake3::hash(thinking.as_bytes());
+    format!("{SIGNED}{}", STANDARD.encode(digest.as_bytes()))
+}
+
+/// Rejects thinking that differs from the signed one.
+fn unchanged(block: &Value, at: &str) -> Result<(), Refusal> {
+    let text = |name: &str| block[name].as_str().unwrap_or_default();
+    let signed = text("signature");
+    if !signed.starts_with(SIGNED) || signed == signature(text("thinking")) {
+        return Ok(());
+    }
+    Err(Refusal::invalid(format!(
+        "{at}: Invalid `signature` in `thinking` block"
+    )))
 }
 
 fn required(block: &Value, at: &str, names: &[&str]) -> Result<(), Refusal> {

@@ -1,0 +1,90 @@
+//! The routes under `/_control` with which a program in any language scripts the provider.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::body::Bytes;
+use axum::extract::State as Extension;
+use axum::http::Response;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::refusal::{Api, Refusal, json_response};
+use crate::server::Shared;
+
+type Outcome = Result<Value, String>;
+
+/// A time in milliseconds.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Milliseconds {
+    ms: u64,
+}
+
+/// Returns the recorded requests.
+pub(crate) async fn requests(Extension(shared): Extension<Arc<Shared>>) -> Response<Body> {
+    let recorded = shared.state().recorded();
+    let requests: Vec<Value> = recorded
+        .iter()
+        .map(|recorded| {
+            json!({
+                "path": recorded.path, "query": recorded.query, "status": recorded.status,
+                "headers": recorded.headers, "body": recorded.body,
+            })
+        })
+        .collect();
+    reply(Ok(json!({"requests": requests})))
+}
+
+/// Adds a script.
+pub(crate) async fn script(
+    Extension(shared): Extension<Arc<Shared>>,
+    body: Bytes,
+) -> Response<Body> {
+    let added = parse(&body).and_then(|script| shared.state().add_script(script));
+    reply(added.map(|()| json!({})))
+}
+
+/// Returns the time since the start of the provider.
+pub(crate) async fn clock(Extension(shared): Extension<Arc<Shared>>) -> Response<Body> {
+    reply(Ok(now(&shared)))
+}
+
+/// Advances the clock.
+pub(crate) async fn advance(
+    Extension(shared): Extension<Arc<Shared>>,
+    body: Bytes,
+) -> Response<Body> {
+    reply(parse(&body).map(|Milliseconds { ms }| {
+        shared.clock.advance(Duration::from_millis(ms));
+        now(&shared)
+    }))
+}
+
+/// Refuses new connections for a time.
+pub(crate) async fn refuse(
+    Extension(shared): Extension<Arc<Shared>>,
+    body: Bytes,
+) -> Response<Body> {
+    reply(parse(&body).map(|Milliseconds { ms }| {
+        shared.refuse(Duration::from_millis(ms));
+        json!({})
+    }))
+}
+
+fn now(shared: &Shared) -> Value {
+    json!({"now_ms": shared.clock.now().as_secs_f64() * 1_000.0})
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(body).map_err(|error| format!("Cannot read the body: {error}"))
+}
+
+fn reply(outcome: Outcome) -> Response<Body> {
+    match outcome {
+        Ok(body) => json_response(200, &body, Api::Messages, "control"),
+        Err(message) => Refusal::invalid(message).respond(Api::Messages, "control"),
+    }
+}

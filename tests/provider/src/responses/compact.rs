@@ -1,0 +1,75 @@
+//! Compaction of a conversation by the provider.
+
+use serde_json::{Value, json};
+
+use super::{ENCRYPTED, Stored, array, context, items, pairs, params, size};
+use crate::openai::CREATED;
+use crate::refusal::Refusal;
+use crate::state::State;
+
+const KNOWN: [&str; 8] = [
+    "model",
+    "input",
+    "instructions",
+    "previous_response_id",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "service_tier",
+];
+/// The output tokens of a compaction.
+const OUTPUT: u64 = 64;
+
+/// Returns a compaction item.
+pub(super) fn item(state: &mut State) -> Value {
+    json!({
+        "id": state.id("cmp_"), "type": "compaction",
+        "encrypted_content": format!("{ENCRYPTED}compaction"),
+    })
+}
+
+/// Returns the compacted conversation: the messages of the user, then a compaction item.
+pub(crate) fn compacted(state: &mut State, body: &Value) -> Result<Value, Refusal> {
+    params::known(body, &KNOWN)?;
+    params::model(body)?;
+    items::check(&body["input"])?;
+    let context = checked(&state.stored, body)?;
+    let mut output: Vec<Value> = context
+        .iter()
+        .filter(|item| item["role"] == "user")
+        .map(|item| user_message(state, item))
+        .collect();
+    output.push(item(state));
+    let input = size(body, &context);
+    Ok(json!({
+        "id": state.id("resp_"),
+        "object": "response.compaction",
+        "created_at": CREATED,
+        "output": output,
+        "usage": {
+            "input_tokens": input,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": OUTPUT,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": input + OUTPUT,
+        },
+    }))
+}
+
+fn checked(stored: &Stored, body: &Value) -> Result<Vec<Value>, Refusal> {
+    let context = context(stored, body)?;
+    pairs::check(stored, &context)?;
+    Ok(context)
+}
+
+/// Returns a message in the form of output: with an id, a status, and a list of contents.
+fn user_message(state: &mut State, item: &Value) -> Value {
+    let content = match &item["content"] {
+        Value::String(text) => json!([{"type": "input_text", "text": text}]),
+        content => json!(array(content)),
+    };
+    json!({
+        "id": state.id("msg_"), "type": "message", "role": "user", "status": "completed",
+        "content": content,
+    })
+}

@@ -1,0 +1,89 @@
+//! The responses that the provider stores. The oldest ones are evicted.
+
+use std::collections::VecDeque;
+
+use serde_json::Value;
+
+const MAX_STORED: usize = 1_000;
+const MAX_STORED_BYTES: usize = 64 * 1024 * 1024;
+
+/// The conversation up to and including a stored response.
+struct Conversation {
+    id: String,
+    items: Vec<Value>,
+    bytes: usize,
+}
+
+/// The stored responses, oldest first.
+#[derive(Default)]
+pub(crate) struct Stored {
+    all: VecDeque<Conversation>,
+    bytes: usize,
+}
+
+impl Stored {
+    /// Stores the items of a conversation under the id of its last response.
+    pub(super) fn add(&mut self, id: &str, items: Vec<Value>) {
+        let bytes = items.iter().map(|item| item.to_string().len()).sum();
+        self.bytes += bytes;
+        self.all.push_back(Conversation {
+            id: id.to_owned(),
+            items,
+            bytes,
+        });
+        while self.all.len() > MAX_STORED || self.bytes > MAX_STORED_BYTES {
+            let Some(oldest) = self.all.pop_front() else {
+                break;
+            };
+            self.bytes -= oldest.bytes;
+        }
+    }
+
+    /// Returns the items of a conversation.
+    pub(super) fn context(&self, id: &str) -> Option<Vec<Value>> {
+        let found = self.all.iter().rev().find(|stored| stored.id == id)?;
+        Some(found.items.clone())
+    }
+
+    /// Returns true if an item with this id is stored.
+    pub(super) fn has_item(&self, id: &str) -> bool {
+        let mut items = self.all.iter().flat_map(|stored| &stored.items);
+        items.any(|item| item["id"] == id)
+    }
+
+    /// Returns the id of the reasoning item directly before a stored item.
+    pub(super) fn reasoning_of(&self, id: &str) -> Option<&str> {
+        self.all.iter().rev().find_map(|stored| {
+            let at = stored.items.iter().position(|item| item["id"] == id)?;
+            let before = &stored.items[at.checked_sub(1)?];
+            if before["type"] == "reasoning" {
+                before["id"].as_str()
+            } else {
+                None
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{MAX_STORED, Stored};
+
+    #[test]
+    fn the_oldest_responses_are_evicted() {
+        let mut stored = Stored::default();
+        for number in 0..=MAX_STORED {
+            let id = format!("resp_{number}");
+            stored.add(&id, vec![json!({"id": format!("msg_{number}")})]);
+        }
+        assert!(stored.context("resp_0").is_none());
+        assert!(stored.context("resp_1").is_some());
+        assert!(!stored.has_item("msg_0") && stored.has_item("msg_1"));
+        let big = "x".repeat(40 * 1024 * 1024);
+        stored.add("big", vec![json!(big)]);
+        stored.add("bigger", vec![json!(big)]);
+        assert!(stored.context("big").is_none() && stored.context("bigger").is_some());
+    }
+}
