@@ -1,6 +1,7 @@
 //! Anthropic's Messages API: its validation and its answers.
 
 mod blocks;
+mod markers;
 mod newest;
 mod params;
 mod tools;
@@ -8,7 +9,7 @@ mod tools;
 use axum::http::HeaderMap;
 use serde_json::{Value, json};
 
-use crate::cache::Block;
+use crate::billing::{Block, Charge};
 use crate::plan::Plan;
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -42,6 +43,7 @@ pub(crate) fn check(headers: &HeaderMap, body: &Value, plan: &Plan) -> Result<u6
     let max_output = plan.max_output.unwrap_or(MAX_OUTPUT);
     let max_tokens = params::check(body, max_output)?;
     blocks::check(body)?;
+    markers::check(body)?;
     tools::check(body)?;
     if headers
         .get("anthropic-version")
@@ -106,11 +108,13 @@ pub(crate) fn prompt(body: &Value) -> Prompt<'_> {
 }
 
 /// Returns the message for a valid request.
-pub(crate) fn message(state: &mut State, body: &Value, answer: &Answer) -> Value {
-    let model = body["model"].as_str().unwrap_or_default();
-    let blocks = cached_blocks(body);
-    let input: u64 = blocks.iter().map(|block| block.tokens).sum();
-    let cached = state.cached(model, &blocks);
+pub(crate) fn message(
+    state: &mut State,
+    charge: &Charge<'_>,
+    body: &Value,
+    answer: &Answer,
+) -> Value {
+    let counted = state.billing.messages(charge, &cached_blocks(body));
     let stop = match answer.stop {
         Stop::End => "end_turn",
         Stop::Calls => "tool_use",
@@ -118,16 +122,16 @@ pub(crate) fn message(state: &mut State, body: &Value, answer: &Answer) -> Value
         Stop::Refusal => "refusal",
     };
     let usage = answer.turn.usage.unwrap_or(Usage {
-        input: input - cached.read - cached.written,
-        read: cached.read,
-        written: cached.written,
-        output: answer.tokens(),
+        input: counted.input,
+        read: counted.read,
+        written: counted.written_5m + counted.written_1h,
+        output: counted.output,
     });
     json!({
         "id": state.id("msg_"),
         "type": "message",
         "role": "assistant",
-        "model": model,
+        "model": charge.model,
         "content": content(state, body, &answer.turn),
         "stop_reason": stop,
         "stop_sequence": null,
@@ -136,6 +140,10 @@ pub(crate) fn message(state: &mut State, body: &Value, answer: &Answer) -> Value
             "output_tokens": usage.output,
             "cache_read_input_tokens": usage.read,
             "cache_creation_input_tokens": usage.written,
+            "cache_creation": {
+                "ephemeral_5m_input_tokens": usage.written.saturating_sub(counted.written_1h),
+                "ephemeral_1h_input_tokens": usage.written.min(counted.written_1h),
+            },
             "service_tier": "standard",
         },
     })
@@ -177,33 +185,49 @@ fn citation(quote: &str) -> Value {
 /// Returns the blocks of a prompt in the order of caching: tools, system, messages.
 fn cached_blocks(body: &Value) -> Vec<Block> {
     let mut blocks = Vec::new();
-    let mut add = |role: &str, value: &Value| {
-        let breakpoint = value
-            .get("cache_control")
-            .is_some_and(|control| !control.is_null());
-        let mut bare = value.clone();
-        if let Some(object) = bare.as_object_mut() {
-            object.remove("cache_control");
-        }
-        blocks.push(Block {
-            bytes: format!("{role}\n{bare}").into_bytes(),
-            tokens: tokens::of(&bare),
-            breakpoint,
-        });
-    };
     for tool in array(&body["tools"]) {
-        add("tool", tool);
+        blocks.push(cached_block("tool", tool));
     }
     for block in parts(&body["system"]) {
-        add("system", &block);
+        blocks.push(cached_block("system", &block));
     }
+    let first_message = blocks.len();
     for message in array(&body["messages"]) {
         let role = message["role"].as_str().unwrap_or_default();
         for block in parts(&message["content"]) {
-            add(role, &block);
+            blocks.push(cached_block(role, &block));
         }
     }
+    if let Some(first) = blocks.get_mut(first_message) {
+        // A change of these parameters invalidates the cached messages, but not the tools and the system prompt.
+        let has_images = body["messages"].to_string().contains("\"type\":\"image\"");
+        let parameters = format!(
+            "{} {} {has_images}\n",
+            body["tool_choice"], body["thinking"]
+        );
+        first.bytes.splice(..0, parameters.into_bytes());
+    }
+    if let Some(lifetime) = markers::lifetime(body)
+        && let Some(last) = blocks.iter_mut().rev().find(|block| block.tokens > 0)
+    {
+        last.marker = last.marker.or(Some(lifetime));
+    }
     blocks
+}
+
+fn cached_block(role: &str, value: &Value) -> Block {
+    let mut bare = value.clone();
+    let inner = array(&value["content"]).iter();
+    let marker = inner
+        .chain([value])
+        .filter_map(markers::lifetime)
+        .next_back();
+    markers::remove(&mut bare);
+    Block {
+        bytes: format!("{role}\n{bare}").into_bytes(),
+        tokens: tokens::of(&bare),
+        marker,
+    }
 }
 
 fn array(value: &Value) -> &[Value] {

@@ -6,11 +6,13 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::body::Bytes;
 use axum::extract::State as Extension;
-use axum::http::Response;
+use axum::http::{HeaderMap, Response};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use crate::billing::Bill;
+use crate::credential::Credential;
 use crate::refusal::{Api, Refusal, json_response};
 use crate::server::Shared;
 
@@ -36,6 +38,37 @@ pub(crate) async fn requests(Extension(shared): Extension<Arc<Shared>>) -> Respo
         })
         .collect();
     reply(Ok(json!({"requests": requests})))
+}
+
+/// Returns the bill of the request's key. Without a key, those of all keys by their digests.
+pub(crate) async fn bill(
+    Extension(shared): Extension<Arc<Shared>>,
+    headers: HeaderMap,
+) -> Response<Body> {
+    let state = shared.state();
+    let credential = Credential::of(&headers);
+    let bill = if credential == Credential::of_key("") {
+        let bills = state.billing.bills().iter();
+        let bills: Map<String, Value> = bills
+            .map(|(credential, bill)| (credential.0.clone(), shown(bill)))
+            .collect();
+        json!({"bills": bills})
+    } else {
+        shown(&state.billing.bill(&credential))
+    };
+    reply(Ok(bill))
+}
+
+fn shown(bill: &Bill) -> Value {
+    json!({
+        "requests": bill.requests,
+        "input_tokens": bill.input,
+        "cache_read_tokens": bill.read,
+        "cache_write_5m_tokens": bill.written_5m,
+        "cache_write_1h_tokens": bill.written_1h,
+        "output_tokens": bill.output,
+        "cost_milli": bill.cost_milli,
+    })
 }
 
 /// Adds a script.

@@ -9,6 +9,8 @@ use axum::http::{HeaderMap, HeaderValue, Response};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+use crate::billing::Charge;
+use crate::credential::Credential;
 use crate::faults::{self, End, Fault, RetryAfter, Status};
 use crate::plan::{Behaviour, Plan, Wording};
 use crate::refusal::{Api, Refusal, json_response, respond};
@@ -124,12 +126,19 @@ async fn answer(
         Api::Messages => anthropic::admitted(headers)?,
         Api::Chat | Api::Responses => openai::admitted(headers)?,
     }
+    let credential = Credential::of(headers);
+    let model = body["model"].as_str().unwrap_or_default();
+    let charge = Charge {
+        credential: &credential,
+        model,
+        now: shared.clock.now(),
+        output: 0,
+    };
     if route == Route::Compact {
-        let compacted = responses::compacted(&mut shared.state(), body)?;
+        let compacted = responses::compacted(&mut shared.state(), &charge, body)?;
         return Ok(Outcome::Whole(compacted, Box::default()));
     }
     let prompt = prompt(api, body);
-    let model = body["model"].as_str().unwrap_or_default();
     let asked = Asked {
         model,
         headers,
@@ -164,11 +173,15 @@ async fn answer(
         };
     }
     let answer = Answer::of(&plan, prompt);
+    let charge = Charge {
+        output: answer.tokens(),
+        ..charge
+    };
     let mut state = shared.state();
     let whole = match api {
-        Api::Messages => anthropic::message(&mut state, body, &answer),
-        Api::Chat => openai::completion(&mut state, body, &answer),
-        Api::Responses => responses::response(&mut state, body, &answer),
+        Api::Messages => anthropic::message(&mut state, &charge, body, &answer),
+        Api::Chat => openai::completion(&mut state, &charge, body, &answer),
+        Api::Responses => responses::response(&mut state, &charge, body, &answer),
     };
     Ok(match plan.behaviour {
         Behaviour::Drop => Outcome::Half(whole),

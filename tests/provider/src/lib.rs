@@ -13,7 +13,7 @@
 
 mod agent;
 mod anthropic;
-mod cache;
+mod billing;
 mod clock;
 mod control;
 mod credential;
@@ -34,6 +34,7 @@ mod turn;
 mod wire;
 
 pub use agent::Round;
+pub use billing::Bill;
 pub use faults::{Fault, RetryAfter, Status};
 pub use plan::{Behaviour, Plan, Wording};
 pub use script::{Agent, Match, Script, ScriptedTurn};

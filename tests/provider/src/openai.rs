@@ -3,10 +3,12 @@
 mod messages;
 mod params;
 
+use std::time::Duration;
+
 use axum::http::HeaderMap;
 use serde_json::{Value, json};
 
-use crate::cache::Block;
+use crate::billing::{Block, Charge};
 use crate::plan::Plan;
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -17,6 +19,10 @@ const WINDOW: u64 = 128_000;
 const MAX_OUTPUT: u64 = 16_384;
 /// The creation time in answers. Fixed, so that answers are equal in each run.
 pub(crate) const CREATED: u64 = 1_700_000_000;
+/// The lifetime of a cached prefix after its last use.
+const CACHE: Duration = Duration::from_mins(10);
+/// The lifetime with `prompt_cache_retention: 24h`.
+const LONG_CACHE: Duration = Duration::from_hours(24);
 /// The text of a refusal.
 pub(crate) const REFUSAL: &str = "I'm sorry, I can't assist with that.";
 
@@ -104,20 +110,19 @@ pub(crate) fn prompt(body: &Value) -> Prompt<'_> {
 }
 
 /// Returns the completion for a valid request.
-pub(crate) fn completion(state: &mut State, body: &Value, answer: &Answer) -> Value {
-    let model = body["model"].as_str().unwrap_or_default();
+pub(crate) fn completion(
+    state: &mut State,
+    charge: &Charge<'_>,
+    body: &Value,
+    answer: &Answer,
+) -> Value {
     let finish = match answer.stop {
         Stop::End | Stop::Refusal => "stop",
         Stop::Calls => "tool_calls",
         Stop::Length => "length",
     };
-    let (input, cached) = cached(state, model, body);
-    let usage = answer.turn.usage.unwrap_or(Usage {
-        input: input - cached,
-        read: cached,
-        written: 0,
-        output: answer.tokens(),
-    });
+    let parts = array(&body["tools"]).iter().chain(array(&body["messages"]));
+    let usage = usage(state, charge, body, parts, answer);
     let input = usage.input + usage.read + usage.written;
     let text = &answer.turn.text;
     let content = if text.is_empty() {
@@ -141,7 +146,7 @@ pub(crate) fn completion(state: &mut State, body: &Value, answer: &Answer) -> Va
         "id": state.id("chatcmpl-"),
         "object": "chat.completion",
         "created": CREATED,
-        "model": model,
+        "model": charge.model,
         "service_tier": "default",
         "system_fingerprint": "fp_fake",
         "choices": [{
@@ -160,21 +165,34 @@ pub(crate) fn completion(state: &mut State, body: &Value, answer: &Answer) -> Va
     })
 }
 
-/// Returns the cached and the total tokens. OpenAI's cache is automatic: any message can end a cached prefix, in steps
-/// of 128 tokens.
-fn cached(state: &mut State, model: &str, body: &Value) -> (u64, u64) {
-    let blocks: Vec<Block> = array(&body["tools"])
-        .iter()
-        .chain(array(&body["messages"]))
+/// Bills a request with these parts of a prompt. Returns the usage that the answer reports.
+pub(crate) fn usage<'a>(
+    state: &mut State,
+    charge: &Charge<'_>,
+    body: &Value,
+    parts: impl Iterator<Item = &'a Value>,
+    answer: &Answer,
+) -> Usage {
+    let blocks: Vec<Block> = parts
         .map(|part| Block {
             bytes: part.to_string().into_bytes(),
             tokens: tokens::of(part),
-            breakpoint: true,
+            marker: None,
         })
         .collect();
-    let input = blocks.iter().map(|block| block.tokens).sum();
-    let read = state.cached(model, &blocks).read;
-    (input, read - read % 128)
+    let cache_key = body["prompt_cache_key"].as_str().unwrap_or_default();
+    let lifetime = if body["prompt_cache_retention"] == "24h" {
+        LONG_CACHE
+    } else {
+        CACHE
+    };
+    let counted = state.billing.openai(charge, cache_key, lifetime, &blocks);
+    answer.turn.usage.unwrap_or(Usage {
+        input: counted.input,
+        read: counted.read,
+        written: 0,
+        output: counted.output,
+    })
 }
 
 fn array(value: &Value) -> &[Value] {

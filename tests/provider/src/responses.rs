@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 pub(crate) use compact::compacted;
 pub(crate) use stored::Stored;
 
-use crate::cache::Block;
-use crate::openai::{CREATED, REFUSAL};
+use crate::billing::Charge;
+use crate::openai::{self, CREATED, REFUSAL};
 use crate::plan::Plan;
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::tokens;
-use crate::turn::{Answer, Offered, Prompt, Stop, Usage};
+use crate::turn::{Answer, Offered, Prompt, Stop};
 
 const WINDOW: u64 = 272_000;
 const MAX_OUTPUT: u64 = 128_000;
@@ -128,10 +128,15 @@ pub(crate) fn prompt(body: &Value) -> Prompt<'_> {
 }
 
 /// Returns the response to a valid request, and stores it if the request wants that.
-pub(crate) fn response(state: &mut State, body: &Value, answer: &Answer) -> Value {
+pub(crate) fn response(
+    state: &mut State,
+    charge: &Charge<'_>,
+    body: &Value,
+    answer: &Answer,
+) -> Value {
     // The request was validated, so its previous response exists unless it was evicted since.
     let mut context = context(&state.stored, body).unwrap_or_else(|_| input(body));
-    let usage = usage(state, body, &context, answer);
+    let usage = usage(state, charge, body, &context, answer);
     let is_trigger = |item: &Value| item["type"] == "compaction_trigger";
     let output = if context.last().is_some_and(is_trigger) {
         vec![compact::item(state)]
@@ -184,29 +189,16 @@ pub(crate) fn response(state: &mut State, body: &Value, answer: &Answer) -> Valu
 }
 
 /// Returns the usage of a response.
-fn usage(state: &mut State, body: &Value, context: &[Value], answer: &Answer) -> Value {
-    let model = body["model"].as_str().unwrap_or_default();
+fn usage(
+    state: &mut State,
+    charge: &Charge<'_>,
+    body: &Value,
+    context: &[Value],
+    answer: &Answer,
+) -> Value {
     let instructions = std::iter::once(&body["instructions"]).filter(|it| !it.is_null());
-    let parts = array(&body["tools"])
-        .iter()
-        .chain(instructions)
-        .chain(context);
-    let blocks: Vec<Block> = parts
-        .map(|part| Block {
-            bytes: part.to_string().into_bytes(),
-            tokens: tokens::of(part),
-            breakpoint: true,
-        })
-        .collect();
-    let input: u64 = blocks.iter().map(|block| block.tokens).sum();
-    let read = state.cached(model, &blocks).read;
-    let read = read - read % 128;
-    let usage = answer.turn.usage.unwrap_or(Usage {
-        input: input - read,
-        read,
-        written: 0,
-        output: answer.tokens(),
-    });
+    let parts = array(&body["tools"]).iter().chain(instructions);
+    let usage = openai::usage(state, charge, body, parts.chain(context), answer);
     let input = usage.input + usage.read + usage.written;
     json!({
         "input_tokens": input,

@@ -13,8 +13,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::billing::Bill;
 use crate::clock::Clock;
 use crate::control;
+use crate::credential::Credential;
 use crate::exchange::{Route, handle};
 use crate::plan::Plan;
 use crate::refusal::{Api, Refusal, respond};
@@ -106,6 +108,11 @@ impl FakeProvider {
         self.shared.clock.advance(by);
     }
 
+    /// Returns the bill of an API key.
+    pub fn bill(&self, key: &str) -> Bill {
+        self.shared.state().billing.bill(&Credential::of_key(key))
+    }
+
     /// Returns the latest requests, oldest first.
     pub fn requests(&self) -> Vec<Recorded> {
         self.shared.state().recorded()
@@ -144,6 +151,7 @@ fn routes(shared: &Arc<Shared>) -> Router {
         .route("/v1/responses", route(Route::Responses).get(no_websocket))
         .route("/v1/responses/compact", route(Route::Compact))
         .route("/_control/requests", get(control::requests))
+        .route("/_control/bill", get(control::bill))
         .route("/_control/script", post(control::script))
         .route(
             "/_control/clock",

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::cache::{Block, Cache, Cached};
+use crate::billing::Billing;
 use crate::named::named;
 use crate::plan::Plan;
 use crate::responses::Stored;
@@ -48,7 +48,7 @@ pub(crate) struct State {
     asked: HashMap<String, u64>,
     recorded: VecDeque<Recorded>,
     recorded_bytes: usize,
-    cache: Cache,
+    pub(crate) billing: Billing,
     pub(crate) stored: Stored,
     ids: u64,
 }
@@ -108,10 +108,6 @@ impl State {
         self.scripts.add(script)?;
         let none = || "no script matches the model of this request".to_owned();
         self.scripts.plan(asked).ok_or_else(none)
-    }
-
-    pub(crate) fn cached(&mut self, model: &str, blocks: &[Block]) -> Cached {
-        self.cache.look_up(model, blocks)
     }
 
     pub(crate) fn record(&mut self, recorded: Recorded) {

@@ -72,8 +72,9 @@ pub(crate) struct Prompt<'a> {
 }
 
 /// The reason for the end of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stop {
+    #[default]
     End,
     Calls,
     Length,
@@ -81,6 +82,7 @@ pub(crate) enum Stop {
 }
 
 /// The content of an answer.
+#[derive(Default)]
 pub(crate) struct Answer {
     pub(crate) turn: Turn,
     pub(crate) stop: Stop,

@@ -1,4 +1,4 @@
-//! Validation of messages and their blocks: roles, empty texts, images and cache markers.
+//! Validation of messages and their blocks: roles, empty texts, signatures and images.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +12,6 @@ const MANY_IMAGES: usize = 20;
 const MAX_IMAGE_BYTES: usize = 5 * 1024 * 1024;
 const MAX_PIXELS: usize = 8_000;
 const MAX_PIXELS_OF_MANY: usize = 2_000;
-const MAX_MARKERS: usize = 4;
 
 /// The block types that a role may have.
 const OF_USER: [&str; 6] = [
@@ -47,7 +46,6 @@ pub(super) fn check(body: &Value) -> Result<(), Refusal> {
             "messages: first message must use the \"user\" role",
         ));
     }
-    markers(body)?;
     images(messages)
 }
 
@@ -300,47 +298,4 @@ fn pixels(image: &Value) -> usize {
     let data = image["source"]["data"].as_str().unwrap_or_default();
     let bytes = STANDARD.decode(data).unwrap_or_default();
     imagesize::blob_size(&bytes).map_or(0, |size| size.width.max(size.height))
-}
-
-/// Checks cache markers: at most four, of a known kind, and only on blocks that allow one.
-fn markers(body: &Value) -> Result<(), Refusal> {
-    let mut found = 0;
-    let lists = [&body["tools"], &body["system"]];
-    let contents = array(&body["messages"])
-        .iter()
-        .map(|message| &message["content"]);
-    for block in lists.into_iter().chain(contents).flat_map(array) {
-        let inner = array(&block["content"]).iter();
-        for block in inner.chain([block]) {
-            let control = &block["cache_control"];
-            if control.is_null() {
-                continue;
-            }
-            found += 1;
-            if control["type"] != "ephemeral" {
-                return Err(Refusal::invalid(
-                    "cache_control.type: Input should be 'ephemeral'",
-                ));
-            }
-            if !matches!(control["ttl"].as_str(), None | Some("5m" | "1h")) {
-                return Err(Refusal::invalid(
-                    "cache_control.ttl: Input should be '5m' or '1h'",
-                ));
-            }
-            if matches!(
-                block["type"].as_str(),
-                Some("thinking" | "redacted_thinking")
-            ) {
-                return Err(Refusal::invalid(
-                    "cache_control: Extra inputs are not permitted",
-                ));
-            }
-        }
-    }
-    if found > MAX_MARKERS {
-        return Err(Refusal::invalid(format!(
-            "A maximum of {MAX_MARKERS} blocks with cache_control may be provided. Found {found}."
-        )));
-    }
-    Ok(())
 }

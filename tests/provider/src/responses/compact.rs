@@ -2,10 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{ENCRYPTED, Stored, array, context, items, pairs, params, size};
+use super::{ENCRYPTED, Stored, array, context, items, pairs, params, usage};
+use crate::billing::Charge;
 use crate::openai::CREATED;
 use crate::refusal::Refusal;
 use crate::state::State;
+use crate::turn::Answer;
 
 const KNOWN: [&str; 8] = [
     "model",
@@ -29,7 +31,11 @@ pub(super) fn item(state: &mut State) -> Value {
 }
 
 /// Returns the compacted conversation: the messages of the user, then a compaction item.
-pub(crate) fn compacted(state: &mut State, body: &Value) -> Result<Value, Refusal> {
+pub(crate) fn compacted(
+    state: &mut State,
+    charge: &Charge<'_>,
+    body: &Value,
+) -> Result<Value, Refusal> {
     params::known(body, &KNOWN)?;
     params::model(body)?;
     items::check(&body["input"])?;
@@ -40,19 +46,18 @@ pub(crate) fn compacted(state: &mut State, body: &Value) -> Result<Value, Refusa
         .map(|item| user_message(state, item))
         .collect();
     output.push(item(state));
-    let input = size(body, &context);
+    let answer = Answer::default();
+    let charge = Charge {
+        output: OUTPUT,
+        ..*charge
+    };
+    let usage = usage(state, &charge, body, &context, &answer);
     Ok(json!({
         "id": state.id("resp_"),
         "object": "response.compaction",
         "created_at": CREATED,
         "output": output,
-        "usage": {
-            "input_tokens": input,
-            "input_tokens_details": {"cached_tokens": 0},
-            "output_tokens": OUTPUT,
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": input + OUTPUT,
-        },
+        "usage": usage,
     }))
 }
 

@@ -1,16 +1,12 @@
 //! Tests of streams as clients receive them: frames, pace, codings and faults.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
-
-mod http;
-
 use std::io::Read as _;
 use std::time::Duration;
 
 use palimpsest_fake_provider::FakeProvider;
 use serde_json::{Value, json};
 
-use http::{Received, get, post, post_json};
+use crate::http::{KEY, Received, get, post, post_json};
 
 const MESSAGES: &str = "/v1/messages";
 const CHAT: &str = "/v1/chat/completions";
@@ -346,8 +342,8 @@ async fn the_clock_and_the_requests_are_readable_over_http() {
     assert_eq!(status, 200);
     assert!(clock["now_ms"].as_f64().unwrap() >= 60_000.0, "{clock}");
     stream(&provider, CHAT, "").await;
-    let listed = get(&provider, "/_control/requests").await;
+    let listed = get(&provider, "/_control/requests", "").await;
     let requests: Value = serde_json::from_str(&listed.body()).unwrap();
     assert_eq!(requests["requests"][0]["path"], CHAT);
-    assert!(!listed.body().contains("secret-key"), "keys are not listed");
+    assert!(!listed.body().contains(KEY), "keys are not listed");
 }

@@ -7,6 +7,9 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+/// The API key of all requests.
+pub(crate) const KEY: &str = "secret-key";
+
 /// A response.
 pub(crate) struct Received {
     /// The status line and the headers. Empty if none arrived.
@@ -41,21 +44,27 @@ pub(crate) async fn post(
 ) -> Received {
     let body = body.to_string();
     let head = format!(
-        "POST {path} HTTP/1.1\r\nhost: provider\r\nauthorization: Bearer secret-key\r\n\
+        "POST {path} HTTP/1.1\r\nhost: provider\r\nauthorization: Bearer {KEY}\r\n\
          anthropic-version: 2023-06-01\r\ncontent-length: {}\r\n{headers}connection: close\r\n\r\n",
         body.len()
     );
     exchange(provider, &format!("{head}{body}")).await
 }
 
-pub(crate) async fn get(provider: &FakeProvider, path: &str) -> Received {
-    let head = format!("GET {path} HTTP/1.1\r\nhost: provider\r\nconnection: close\r\n\r\n");
+/// Requests a path with additional header lines, each ended by CR LF.
+pub(crate) async fn get(provider: &FakeProvider, path: &str, headers: &str) -> Received {
+    let head =
+        format!("GET {path} HTTP/1.1\r\nhost: provider\r\n{headers}connection: close\r\n\r\n");
     exchange(provider, &head).await
 }
 
 /// Returns the status and the JSON of a response.
 pub(crate) async fn post_json(provider: &FakeProvider, path: &str, body: &Value) -> (u16, Value) {
-    let received = post(provider, path, body, "").await;
+    bodied(&post(provider, path, body, "").await)
+}
+
+/// Returns the status and the JSON of a response.
+pub(crate) fn bodied(received: &Received) -> (u16, Value) {
     let status = received.head[9..12].parse().unwrap();
     let json = serde_json::from_str(&received.body()).unwrap_or(Value::Null);
     (status, json)
