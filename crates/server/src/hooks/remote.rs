@@ -170,7 +170,9 @@ async fn put<Q: HookMethod>(
     let until = Instant::now() + time;
     let late = || {
         let time = time.as_millis();
-        format!("it did not respond within {time} ms, the time that its rule and the waiting call allow")
+        format!(
+            "it did not respond within {time} ms, the time that its rule and the waiting call allow"
+        )
     };
     let asked = async {
         let mut ready = endpoint.ready().await?;

@@ -191,18 +191,15 @@ fn push_code_point(code: u32, out: &mut Vec<u8>) {
 
 /// Hashes a literal or a number.
 fn scalar(text: &[u8], hasher: &mut Hasher) {
-    match Number::parse(text) {
-        Some(number) => {
-            hasher.tag(NUMBER);
-            hasher.tag(u8::from(number.is_negative));
-            hasher.update(&number.exponent.to_le_bytes());
-            hasher.bytes(&number.digits);
-        }
+    if let Some(number) = Number::parse(text) {
+        hasher.tag(NUMBER);
+        hasher.tag(u8::from(number.is_negative));
+        hasher.update(&number.exponent.to_le_bytes());
+        hasher.bytes(&number.digits);
+    } else {
         // A number with an exponent beyond 64 bits is compared as text.
-        None => {
-            hasher.tag(LITERAL);
-            hasher.bytes(text);
-        }
+        hasher.tag(LITERAL);
+        hasher.bytes(text);
     }
 }
 
