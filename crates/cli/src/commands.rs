@@ -111,7 +111,7 @@ mod tests {
     use clap::CommandFactory as _;
 
     #[test]
-    fn an_error_has_its_causes_once_and_no_controls() {
+    fn error_text_omits_repeated_causes_and_escapes_controls() {
         let error = anyhow!("permission \u{1b}[2Jdenied").context("failed to read x: permission");
         let text = super::error_text(&error.context("nothing was done"));
         assert_eq!(

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn session_ids_are_legal() {
+    fn session_ids_from_file_names_are_valid() {
         for (file, suffix, id) in [
             ("a/b__c.1.jsonl", "", "b__c.1"),
             ("-x y.jsonl", "7", "x-y.7"),

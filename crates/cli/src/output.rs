@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_shows_shares_and_the_mark() {
+    fn the_context_bar_shows_shares_and_the_threshold() {
         let part = |tokens, glyph| BarSegment {
             name: "",
             tokens,

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn controls_and_reordering_become_visible_and_plain_text_is_left() {
+    fn only_control_and_bidi_characters_are_escaped() {
         let cases = [
             ("\u{1b}]52;c;aGk=\u{7}", r"\u{1b}]52;c;aGk=\u{7}"),
             ("\u{1b}]8;;http://x\u{1b}\\y", r"\u{1b}]8;;http://x\u{1b}\y"),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_keeps_its_meaning() {
+    fn an_escaped_json_document_parses_to_the_same_value() {
         let text = "{\"a\": \"\u{9b}2J\u{202e}\u{7f}\",\n\t\"b\": 1}";
         let shown = document(text);
         assert!(
@@ -183,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn only_colours_pass_where_colours_are_our_own() {
+    fn styled_text_escapes_all_sequences_except_colours() {
         let text = "\u{1b}[1;31mred\u{1b}[0m \u{1b}[2J \u{1b}[31";
         let shown = "\u{1b}[1;31mred\u{1b}[0m \\u{1b}[2J \\u{1b}[31";
         assert_eq!(styled(text), shown);
     }
 
     #[test]
-    fn a_character_that_is_cut_between_chunks_is_whole_again() {
+    fn a_character_split_between_writes_is_buffered_until_complete() {
         let mut document = TerminalDocument {
             out: io::stdout(),
             escapes: true,

@@ -35,7 +35,7 @@ fn run(args: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
-fn help_and_version_are_answers() {
+fn help_and_version_exit_with_zero_and_print_to_stdout() {
     for args in [&["--help"][..], &["--version"], &["help", "serve"]] {
         let (code, stdout, stderr) = run(args);
         assert_eq!((code, stderr.as_str()), (0, ""), "{args:?}");
@@ -44,7 +44,7 @@ fn help_and_version_are_answers() {
 }
 
 #[test]
-fn a_wrong_command_line_or_configuration_is_64() {
+fn an_invalid_command_line_or_configuration_exits_with_64() {
     for args in [
         &["srve"][..],
         &["serve", "--port", "1"],
@@ -64,7 +64,7 @@ fn a_wrong_command_line_or_configuration_is_64() {
 }
 
 #[test]
-fn the_configuration_is_printed_or_only_checked() {
+fn config_prints_the_configuration_and_check_prints_nothing() {
     let (code, stdout, _) = run(&["config", "--data-dir", "/tmp/x"]);
     assert_eq!(code, 0);
     assert!(
@@ -133,7 +133,7 @@ fn the_help_of_every_command_ends_with_examples_of_one_line_each() {
 }
 
 #[test]
-fn it_serves_until_a_signal_and_logs_json_off_a_terminal() {
+fn serve_stops_on_sigterm_and_logs_json_without_a_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = Server(
         palimpsest(&["serve", "--listen", "127.0.0.1:0"])

@@ -517,7 +517,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_dates_that_sort() {
+    fn backup_ids_sort_by_time() {
         for (millis, expected) in [
             (0, "19700101T000000.000Z-000000ab"),
             (951_782_399_999, "20000228T235959.999Z-000000ab"),

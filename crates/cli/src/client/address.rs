@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_as_logged_and_as_urls_lead_to_the_same_server() {
+    fn logged_addresses_and_urls_are_both_accepted() {
         let cases = [
             (
                 "127.0.0.1:50051",
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_cannot_be_one_names_the_forms_that_can() {
+    fn an_invalid_address_error_lists_the_valid_forms() {
         for bad in [
             "grpc://host:1", "host:port", "", "host:1/path", "http://", "a b:1",
         ] {

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_has_the_window_the_threshold_and_a_legend_for_its_rings() {
+    fn a_chart_shows_the_window_the_threshold_and_a_legend() {
         let svg = drawn(vec![1_000, 90_000], "x");
         assert!(svg.contains(">window 200,000<"), "{svg}");
         assert!(
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_round() {
+    fn axis_steps_are_round_numbers() {
         assert_eq!(
             [0, 1, 5, 6, 99, 181_000, 464_540].map(step),
             [1, 1, 1, 2, 20, 50_000, 100_000]

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_spread_over_the_columns() {
+    fn each_column_shows_the_maximum_of_its_requests() {
         let one =
             |tokens: &[u32], requests, columns| max_per_column(tokens, None, requests, columns);
         assert_eq!(one(&[5], 2, 4), [Some(5), Some(5), None, None]);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short() {
+    fn large_numbers_are_abbreviated() {
         assert_eq!(
             [0, 999, 147_000, 1_250_000].map(short),
             ["0", "999", "147K", "1.2M"]

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_stay_within_their_place_and_cannot_move_the_cursor() {
+    fn text_is_clipped_to_the_grid_without_control_characters() {
         let mut grid = Grid::new(8, 2);
         grid.put(5, 0, "abcdef", Style::new());
         grid.put(0, 7, "below", Style::new());
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_told_in_runs_of_one_style() {
+    fn a_row_is_split_into_runs_of_one_style() {
         let mut grid = Grid::new(6, 1);
         let bold = Style::new().bold();
         grid.put(0, 0, "ab", bold);

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_text_and_blocks_are_shapes() {
+    fn svg_draws_letters_as_text_and_block_characters_as_rectangles() {
         let mut grid = Grid::new(12, 2);
         grid.put(0, 0, "a<b", Style::new().bold());
         grid.put(4, 1, "██▄", Style::new());

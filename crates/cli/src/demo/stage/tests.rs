@@ -60,7 +60,7 @@ fn text(grid: &Grid) -> String {
 }
 
 #[test]
-fn a_small_terminal_shows_everything_that_matters() {
+fn an_80_by_24_terminal_shows_all_figures() {
     let shown = text(&frame::draw(&picture(), (80, 24), true));
     for wanted in [
         "150,000 of 200,000 tokens",
@@ -83,7 +83,7 @@ fn a_small_terminal_shows_everything_that_matters() {
 }
 
 #[test]
-fn no_size_breaks_it() {
+fn drawing_succeeds_at_any_terminal_size() {
     for width in [0, 1, 7, 30, 60, 80, 132, 300] {
         for height in [0, 1, 3, 10, 20, 24, 29, 30, 50, 120] {
             for done in [false, true] {
@@ -100,7 +100,7 @@ fn no_size_breaks_it() {
 }
 
 #[test]
-fn without_colours_the_parts_have_signs_of_their_own() {
+fn without_colours_bar_segments_have_distinct_glyphs() {
     let shown = text(&frame::draw(&picture(), (80, 24), false));
     let bar = shown.lines().nth(2).unwrap();
     assert!(

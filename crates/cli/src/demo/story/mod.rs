@@ -140,14 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_always_gives_the_same_session_and_another_one_another() {
+    fn each_seed_generates_its_own_reproducible_session() {
         let text = |seed| format!("{:?}", Story::new(seed).steps);
         assert_eq!(text(7), text(7));
         assert_ne!(text(7), text(8));
     }
 
     #[test]
-    fn sessions_have_what_the_levels_are_there_for() {
+    fn generated_sessions_contain_material_for_every_level() {
         for seed in 0..20 {
             let story = Story::new(seed);
             let bytes: usize = calls(&story).map(|call| call.result.len()).sum();
