@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_its_place_and_says_where_the_rest_is() {
+    fn an_outline_page_is_bounded_and_refers_to_the_rest() {
         let calls = Calls::default();
         let long = "\u{e9} and on".repeat(100);
         let both = [says(1, &[&*long; 9]), says(2, &["short"])];

@@ -144,7 +144,7 @@ fn marked(target: &Target, array: &[Value], placed: &Breakpoints) -> Vec<Vec<u8>
 }
 
 #[test]
-fn the_end_and_where_the_last_request_ended() {
+fn breakpoints_mark_the_end_and_the_end_of_the_last_request() {
     for provider in [Provider::Anthropic, Provider::Bedrock] {
         let mut talk = Talk::new(provider);
         talk.user(&json!("one"));
@@ -166,7 +166,7 @@ fn the_end_and_where_the_last_request_ended() {
 }
 
 #[test]
-fn what_came_without_requests_in_between_is_passed_over() {
+fn messages_without_a_request_between_them_get_no_breakpoint() {
     let mut talk = Talk::new(Provider::Anthropic);
     talk.user(&json!("one"));
     talk.check("0.0");
@@ -183,7 +183,7 @@ fn what_came_without_requests_in_between_is_passed_over() {
 }
 
 #[test]
-fn after_a_change_the_user_message_before_stands_in() {
+fn after_a_view_change_the_previous_user_message_gets_a_breakpoint() {
     let mut talk = Talk::new(Provider::Anthropic);
     let first = talk.user(&json!("one"));
     talk.check("0.0");
@@ -224,7 +224,7 @@ fn after_a_change_the_user_message_before_stands_in() {
 }
 
 #[test]
-fn blocks_that_cannot_carry_one_are_passed_over() {
+fn blocks_that_cannot_carry_a_breakpoint_are_skipped() {
     let thought = json!({"type": "thinking", "thinking": "hm", "signature": "s"});
     let novel = json!({"type": "novel", "n": 1, "cache_control": {"type": "ephemeral"}});
     let file = json!({
@@ -251,7 +251,7 @@ fn blocks_that_cannot_carry_one_are_passed_over() {
 }
 
 #[test]
-fn the_first_two_of_the_system_prompt() {
+fn the_first_two_suitable_system_blocks_get_breakpoints() {
     let check = |own: Option<&[bool]>, most: usize, system: &[u32], messages: &str| {
         let mut talk = Talk::new(Provider::Anthropic);
         talk.say(&json!({"role": "system", "content": "the operator's"}));
@@ -279,14 +279,14 @@ fn the_first_two_of_the_system_prompt() {
 }
 
 #[test]
-fn openai_has_none() {
+fn openai_requests_have_no_breakpoints() {
     let mut talk = Talk::new(Provider::OpenAi);
     talk.user(&json!("one"));
     assert_eq!(talk.ask(4, Some(&[true])), Breakpoints::default());
 }
 
 #[test]
-fn the_validator_knows_the_rules() {
+fn the_validator_detects_each_breakpoint_rule_violation() {
     let check = |provider, messages: Value, expected: &str| {
         let target = Target {
             provider,
@@ -486,7 +486,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn they_are_legal_and_hit_whatever_the_history(
+    fn breakpoints_are_valid_and_hit_the_cache_in_any_history(
         operations in prop::collection::vec(operation(), 1..24)
     ) {
         let mut world = SessionHarness::new();

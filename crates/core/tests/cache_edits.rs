@@ -189,7 +189,7 @@ fn snip(message: u8) -> Operation {
 }
 
 #[test]
-fn what_an_undo_has_laid_out_is_new_to_the_provider() {
+fn content_restored_by_an_undo_counts_as_uncached() {
     run(&[
         Operation::Append(vec![user(vec![])]),
         snip(0),
@@ -204,7 +204,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_500, ..ProptestConfig::default() })]
 
     #[test]
-    fn p09_p10_edits_name_what_is_cached_and_stay_where_they_are(
+    fn p09_p10_cache_edits_name_cached_content_and_keep_their_position(
         operations in prop::collection::vec(operation(), 1..24)
     ) {
         run(&operations);

@@ -40,7 +40,7 @@ fn before(time: Timestamp, by_ms: i64) -> Timestamp {
 }
 
 #[test]
-fn an_update_that_a_clock_ahead_began_is_dead() {
+fn an_update_started_by_a_fast_clock_is_orphaned() {
     let mut world = long();
     world.run(Command::StartMemoryUpdate(StartMemory));
     let began = world.session.memory().running.unwrap();
@@ -53,7 +53,7 @@ fn an_update_that_a_clock_ahead_began_is_dead() {
 }
 
 #[test]
-fn a_failure_of_a_clock_ahead_is_tried_again_at_once() {
+fn a_failure_recorded_by_a_fast_clock_is_retried_immediately() {
     for of_file in [false, true] {
         let mut world = long();
         let next = Timestamp::from_millis(10_000);
@@ -74,7 +74,7 @@ fn a_failure_of_a_clock_ahead_is_tried_again_at_once() {
 }
 
 #[test]
-fn a_text_of_a_clock_ahead_is_followed_at_once() {
+fn a_text_written_by_a_fast_clock_does_not_delay_the_next_update() {
     let mut world = long();
     world.run(Command::RecordMemoryVersion(UpdateMemory {
         content: MemoryContent::verbatim(&Memory::parse(NOTES)),
@@ -87,13 +87,13 @@ fn a_text_of_a_clock_ahead_is_followed_at_once() {
     }));
     let written = world.session.memory().version.as_ref().unwrap().at;
     let due = |now: Timestamp| memory_due(&world.session, now).unwrap();
-    assert!(due(written) > written, "it rests first");
+    assert!(due(written) > written, "the next update must wait");
     let now = before(written, HOUR_MS);
     assert_eq!(due(now), now);
 }
 
 #[test]
-fn a_compaction_that_a_clock_ahead_began_is_over() {
+fn a_compaction_started_by_a_fast_clock_is_over() {
     let mut world = long();
     world.run(Command::ServeView(ServeView::default()));
     let spec = SummarySpec::new(Strategy::Model);

@@ -151,7 +151,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_compaction_makes_a_view_smaller_and_the_next_report_says_the_same(
+    fn a_compaction_shrinks_the_view_to_the_reported_size(
         steps in prop::collection::vec(step(), 1..40)
     ) {
         let mut play = Play::new(Policy::default());
@@ -163,7 +163,7 @@ proptest! {
 
 /// The provider counts 30,000 tokens of system prompt and tools that the caller did not declare.
 #[test]
-fn system_and_tools_are_counted_before_and_after() {
+fn undeclared_system_and_tools_are_counted_after_a_compaction() {
     let mut play = Play::new(Policy::default());
     for _ in 0..4 {
         play.append(Role::User, 500, None);

@@ -125,7 +125,7 @@ fn reach<'a>(edges: &'a Edges, from: &'a Names) -> BTreeSet<&'a Names> {
 }
 
 #[test]
-fn no_large_cycle_of_files() {
+fn import_cycles_between_files_are_bounded() {
     for name in CRATES.split_whitespace() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
         let mut sources = Sources::new();

@@ -120,7 +120,7 @@ fn each_threshold_has_its_follow_up() {
 }
 
 #[test]
-fn session_memory_is_enqueued_and_the_worker_is_woken_if_it_is_due_now() {
+fn due_session_memory_is_enqueued_and_wakes_the_worker() {
     let of = |world: &SessionHarness| effects_of_state(&world.session, NOW).collect::<Vec<_>>();
     let mut policy = policy();
     policy.session_memory.enabled = true;

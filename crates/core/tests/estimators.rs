@@ -92,7 +92,7 @@ impl Talk {
 }
 
 #[test]
-fn what_was_counted_stays_counted_and_a_part_of_it_is_measured_as_it_was() {
+fn a_changed_estimator_does_not_recount_earlier_messages() {
     let mut talk = Talk::new();
     talk.say(Role::User, &[TEXT, TEXT], 0);
     assert_eq!(talk.tokens(), 24);
@@ -125,7 +125,7 @@ fn what_was_counted_stays_counted_and_a_part_of_it_is_measured_as_it_was() {
 }
 
 #[test]
-fn what_usage_taught_is_forgotten_with_the_estimator() {
+fn a_changed_estimator_resets_the_calibration() {
     let mut talk = Talk::new();
     talk.learn();
     assert_eq!(talk.calibration(), 1_125);
@@ -148,7 +148,7 @@ fn what_usage_taught_is_forgotten_with_the_estimator() {
 }
 
 #[test]
-fn without_calibration_nothing_is_learned() {
+fn disabled_calibration_keeps_the_default_ratio() {
     let mut talk = Talk::new();
     talk.set("tokens.calibrate = false");
     talk.learn();

@@ -111,7 +111,7 @@ fn check(
     let all = spoken(session);
     let kept: BTreeSet<Ordinal> = kept.iter().copied().collect();
     let leaving: BTreeSet<Ordinal> = leaving.iter().copied().collect();
-    assert!(kept.is_disjoint(&leaving), "both kept and gone");
+    assert!(kept.is_disjoint(&leaving), "a message is both kept and removed");
     for message in &all {
         assert!(
             kept.contains(message) != leaving.contains(message),
@@ -121,7 +121,7 @@ fn check(
     let tail = tail(session, mark, limits);
     assert!(
         tail.is_subset(&kept),
-        "what is not covered, or not enough, has left"
+        "messages after the coverage or below the minimum were removed"
     );
     let start = session
         .current_turn()
@@ -135,7 +135,7 @@ fn check(
     must.retain(|at| all.contains(at));
     assert!(
         must.is_subset(&kept),
-        "the last words or an open call have left"
+        "the latest user input or an open call was removed"
     );
     let pairs = pairs(session);
     let there: BTreeSet<Ordinal> = all.iter().copied().collect();
@@ -144,7 +144,7 @@ fn check(
             assert_eq!(
                 kept.contains(one),
                 kept.contains(other),
-                "{one:?} and {other:?} are torn apart"
+                "only one of {one:?} and {other:?} is kept"
             );
         }
     }
@@ -235,7 +235,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn p01_what_is_kept_is_whole_within_its_limits_and_valid_whatever_the_history(
+    fn p01_kept_messages_are_complete_bounded_and_valid_in_any_history(
         operations in prop::collection::vec(operation(), 1..40),
         limits in (0..80_u64, 0..8_u32, 0..300_u64),
         mark in any::<u8>(),
@@ -262,7 +262,7 @@ proptest! {
             check(&before, covers, limits, &compacted.kept, &compacted.leaving);
             let there = |at: &Ordinal| before.transcript().get(*at).unwrap().standing.takes_part();
             let no_floor_is_crossed = compacted.kept.iter().all(there);
-            prop_assert!(no_floor_is_crossed, "what an earlier compaction took comes back");
+            prop_assert!(no_floor_is_crossed, "a message that an earlier compaction removed is kept");
             check_view(&mut world);
         }
     }

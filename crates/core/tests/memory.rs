@@ -129,7 +129,7 @@ impl Told {
 }
 
 #[test]
-fn the_first_is_due_at_10000_tokens_whatever_was_called() {
+fn the_first_update_is_due_at_10000_tokens_regardless_of_calls() {
     let mut told = Told::new();
     told.user(9_500);
     told.calls("r", &["a"]);
@@ -142,12 +142,12 @@ fn the_first_is_due_at_10000_tokens_whatever_was_called() {
 }
 
 #[test]
-fn another_is_due_after_5000_tokens_and_three_calls_or_a_response_without() {
+fn the_next_update_needs_5000_tokens_and_three_calls_or_a_plain_response() {
     let mut told = Told::new();
     told.user(10_000);
     told.says("r0");
     told.update(Author::Extractive).unwrap();
-    assert!(!told.is_due(), "growth counts anew");
+    assert!(!told.is_due(), "the growth counter was not reset");
     told.user(4_600);
     assert!(!told.is_due(), "too few tokens");
     told.calls("r1", &["a", "b"]);
@@ -162,11 +162,11 @@ fn another_is_due_after_5000_tokens_and_three_calls_or_a_response_without() {
     told.user(5_000);
     assert!(!told.is_due(), "the last response has a call");
     told.says("r3");
-    assert!(told.is_due(), "this one has none");
+    assert!(told.is_due(), "the response has no calls");
 }
 
 #[test]
-fn a_response_in_fragments_has_the_calls_of_all_of_them() {
+fn a_fragmented_response_counts_the_calls_of_all_fragments() {
     let mut told = Told::new();
     told.user(10_000);
     told.says("r0");
@@ -175,11 +175,11 @@ fn a_response_in_fragments_has_the_calls_of_all_of_them() {
     told.calls("r1", &["a"]);
     told.says("r1");
     told.result("a");
-    assert!(!told.is_due(), "its last fragment has words alone");
+    assert!(!told.is_due(), "an earlier fragment has a call");
 }
 
 #[test]
-fn an_open_round_is_not_read_and_holds_the_mark() {
+fn an_open_round_is_not_read_and_does_not_advance_the_coverage() {
     let mut told = Told::new();
     let asked = told.user(10_000);
     told.says("r1");
@@ -194,14 +194,14 @@ fn an_open_round_is_not_read_and_holds_the_mark() {
     let version = told.world.session.memory().version.clone().unwrap();
     assert_eq!((version.read, version.covers), (Some(asked), None));
     told.result("a");
-    assert_eq!(told.covers(), None, "one of two is open");
+    assert_eq!(told.covers(), None, "one of two calls is open");
     told.result("b");
     assert_eq!(told.covers(), Some(asked), "the mark follows its text");
     assert_eq!(told.world.session.memory_behind().messages, 4);
 }
 
 #[test]
-fn nothing_is_due_while_all_that_is_new_waits() {
+fn no_update_is_due_while_all_new_messages_wait_for_results() {
     let mut told = Told::new();
     told.user(10_000);
     told.says("r0");
@@ -220,7 +220,7 @@ fn nothing_is_due_while_all_that_is_new_waits() {
         Some("r1"),
         vec![call("a"), call("b"), call("c")],
     );
-    assert!(!told.is_due(), "there is nothing that may be read");
+    assert!(!told.is_due(), "all new messages wait for results");
     for id in ["a", "b", "c"] {
         told.result(id);
     }
@@ -228,7 +228,7 @@ fn nothing_is_due_while_all_that_is_new_waits() {
 }
 
 #[test]
-fn while_one_runs_none_is_due_and_a_dead_one_runs_no_more() {
+fn a_running_update_blocks_the_next_one_until_it_is_orphaned() {
     let mut told = Told::new();
     told.user(10_000);
     told.world.run(Command::StartMemoryUpdate(StartMemory));
@@ -240,7 +240,7 @@ fn while_one_runs_none_is_due_and_a_dead_one_runs_no_more() {
 }
 
 #[test]
-fn a_text_of_ours_rests_before_the_next_and_a_persons_does_not() {
+fn an_update_waits_after_a_generated_text_but_not_after_an_edit() {
     for (author, rests) in [(Author::Extractive, 1_000), (Author::Person, 0)] {
         let mut told = Told::new();
         told.user(10_000);
@@ -257,7 +257,7 @@ fn a_text_of_ours_rests_before_the_next_and_a_persons_does_not() {
 }
 
 #[test]
-fn failures_put_off_and_count_until_one_succeeds() {
+fn failures_delay_the_update_and_are_counted_until_a_success() {
     let mut told = Told::new();
     told.user(10_000);
     let fail = |of_file, next| {
@@ -284,7 +284,7 @@ fn failures_put_off_and_count_until_one_succeeds() {
 }
 
 #[test]
-fn who_writes_upon_an_old_version_writes_nothing() {
+fn an_update_based_on_an_old_version_writes_nothing() {
     let mut told = Told::new();
     told.user(10_000);
     let late = told.command(Author::Extractive, "# Task specification\nMine.\n", None);
@@ -297,7 +297,7 @@ fn who_writes_upon_an_old_version_writes_nothing() {
 }
 
 #[test]
-fn placeholders_are_no_version_and_a_version_names_what_it_changed() {
+fn placeholder_text_is_rejected_and_a_version_lists_changed_sections() {
     let mut told = Told::new();
     told.user(10_000);
     let mut memory = Memory::template();
@@ -316,7 +316,7 @@ fn placeholders_are_no_version_and_a_version_names_what_it_changed() {
         .try_run(Command::RecordMemoryVersion(update))
         .unwrap()
     else {
-        panic!("it is one");
+        panic!("the version was not recorded");
     };
     let [Event::MemoryUpdated(event)] = events.as_slice() else {
         panic!("{events:?}");
@@ -325,7 +325,7 @@ fn placeholders_are_no_version_and_a_version_names_what_it_changed() {
 }
 
 #[test]
-fn an_edit_of_a_file_that_is_behind_goes_back_to_what_its_text_had_read() {
+fn an_edit_of_an_outdated_file_restores_the_coverage_of_that_file() {
     let mut told = Told::new();
     let asked = told.user(10_000);
     told.update(Author::Extractive).unwrap();
@@ -342,12 +342,12 @@ fn an_edit_of_a_file_that_is_behind_goes_back_to_what_its_text_had_read() {
     assert_eq!(told.covers(), Some(asked));
     assert!(
         told.world.session.memory().since_tokens >= 6_000,
-        "it is to be read again"
+        "the later content must be read again"
     );
 }
 
 #[test]
-fn what_was_read_stays_read_when_less_may_be_read_now() {
+fn coverage_does_not_move_back_when_a_response_gets_an_open_call() {
     let mut told = Told::new();
     told.user(10_000);
     let said = told.says("r1");
@@ -362,7 +362,7 @@ fn what_was_read_stays_read_when_less_may_be_read_now() {
 
 /// An upgrade of the service can change the wording of a fact.
 #[test]
-fn a_file_with_an_earlier_wording_is_no_edit() {
+fn a_file_with_the_wording_of_an_earlier_release_is_not_an_edit() {
     let mut told = Told::new();
     told.user(10_000);
     told.update(Author::Extractive).unwrap();

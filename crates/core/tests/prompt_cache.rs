@@ -92,7 +92,7 @@ impl Talk {
 }
 
 #[test]
-fn a_change_costs_what_follows_it_and_saves_what_leaves() {
+fn a_change_invalidates_later_content_and_saves_removed_content() {
     let mut talk = Talk::new();
     assert_eq!(talk.report(), CacheReport::default());
     // Tokens are a third of the characters plus four for the message: 304, 404, 1,004 and 3,004.
@@ -152,7 +152,7 @@ fn a_change_costs_what_follows_it_and_saves_what_leaves() {
 }
 
 #[test]
-fn sums_are_of_requests_that_were_answered() {
+fn cache_totals_count_answered_requests_only() {
     let mut talk = Talk::new();
     let first = talk.turn(900);
     talk.turn(900);
@@ -174,7 +174,7 @@ fn sums_are_of_requests_that_were_answered() {
 }
 
 #[test]
-fn a_rewind_loses_nothing_that_is_written_again_and_saves_nothing() {
+fn a_rewind_invalidates_and_saves_no_tokens() {
     let mut talk = Talk::new();
     let first = talk.turn(900);
     talk.turn(900);
@@ -190,7 +190,7 @@ fn a_rewind_loses_nothing_that_is_written_again_and_saves_nothing() {
 }
 
 #[test]
-fn in_a_cold_cache_and_in_anothers_nothing_is_lost() {
+fn a_cold_cache_or_another_model_invalidates_nothing() {
     let mut talk = Talk::new();
     let first = talk.turn(900);
     talk.turn(900);
@@ -251,7 +251,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_difference_is_that_of_the_pieces_whatever_the_history(
+    fn the_cache_report_equals_a_piecewise_comparison_in_any_history(
         operations in prop::collection::vec(operation(), 1..40)
     ) {
         let mut world = SessionHarness::new();

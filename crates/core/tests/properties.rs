@@ -7,7 +7,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn p01_p09_views_are_valid_and_sealed_whatever_the_history(
+    fn p01_p09_views_are_valid_and_sealed_in_any_history(
         operations in prop::collection::vec(operation(), 1..24)
     ) {
         Trial::play(&operations);

@@ -125,7 +125,7 @@ fn check(world: &mut SessionHarness) {
     let mut seen = HashSet::new();
     for departed in told(world, &recovery) {
         let cause = departed.cause.unwrap_or(Revision::ZERO);
-        assert!(cause <= last, "the latest is told first");
+        assert!(cause <= last, "removed content is not ordered from the latest change");
         last = cause;
         let tool = recovery.tool_call(departed.what).unwrap();
         let input = tool.input.as_object().unwrap();
@@ -155,7 +155,7 @@ fn check(world: &mut SessionHarness) {
             }
             ContentRef::Result(call) => {
                 assert_eq!(tool.tool, ModelTool::ReadToolResult);
-                assert!(seen.insert(call), "{call} is told twice");
+                assert!(seen.insert(call), "{call} is reported twice");
                 calls.remove(&call);
                 let place = recovery.place(call).unwrap();
                 blocks.remove(&place);
@@ -164,7 +164,7 @@ fn check(world: &mut SessionHarness) {
                         .calls()
                         .mapped(id)
                         .map_or_else(|| session.calls().with_id(id).to_vec(), |call| vec![call]);
-                    assert_eq!(found, [call], "{id} leads elsewhere");
+                    assert_eq!(found, [call], "{id} resolves to another call");
                 } else {
                     let reference = input["reference"].as_str().unwrap();
                     let file = reference.rsplit('/').next().unwrap();
@@ -190,9 +190,9 @@ fn check(world: &mut SessionHarness) {
         }
     }
     check_sizes(session);
-    assert!(messages.is_empty(), "{messages:?} are not told of");
-    assert!(calls.is_empty(), "{calls:?} are not told of");
-    assert!(blocks.is_empty(), "{blocks:?} are not told of");
+    assert!(messages.is_empty(), "{messages:?} are not reported");
+    assert!(calls.is_empty(), "{calls:?} are not reported");
+    assert!(blocks.is_empty(), "{blocks:?} are not reported");
 }
 
 fn run(operations: &[Operation]) {
@@ -231,7 +231,7 @@ fn answers(call: u8) -> MessageDraft {
 }
 
 #[test]
-fn a_snipped_result_that_answers_another_call_after_an_undo_is_told() {
+fn a_snipped_result_that_an_undo_pairs_with_another_call_is_reported() {
     run(&[
         Operation::Append(vec![says(), calls(4)]),
         Operation::Rewind(1),
@@ -247,7 +247,7 @@ fn a_snipped_result_that_answers_another_call_after_an_undo_is_told() {
 }
 
 #[test]
-fn a_stored_result_that_answers_another_call_after_an_undo_is_told() {
+fn a_stored_result_that_an_undo_pairs_with_another_call_is_reported() {
     run(&[
         Operation::Append(vec![calls(0), says()]),
         Operation::Append(vec![says(), MessageDraft::Again(0)]),
@@ -261,7 +261,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_500, ..ProptestConfig::default() })]
 
     #[test]
-    fn all_that_left_is_told_and_has_a_way_back(
+    fn all_removed_content_is_reported_with_a_recovery_handle(
         operations in prop::collection::vec(operation(), 1..24)
     ) {
         run(&operations);

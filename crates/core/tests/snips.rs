@@ -363,7 +363,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn p13_p19_snips_loads_and_undos_show_what_they_should_under_names_that_stay(
+    fn p13_p19_snips_loads_and_undos_match_the_model_and_keep_turn_names(
         steps in prop::collection::vec(step(), 1..20)
     ) {
         let mut stage = Stage::new();

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_written_as_people_write_them() {
+    fn sizes_are_formatted_with_binary_units() {
         let sizes = [0, 1_023, 1_024, 93_184, 137_933, 5 * 1_024 * 1_024];
         let written = sizes.map(size);
         let expected = ["0 bytes", "1023 bytes", "1KB", "91KB", "134.7KB", "5MB"];
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn p11_a_preview_ends_on_a_character_and_on_a_line() {
+    fn p11_a_preview_ends_at_a_character_and_line_boundary() {
         let lines = "0123456789\n".repeat(40);
         assert!(preview(&lines, 100, PreviewMode::Head).ends_with("789\n..."));
         assert_eq!(preview("short", 100, PreviewMode::Head), "short");
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replacement_says_size_place_and_beginning() {
+    fn a_replacement_contains_size_reference_and_preview() {
         let all = Policy::default();
         let policy = &all.tool_results;
         let text = "x".repeat(60_000);
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_alone() {
+    fn empty_results_and_replacements_are_exempt() {
         assert_eq!(
             exemption(&result(" \n"), |_| false),
             Some(ExemptReason::Empty)
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_follow_the_rules() {
+    fn the_persist_limit_follows_the_rules_of_tool_and_call() {
         let mut policy = Policy::default().tool_results;
         let mut rule = |rule| {
             policy.rules.insert("Read".into(), rule);

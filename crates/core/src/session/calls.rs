@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reused_id_pairs_by_position_and_is_mapped() {
+    fn a_reused_call_id_pairs_by_position_and_is_mapped() {
         let mut calls = Calls::default();
         let first = calls.push(Ordinal::new(0), 0, &tool("x"));
         assert_eq!(answer(&mut calls, "x", 1), Pairing::Answer(first));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn illegal_and_look_alike_ids_are_mapped() {
+    fn invalid_and_reserved_call_ids_are_mapped() {
         let mut calls = Calls::default();
         for id in ["", "a.b", "palimpsest_c9", &"x".repeat(65)] {
             let key = calls.push(Ordinal::new(0), 0, &tool(id));

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_thousand_names_do_not_repeat_and_lead_back() {
+    fn turn_names_are_unique_and_resolve_to_their_turns() {
         let turns = turns("s", 100_000);
         let mut seen = HashSet::new();
         for number in 1..=100_000 {
@@ -134,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn another_session_has_other_names() {
+    fn turn_names_differ_between_sessions() {
         let first = TurnNumber::new(1).unwrap();
         assert_ne!(turns("a", 1).name(first), turns("b", 1).name(first));
     }
 
     #[test]
-    fn messages_belong_to_the_turn_that_began_before_them() {
+    fn a_message_belongs_to_the_latest_turn_before_it() {
         let turns = turns("s", 2);
         assert_eq!(turns.of(Ordinal::new(0)), TurnNumber::new(1));
         assert_eq!(turns.of(Ordinal::new(2)), TurnNumber::new(1));

@@ -72,7 +72,7 @@ mod tests {
     use crate::ids::{CallKey, SpanKey, TurnNumber};
 
     #[test]
-    fn the_texts_of_forms_stay_what_stored_digests_hold() {
+    fn digest_texts_of_forms_are_stable() {
         let (call, span) = (CallKey::new(29), SpanKey::new(1));
         let turn = TurnNumber::new(3).unwrap();
         let input = |turn| PieceForm::Input {

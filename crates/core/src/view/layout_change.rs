@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_makes_the_second_of_the_first() {
+    fn a_layout_change_turns_the_first_layout_into_the_second() {
         let lists: [&[u32]; 6] = [&[], &[1], &[1, 2, 3], &[1, 9, 3], &[3], &[1, 2, 2, 3]];
         for before in lists {
             for after in lists {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rewriter_writes_runs() {
+    fn a_rewriter_merges_adjacent_edits_into_splices() {
         let mut rewriter = Rewriter::default();
         let new = pieces(&[7, 8, 9]);
         rewriter.keep();

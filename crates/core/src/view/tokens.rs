@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_as_it_came_counts_what_it_counted() {
+    fn a_plain_wire_block_has_the_count_of_its_block() {
         for text in ["fn main() {}\n".repeat(40), "log line 17\n".repeat(9_000)] {
             for block in [
                 Block::text(text.clone()),

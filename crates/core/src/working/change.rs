@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_leave_are_replaced_in_their_place_and_added_at_the_end() {
+    fn a_state_change_removes_replaces_in_place_and_appends_entries() {
         let mut state = notes(&[("a", "1"), ("b", "2"), ("c", "3")]);
         state.change(&StateChange {
             remove: WorkingStateRemoval {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_is_not_a_change() {
+    fn a_state_change_without_effect_is_empty() {
         let state = notes(&[("a", "1"), ("b", "2")]);
         let same = StateChange {
             remove: WorkingStateRemoval {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn single_values_are_replaced_when_they_are_set() {
+    fn only_set_single_values_are_replaced() {
         let mode = |active| WorkingState {
             plan_mode: Some(PlanMode {
                 active,

@@ -45,7 +45,7 @@ fn row_1_a_delegated_compaction_survives_a_restart() {
 }
 
 #[test]
-fn row_2_the_oldest_rounds_leave_without_a_summary() {
+fn row_2_drop_oldest_removes_rounds_without_a_summary() {
     let request = CompactionRequest::drop_oldest(Trigger::PromptTooLong, DropRule::AtLeast(None));
     Case::new(HOOKS).with_hooks().check(
         request,
@@ -59,7 +59,7 @@ fn row_2_the_oldest_rounds_leave_without_a_summary() {
 }
 
 #[test]
-fn row_2_nothing_is_dropped_from_a_view_that_is_small_enough() {
+fn row_2_drop_oldest_skips_a_view_under_the_threshold() {
     let request = CompactionRequest::drop_oldest(Trigger::Auto, DropRule::Critical);
     Case::new("").check(
         request,
@@ -71,7 +71,7 @@ fn row_2_nothing_is_dropped_from_a_view_that_is_small_enough() {
 }
 
 #[test]
-fn row_3_a_manual_request_compares_session_memory_with_structure() {
+fn row_3_a_manual_request_compares_memory_and_extractive_summaries() {
     let case = Case::new(MEMORY_FIRST).with_memory();
     let script = [Then::Estimate(Some(9_000)), Then::Estimate(Some(8_000))];
     case.check(
@@ -88,7 +88,7 @@ fn row_3_a_manual_request_compares_session_memory_with_structure() {
 }
 
 #[test]
-fn row_4_a_request_that_takes_no_summary_as_is_writes_one() {
+fn row_4_custom_instructions_model_or_scope_require_a_new_summary() {
     for request in [
         CompactionRequest {
             instructions: Some("be short".into()),
@@ -119,7 +119,7 @@ fn row_4_a_request_that_takes_no_summary_as_is_writes_one() {
 }
 
 #[test]
-fn row_5_a_comparison_waits_for_memory_once() {
+fn row_5_a_comparison_waits_once_for_a_memory_update() {
     let case = Case::new(MEMORY_FIRST).with_memory().with_update();
     let script = [Then::Estimate(Some(9_000)), Then::Estimate(Some(8_000))];
     case.check(
@@ -137,7 +137,7 @@ fn row_5_a_comparison_waits_for_memory_once() {
 }
 
 #[test]
-fn row_6_memory_that_would_be_skipped_is_left_out() {
+fn row_6_memory_without_an_estimate_is_not_tried() {
     let case = Case::new(MEMORY_FIRST).with_memory();
     let script = [Then::Estimate(None), Then::Summary("said")];
     case.check(
@@ -157,7 +157,7 @@ fn row_6_memory_that_would_be_skipped_is_left_out() {
 }
 
 #[test]
-fn row_8_memory_is_used_if_structure_would_be_skipped() {
+fn row_8_memory_is_used_without_an_extractive_estimate() {
     let case = Case::new(MEMORY_FIRST).with_memory();
     let script = [Then::Estimate(Some(90_000)), Then::Estimate(None)];
     case.check(
@@ -174,7 +174,7 @@ fn row_8_memory_is_used_if_structure_would_be_skipped() {
 }
 
 #[test]
-fn row_9_memory_that_is_far_behind_is_left_out() {
+fn row_9_memory_far_larger_than_the_extractive_estimate_is_not_tried() {
     let case = Case::new(MEMORY_FIRST).with_memory();
     let script = [
         Then::Estimate(Some(90_000)),
@@ -199,7 +199,7 @@ fn row_9_memory_that_is_far_behind_is_left_out() {
 }
 
 #[test]
-fn row_10_an_automatic_request_waits_for_memory_once() {
+fn row_10_an_automatic_request_waits_once_for_a_memory_update() {
     let case = Case::new(MEMORY_FIRST).with_memory().with_update();
     case.check(
         automatic(),
@@ -214,7 +214,7 @@ fn row_10_an_automatic_request_waits_for_memory_once() {
 }
 
 #[test]
-fn row_10_a_dry_run_waits_for_nothing() {
+fn row_10_a_dry_run_does_not_wait() {
     let request = CompactionRequest {
         is_dry_run: true,
         ..automatic()
@@ -232,7 +232,7 @@ fn row_10_a_dry_run_waits_for_nothing() {
 }
 
 #[test]
-fn row_11_an_automatic_request_waits_for_a_summary_that_is_being_prepared() {
+fn row_11_an_automatic_request_waits_for_a_summary_in_preparation() {
     let case = Case::new(&[AHEAD, MODEL_FIRST].concat()).ahead();
     let script = [Then::Over, Then::Summary("said")];
     case.check(
@@ -252,7 +252,7 @@ fn row_11_an_automatic_request_waits_for_a_summary_that_is_being_prepared() {
 }
 
 #[test]
-fn row_11_a_wait_that_is_given_up_goes_on_and_displaces_the_other_compaction() {
+fn row_11_a_timed_out_wait_replaces_the_running_preparation() {
     let case = Case::new(&[AHEAD, MODEL_FIRST].concat()).ahead();
     case.check(
         automatic(),
@@ -289,7 +289,7 @@ fn row_11_a_manual_request_does_not_wait() {
 }
 
 #[test]
-fn rows_13_and_14_sources_without_a_summary_are_passed_over() {
+fn rows_13_and_14_sources_without_a_summary_are_skipped() {
     let case = Case::new(MEMORY_FIRST);
     case.check(
         automatic(),
@@ -309,7 +309,7 @@ fn rows_13_and_14_sources_without_a_summary_are_passed_over() {
 }
 
 #[test]
-fn row_14_session_memory_by_name_has_no_other_source() {
+fn row_14_explicit_session_memory_has_no_fallback() {
     Case::new(MODEL_FIRST).check(
         by(Strategy::SessionMemory),
         [],
@@ -322,7 +322,7 @@ fn row_14_session_memory_by_name_has_no_other_source() {
 }
 
 #[test]
-fn row_15_a_request_that_may_not_start_ends() {
+fn row_15_a_disabled_manual_request_is_skipped() {
     let case = Case::new("autocompact.manual_enabled = false\n");
     case.check(
         manual(),
@@ -336,7 +336,7 @@ fn row_15_a_request_that_may_not_start_ends() {
 }
 
 #[test]
-fn row_16_a_repeat_ends_with_the_event_of_the_original() {
+fn row_16_an_idempotent_repeat_returns_the_original_event() {
     let request = CompactionRequest {
         request: Some(RequestStamp {
             id: "once".into(),
@@ -365,7 +365,7 @@ fn row_16_a_repeat_ends_with_the_event_of_the_original() {
 }
 
 #[test]
-fn row_17_a_summary_that_exists_is_committed_at_once() {
+fn row_17_an_existing_summary_is_committed_immediately() {
     let case = Case::new(MEMORY_FIRST).with_memory();
     case.check(
         automatic(),

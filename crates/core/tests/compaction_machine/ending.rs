@@ -17,7 +17,7 @@ use super::case::{
 };
 
 #[test]
-fn row_18_with_hooks_a_summary_that_exists_takes_two_steps() {
+fn row_18_hooks_run_before_an_existing_summary_is_committed() {
     let case = Case::new(&[MEMORY_FIRST, HOOKS].concat());
     let case = case.with_memory().with_hooks();
     let script = [Then::NoHook, Then::NoHook, Then::NoHook];
@@ -150,7 +150,7 @@ fn row_20_instructions_replace_a_summary_that_exists() {
 }
 
 #[test]
-fn row_20_the_first_answer_holds_and_a_compaction_that_ended_is_not_found() {
+fn row_20_a_compaction_that_ended_meanwhile_is_rejected() {
     let mut case = Case::new(&[MODEL_FIRST, HOOKS].concat()).with_running(Strategy::Model, false);
     let mut machine = CompactionMachine::resume(case.running());
     case.context.calls_hooks = true;
@@ -205,7 +205,7 @@ fn row_21_a_hook_stops_the_compaction() {
 }
 
 #[test]
-fn row_22_a_delegated_compaction_leaves_the_summary_to_the_caller() {
+fn row_22_a_delegated_compaction_keeps_running_for_the_caller() {
     let case = Case::new(HOOKS).with_hooks();
     case.check(
         by(Strategy::Delegated),
@@ -273,7 +273,7 @@ fn row_25_a_summary_that_failed_ends_the_compaction() {
 }
 
 #[test]
-fn row_26_a_result_that_takes_no_effect_is_shown_to_no_hook() {
+fn row_26_a_summary_without_effect_skips_the_later_hooks() {
     let case = Case::new(HOOKS).with_hooks();
     let long: &'static str = Box::leak("word ".repeat(100_000).into_boxed_str());
     let script = [Then::NoHook, Then::Summary(long)];
@@ -293,7 +293,7 @@ fn row_26_a_result_that_takes_no_effect_is_shown_to_no_hook() {
 }
 
 #[test]
-fn row_26_a_summary_that_is_prepared_ahead_is_shown_to_no_hook() {
+fn row_26_a_prepared_summary_skips_the_later_hooks() {
     let case = Case::new(&[AHEAD, HOOKS].concat()).with_hooks();
     let script = [Then::Hook(None), Then::Summary("said")];
     case.check(
@@ -375,7 +375,7 @@ fn row_28_the_last_hook_adds_messages_or_stops_the_compaction() {
 }
 
 #[test]
-fn row_29_a_delegated_summary_ends_the_compaction_or_may_be_followed_by_a_shorter_one() {
+fn row_29_a_delegated_summary_compacts_or_is_skipped_if_too_long() {
     let long = "word ".repeat(100_000);
     for (text, expected) in [
         (
@@ -435,7 +435,7 @@ fn row_32_a_machine_that_has_ended_returns_its_outcome_again() {
 }
 
 #[test]
-fn a_started_compaction_needs_no_caller_unless_it_is_delegated() {
+fn only_a_delegated_compaction_needs_its_caller() {
     for (strategy, expected) in [
         (Strategy::Model, Some(CompactionKey::new(0))),
         (Strategy::Delegated, None),
@@ -451,7 +451,7 @@ fn a_started_compaction_needs_no_caller_unless_it_is_delegated() {
 }
 
 #[test]
-fn a_limited_request_has_rounds_until_nothing_is_left() {
+fn only_a_limited_undelegated_request_gets_another_round() {
     let limit = "autocompact.max_input_tokens = 10000\n";
     for (policy, request, has_next) in [
         (limit, by(Strategy::Extractive), true),

@@ -28,7 +28,7 @@ fn fragments_of_one_response_become_one_message() {
 }
 
 #[test]
-fn a_fragment_that_comes_after_a_serving_begins_a_new_message() {
+fn a_fragment_after_a_served_view_starts_a_new_message() {
     check(
         "user: go
          assistant#r: call a

@@ -123,7 +123,7 @@ impl Desk {
 const C0: CallKey = CallKey::new(0);
 
 #[test]
-fn an_offer_is_bound_when_its_call_comes() {
+fn a_persist_decision_is_bound_when_its_call_is_appended() {
     let mut desk = Desk::new();
     let large = "x".repeat(LARGE);
     let asked = offering("a", &large);
@@ -141,7 +141,7 @@ fn an_offer_is_bound_when_its_call_comes() {
 }
 
 #[test]
-fn a_replacement_is_recognised_and_its_original_is_the_file_alone() {
+fn an_appended_replacement_is_linked_to_its_stored_file() {
     let mut desk = Desk::new();
     let kept = desk.ask(&offering("a", &"x".repeat(LARGE))).kept.unwrap();
     desk.call("a");
@@ -160,7 +160,7 @@ fn a_replacement_is_recognised_and_its_original_is_the_file_alone() {
 }
 
 #[test]
-fn an_original_comes_to_what_was_told() {
+fn an_appended_original_is_shown_as_the_decided_replacement() {
     let mut desk = Desk::new();
     desk.call("a");
     let large = "x".repeat(LARGE);
@@ -186,7 +186,7 @@ fn an_original_comes_to_what_was_told() {
 }
 
 #[test]
-fn what_was_to_stay_inline_stays_under_any_rule() {
+fn an_inline_decision_holds_when_the_result_is_appended() {
     let large = "x".repeat(LARGE);
     for (rule, verdict) in [
         (ToolResultRule::FixedChars(5_000), Verdict::UnderLimit),
@@ -211,7 +211,7 @@ fn what_was_to_stay_inline_stays_under_any_rule() {
 }
 
 #[test]
-fn other_content_is_a_conflict_and_an_append_of_it_is_not() {
+fn other_content_conflicts_with_a_decision_but_can_be_appended() {
     let mut desk = Desk::new();
     desk.call("a");
     let kept = desk.ask(&offering("a", &"x".repeat(LARGE))).kept.unwrap();
@@ -242,7 +242,7 @@ fn other_content_is_a_conflict_and_an_append_of_it_is_not() {
 }
 
 #[test]
-fn every_verdict_has_its_reason() {
+fn each_persist_verdict_follows_from_content_limit_and_rules() {
     let large = "x".repeat(LARGE);
     let verdict = |policy: Policy, asked: Offering| Desk::with(policy).ask(&asked).verdict;
     assert_eq!(verdict(policy(), offering("a", "x")), Verdict::UnderLimit);
@@ -273,7 +273,7 @@ fn every_verdict_has_its_reason() {
 }
 
 #[test]
-fn the_line_for_an_empty_result_is_the_same_result() {
+fn the_text_for_an_empty_result_is_recognized_as_that_result() {
     let mut desk = Desk::new();
     let asked = offering("a", "");
     assert_eq!(desk.ask(&asked).verdict, Verdict::Empty);
@@ -285,7 +285,7 @@ fn the_line_for_an_empty_result_is_the_same_result() {
 }
 
 #[test]
-fn a_call_that_a_rewind_opened_again_is_asked_about_anew() {
+fn a_call_reopened_by_a_rewind_gets_a_new_decision() {
     let mut desk = Desk::new();
     let large = "x".repeat(LARGE);
     desk.call("a");
@@ -309,7 +309,7 @@ fn a_call_that_a_rewind_opened_again_is_asked_about_anew() {
 }
 
 #[test]
-fn a_result_that_comes_too_late_keeps_its_file() {
+fn the_file_of_a_late_result_is_kept() {
     let mut desk = Desk::new();
     let large = "x".repeat(LARGE);
     desk.call("a");
@@ -325,7 +325,7 @@ fn a_result_that_comes_too_late_keeps_its_file() {
 }
 
 #[test]
-fn offers_are_bounded_and_no_promise_is_given_up() {
+fn pending_decisions_are_bounded_and_stored_results_not_evicted() {
     let mut desk = Desk::new();
     let large = |n: usize| format!("{n} {}", "x".repeat(LARGE));
     let id = |n: usize| format!("call_{n}");

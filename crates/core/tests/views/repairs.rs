@@ -5,7 +5,7 @@ use expect_test::expect;
 use crate::world::check;
 
 #[test]
-fn orphans_duplicates_and_blanks() {
+fn orphaned_duplicate_and_blank_blocks_are_repaired() {
     check(
         "user: go; blank
          assistant: call a
@@ -51,7 +51,7 @@ fn a_reused_id_is_mapped_and_stays_mapped() {
 }
 
 #[test]
-fn the_model_may_not_speak_first() {
+fn a_leading_assistant_message_gets_an_opening_user_message() {
     check(
         "assistant: hello
          user: hi",

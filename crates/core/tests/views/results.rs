@@ -5,7 +5,7 @@ use expect_test::expect;
 use crate::world::check;
 
 #[test]
-fn results_come_before_words() {
+fn results_precede_text_in_a_user_message() {
     check(
         "user: go
          assistant: call a
@@ -24,7 +24,7 @@ fn results_come_before_words() {
 }
 
 #[test]
-fn words_wait_for_results_when_the_view_was_served_without_them() {
+fn text_waits_for_results_missing_from_the_served_view() {
     check(
         "user: go
          assistant: call a; call b
@@ -48,7 +48,7 @@ fn words_wait_for_results_when_the_view_was_served_without_them() {
 }
 
 #[test]
-fn an_open_call_is_not_sendable_and_is_interrupted_by_a_person() {
+fn an_open_call_is_not_sendable_until_user_input_interrupts_it() {
     check(
         "user: go
          assistant: call a",
@@ -92,7 +92,7 @@ fn an_open_call_is_not_sendable_and_is_interrupted_by_a_person() {
 }
 
 #[test]
-fn a_late_result_is_told_once_in_words() {
+fn a_late_result_is_shown_once_as_text() {
     check(
         "user: go
          assistant: call a

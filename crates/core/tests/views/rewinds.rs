@@ -5,7 +5,7 @@ use expect_test::expect;
 use crate::world::check;
 
 #[test]
-fn a_rewind_takes_later_messages_out() {
+fn a_rewind_removes_later_messages() {
     check(
         "user: go
          assistant: call a

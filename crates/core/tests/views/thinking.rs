@@ -6,7 +6,7 @@ use palimpsest_core::view::Provider;
 use crate::world::{check, check_for};
 
 #[test]
-fn p16_thinking_goes_back_verbatim_to_its_model_and_to_no_other() {
+fn p16_thinking_is_returned_verbatim_to_its_model_only() {
     let conversation = "user: go
          assistant: thinks deeply; call a
          user: result a 1";
@@ -51,7 +51,7 @@ fn p16_thinking_goes_back_verbatim_to_its_model_and_to_no_other() {
 }
 
 #[test]
-fn trailing_thinking_waits_and_is_dropped_when_the_user_goes_on() {
+fn trailing_thinking_waits_and_is_dropped_after_user_input() {
     check(
         "user: go
          assistant#r: thinks hm",

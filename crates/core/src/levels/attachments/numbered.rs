@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_the_tools_own_words_are_taken_off() {
+    fn line_numbers_and_tool_annotations_are_removed() {
         check("     1→fn a() {\n     2→\n     3→}", "fn a() {\n\n}\n", 1);
         check("9\tx\n10\ty\n", "x\ny\n", 9);
         check(
