@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn one_party_leaves_room_for_others() {
+    fn one_tenant_cannot_exhaust_the_shared_budget() {
         let budget = SharedBudget::new(BudgetKind::Calls, 100);
         let (greedy, honest) = (Arc::default(), Arc::default());
         let held: Vec<_> =

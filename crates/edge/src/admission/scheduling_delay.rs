@@ -201,13 +201,13 @@ mod tests {
             lag.share.load(Relaxed)
         };
         assert_eq!(see(100, 50), 0);
-        assert_eq!(see(10, 1), 0, "it was a burst");
+        assert_eq!(see(10, 1), 0, "a burst sheds no calls");
         assert_eq!(see(100, 50), 0);
         assert!(see(100, 50) > SHARE_SCALE * 9 / 10);
-        assert_eq!(see(500, 1), 0, "there is room");
-        assert!(see(10, 10) > 0, "and none again");
+        assert_eq!(see(500, 1), 0, "the runtime is idle again");
+        assert!(see(10, 10) > 0, "the runtime is overloaded again");
         assert_eq!(see(1_500, 1), 0);
-        assert_eq!(see(100, 50), 0, "long after, it is a burst");
+        assert_eq!(see(100, 50), 0, "a later delay counts as a new burst");
     }
 
     /// Simulates half a second of an excessive delay. Returns the time of its end.
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_old_share_sheds_no_new_call() {
+    async fn a_stale_shed_share_sheds_no_call() {
         let mut lag = lag();
         lag.share.store(SHARE_SCALE, Relaxed);
         assert!(lag.should_shed());
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_measurement_keeps_its_state() {
+    fn a_slow_measurement_does_not_reset_the_shed_share() {
         let lag = lag();
         let now = overloaded(&lag);
         let long = Duration::from_secs(2);

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn permits_are_handed_out_in_order() {
+    fn queued_calls_get_permits_in_order() {
         let now = Instant::now();
         let line = WaitQueue::new(&Arc::new(OverloadState::new(now)));
         let joined = [(); 3].map(|()| line.join(now, FLOW, || None));
@@ -228,11 +228,11 @@ mod tests {
             let left = places.get();
             (left > 0).then(|| places.set(left - 1))
         };
-        line.admit_waiting(now, acquire, |()| panic!("all of them wait"));
+        line.admit_waiting(now, acquire, |()| panic!("no call may be shed"));
         assert!(line.is_not_empty());
         for (joined, has) in joined.into_iter().zip([true, true, false]) {
             let JoinOutcome::Queued(mut receiver, _) = joined else {
-                panic!("it waits")
+                panic!("the call was not queued")
             };
             assert_eq!(receiver.try_recv().is_ok(), has);
         }

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silent_handshakes_keep_nobody_waiting() {
+    async fn the_oldest_silent_handshake_is_evicted_at_the_limit() {
         let connections = Connections::new(100);
         let silent: Vec<_> = (0..4)
             .map(|_| connections.enter(Some(4)).unwrap())
@@ -285,14 +285,14 @@ mod tests {
         let done = connections.enter(Some(4)).unwrap();
         assert!(
             silent[0].connection().shutdown().is_cancelled(),
-            "the oldest"
+            "the oldest handshake was not evicted"
         );
         assert!(!silent[1].connection().shutdown().is_cancelled());
         done.connection().handshake_done();
         let _next = connections.enter(Some(4)).unwrap();
         assert!(
             !silent[1].connection().shutdown().is_cancelled(),
-            "three are at it"
+            "three handshakes are below the limit"
         );
     }
 }

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_leave_handles_to_the_store() {
+    fn connection_limits_reserve_file_handles_for_the_store() {
         let share = |limit| ConnectionLimits::of(limit, 4_096);
         let ConnectionLimits { grpc, admin } = share(Some(1_024));
         assert_eq!((grpc, admin), (720, 48));

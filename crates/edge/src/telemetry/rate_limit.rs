@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_warnings_is_a_few_lines_and_a_number() {
+    fn repeated_warnings_are_rate_limited_and_counted() {
         let limit: &'static LogRateLimit = Box::leak(Box::default());
         let count = Count::default();
         let bounded = RateLimitedLayer::new(count.clone().boxed(), limit);
