@@ -166,7 +166,7 @@ mod tests {
     const START: Timestamp = Timestamp::from_millis(1_700_000_000_123);
 
     #[test]
-    fn a_manual_clock_moves_only_when_it_is_moved() {
+    fn a_manual_clock_moves_only_on_advance() {
         let clock = ManualClock::at(START);
         assert_eq!((clock.now(), clock.monotonic()), (START, Duration::ZERO));
         clock.advance(Duration::from_millis(7));
@@ -175,17 +175,17 @@ mod tests {
     }
 
     #[test]
-    fn ids_made_in_one_millisecond_sort_in_the_order_they_were_made() {
+    fn ids_of_one_millisecond_sort_by_creation() {
         let ids = IdSource::random(Arc::new(ManualClock::at(START)));
         let made: Vec<Uuid> = (0..1_000).map(|_| ids.uuid()).collect();
         assert!(made.is_sorted());
         assert_eq!(made[0].get_version_num(), 7);
-        let (seconds, nanos) = made[0].get_timestamp().expect("it has a time").to_unix();
+        let (seconds, nanos) = made[0].get_timestamp().expect("the id has no time").to_unix();
         assert_eq!((seconds, nanos), (1_700_000_000, 123_000_000));
     }
 
     #[test]
-    fn counted_ids_are_the_same_in_every_run() {
+    fn counting_ids_are_reproducible() {
         let make = || {
             let ids = IdSource::counting(Arc::new(ManualClock::at(START)));
             [ids.message_id(), ids.message_id()]

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_project_that_waits_often_keeps_nobody_else_waiting() {
+    async fn queued_turns_of_one_project_do_not_delay_another_project() {
         let turns = FairTurns::new(2);
         let (greedy, other) = (project("greedy"), project("other"));
         let first = turns.next(&greedy).await;
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn turns_that_nobody_holds_are_forgotten() {
+    async fn projects_without_held_turns_are_evicted() {
         let turns = FairTurns::new(1);
         for number in 0..3 * MAX_PROJECTS {
             drop(turns.next(&project(&format!("p{number}"))).await);

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_are_found_wherever_steps_end() {
+    fn matches_across_step_boundaries_are_found() {
         let mut text = "a".repeat(STEP_BYTES - 3);
         text.push_str("needle");
         text.push_str(&"é".repeat(STEP_BYTES));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_looks_far_ahead_takes_steps_of_a_bounded_length() {
+    fn a_search_step_is_bounded_for_patterns_that_scan_far() {
         let text = "a".repeat(1024 * 1024);
         let mut work = SearchBudget::default();
         // Each attempt scans to the end of its input before it fails.
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_ends_where_it_is_stopped_late_or_has_done_enough() {
+    fn a_search_stops_when_cancelled_late_or_over_its_budget() {
         let text = "a".repeat(1024);
         let pattern = Regex::new("b").unwrap();
         let mut stopped = SearchBudget::default();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_project_searches_one_thing_at_a_time_and_a_call_that_is_gone_stops() {
+    async fn a_project_runs_one_search_at_a_time_and_a_cancelled_call_stops() {
         let searches = Arc::new(Searches::default());
         let project = ProjectId::new("p").unwrap();
         let (began, mut has_begun) = tokio::sync::mpsc::channel::<()>(1);

@@ -480,7 +480,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_that_cannot_be_read_is_not_taken_for_an_empty_one() {
+    fn an_unreadable_restore_target_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         assert!(is_empty_dir(dir.path()).unwrap());
         assert!(is_empty_dir(&dir.path().join("missing")).unwrap());

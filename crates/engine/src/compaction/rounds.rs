@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_stays_with_its_call() {
+    fn a_call_and_its_result_form_one_round() {
         let rounds = InputRounds::of(told());
         let sizes = rounds.all.iter();
         let sizes: Vec<_> = sizes
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_is_told_by_its_messages() {
+    fn dropped_rounds_are_reported_with_messages_and_tokens() {
         let rounds = InputRounds::of(told());
         assert_eq!(rounds.dropped(0), None);
         let dropped = rounds.dropped(2).unwrap();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_and_the_last_stays() {
+    fn the_oldest_rounds_are_dropped_and_the_last_is_kept() {
         let rounds = InputRounds::of(told());
         for (tokens, over) in [(50, 0), (49, 1), (40, 1), (39, 2), (20, 2), (10, 3), (0, 3)] {
             assert_eq!(rounds.over(tokens), over, "{tokens}");

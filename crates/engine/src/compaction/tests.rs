@@ -129,7 +129,7 @@ async fn a_veto_stops_the_compaction_with_a_shortened_reason() {
 }
 
 #[tokio::test]
-async fn a_failure_stops_the_compaction_only_by_its_rule() {
+async fn a_hook_failure_stops_the_compaction_only_if_configured() {
     let fails = || Err("no answer".to_owned());
     let (event, _) = compacted("on_failure = \"stop\"", fails).await;
     assert!(matches!(event, Event::CompactionFailed(_)), "{event:?}");

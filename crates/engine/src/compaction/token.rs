@@ -138,7 +138,7 @@ mod tests {
     use super::{DelegationToken, MessageForm, Wish};
 
     #[test]
-    fn a_token_is_of_one_session_one_compaction_and_one_request() {
+    fn a_delegation_token_is_valid_for_one_session_compaction_and_request() {
         let session = SessionKey::parse("projects/p/sessions/s").unwrap();
         let other = SessionKey::parse("projects/p/sessions/t").unwrap();
         let running = RunningCompaction {

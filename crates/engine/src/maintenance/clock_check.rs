@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_this_process_are_no_evidence() {
+    fn events_written_by_this_process_are_no_clock_evidence() {
         let check = ClockCheck::started(time(TODAY), steady(0));
         assert!(check.is_evidence(time(TODAY - 1)));
         assert!(!check.is_evidence(time(TODAY)));

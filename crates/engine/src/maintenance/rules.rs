@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_prints_as_day_and_time_in_utc() {
+    fn timestamps_are_formatted_in_utc() {
         for (millis, expected) in [
             (0, "1970-01-01T00:00:00Z"),
             (1_801_353_600_000, "2027-01-31T00:00:00Z"),

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_quota_is_enforced_beyond_the_share() {
+    fn the_quota_is_enforced_beyond_the_share_of_one_pass() {
         check(1_000, keep(10, 400), Some(500_000), (200, 400, true));
     }
 }

@@ -168,7 +168,7 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn a_record_is_read_in_both_directions_and_without_a_line_that_was_cut_off() {
+    async fn the_journal_works_in_both_directions_and_ignores_a_torn_last_line() {
         let folder = tempfile::tempdir().unwrap();
         let there = MigrationJournal::open(folder.path(), true).await.unwrap();
         there.add(&key("a"), KNOWN).await.unwrap();

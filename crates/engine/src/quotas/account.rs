@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_after_an_old_count_is_added_to_it() {
+    fn additions_after_a_count_are_added_to_it() {
         let mut books = Books::default();
         for time in 1..=5 {
             books.added.sessions += 1;
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_from_before_the_first_mark_misses_all_additions() {
+    fn additions_since_a_time_before_the_first_mark_include_all() {
         let mut books = Books::default();
         books.added.sessions = 2;
         books.mark(millis(500));

@@ -92,7 +92,7 @@ mod tests {
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
     #[test]
-    fn a_burst_passes_and_then_one_at_a_time() {
+    fn after_a_burst_calls_are_admitted_at_the_configured_rate() {
         let bucket = TokenBucket::new(10, 3);
         let start = MS(5_000);
         for _ in 0..3 {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_a_burst_passes_and_is_owed() {
+    fn a_request_larger_than_the_burst_passes_and_delays_the_next() {
         let bucket = TokenBucket::new(1_000, 0);
         bucket.has_room(MS(0)).unwrap();
         bucket.take(MS(0), 5_000);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rate_is_no_bound() {
+    fn a_rate_of_zero_is_unlimited() {
         let bucket = TokenBucket::new(0, 0);
         bucket.take(MS(0), u64::MAX);
         bucket.has_room(MS(0)).unwrap();

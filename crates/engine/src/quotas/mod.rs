@@ -245,7 +245,7 @@ mod tests {
     };
 
     #[test]
-    fn projects_do_not_feel_each_other() {
+    fn each_project_has_its_own_request_quota() {
         let (quotas, clock) = quotas(QuotaLimits {
             requests_per_second: 2,
             ..Default::default()
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_given_back_and_a_refused_call_uses_nothing_up() {
+    fn a_permit_is_released_and_a_rejected_call_consumes_no_quota() {
         let (quotas, _) = quotas(QuotaLimits {
             requests_per_second: 3,
             concurrent_requests: 1,
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_projects_cost_no_memory() {
+    fn the_number_of_quota_accounts_is_bounded() {
         let (quotas, clock) = quotas(QuotaLimits {
             requests_per_second: 1,
             ..Default::default()
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_limited_is_not_counted() {
+    fn projects_without_limits_have_no_quota_accounts() {
         let (quotas, _) = quotas(QuotaLimits::default());
         for n in 0..100 {
             let held = quotas.enter(&project(&format!("p{n}")), CALL).unwrap();

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_cut_where_they_should_be_and_never_past_the_end() {
+    fn selections_return_exact_parts_and_stop_at_the_end() {
         let lines = |first, lines| ResultSelection::Lines { first, lines };
         assert_eq!(part(&lines(2, Some(2))), "two\nthree\n");
         assert_eq!(part(&lines(5, None)), "five");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_come_with_their_neighbours_and_go_on_where_they_were_cut() {
+    fn matches_include_context_and_continue_after_a_cut() {
         let pattern = Regex::new("^t|five").unwrap();
         let found_in = |text, pattern: &Regex, context, from, max| {
             search(

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_goes_and_what_is_in_use_stays() {
+    fn the_least_recently_used_session_is_evicted_unless_in_use() {
         let cache = SessionCache::new(10_000);
         let held = cache.handle(&key(0));
         cache.weigh(&key(0), 4_000);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn many_small_sessions_are_bounded_too() {
+    fn the_cache_bounds_many_small_sessions() {
         let cache = SessionCache::new(100 * ENTRY_BYTES);
         for n in 0..10_000 {
             cache.handle(&key(n));

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_session_created_again_is_not_deleted_for_what_the_one_before_it_was() {
+    async fn a_recreated_session_rejects_the_position_of_its_predecessor() {
         let sessions = sessions();
         let key = SessionKey::parse("projects/p/sessions/s").unwrap();
         let anyway = |_: &Session| Ok::<_, Rejection>(());

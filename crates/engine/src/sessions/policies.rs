@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn each_layer_lies_over_the_one_before() {
+    fn each_policy_layer_overrides_the_previous_one() {
         let server =
             toml("snip.nudge = true\nsnip.nudge_after_messages = 5\ncollapse.enabled = true");
         let project = ProjectId::new("p").unwrap();

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_always_small_enough() {
+    fn a_session_row_stays_within_its_size_limit() {
         // Characters of three bytes in UTF-8, and of four.
         for first in [0x4E00, 0x2_0000] {
             let noise = noise(first);
