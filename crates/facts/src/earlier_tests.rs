@@ -17,7 +17,7 @@ fn framed(document: &palimpsest_types::summary::SummaryDocument) -> String {
 }
 
 #[test]
-fn the_lines_of_a_summary_go_to_the_section_of_their_subject() {
+fn lines_of_an_earlier_summary_return_to_their_memory_sections() {
     let all = session();
     let facts = Facts::of(&all);
     let content = update(&MemoryContent::default(), &facts);

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_repeats_an_earlier_call_within_the_compared_range() {
+    fn repeated_calls_are_detected_within_the_compared_range() {
         let with = |between: usize| {
             let mut commands = vec!["make all".to_owned()];
             commands.extend((0..between).map(|n| format!("make part-{n}")));

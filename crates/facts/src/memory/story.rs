@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_announcement_is_told_when_it_says_more_than_the_deed() {
+    fn only_announcements_with_extra_information_are_recorded() {
         assert_eq!(worth_telling("Let me run the tests again."), None);
         assert_eq!(worth_telling("The tests pass."), Some("The tests pass."));
         assert_eq!(
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn early_steps_are_shortened_and_the_oldest_go() {
+    fn early_steps_are_shortened_and_the_oldest_are_dropped() {
         let step = |n: usize| {
             let said = format!(
                 "Step {n} needs the parser to know where it stands, {}",
