@@ -119,7 +119,7 @@ fn walk_enum(
 }
 
 #[test]
-fn the_services_have_the_methods_they_promise() {
+fn the_services_have_exactly_the_documented_methods() {
     let methods: BTreeMap<String, Vec<String>> = files()
         .iter()
         .flat_map(|file| &file.service)
@@ -154,7 +154,7 @@ fn the_services_have_the_methods_they_promise() {
 }
 
 #[test]
-fn every_method_has_a_request_and_a_response_of_its_own() {
+fn every_method_has_its_own_request_and_response() {
     let mut seen = BTreeSet::new();
     for method in files()
         .iter()
@@ -164,12 +164,12 @@ fn every_method_has_a_request_and_a_response_of_its_own() {
         let name = method.name();
         assert_eq!(method.input_type(), format!(".{PACKAGE}.{name}Request"));
         assert_eq!(method.output_type(), format!(".{PACKAGE}.{name}Response"));
-        assert!(seen.insert(name.to_owned()), "{name} is there twice");
+        assert!(seen.insert(name.to_owned()), "{name} is declared twice");
     }
 }
 
 #[test]
-fn everything_has_a_comment() {
+fn every_proto_element_has_a_comment() {
     let bare: Vec<_> = comments()
         .into_iter()
         .filter(|(_, comment)| comment.is_empty())
@@ -179,7 +179,7 @@ fn everything_has_a_comment() {
 }
 
 #[test]
-fn every_field_of_a_request_says_whether_it_is_required() {
+fn every_request_field_is_marked_required_or_optional() {
     let words = ["REQUIRED. ", "OPTIONAL. "];
     let hooks = [
         "PreCompactRequest",
@@ -218,7 +218,7 @@ fn every_field_of_a_request_says_whether_it_is_required() {
 }
 
 #[test]
-fn every_call_that_writes_can_be_repeated() {
+fn every_writing_method_has_a_request_id() {
     // A deletion leaves no session that could record the id, so `allow_missing` makes its repeats safe.
     let repeatable = |name: &str, field: &str| {
         field == "request_id" || (name == "DeleteSessionRequest" && field == "allow_missing")
@@ -235,7 +235,7 @@ fn every_call_that_writes_can_be_repeated() {
             .iter()
             .flat_map(|file| &file.message_type)
             .find(|message| message.name() == request)
-            .expect("the request is there");
+            .expect("the request is not declared");
         assert!(
             message.field.iter().any(|f| repeatable(&request, f.name())),
             "{request} has no field that makes repeats safe"
@@ -265,14 +265,14 @@ fn no_value_is_reserved_by_a_comment() {
 }
 
 #[test]
-fn bytes_are_shared_and_not_copied() {
+fn decoded_bytes_share_the_received_buffer() {
     let received = Bytes::from_static(b"{\"role\":\"user\",\"content\":\"hi\"}");
     let payload = v1::Payload {
         format: v1::Format::AnthropicMessages.into(),
         json: received.clone(),
     };
     let wire = Bytes::from(payload.encode_to_vec());
-    let decoded = v1::Payload::decode(wire.clone()).expect("it decodes");
+    let decoded = v1::Payload::decode(wire.clone()).expect("the payload cannot be decoded");
     assert_eq!(decoded.json, received);
     assert!(wire.as_ptr_range().contains(&decoded.json.as_ptr()));
 }
