@@ -111,7 +111,10 @@ fn check(
     let all = spoken(session);
     let kept: BTreeSet<Ordinal> = kept.iter().copied().collect();
     let leaving: BTreeSet<Ordinal> = leaving.iter().copied().collect();
-    assert!(kept.is_disjoint(&leaving), "a message is both kept and removed");
+    assert!(
+        kept.is_disjoint(&leaving),
+        "a message is both kept and removed"
+    );
     for message in &all {
         assert!(
             kept.contains(message) != leaving.contains(message),

@@ -125,7 +125,10 @@ fn check(world: &mut SessionHarness) {
     let mut seen = HashSet::new();
     for departed in told(world, &recovery) {
         let cause = departed.cause.unwrap_or(Revision::ZERO);
-        assert!(cause <= last, "removed content is not ordered from the latest change");
+        assert!(
+            cause <= last,
+            "removed content is not ordered from the latest change"
+        );
         last = cause;
         let tool = recovery.tool_call(departed.what).unwrap();
         let input = tool.input.as_object().unwrap();

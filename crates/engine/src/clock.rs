@@ -180,7 +180,10 @@ mod tests {
         let made: Vec<Uuid> = (0..1_000).map(|_| ids.uuid()).collect();
         assert!(made.is_sorted());
         assert_eq!(made[0].get_version_num(), 7);
-        let (seconds, nanos) = made[0].get_timestamp().expect("the id has no time").to_unix();
+        let (seconds, nanos) = made[0]
+            .get_timestamp()
+            .expect("the id has no time")
+            .to_unix();
         assert_eq!((seconds, nanos), (1_700_000_000, 123_000_000));
     }
 
