@@ -166,7 +166,7 @@ fn cost(rounds: usize) -> (u64, u64) {
 }
 
 #[test]
-fn p22_a_turn_allocates_no_more_in_a_long_session_with_every_level_on() {
+fn p22_allocations_of_a_turn_with_all_levels_do_not_grow_with_the_session() {
     let [short, long] = ROUNDS.map(cost);
     assert!(short.0 > 50, "nothing was counted: {short:?}");
     let is_bounded = |long: u64, short: u64| long * 2 <= short * 3;

@@ -182,23 +182,23 @@ fn check(call: fn(&mut Client), a_message: usize) {
 }
 
 #[test]
-fn p22_an_append_allocates_no_more_in_a_long_session() {
+fn p22_allocations_of_an_append_do_not_grow_with_the_session() {
     check(|client| client.append(1), 0);
 }
 
 #[test]
-fn p22_the_decision_about_a_result_allocates_no_more_in_a_long_session() {
+fn p22_allocations_of_a_persist_decision_do_not_grow_with_the_session() {
     check(Client::persist, 0);
 }
 
 #[test]
-fn p22_reading_the_memory_allocates_no_more_in_a_long_session() {
+fn p22_allocations_of_a_memory_read_do_not_grow_with_the_session() {
     check(Client::memory, 0);
 }
 
 /// A view change rewrites the list of pieces a few times, but never their contents. The number of allocations is
 /// therefore the same in a long session, and only the lists are longer.
 #[test]
-fn a_snip_allocates_new_piece_lists_only() {
+fn a_snip_allocates_only_new_piece_lists() {
     check(Client::snip, 256);
 }

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_four_unless_it_says_otherwise() {
+    fn breakpoint_options_default_to_four_and_invalid_ones_are_rejected() {
         assert_eq!(asked_breakpoints(None, None), Ok(None));
         let all = asked(0, None, "", "").unwrap();
         assert_eq!((all.most, all.own_system), (4, None));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_caller_placed_counts_and_stays_alone() {
+    fn breakpoints_placed_by_the_caller_count_towards_the_maximum() {
         let own = |system| asked(0, None, system, "").unwrap();
         assert_eq!(own(r#""words""#).own_system, Some(vec![true]));
         assert_eq!(own(r#"" ""#).own_system, Some(vec![false]));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn each_provider_has_its_form() {
+    fn breakpoint_markers_have_the_format_of_the_provider() {
         let found = Breakpoints {
             system: vec![1],
             messages: vec![Spot {

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeat_has_the_same_digest_and_another_body_has_not() {
+    fn a_repeat_has_the_same_digest_and_a_changed_body_another() {
         let digest = body_digest(&append());
         // The request contains a map with a random iteration order, so one repeat would prove little.
         for _ in 0..20 {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_differ_in_size_and_place_alone() {
+    fn page_size_and_token_do_not_change_the_digest() {
         let list = |page_size, page_token: &str, project_path: &str| v1::ListSessionsRequest {
             parent: "projects/p".into(),
             page_size,
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_needs_an_id_that_is_not_too_long() {
+    fn a_request_stamp_requires_an_id_of_bounded_length() {
         let limits = Limits::default();
         let stamp = |id: &str| {
             let request = v1::SnipRequest {

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_may_want_so_much_and_no_more() {
+    fn hook_responses_above_the_limits_are_rejected() {
         let wishes = |answer| reply(pre_compact_decision(answer));
         let taken = wishes(answer(16 * 1024, 16, 4 * 1024)).unwrap();
         assert_eq!(taken.must_keep.len(), 16);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_hook_adds_is_its_own_words() {
+    fn hook_messages_are_machine_generated_user_messages() {
         let mut next = 0_u128;
         let mut read = |messages: Vec<v1::MessageInput>| {
             let mut id = || {

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn each_provider_is_given_its_own_words_back() {
+    fn messages_are_returned_in_the_format_of_their_provider() {
         check(&read(
             Provider::Anthropic,
             r#"{"role":"assistant","id":"msg","model":"m","stop_reason":"x","usage":{"input_tokens":3},
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_is_not_called_the_same() {
+    fn an_unsupported_message_kind_is_reported_as_not_identical() {
         let mut message = read(Provider::Anthropic, r#"{"role":"user","content":"q"}"#);
         message.kind = MessageKind::Summary;
         assert!(!message_input(&message).1);
@@ -162,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_message_of_a_history_is_read_again(
+        fn any_message_of_a_history_survives_a_round_trip(
             operations in prop::collection::vec(operation(), 1..12),
         ) {
             appended_messages(&operations).iter().for_each(check);

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_holds_for_its_request_alone() {
+    fn a_page_token_is_valid_for_its_request_only() {
         let (mine, other) = (Digest::of_bytes(b"a"), Digest::of_bytes(b"b"));
         let position = Position {
             incarnation: 3,
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_a_size() {
+    fn the_page_size_has_a_default_and_a_maximum() {
         assert_eq!(page_size(0, 50, 1_000), Ok(50));
         assert_eq!(page_size(1_000, 50, 1_000), Ok(1_000));
         assert_eq!(

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn literals_are_literal_and_case_counts_unless_told() {
+    fn literals_are_escaped_and_case_sensitive_by_default() {
         let dot = compiled(Pattern::Literal("a.c".into()), false).unwrap();
         assert!(dot.is_match("xa.cx") && !dot.is_match("abc") && !dot.is_match("A.C"));
         assert!(
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_matches_the_empty_string_is_refused_in_searches() {
+    fn search_patterns_that_match_the_empty_string_are_rejected() {
         let searched = |text: &str| {
             let pattern = Some(v1::TextPattern {
                 ignore_case: false,
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_searched_for_is_refused() {
+    fn invalid_patterns_are_rejected_with_their_field() {
         let error = |pattern| compiled(pattern, false).unwrap_err();
         // The offset counts characters: `ä` and `ö` have two bytes each.
         assert_eq!(

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_say_which_field_is_wrong() {
+    fn invalid_resource_names_are_rejected_with_their_field() {
         let said = |result: Result<SessionKey, FieldError>| result.unwrap_err().to_string();
         assert_eq!(said(session_key("", "session")), "session must be set");
         assert_eq!(
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_checked_and_come_back() {
+    fn timestamps_are_validated_and_survive_a_round_trip() {
         for (seconds, nanos) in [
             (-62_135_596_800, 0),
             (-1, 999_000_000),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn enums_take_no_unknown_number() {
+    fn unknown_enum_numbers_are_rejected() {
         assert_eq!(form(0, "form"), Ok(MessageForm::Json));
         assert_eq!(form(2, "form"), Ok(MessageForm::Typed));
         assert!(form(3, "form").is_err());

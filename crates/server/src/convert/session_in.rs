@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mask_decides_and_without_one_what_is_set() {
+    fn an_update_changes_masked_fields_or_all_set_fields() {
         let limits = Limits::default();
         let changed = |paths: &[&str]| update(request(paths), &limits).unwrap().update;
         let attributes = Some(vec![("a".into(), "1".into()), ("b".into(), "2".into())]);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_update_names_the_path() {
+    fn a_rejected_update_names_the_path() {
         let limits = Limits::default();
         let refused = |request| update(request, &limits).unwrap_err().to_string();
         assert_eq!(
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_session_is_checked() {
+    fn invalid_fields_of_a_new_session_are_rejected() {
         let limits = Limits::default();
         let request = |parent: &str, id: &str, of: &str| v1::CreateSessionRequest {
             parent: parent.into(),

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_as_it_was_last() {
+    fn unset_target_fields_take_the_last_values() {
         let (same, window) = target(None).unwrap();
         assert_eq!((same, window), (last().target, last().window));
         let (partly, window) = target(Some(v1::Target::default())).unwrap();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_target_names_its_field() {
+    fn an_invalid_target_is_rejected_with_its_field() {
         let path = |set: fn(&mut v1::Target)| {
             let mut wrong = v1::Target::default();
             set(&mut wrong);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_a_size_or_is_estimated() {
+    fn a_prompt_prefix_has_a_stated_or_an_estimated_size() {
         // A stated size replaces the count, so the JSON of that part is not parsed.
         let given = v1::PromptPrefix {
             system_json: Bytes::from_static(b"not looked at"),

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_add_up_to_the_total() {
+    fn scaled_parts_add_up_to_the_total() {
         assert_eq!(scaled([0; 6], 7), [0, 0, 0, 7, 0, 0]);
         assert_eq!(scaled([1, 1, 1, 0, 0, 0], 10), [3, 3, 4, 0, 0, 0]);
         for total in [0, 1, 999, 1_000_000, u64::from(u32::MAX)] {

@@ -355,11 +355,13 @@ fn every_error_maps_to_its_status() {
 }
 
 #[test]
-fn every_status_is_small_and_has_one_error_info() {
+fn every_status_is_bounded_and_has_error_info() {
     for error in every_error() {
         let status = Status::from(error);
         assert!(status.message().len() < 1_024, "{status:?}");
-        let info = status.get_details_error_info().expect("it has ErrorInfo");
+        let info = status
+            .get_details_error_info()
+            .expect("the status has no ErrorInfo");
         assert_eq!(info.domain, "palimpsest");
         assert!(!info.reason.is_empty() && !info.reason.contains("UNSPECIFIED"));
     }

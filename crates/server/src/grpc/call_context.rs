@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_expired_call_starts_no_change_and_finishes_its_own() {
+    async fn an_expired_call_starts_no_change_and_finishes_a_running_one() {
         assert!(CurrentCall::begins(), "work without a caller");
         assert!(!expired(false).scope(async { CurrentCall::begins() }).await);
         assert!(expired(true).scope(async { CurrentCall::begins() }).await);

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_drips_ends_at_the_servers_own_deadline() {
+    async fn a_slow_request_body_ends_at_the_deadline_of_the_server() {
         let began = Instant::now();
         let rules = |stall: u64| BodyLimits {
             limit: 1_000,

@@ -355,7 +355,7 @@ mod tests {
     const APPEND: &str = "/palimpsest.context.v1.ContextService/AppendMessages";
 
     #[test]
-    fn empty_entries_count_as_what_they_become() {
+    fn empty_entries_count_with_their_decoded_size() {
         let shapes = RequestShapes::new();
         let shape = shapes.of(APPEND).unwrap();
         let request = AppendMessagesRequest {
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_names_no_other_project() {
+    fn resource_names_inside_groups_are_ignored() {
         let shapes = RequestShapes::new();
         let shape = shapes.of(APPEND).unwrap();
         let named = |name: &str| {
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_found_in_a_message_that_is_sent_in_two_parts() {
+    fn the_resource_name_of_a_message_split_into_two_parts_is_found() {
         let shapes = RequestShapes::new();
         let update = shapes.of("/palimpsest.context.v1.SessionService/UpdateSession");
         let part = |session: Session| UpdateSessionRequest {
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_bytes_end_the_estimate() {
+    fn the_size_estimate_accepts_malformed_bytes() {
         let shapes = RequestShapes::new();
         let shape = shapes.of(APPEND).unwrap();
         for len in 0..300 {

@@ -91,7 +91,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_and_what_is_not_is_unknown(
+        fn etags_survive_a_round_trip_and_noise_is_accepted(
             model in "[a-z0-9:./-]{0,256}", thinking: bool, openai: bool, noise: Vec<u8>,
         ) {
             let target = target(&model, thinking, openai);

@@ -105,7 +105,7 @@ async fn each_writing_step_sees_events_of_other_processes() {
         })
     };
     let as_left = messages(ReadMode::Cached).await.unwrap();
-    assert_eq!(as_left, 1, "it is read as it was left");
+    assert_eq!(as_left, 1, "the cached session was not used");
 
     // The decision on the cached session conflicts, and is repeated on the current one.
     let decide = |transaction: &mut Transaction<'_>| {

@@ -143,10 +143,14 @@ async fn counts_at_all(log: &Arc<Log>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn p22_a_delta_reads_and_renders_no_more_in_a_long_session() {
+async fn p22_cost_of_a_delta_does_not_grow_with_the_session() {
     let (short, long) = (cost(SHORT).await, cost(LONG).await);
     assert_eq!(long, short);
-    assert_eq!(long.reads, Reads::default(), "it is all in memory");
+    assert_eq!(
+        long.reads,
+        Reads::default(),
+        "the delta read from the store"
+    );
     let (messages, _) = long.rendered[0];
-    assert_eq!(messages, 2, "what is new, and nothing else");
+    assert_eq!(messages, 2, "the delta must contain only the new messages");
 }

@@ -68,7 +68,7 @@ async fn append(
 }
 
 #[tokio::test]
-async fn rejected_changes_hold_no_more_than_the_cache_may() {
+async fn sessions_of_rejected_changes_stay_within_the_cache_limit() {
     let log = filled().await;
     let sessions = sessions(&log, CACHE_BYTES);
     for number in 0..SESSIONS {
@@ -82,7 +82,7 @@ async fn rejected_changes_hold_no_more_than_the_cache_may() {
 }
 
 #[tokio::test]
-async fn watched_sessions_leave_memory_and_their_watchers_hear_of_changes() {
+async fn watched_sessions_are_evicted_and_watchers_still_receive_changes() {
     let log = filled().await;
     let sessions = sessions(&log, CACHE_BYTES);
     let mut watchers = Vec::new();
@@ -91,7 +91,10 @@ async fn watched_sessions_leave_memory_and_their_watchers_hear_of_changes() {
         sessions.read_whole(&key(number), |_| ()).await.unwrap();
     }
     let cached = sessions.cached();
-    assert_eq!(cached.sessions, SESSIONS, "their handles stay");
+    assert_eq!(
+        cached.sessions, SESSIONS,
+        "the handles of watched sessions were dropped"
+    );
     assert!(cached.bytes < 2 * CACHE_BYTES, "{cached:?}");
     append(&sessions, &key(0), None).await.unwrap();
     let heard = tokio::time::timeout(Duration::from_mins(1), watchers[0].changed()).await;
@@ -121,7 +124,7 @@ async fn a_write_rejected_by_a_quota_keeps_the_session_in_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn as_many_sessions_are_created_at_one_time_as_the_quota_allows() {
+async fn concurrent_creates_do_not_exceed_the_session_quota() {
     const QUOTA: u64 = 10;
     let log = Arc::new(Log::default());
     let quotas = QuotaLimits {

@@ -175,7 +175,7 @@ async fn list(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_make_one_step_at_a_time_however_many_there_are() {
+async fn concurrent_lists_read_one_page_at_a_time() {
     const ROWS: usize = 2_500;
     let log = Arc::new(Log::default());
     rows(&log, ROWS, |_| about()).await;

@@ -96,7 +96,7 @@ async fn p23_bytes_written_are_proportional_to_new_content() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_load_reads_the_snapshot_and_gives_the_same_session() {
+async fn a_session_loaded_from_its_snapshot_equals_the_original() {
     let dir = tempfile::tempdir().unwrap();
     let log = Arc::new(SledLog::open(&SledOptions::new(dir.path())).unwrap());
     let key = SessionKey::parse("projects/p/sessions/s").unwrap();

@@ -28,7 +28,7 @@ impl Observer for Commits {
 }
 
 #[tokio::test]
-async fn an_observer_receives_committed_events_and_no_rejected_or_rehearsed_ones() {
+async fn an_observer_receives_only_committed_events() {
     let commits = Arc::new(Commits::default());
     let sessions = Sessions::new(
         Arc::new(MemoryLog::new()),

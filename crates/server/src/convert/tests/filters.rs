@@ -60,7 +60,7 @@ fn at(seconds: i64) -> prost_types::Timestamp {
 }
 
 #[test]
-fn the_index_alone_tells_most() {
+fn messages_are_filtered_by_role_and_visibility() {
     let last = session()
         .transcript()
         .get(Ordinal::new(5))
@@ -75,7 +75,7 @@ fn the_index_alone_tells_most() {
 }
 
 #[test]
-fn places_count_from_one_and_both_ends_belong() {
+fn ordinals_count_from_one_and_ranges_are_inclusive() {
     check(|f| f.first_message_id = id(5), &[5, 6]);
     check(|f| f.last_message_id = id(2), &[1, 2]);
     check(
@@ -93,7 +93,7 @@ fn places_count_from_one_and_both_ends_belong() {
 }
 
 #[test]
-fn the_content_tells_the_rest() {
+fn messages_are_filtered_by_kind_time_tool_and_user_turn() {
     check(|f| f.kinds = vec![1], &[1, 2, 3, 4, 5, 6]);
     check(|f| f.kinds = vec![2], &[]);
     check(
@@ -109,7 +109,7 @@ fn the_content_tells_the_rest() {
 }
 
 #[test]
-fn a_name_that_stands_for_no_message_is_refused() {
+fn unknown_message_ids_in_a_filter_are_rejected() {
     for filter in [
         v1::MessageFilter {
             first_message_id: id(99),
@@ -126,7 +126,7 @@ fn a_name_that_stands_for_no_message_is_refused() {
 }
 
 #[test]
-fn a_filter_names_so_many_values_at_most() {
+fn the_number_of_filter_values_is_bounded() {
     let limits = Limits::default();
     let message = |change: fn(&mut v1::MessageFilter)| {
         let mut filter = v1::MessageFilter::default();
@@ -192,7 +192,7 @@ fn a_filter_names_so_many_values_at_most() {
 }
 
 #[test]
-fn a_wrong_filter_is_named() {
+fn an_invalid_filter_is_rejected_with_its_path() {
     let path = |change: fn(&mut v1::MessageFilter)| {
         let mut filter = v1::MessageFilter::default();
         change(&mut filter);

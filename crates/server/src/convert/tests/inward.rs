@@ -41,7 +41,7 @@ fn refused_block(wrong: v1::Block, expected: &str) {
 }
 
 #[test]
-fn a_wrong_message_is_named() {
+fn an_invalid_message_is_rejected_with_its_path() {
     refused(
         v1::MessageInput::default(),
         "messages[0].content must be set",
@@ -92,7 +92,7 @@ fn a_wrong_message_is_named() {
 }
 
 #[test]
-fn a_wrong_block_is_named() {
+fn an_invalid_block_is_rejected_with_its_path() {
     let png = || Some(Source::Data(Bytes::from_static(b"x")));
     // Each block lacks one required value, or has one that its type does not allow.
     refused_block(
@@ -151,7 +151,7 @@ fn a_wrong_block_is_named() {
 }
 
 #[test]
-fn a_wrong_result_is_named() {
+fn an_invalid_tool_result_is_rejected_with_its_path() {
     refused_block(result("i", None), "tool_result.content.content must be set");
     let nested = |blocks| result("i", Some(C::Blocks(v1::BlockList { blocks })));
     refused_block(
@@ -184,7 +184,7 @@ fn a_wrong_result_is_named() {
 }
 
 #[test]
-fn unknown_fields_must_not_hide_known_ones() {
+fn unknown_fields_that_repeat_known_fields_are_rejected() {
     // Each `extra_json` repeats a field that the typed block already has.
     let blocks = [
         (text("t"), r#"{"text":"x"}"#, "text"),
@@ -228,7 +228,7 @@ fn unknown_fields_must_not_hide_known_ones() {
 }
 
 #[test]
-fn a_wrong_payload_is_named() {
+fn an_invalid_payload_is_rejected_with_its_path() {
     refused(
         payload(v1::Format::Unspecified, "{}"),
         "messages[0].payload.format must be set",
@@ -289,7 +289,7 @@ fn a_wrong_payload_is_named() {
 }
 
 #[test]
-fn wrong_metadata_is_named() {
+fn invalid_metadata_is_rejected_with_its_path() {
     let with = |change: fn(&mut v1::MessageMetadata), expected: &str| {
         let mut metadata = v1::MessageMetadata::default();
         change(&mut metadata);

@@ -38,7 +38,7 @@ fn one(input: v1::MessageInput) -> Message {
 }
 
 #[test]
-fn a_user_message_with_two_results_is_two_of_openais() {
+fn a_user_message_with_two_results_is_split_for_openai() {
     let message = one(anthropic(
         r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"1"},{"type":"tool_result","tool_use_id":"b","content":[{"type":"new"}]},{"type":"text","text":"and","citations":[]}]}"#,
     ));
@@ -67,7 +67,7 @@ fn a_user_message_with_two_results_is_two_of_openais() {
 }
 
 #[test]
-fn unknown_fields_go_to_the_format_that_they_came_from() {
+fn unknown_fields_are_returned_in_their_own_format_only() {
     let message = one(payload(
         v1::Format::OpenaiChat,
         r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://e/x","detail":"low"}}],"name":"n"}"#,
@@ -82,7 +82,7 @@ fn unknown_fields_go_to_the_format_that_they_came_from() {
 }
 
 #[test]
-fn media_that_the_contract_has_no_words_for_goes_as_json() {
+fn media_without_a_typed_form_is_returned_as_json() {
     let media = |source| {
         Block::Media(Media {
             kind: MediaKind::Document,
@@ -124,7 +124,7 @@ fn media_that_the_contract_has_no_words_for_goes_as_json() {
 }
 
 #[test]
-fn cache_markers_stay_in_the_transcript() {
+fn views_omit_cache_markers_of_the_transcript() {
     let marked = r#"{"role":"user","content":[{"type":"text","text":"q","cache_control":{"type":"ephemeral"},"n":1}]}"#;
     let mut world = world(&[marked]);
     serve(&mut world, false);
@@ -182,7 +182,7 @@ fn a_view_shows_wire_ids_and_keys() {
 }
 
 #[test]
-fn an_append_says_what_became_of_each_message() {
+fn an_append_reports_the_outcome_of_each_message() {
     let fragment = r#"{"role":"assistant","content":[{"type":"text","text":"a"}],"id":"msg","usage":{"input_tokens":900000}}"#;
     let mut world = world(&[QUESTION, fragment]);
     append(&mut world, &[fragment, CALL]);
@@ -239,7 +239,7 @@ fn an_append_says_what_became_of_each_message() {
 }
 
 #[test]
-fn open_calls_are_why_a_view_must_not_be_sent() {
+fn a_view_with_open_calls_is_not_sendable() {
     let mut world = world(&[QUESTION, CALL]);
     serve(&mut world, false);
     let unsendable = world.session.unsendable();
@@ -263,7 +263,7 @@ fn open_calls_are_why_a_view_must_not_be_sent() {
 }
 
 #[test]
-fn a_session_says_whom_it_waits_for() {
+fn the_session_state_reports_the_awaited_side() {
     use v1::SessionState as S;
     let state = |jsons: &[&str]| session_state(world(jsons).session.about());
     let answer = r#"{"role":"assistant","content":"a"}"#;
@@ -278,7 +278,7 @@ fn a_session_says_whom_it_waits_for() {
 }
 
 #[test]
-fn a_session_shows_what_it_holds() {
+fn a_session_reports_counts_state_policy_and_target() {
     let mut world = world(&[]);
     let empty = session(&world.session);
     assert!(empty.budget.is_none() && empty.last_target.is_none());
@@ -301,7 +301,7 @@ fn a_session_shows_what_it_holds() {
 }
 
 #[test]
-fn blocks_that_stand_otherwise_have_a_status() {
+fn only_changed_blocks_have_a_status() {
     let bad = r#"{"role":"user","content":[{"type":"text","text":"see"},{"type":"image","source":{"type":"base64","media_type":"image/tiff","data":"AAAA"}}]}"#;
     let mut world = world(&[bad]);
     serve(&mut world, false);

@@ -36,7 +36,7 @@ fn reported(world: &SessionHarness) -> Vec<v1::Repair> {
 }
 
 #[test]
-fn repairs_say_what_was_done_to_which_call() {
+fn repairs_report_their_kind_and_call() {
     // The messages contain a duplicate, an orphan, a repeated id, an illegal id and a blank text.
     let mut world = world(&[
         &call("a"),
@@ -77,7 +77,7 @@ fn repairs_say_what_was_done_to_which_call() {
 }
 
 #[test]
-fn an_id_that_is_illegal_and_repeats_is_illegal() {
+fn a_repeated_illegal_call_id_is_reported_as_illegal() {
     let id = "not legal!";
     let mut world = world(&[QUESTION, &call(id), &result(id), &call(id), &result(id)]);
     serve(&mut world, false);
@@ -89,7 +89,7 @@ fn an_id_that_is_illegal_and_repeats_is_illegal() {
 }
 
 #[test]
-fn an_interruption_is_about_the_call() {
+fn an_interrupted_call_is_reported_at_its_call() {
     let mut world = world(&[QUESTION, &call("a"), QUESTION]);
     serve(&mut world, false);
     let [repair] = <[v1::Repair; 1]>::try_from(reported(&world)).unwrap();
@@ -118,7 +118,7 @@ fn an_interruption_is_about_the_call() {
 }
 
 #[test]
-fn a_count_says_where_it_comes_from() {
+fn a_token_report_names_its_method_and_anchor() {
     let mut world = world(&[QUESTION]);
     let estimated = token_report(&world.session, None);
     assert_eq!(estimated.method(), v1::TokenMethod::Estimated);
@@ -145,7 +145,7 @@ fn a_count_says_where_it_comes_from() {
 }
 
 #[test]
-fn a_breakdown_is_by_kind_of_content() {
+fn a_token_breakdown_is_grouped_by_content_kind() {
     let words = "x".repeat(3_000);
     let mut world = world(&[
         &format!(r#"{{"role":"system","content":"{words}"}}"#),
@@ -184,7 +184,7 @@ fn a_breakdown_is_by_kind_of_content() {
 }
 
 #[test]
-fn a_budget_counts_to_where_something_happens() {
+fn a_budget_reports_thresholds_and_remaining_tokens() {
     // The usage is above the warning threshold and below the compaction threshold.
     let usage = r#"{"role":"assistant","content":"a","id":"m","usage":{"input_tokens":150000,"output_tokens":300}}"#;
     let mut world = world(&[QUESTION, usage]);
@@ -243,7 +243,7 @@ fn all_events(world: &SessionHarness) -> Vec<v1::SessionEvent> {
 }
 
 #[test]
-fn events_tell_the_story() {
+fn events_report_their_kind_and_affected_messages() {
     let mut world = world(&[QUESTION, &call("a"), QUESTION]);
     serve(&mut world, false);
     world.run(Command::UpdateSession(Update {
@@ -315,7 +315,7 @@ fn events_tell_the_story() {
 }
 
 #[test]
-fn a_request_that_changed_nothing_is_no_event() {
+fn a_request_without_effect_is_not_listed_as_an_event() {
     let mut world = world(&[QUESTION]);
     let stamp = |id: &str, method| palimpsest_core::session::RequestStamp {
         id: id.into(),
@@ -341,7 +341,7 @@ fn a_request_that_changed_nothing_is_no_event() {
 }
 
 #[test]
-fn kinds_of_a_filter_must_be_known() {
+fn unknown_event_kinds_in_a_filter_are_rejected() {
     let kind = i32::from(v1::EventKind::ViewServed);
     assert_eq!(event_kinds(&[kind]), Ok(vec![v1::EventKind::ViewServed]));
     assert_eq!(event_kinds(&[kind, 0]).unwrap_err().path, "kinds[1]");

@@ -58,7 +58,7 @@ fn check(mut world: SessionHarness) {
         let out = original(ordinal, message, calls);
         let back = read(vec![input(out.clone())], &Limits::default()).unwrap();
         let [back] = back.as_slice() else {
-            panic!("one goes in, one comes out")
+            panic!("one message was not converted to one message")
         };
         assert_eq!(back.message.blocks, message.blocks);
         assert_eq!(
@@ -149,7 +149,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn histories_come_back_as_they_went_in(steps in prop::collection::vec(operation(), 1..24)) {
+    fn any_history_survives_a_round_trip(steps in prop::collection::vec(operation(), 1..24)) {
         let mut world = SessionHarness::new();
         for step in &steps {
             world.step(step);
@@ -190,7 +190,7 @@ fn blocks_survive(blocks: &str) {
 }
 
 #[test]
-fn payload_blocks_come_out_byte_for_byte() {
+fn payload_blocks_are_returned_byte_for_byte() {
     blocks_survive(r#"{"type":"text","text":"a\nb é 😀","citations":[{"n": 1.0}]}"#);
     blocks_survive(
         r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBORw0KGgo="}}"#,
@@ -215,7 +215,7 @@ fn payload_blocks_come_out_byte_for_byte() {
 }
 
 #[test]
-fn openai_payloads_come_out_as_openai_has_them() {
+fn openai_payloads_survive_a_round_trip() {
     let json = r#"[{"role":"developer","content":"d"},{"role":"user","content":[{"type":"text","text":"q"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AA==","detail":"low"}}]},{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"n","arguments":"{ \"a\" :1}"}}]},{"role":"tool","tool_call_id":"c","content":"said"}]"#;
     let read = read(
         vec![payload(v1::Format::OpenaiChat, json)],

@@ -23,7 +23,7 @@ fn taken(inputs: Vec<v1::MessageInput>) -> Vec<Message> {
 }
 
 #[test]
-fn metadata_holds_for_each_message_and_the_parent_for_the_first() {
+fn metadata_applies_to_all_messages_and_the_parent_to_the_first() {
     let parent = uuid::Uuid::from_u128(99);
     let mut input = anthropic(
         r#"[{"role":"user","content":"q"},
@@ -62,7 +62,7 @@ fn metadata_holds_for_each_message_and_the_parent_for_the_first() {
 }
 
 #[test]
-fn what_the_caller_says_goes_before_what_a_payload_says() {
+fn metadata_of_the_caller_overrides_that_of_the_payload() {
     let mut input = anthropic(r#"{"role":"assistant","content":"a","id":"msg","model":"m"}"#);
     input.id = uuid::Uuid::from_u128(7).to_string();
     input.metadata = Some(v1::MessageMetadata {
@@ -84,7 +84,7 @@ fn what_the_caller_says_goes_before_what_a_payload_says() {
 }
 
 #[test]
-fn messages_know_the_entry_that_they_came_from() {
+fn messages_record_the_index_of_their_input() {
     let pair = r#"[{"role":"user","content":"a"},{"role":"user","content":"b"}]"#;
     let read = read(
         vec![
@@ -111,7 +111,7 @@ fn becomes(given: v1::Block, expected: &Expect) {
 }
 
 #[test]
-fn typed_blocks_are_what_a_provider_would_have_sent() {
+fn typed_blocks_equal_the_json_of_the_provider() {
     // Each block must equal the JSON that the provider itself would send.
     becomes(
         image(

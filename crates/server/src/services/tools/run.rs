@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn the_notes_of_cut_pages_lead_to_the_end_of_a_result() {
+    fn truncation_notes_lead_through_all_pages_of_a_result() {
         let lines = (0..2_000).fold(String::new(), |text, line| text + &format!("line {line}\n"));
         assert_eq!(read_on(&lines, 0..lines.len()), lines);
         // A model that asked for some lines gets these lines and no more.

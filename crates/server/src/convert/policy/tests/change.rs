@@ -28,7 +28,7 @@ fn changed(given: Json, masked: Option<&[&str]>, session: Json, inherited: Json)
 }
 
 #[test]
-fn without_a_mask_what_is_set_changes() {
+fn without_a_mask_only_set_fields_change() {
     let session = json!({ "snip": { "nudge_after_messages": 3 } });
     let after = changed(
         json!({ "snip": { "nudge": true } }),
@@ -41,7 +41,7 @@ fn without_a_mask_what_is_set_changes() {
 }
 
 #[test]
-fn a_field_of_the_mask_that_is_not_set_is_inherited() {
+fn masked_fields_without_a_value_are_inherited() {
     let session = json!({
         "preset": "opencode",
         "snip": { "nudge": true, "nudge_after_messages": 3, "wrap_interjections": false },
@@ -74,7 +74,10 @@ fn a_field_of_the_mask_that_is_not_set_is_inherited() {
         .map(|tool| &**tool)
         .collect();
     assert_eq!(tools, ["Bash"]);
-    assert!(after.autocompact.enabled, "the mask does not name it");
+    assert!(
+        after.autocompact.enabled,
+        "a field outside the mask was changed"
+    );
 
     let none = changed(json!({}), Some(&["policy_overrides"]), session, inherited);
     assert_eq!(none.preset, Preset::ClaudeCode);
@@ -83,7 +86,7 @@ fn a_field_of_the_mask_that_is_not_set_is_inherited() {
 }
 
 #[test]
-fn a_preset_begins_anew_upon_what_is_inherited() {
+fn a_new_preset_discards_overrides_and_keeps_inherited_values() {
     let session = json!({ "snip": { "nudge": true } });
     let inherited = json!({ "collapse": { "enabled": true } });
     let given = json!({ "preset": "threshold", "snip": { "nudge_after_messages": 9 } });

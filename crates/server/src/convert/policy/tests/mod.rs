@@ -109,7 +109,7 @@ fn overlay_of(domain: &Policy) -> Overlay {
 }
 
 #[test]
-fn presets_come_back_as_they_went_out() {
+fn presets_survive_a_round_trip() {
     for preset in Preset::ALL {
         let domain = preset.policy();
         let out = policy(&domain);
@@ -122,7 +122,7 @@ fn presets_come_back_as_they_went_out() {
 }
 
 #[test]
-fn a_resolved_policy_has_every_field_set_that_has_a_default() {
+fn a_resolved_policy_sets_every_field_with_a_default() {
     let out = overlay_of(&Policy::default());
     let unset: Vec<_> = policy_fields()
         .iter()
@@ -151,7 +151,7 @@ fn a_resolved_policy_has_every_field_set_that_has_a_default() {
 }
 
 #[test]
-fn what_is_set_is_what_counts() {
+fn zero_false_and_empty_values_count_as_set() {
     check(&v1::Policy::default(), &json!({}));
     // Zero, false and empty texts are set values, unlike absent fields.
     check(
@@ -197,7 +197,7 @@ fn with_rule(rule: Option<Rule>) -> v1::Policy {
 }
 
 #[test]
-fn a_rule_is_one_of_three() {
+fn a_tool_result_rule_has_exactly_one_of_three_forms() {
     let rule = |rule: Json| json!({ "tool_results": { "rules": { "Read": rule } } });
     check(
         &with_rule(Some(Rule::DeclaredChars(0))),
@@ -242,7 +242,7 @@ fn idle(seconds: i64, nanos: i32) -> v1::Policy {
 }
 
 #[test]
-fn durations_are_text_within() {
+fn durations_are_converted_and_negative_ones_rejected() {
     let policy = |given: &v1::Policy| {
         let overlay = overlay(given, OVERRIDES).unwrap();
         overlay
@@ -262,7 +262,7 @@ fn durations_are_text_within() {
 }
 
 #[test]
-fn an_empty_list_is_not_no_list() {
+fn an_empty_list_differs_from_an_absent_list() {
     let list = |names: &[&str]| v1::Policy {
         microcompact: Some(v1::MicrocompactPolicy {
             protected_tools: Some(v1::NameList {
@@ -278,7 +278,7 @@ fn an_empty_list_is_not_no_list() {
 }
 
 #[test]
-fn a_choice_that_there_is_not_is_named() {
+fn unknown_enum_values_are_rejected_with_their_path() {
     let tools = |tools: &[i32]| v1::Policy {
         model_tools: Some(v1::ModelToolPolicy {
             enabled_tools: Some(v1::ModelToolList {
@@ -317,7 +317,7 @@ fn a_choice_that_there_is_not_is_named() {
 }
 
 #[test]
-fn what_the_domain_refuses_has_the_callers_path() {
+fn domain_errors_name_the_path_of_the_request_field() {
     let overlay = overlay(
         &v1::Policy {
             collapse: Some(v1::CollapsePolicy {
@@ -338,7 +338,7 @@ fn what_the_domain_refuses_has_the_callers_path() {
 }
 
 #[test]
-fn a_list_of_changes_names_settings() {
+fn changed_policy_fields_are_listed_by_setting_name() {
     let before = Policy::default();
     let mut after = before.clone();
     assert!(changed_paths(&before, &after).is_empty());
@@ -392,7 +392,7 @@ fn any_value(kind: &FieldKind) -> BoxedStrategy<Json> {
 
 proptest! {
     #[test]
-    fn any_policy_comes_back_as_it_went_out(
+    fn any_policy_survives_a_round_trip(
         set in proptest::collection::vec(
             (0..policy_fields().len()).prop_flat_map(|index| {
                 let field = &policy_fields()[index];
