@@ -6,7 +6,7 @@ use palimpsest_core::policy::{Policy, Preset, ToolResultRule};
 use crate::*;
 
 fn errors(flags: &Flags, source: &FixedSource, expect: &Expect) {
-    let errors = load(flags, source).expect_err("it has mistakes");
+    let errors = load(flags, source).expect_err("the configuration was accepted");
     expect.assert_eq(&errors.to_string());
 }
 

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_reads_back_from_its_text_and_its_bytes() {
+    fn a_store_id_survives_a_round_trip_as_text_and_bytes() {
         let id = StoreId::from_bytes([7; 16]);
         assert_eq!(id.to_string().parse(), Ok(id));
         assert_eq!(StoreId::from_bytes(id.to_bytes()), id);

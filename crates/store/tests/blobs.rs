@@ -179,33 +179,33 @@ async fn summaries(blobs: &Blobs) {
     assert_eq!(
         (replaced, &*now.text),
         (ReplaceOutcome::Changed, &b"second"[..]),
-        "an edit stays"
+        "a replace must not overwrite an edit"
     );
     assert_eq!(blobs.get(&summary_path(&s)).await.unwrap(), "second");
 }
 
 #[tokio::test]
-async fn in_memory() {
+async fn memory_blobs_conform() {
     behaves(&open("memory://")).await;
 }
 
 /// S3 clients take their settings from the environment, so each of these tests runs in a process of its
 /// own.
 #[test]
-fn in_a_bucket() {
+fn bucket_blobs_conform() {
     on(&[]);
 }
 
 /// Some buckets do not support conditional writes.
 #[test]
-fn in_a_bucket_without_conditions() {
+fn bucket_blobs_without_conditional_writes_conform() {
     on(&[("AWS_CONDITIONAL_PUT", "disabled")]);
 }
 
 fn on(variables: &[(&str, &str)]) {
     let bucket = Bucket::start();
     let done = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "on_a_bucket", "--ignored"])
+        .args(["--exact", "bucket_conformance_child", "--ignored"])
         .envs(bucket.variables())
         .envs(variables.iter().copied())
         .env("PALIMPSEST_TEST_BUCKET", bucket.url())
@@ -223,8 +223,8 @@ fn on(variables: &[(&str, &str)]) {
 }
 
 #[tokio::test]
-#[ignore = "in_a_bucket runs it, with the variables that it needs"]
-async fn on_a_bucket() {
+#[ignore = "bucket_blobs_conform runs it, with the variables that it needs"]
+async fn bucket_conformance_child() {
     let blobs = open(&std::env::var("PALIMPSEST_TEST_BUCKET").unwrap());
     behaves(&blobs).await;
     // Sizes around the limit between one request and a multipart upload, and around the maximum of a part.
@@ -256,18 +256,22 @@ async fn on_a_bucket() {
 }
 
 #[tokio::test]
-async fn in_a_folder() {
+async fn folder_blobs_conform() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("new/blobs");
     behaves(&open(dir.to_str().unwrap())).await;
     let url = format!("file://{}", dir.display());
     let blobs = Blobs::open(&url).unwrap();
     let listed = blobs.list(&session("s")).await.unwrap();
-    assert_eq!(listed.len(), 1, "a URL and a path are the same place");
+    assert_eq!(
+        listed.len(),
+        1,
+        "a URL and a path must name the same location"
+    );
 }
 
 #[test]
-fn locations_that_are_none() {
+fn invalid_locations_are_rejected() {
     for bad in ["ftp://host/x", "s3://", "file://host/x", "gs://bucket"] {
         let refused = Blobs::open(bad);
         assert!(matches!(refused, Err(BlobError::Location { .. })), "{bad}");
@@ -276,7 +280,7 @@ fn locations_that_are_none() {
 }
 
 #[tokio::test]
-async fn a_blob_that_was_changed_is_not_trusted() {
+async fn a_blob_with_another_digest_is_damaged() {
     let root = tempfile::tempdir().unwrap();
     let blobs = open(root.path().to_str().unwrap());
     let (s, text) = (session("s"), Bytes::from_static(b"hello"));
@@ -292,7 +296,7 @@ async fn a_blob_that_was_changed_is_not_trusted() {
 /// A process may be suspended between listing and removing, while a new session of the same name stores
 /// files.
 #[tokio::test]
-async fn a_late_removal_leaves_what_came_since() {
+async fn a_late_removal_keeps_files_of_the_new_session() {
     let root = tempfile::tempdir().unwrap();
     let blobs = open(root.path().to_str().unwrap());
     let s = session("s");
@@ -306,7 +310,7 @@ async fn a_late_removal_leaves_what_came_since() {
     // Another process removed all files meanwhile, and a new session was created.
     let other = blobs.belongings(&s).await.unwrap();
     assert_eq!(blobs.remove(other).await.unwrap().files, 3);
-    assert!(!root.path().join("p").exists(), "no folder stays");
+    assert!(!root.path().join("p").exists(), "an empty folder was left");
     blobs.put_file(&s, "c1-n.txt", text.clone()).await.unwrap();
     let new = Bytes::from_static(b"of the new session");
     blobs.replace_summary(&s, None, new.clone()).await.unwrap();
@@ -315,7 +319,7 @@ async fn a_late_removal_leaves_what_came_since() {
     assert_eq!(
         blobs.remove(late).await.unwrap().files,
         1,
-        "of one that is gone"
+        "only the temporary file of the deleted session is removed"
     );
     assert_eq!(blobs.results(&s).await.unwrap(), [("c1-n.txt".into(), 4)]);
     assert_eq!(blobs.summary(&s).await.unwrap().unwrap().text, new);
@@ -323,7 +327,7 @@ async fn a_late_removal_leaves_what_came_since() {
 }
 
 #[tokio::test]
-async fn a_swept_result_goes_with_what_a_killed_process_had_begun() {
+async fn removing_a_result_also_removes_its_temporary_files() {
     let root = tempfile::tempdir().unwrap();
     let blobs = open(root.path().to_str().unwrap());
     let s = session("s");
@@ -338,7 +342,7 @@ async fn a_swept_result_goes_with_what_a_killed_process_had_begun() {
 }
 
 #[tokio::test]
-async fn files_without_a_marker_are_adopted_by_a_log_with_sessions_alone() {
+async fn only_a_log_with_sessions_adopts_files_without_a_marker() {
     let root = tempfile::tempdir().unwrap();
     let location = root.path().to_str().unwrap();
     let earlier = root.path().join("p/s/tool-results");
@@ -347,7 +351,7 @@ async fn files_without_a_marker_are_adopted_by_a_log_with_sessions_alone() {
     let new = Blobs::open(location).unwrap().bind(owner(STORE));
     let refused = new.verify().await;
     assert!(matches!(refused, Err(BlobError::Unmarked { ours: STORE })));
-    assert_eq!(new.marked().await.unwrap(), None, "nothing is written");
+    assert_eq!(new.marked().await.unwrap(), None, "a marker was written");
     let adopts = Owner {
         adopts: true,
         ..owner(store(1))
@@ -375,14 +379,14 @@ async fn files_without_a_marker_are_adopted_by_a_log_with_sessions_alone() {
 }
 
 #[tokio::test]
-async fn a_place_opened_for_reading_is_not_written() {
+async fn an_unbound_blob_store_is_read_only() {
     let blobs = Blobs::open("memory://").unwrap();
     let refused = blobs.put_file(&session("s"), "c", Bytes::new()).await;
     assert!(matches!(refused, Err(BlobError::ReadOnly)));
 }
 
 #[tokio::test]
-async fn a_marker_that_cannot_be_read_is_not_passed_over() {
+async fn an_unreadable_owner_marker_is_an_error() {
     let root = tempfile::tempdir().unwrap();
     let blobs = open(root.path().to_str().unwrap());
     fs::create_dir(root.path().join("_palimpsest")).unwrap();

@@ -126,7 +126,7 @@ async fn postgres_conforms() {
 
 /// The engine must not depend on defaults that a database administrator may have changed.
 #[tokio::test(flavor = "multi_thread")]
-async fn postgres_conforms_whatever_is_the_default_there() {
+async fn postgres_conforms_under_any_database_defaults() {
     let harness = Postgres::new();
     for setting in [
         "default_transaction_isolation = 'serializable'",
@@ -147,16 +147,16 @@ async fn postgres_conforms_whatever_is_the_default_there() {
 }
 
 #[test]
-fn memory_agrees_with_the_model() {
+fn memory_matches_the_model() {
     conformance::properties(&Memory, 256);
 }
 
 #[test]
-fn sled_agrees_with_the_model() {
+fn sled_matches_the_model() {
     conformance::properties(&Sled::new(), 24);
 }
 
 #[test]
-fn postgres_agrees_with_the_model() {
+fn postgres_matches_the_model() {
     conformance::properties(&Postgres::new(), 24);
 }

@@ -197,7 +197,7 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
                 );
             }
         }
-        assert!(refusals > 0, "{context}: it never was full");
+        assert!(refusals > 0, "{context}: the disk was never full");
         acknowledged.check(&log, &format!("{context}, full")).await;
         // Free space: remove the other file and enlarge the disk.
         small.free();
@@ -215,7 +215,7 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
         while let Err(error) = log.check().await {
             assert!(matches!(error, StoreError::Full(_)), "{context}: {error}");
             tries += 1;
-            assert!(tries < 100, "{context}: it does not recover");
+            assert!(tries < 100, "{context}: the store does not recover");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         acknowledged.settle(&log, &maybe).await;
@@ -238,7 +238,7 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_acknowledged_is_lost_when_the_disk_fills_up() {
+async fn no_acknowledged_write_is_lost_when_the_disk_fills_up() {
     let count = std::env::var("DISK_SCHEDULES").map_or(4, |count| count.parse().unwrap());
     let first = std::env::var("DISK_SEED").map_or(1, |seed| seed.parse().unwrap());
     let mut done = 0;

@@ -70,7 +70,7 @@ async fn position(log: &PostgresLog, of: &SessionKey) -> Position {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_acknowledged_is_lost_where_commits_become_lazy_later() {
+async fn no_acknowledged_write_is_lost_after_commits_become_asynchronous() {
     let mut cluster = lazy();
     let log = PostgresLog::open(&options(cluster.url())).await.unwrap();
     let of = key("s");
@@ -106,7 +106,7 @@ async fn nothing_acknowledged_is_lost_where_commits_become_lazy_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_begun_under_lazy_commits_keeps_what_it_acknowledges() {
+async fn a_store_created_under_asynchronous_commit_keeps_acknowledged_writes() {
     let mut cluster = lazy();
     cluster.psql("ALTER ROLE palimpsest SET synchronous_commit = off");
     let log = PostgresLog::open(&options(cluster.url())).await.unwrap();
@@ -118,7 +118,7 @@ async fn a_store_that_is_begun_under_lazy_commits_keeps_what_it_acknowledges() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_synchronous_standby_has_to_have_is_waited_for_in_spite_of_local() {
+async fn commits_wait_for_a_synchronous_standby_despite_local_commit() {
     let primary = Cluster::start();
     primary.psql("ALTER SYSTEM SET synchronous_commit = local");
     primary.reload();
@@ -152,7 +152,7 @@ async fn what_a_synchronous_standby_has_to_have_is_waited_for_in_spite_of_local(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_promoted_standby_with_other_settings_loses_nothing_and_takes_nothing_it_could_lose() {
+async fn a_promoted_standby_keeps_acknowledged_writes_and_rejects_unsafe_ones() {
     let mut primary = lazy();
     let mut standby = primary.replica("standby");
     primary.psql("ALTER SYSTEM SET synchronous_standby_names = 'standby'");
@@ -209,7 +209,7 @@ async fn a_promoted_standby_with_other_settings_loses_nothing_and_takes_nothing_
 /// With a single connection and other waiting calls, a rejected append cannot take the connection again
 /// to learn the reason.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_loses_a_race_is_told_over_the_connection_that_it_has() {
+async fn a_losing_append_learns_the_conflict_on_its_own_connection() {
     let cluster = Cluster::start();
     let options = PostgresOptions {
         connections: 1,
@@ -248,7 +248,7 @@ async fn who_loses_a_race_is_told_over_the_connection_that_it_has() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[expect(clippy::disallowed_methods, reason = "the database's own clock counts")]
-async fn a_process_with_a_wrong_clock_takes_nothing_from_the_others() {
+async fn a_process_with_a_wrong_clock_takes_no_lease_of_others() {
     const HOUR: u64 = 60 * 60 * 1000;
     let cluster = Cluster::start();
     let log = PostgresLog::open(&options(cluster.url())).await.unwrap();

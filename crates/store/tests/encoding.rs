@@ -32,7 +32,7 @@ fn world(operations: &[Operation]) -> SessionHarness {
 
 proptest! {
     #[test]
-    fn events_snapshots_and_rows_come_back(
+    fn events_snapshots_and_rows_survive_a_round_trip(
         operations in prop::collection::vec(operation(), 1..12)
     ) {
         let world = world(&operations);
@@ -68,7 +68,7 @@ proptest! {
 }
 
 #[test]
-fn a_newer_version_is_told_apart_from_damage() {
+fn a_newer_version_is_distinguished_from_damage() {
     assert_eq!(
         decode_frame(&[200, 0, 1]),
         Err(DecodeError::Newer { found: 200 })
@@ -89,7 +89,7 @@ fn golden_bytes_of_version_1_are_read() {
 
 /// The same check for records with persist decisions.
 #[test]
-fn golden_bytes_of_offers_are_read() {
+fn golden_bytes_with_persist_decisions_are_read() {
     let session = golden(
         include_bytes!("golden/offers-frame-v1.bin"),
         include_bytes!("golden/offers-snapshot-v1.bin"),
@@ -104,13 +104,14 @@ fn golden_bytes_of_offers_are_read() {
 }
 
 fn golden(frame: &[u8], snapshot: &[u8], expected: &str) -> Session {
-    let key = SessionKey::parse("projects/p/sessions/s").expect("it is legal");
-    let log = decode_frame(frame).expect("it is a frame");
-    let replayed = Session::replay(key.clone(), log.iter().cloned()).expect("it is a log");
+    let key = SessionKey::parse("projects/p/sessions/s").expect("the session name is invalid");
+    let log = decode_frame(frame).expect("the frame cannot be decoded");
+    let replayed =
+        Session::replay(key.clone(), log.iter().cloned()).expect("the log cannot be replayed");
     // The view must stay the same as well, because providers have cached it.
     assert_eq!(view(&replayed), expected);
 
-    let snapshot = decode_snapshot(key, snapshot).expect("it is a snapshot");
+    let snapshot = decode_snapshot(key, snapshot).expect("the snapshot cannot be decoded");
     let contents = log.iter().filter_map(|recorded| match &recorded.event {
         Event::MessagesAppended(event) => Some(event),
         _ => None,
@@ -118,7 +119,7 @@ fn golden(frame: &[u8], snapshot: &[u8], expected: &str) -> Session {
     let messages = contents.flat_map(|event| event.messages.iter());
     let restored = snapshot
         .restore(messages.map(|appended| Arc::clone(&appended.message)))
-        .expect("every content is there");
+        .expect("content is missing");
     assert_eq!(restored, replayed);
     replayed
 }

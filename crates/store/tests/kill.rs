@@ -15,13 +15,13 @@ use writer::{Acknowledged, Plan, Random};
 
 #[test]
 #[ignore = "the process that the other test kills"]
-fn as_a_writer() {
+fn writer_child_process() {
     writer::run();
 }
 
 /// 1,000 writers append to 50 sessions, so 20 writers race for each revision.
 #[test]
-fn killed_at_random_moments() {
+fn no_acknowledged_append_is_lost_when_killed_at_random_moments() {
     let (seed, mut random) = Random::new();
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("store");
@@ -62,8 +62,5 @@ fn killed_at_random_moments() {
     }
     let n = acknowledged.len();
     println!("{n} appends acknowledged in 12 rounds, seed {seed}");
-    assert!(
-        n > 1000,
-        "too little was written to say anything: {n} appends"
-    );
+    assert!(n > 1000, "too few appends for a meaningful test: {n}");
 }

@@ -97,7 +97,7 @@ async fn pass_on(client: TcpStream, server: TcpStream, mut answers: u64, lost: A
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_append_whose_answer_was_lost_happened_once() {
+async fn a_write_with_a_lost_response_is_applied_once() {
     let cluster = Cluster::start();
     let lossy = Lossy::before(cluster.port()).await;
     let url = cluster
@@ -161,7 +161,7 @@ async fn an_append_whose_answer_was_lost_happened_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn others_are_told_of_changes_and_nobody_of_his_own() {
+async fn a_change_is_announced_to_other_processes_only() {
     let cluster = Cluster::start();
     let open = || async {
         PostgresLog::open(&PostgresOptions::new(cluster.url()))
@@ -182,13 +182,13 @@ async fn others_are_told_of_changes_and_nobody_of_his_own() {
             break;
         }
     }
-    assert!(told, "nobody was told of anything");
+    assert!(told, "no change was announced");
     let silence = timeout(Duration::from_millis(200), own.recv()).await;
     assert!(silence.is_err(), "{silence:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_behind_what_another_has_given_up() {
+async fn connections_of_cancelled_appends_are_not_reused_while_blocked() {
     let cluster = Cluster::start();
     let options = PostgresOptions {
         connections: 3,
@@ -211,7 +211,7 @@ async fn nobody_waits_behind_what_another_has_given_up() {
     for _ in 0..2 {
         let waits = log.append(&held, batch(at, "2"));
         let given_up = timeout(Duration::from_secs(1), waits).await;
-        given_up.expect_err("its row is locked");
+        given_up.expect_err("the append of a locked row succeeded");
     }
     // Two of three connections still wait for the row and must not be reused.
     assert_eq!(log.connections().idle, 1);
@@ -233,7 +233,7 @@ async fn nobody_waits_behind_what_another_has_given_up() {
 /// Simulates the promotion of a lagging standby, or a restored backup, while processes have newer data
 /// in memory.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_goes_on_from_what_the_store_has_lost() {
+async fn a_position_lost_by_the_store_is_rejected() {
     let cluster = Cluster::start();
     let log = PostgresLog::open(&PostgresOptions::new(cluster.url()))
         .await
@@ -332,7 +332,7 @@ async fn goes(silent: &AtomicBool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_says_nothing_is_left_for_the_next() {
+async fn an_unresponsive_host_fails_over_to_the_next_host() {
     let cluster = Cluster::start();
     let silent = Silent::before(cluster.port()).await;
     let options = PostgresOptions {
@@ -384,7 +384,7 @@ async fn a_host_that_says_nothing_is_left_for_the_next() {
 
 /// A caller may have a shorter deadline than the connect timeout.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_gives_up_on_a_silent_host_leaves_the_next_to_the_next() {
+async fn a_cancelled_connect_moves_the_next_call_to_the_next_host() {
     let cluster = Cluster::start();
     let silent = Silent::before(cluster.port()).await;
     let options = PostgresOptions {
@@ -398,13 +398,16 @@ async fn who_gives_up_on_a_silent_host_leaves_the_next_to_the_next() {
     silent.is_silent.store(true, Ordering::Relaxed);
     let of = key("s");
     let first = timeout(Duration::from_secs(2), log.head(&of)).await;
-    first.expect_err("the first host says nothing");
+    first.expect_err("the first host answered");
     let second = timeout(Duration::from_mins(2), log.head(&of)).await;
-    assert_eq!(second.expect("the second host was asked").unwrap(), None);
+    assert_eq!(
+        second.expect("the second host was not tried").unwrap(),
+        None
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_pool_is_no_sign_of_a_sick_database() {
+async fn an_exhausted_pool_does_not_fail_the_health_check() {
     let cluster = Cluster::start();
     let options = PostgresOptions {
         connections: 1,
@@ -434,7 +437,7 @@ async fn a_full_pool_is_no_sign_of_a_sick_database() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_for_a_count_gets_the_one_before() {
+async fn a_slow_usage_count_returns_the_previous_count() {
     let cluster = Cluster::start();
     let options = PostgresOptions {
         connections: 4,
@@ -454,7 +457,11 @@ async fn who_waits_for_a_count_gets_the_one_before() {
     let holder = cluster.holding(lock);
     // Concurrent calls share one count, so that connections remain for other calls.
     for usage in join_all((0..20).map(|_| log.usage(None))).await {
-        assert_eq!(usage.unwrap().sessions, 1, "what was known");
+        assert_eq!(
+            usage.unwrap().sessions,
+            1,
+            "the previous count was not returned"
+        );
     }
     let of_project = key("one").project;
     let first = tokio::spawn({
@@ -463,7 +470,7 @@ async fn who_waits_for_a_count_gets_the_one_before() {
     });
     log.check().await.unwrap();
     sleep(Duration::from_millis(300)).await;
-    assert!(!first.is_finished(), "there is nothing to tell yet");
+    assert!(!first.is_finished(), "the first count finished too early");
     holder.commit();
     assert_eq!(first.await.unwrap().unwrap().sessions, 2);
     let until = Instant::now() + Duration::from_mins(2);
@@ -488,7 +495,7 @@ async fn who_waits_for_a_count_gets_the_one_before() {
 /// More sessions are due than one list contains, so the query per project is used, including its filter
 /// by worker.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_project_with_many_due_sessions_hides_nobodys() {
+async fn a_project_with_many_due_sessions_does_not_hide_other_projects() {
     const MANY: usize = 1_100;
     let cluster = Cluster::start();
     let options = PostgresOptions {
@@ -540,7 +547,7 @@ async fn a_project_with_many_due_sessions_hides_nobodys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_cannot_be_read_hides_no_other() {
+async fn an_unreadable_row_does_not_hide_other_rows() {
     let cluster = Cluster::start();
     let log = PostgresLog::open(&PostgresOptions::new(cluster.url()))
         .await

@@ -117,7 +117,7 @@ async fn id_of(dir: &Path) -> palimpsest_store::StoreId {
 }
 
 #[tokio::test]
-async fn a_snapshot_of_sleds_that_is_torn() {
+async fn a_store_with_a_torn_sled_snapshot_is_quarantined() {
     is_quarantined(|dir| {
         // sled writes its snapshot file when a store is opened.
         drop(open(dir).unwrap());
@@ -127,13 +127,13 @@ async fn a_snapshot_of_sleds_that_is_torn() {
 }
 
 #[tokio::test]
-async fn a_log_that_is_gone() {
+async fn a_store_without_its_log_is_quarantined() {
     is_quarantined(|dir| fs::remove_file(dir.join("db")).unwrap()).await;
 }
 
 /// sled truncates its log silently at the first unreadable record.
 #[tokio::test]
-async fn a_log_with_a_flipped_bit() {
+async fn a_store_with_a_flipped_bit_is_quarantined() {
     // Flip a bit in every copy of one session's data. Some of the copies are live.
     is_quarantined(|dir| {
         let path = dir.join("db");
@@ -149,7 +149,7 @@ async fn a_log_with_a_flipped_bit() {
 }
 
 #[tokio::test]
-async fn what_a_killed_open_leaves_does_no_harm() {
+async fn files_left_by_an_interrupted_open_are_ignored() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("store");
     filled(&dir).await;
@@ -161,7 +161,7 @@ async fn what_a_killed_open_leaves_does_no_harm() {
 }
 
 #[tokio::test]
-async fn one_process_at_a_time() {
+async fn a_store_is_locked_until_its_process_closes_it() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("store");
     let log = open(&dir).unwrap();
@@ -179,7 +179,7 @@ async fn one_process_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_newer_format_is_left_alone() {
+async fn a_newer_format_is_rejected() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("store");
     filled(&dir).await;
@@ -200,7 +200,7 @@ async fn a_newer_format_is_left_alone() {
 }
 
 #[tokio::test]
-async fn somebody_elses_store_is_not_taken_over() {
+async fn a_foreign_sled_database_is_quarantined() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("store");
     let db = sled::open(&dir).unwrap();
@@ -210,7 +210,7 @@ async fn somebody_elses_store_is_not_taken_over() {
 }
 
 #[tokio::test]
-async fn a_copy_has_everything_and_is_smaller() {
+async fn a_compacted_copy_is_complete_and_smaller() {
     let root = tempfile::tempdir().unwrap();
     let (from, to) = (root.path().join("from"), root.path().join("to"));
     let log = open(&from).unwrap();
@@ -277,7 +277,7 @@ async fn a_copy_has_everything_and_is_smaller() {
     assert_eq!(
         dump(&open(&old).unwrap()).await,
         before,
-        "the former store is as it was"
+        "the former store was changed"
     );
 }
 
@@ -305,7 +305,7 @@ async fn dump(log: &SledLog) -> String {
 }
 
 #[tokio::test]
-async fn the_engine_counts_what_it_does() {
+async fn engine_statistics_count_commits_groups_and_bytes() {
     let root = tempfile::tempdir().unwrap();
     let log = std::sync::Arc::new(open(&root.path().join("store")).unwrap());
     let tasks: Vec<_> = (0..200)

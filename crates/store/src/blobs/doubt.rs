@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_doubt_lasts_until_the_clock_is_trusted() {
+    async fn a_clock_doubt_lasts_until_the_clock_is_trusted() {
         let blobs = Blobs::in_memory();
         assert_eq!(blobs.clock_doubt().await.unwrap(), None);
         let time = Timestamp::from_millis(1_700_000_000_123);
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_doubt_that_cannot_be_read_is_of_all_times() {
+    async fn an_unreadable_clock_doubt_applies_to_all_times() {
         let blobs = Blobs::in_memory();
         blobs
             .overwrite(PATH, Bytes::from_static(b"soon"))

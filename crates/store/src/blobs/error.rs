@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_bucket_without_conditional_writes_counts_as_one() {
+    async fn only_status_501_means_no_support_for_conditional_writes() {
         assert!(knows_no_conditions(
             &put_error("501 Not Implemented", "").await
         ));

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_that_the_log_accepts_is_a_path() {
+    fn blob_names_must_be_safe_path_segments() {
         assert!(check_name(&"f".repeat(MAX_FILE_BYTES)).is_ok());
         for bad in [
             &"f".repeat(MAX_FILE_BYTES + 1),

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_bit_is_wrong_is_noticed() {
+    fn any_flipped_bit_or_truncation_is_detected() {
         for body in [vec![7; 3], vec![7; 3_000]] {
             let sealed = seal(&body);
             assert_eq!(open(&sealed).unwrap(), body);

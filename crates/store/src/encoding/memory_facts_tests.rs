@@ -172,7 +172,7 @@ fn facts() -> Vec<MemoryFact> {
 }
 
 #[test]
-fn facts_of_all_kinds_are_decoded_as_they_were_encoded() {
+fn facts_of_all_kinds_survive_a_round_trip() {
     let mut sections: [Vec<MemoryEntry>; 10] = Default::default();
     for (version, fact) in (0..).zip(facts()) {
         let section = usize::try_from(version % 10).unwrap();

@@ -97,7 +97,7 @@ mod tests {
     /// change of the encoder cannot change the format unnoticed. Policies are left out, because new fields of the
     /// policy are added to their JSON.
     #[test]
-    fn golden_events_are_written_again() {
+    fn golden_events_are_reencoded_identically() {
         let bytes = include_bytes!("../../tests/golden/events-frame-v1.bin");
         let stored = v1::Frame::decode(open(bytes).unwrap()).unwrap();
         let mut kinds = HashSet::new();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_golden_snapshot_is_written_again() {
+    fn a_golden_snapshot_is_reencoded_identically() {
         let bytes = include_bytes!("../../tests/golden/events-snapshot-v1.bin");
         let mut stored = v1::Snapshot::decode(open(bytes).unwrap()).unwrap();
         let key = SessionKey::parse("projects/p/sessions/s").unwrap();

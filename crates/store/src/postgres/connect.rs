@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_host_is_asked_with_all_that_was_said_but_the_others() {
+    fn each_host_is_connected_with_all_settings_except_the_other_hosts() {
         let url = "postgres://me:secret@one:1,two:2/db?application_name=a&options=-c%20x%3D1&sslmode=require\
                    &keepalives_idle=7&connect_timeout=3&target_session_attrs=any&channel_binding=disable";
         let options = PostgresOptions::new(url);

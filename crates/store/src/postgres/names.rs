@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_sort_as_names_do_and_lead_back() {
+    fn keys_sort_like_names_and_are_parsed_back() {
         let mut names: Vec<_> = [
             "a/x", "a/x.y", "a-b/x", "a.b/x", "ab/x", "A/x", "a_/x", "a/-",
         ]

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_passes_is_tried_for_as_long_as_there_is_time() {
+    async fn transient_errors_are_retried_within_the_time_budget() {
         let passing = || Some(PgError::Lost("gone".into()));
         let five = RetryBudget::new(Duration::from_secs(5));
         assert_eq!(

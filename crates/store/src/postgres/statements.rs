@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_acknowledged_change_asks_for_a_durable_commit() {
+    fn every_acknowledged_change_requests_a_durable_commit() {
         let statements = Statements::new("s");
         let changes = |text: &&str| {
             ["INSERT", "UPDATE", "DELETE"]

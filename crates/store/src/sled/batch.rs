@@ -173,23 +173,35 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_does_not_wait() {
+    fn a_single_append_is_not_delayed_by_the_batcher() {
         assert_eq!(gathered(&mut with(1), 1, 5), (1, 0));
         assert_eq!(gathered(&mut Batcher::default(), 1, 5), (1, 0));
-        assert_eq!(gathered(&mut with(3), 3, 5), (3, 0), "all are here");
-        assert_eq!(gathered(&mut with(3), 0, 5), (0, 0), "nobody is");
+        assert_eq!(
+            gathered(&mut with(3), 3, 5),
+            (3, 0),
+            "all appends are in the group"
+        );
+        assert_eq!(
+            gathered(&mut with(3), 0, 5),
+            (0, 0),
+            "no append is in flight"
+        );
     }
 
     #[test]
-    fn a_sync_waits_for_those_in_hand_while_they_come() {
+    fn a_group_waits_for_appends_in_flight_while_they_arrive() {
         assert_eq!(gathered(&mut with(5), 2, 9), (5, 3));
-        assert_eq!(gathered(&mut with(5), 2, 0), (2, 1), "none comes");
+        assert_eq!(
+            gathered(&mut with(5), 2, 0),
+            (2, 1),
+            "no further append arrives"
+        );
         let most = 2 + LOOKS as usize;
         assert_eq!(gathered(&mut with(99), 2, 99), (most, LOOKS));
     }
 
     #[test]
-    fn where_nobody_counts_the_last_group_says_whether_to_wait() {
+    fn without_a_count_the_last_group_size_decides_the_wait() {
         let mut gathering = Batcher::default();
         assert_eq!(gathered(&mut gathering, 2, 1), (3, 2));
         assert_eq!(gathered(&mut gathering, 1, 0), (1, 1));

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_reads_back_and_a_torn_one_is_none() {
+    fn a_durability_mark_is_read_back_and_a_torn_one_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("db"), b"").unwrap();
         fs::create_dir(dir.path().join("blobs")).unwrap();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn conf_is_what_sled_writes_and_only_a_torn_one_is_set_aside() {
+    fn only_a_torn_sled_configuration_file_is_set_aside() {
         let dir = tempfile::tempdir().unwrap();
         drop(::sled::open(dir.path()).unwrap());
         set_torn_conf_aside(dir.path()).unwrap();

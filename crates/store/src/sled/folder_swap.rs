@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_change_places_with_and_without_an_exchange() {
+    fn folders_are_swapped_with_and_without_an_atomic_exchange() {
         let unsupported = |_: &Path, _: &Path| Err(io::ErrorKind::Unsupported.into());
         for can_exchange in [true, false] {
             let root = tempfile::tempdir().unwrap();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn no_store_begins_beside_an_older_one() {
+    fn no_store_is_created_beside_a_renamed_store() {
         let root = tempfile::tempdir().unwrap();
         let log = root.path().join("log");
         refuse_beside_others(&log).unwrap();

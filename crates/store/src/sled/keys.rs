@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_sort_as_names_do() {
+    fn keys_sort_like_names() {
         let mut names: Vec<_> = [
             "a/b", "a/b.c", "a-b/a", "a.b/a", "a/b-c", "A/z", "a0/a", "a/a",
         ]
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_record_survives_and_fits_one_value() {
+    fn a_maximal_head_record_survives_a_round_trip_in_one_value() {
         let mut record = HeadRecord::new(7);
         record.revision = 9;
         record.log_bytes = 1 << 40;

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_takes_a_margin_to_be_one_no_more() {
+    fn appends_resume_only_when_the_reserve_is_free_again() {
         let dir = tempfile::tempdir().unwrap();
         let mut space = Space::new(dir.path(), 0);
         assert_eq!(space.check(1), Ok(()));
@@ -203,11 +203,11 @@ mod tests {
         assert_eq!(full.check(1), Ok(()));
         assert!(!full.full);
         assert_eq!(space.check(usize::MAX / 4), Err(NO_ROOM));
-        assert!(!space.full, "there is room for a smaller one");
+        assert!(!space.full, "a smaller append must still fit");
     }
 
     #[test]
-    fn the_spare_file_is_released_for_space_alone() {
+    fn the_spare_file_is_released_only_for_missing_space() {
         let dir = tempfile::tempdir().unwrap();
         let file = std::fs::File::create(spare(dir.path())).unwrap();
         file.set_len(SPARE).unwrap();

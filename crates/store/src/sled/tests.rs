@@ -53,7 +53,7 @@ fn options(root: &tempfile::TempDir) -> SledOptions {
 }
 
 #[test]
-fn nothing_is_shown_before_it_is_durable() {
+fn changes_are_visible_only_after_they_are_durable() {
     let root = tempfile::tempdir().unwrap();
     let (shared, mut counts, _files) = shared(&options(&root));
     let db = shared.db().unwrap();
@@ -101,7 +101,7 @@ fn nothing_is_shown_before_it_is_durable() {
 /// A crash during a staged append leaves its first batches. A shorter append at the same revision must
 /// contain none of them.
 #[tokio::test]
-async fn what_a_staged_append_left_is_never_a_part_of_the_next() {
+async fn an_append_contains_no_chunks_of_a_crashed_staged_append() {
     let root = tempfile::tempdir().unwrap();
     let options = options(&root);
     {
@@ -150,12 +150,12 @@ async fn what_a_staged_append_left_is_never_a_part_of_the_next() {
         .db()
         .unwrap()
         .scan_prefix(keys::frame(head.incarnation, 2));
-    assert_eq!(chunks.count(), 3, "nothing else is left there");
+    assert_eq!(chunks.count(), 3, "unexpected number of chunks");
 }
 
 /// After a crash, the garbage of a deletion is found in the journal and removed.
 #[tokio::test]
-async fn a_deletion_is_finished_after_a_crash() {
+async fn a_deletion_is_completed_after_a_crash() {
     let root = tempfile::tempdir().unwrap();
     let options = options(&root);
     {
@@ -199,7 +199,7 @@ async fn a_deletion_is_finished_after_a_crash() {
 }
 
 #[tokio::test]
-async fn a_failed_sync_ends_the_store() {
+async fn a_failed_sync_closes_the_store_permanently() {
     let root = tempfile::tempdir().unwrap();
     let (shared, counts, mut files) = shared(&options(&root));
     let counts = (counts, StoreId::from_bytes([0; 16]));
@@ -211,7 +211,10 @@ async fn a_failed_sync_ends_the_store() {
     assert!(failed(
         log.append(&key("a"), batch(0, b"x")).await.map(drop)
     ));
-    assert!(failed(log.check().await), "no canary heals it");
+    assert!(
+        failed(log.check().await),
+        "a store with a failed sync recovered"
+    );
     assert!(failed(log.head(&key("a")).await.map(drop)));
     assert!(failed(
         log.append(&key("b"), batch(0, b"x")).await.map(drop)
@@ -223,7 +226,7 @@ async fn a_failed_sync_ends_the_store() {
 /// continues, and the waiting change becomes visible after a successful sync.
 #[cfg(unix)]
 #[tokio::test]
-async fn a_sync_that_is_short_of_file_handles_is_tried_again() {
+async fn a_sync_without_file_handles_is_retried() {
     let root = tempfile::tempdir().unwrap();
     let (shared, counts, mut files) = shared(&options(&root));
     let counts = (counts, StoreId::from_bytes([0; 16]));
@@ -231,7 +234,11 @@ async fn a_sync_that_is_short_of_file_handles_is_tried_again() {
     let log = SledLog::start(shared, counts, files, options(&root)).unwrap();
     let short = |result: Result<(), StoreError>| matches!(result, Err(StoreError::Short(_)));
     assert!(short(log.append(&key("a"), batch(0, b"x")).await.map(drop)));
-    assert_eq!(log.head(&key("a")).await.unwrap(), None, "it is not shown");
+    assert_eq!(
+        log.head(&key("a")).await.unwrap(),
+        None,
+        "the append is visible before it is durable"
+    );
     assert!(short(log.append(&key("b"), batch(0, b"x")).await.map(drop)));
     log.append(&key("c"), batch(0, b"x")).await.unwrap();
     let revision = async |name| {
@@ -239,7 +246,7 @@ async fn a_sync_that_is_short_of_file_handles_is_tried_again() {
         head.map(|head| head.revision.get())
     };
     assert_eq!(revision("a").await, Some(1), "its outcome was unknown");
-    assert_eq!(revision("b").await, None, "it was never begun");
+    assert_eq!(revision("b").await, None, "the append was recorded");
     assert_eq!(revision("c").await, Some(1));
     log.close().await.unwrap();
 }
@@ -277,7 +284,7 @@ async fn garbage_of_a_repeated_sync_is_collected() {
 
 /// Opens a store of the release before usage rows existed.
 #[tokio::test]
-async fn an_older_store_is_counted_once() {
+async fn usage_of_a_store_from_an_earlier_release_is_counted_on_open() {
     let root = tempfile::tempdir().unwrap();
     let options = options(&root);
     {
@@ -302,7 +309,7 @@ async fn an_older_store_is_counted_once() {
 }
 
 #[test]
-fn no_value_is_larger_than_a_page_can_hold() {
+fn no_value_exceeds_the_page_size() {
     let root = tempfile::tempdir().unwrap();
     let (shared, mut counts, _files) = shared(&options(&root));
     let db = shared.db().unwrap();
@@ -324,7 +331,7 @@ fn no_value_is_larger_than_a_page_can_hold() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_of_one_session_hides_nothing_of_the_others() {
+async fn unreadable_records_of_one_session_do_not_hide_other_sessions() {
     let root = tempfile::tempdir().unwrap();
     let options = options(&root);
     {

@@ -29,7 +29,7 @@ const MOMENTS: u64 = 20;
 
 #[test]
 #[ignore = "the process that the other test runs under strace"]
-fn as_a_writer() {
+fn writer_child_process() {
     writer::run();
 }
 

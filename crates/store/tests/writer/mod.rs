@@ -63,7 +63,12 @@ pub(crate) fn command(plan: Plan, dir: &Path, wrapper: &[&str]) -> Command {
     ];
     let plan = plan.map(|number| number.to_string()).join(" ");
     command
-        .args(["--exact", "as_a_writer", "--ignored", "--nocapture"])
+        .args([
+            "--exact",
+            "writer_child_process",
+            "--ignored",
+            "--nocapture",
+        ])
         .env(PLAN, format!("{plan} {}", dir.display()));
     command
 }
