@@ -430,7 +430,7 @@ fn a_former_name_is_rejected_with_its_new_name() {
 }
 
 #[test]
-fn prices_are_numbers() {
+fn prices_are_parsed_from_integers_and_decimals() {
     let (flags, source) = with_file("[prices]\ninput = 3\ncache_write = 3.75\n");
     let prices = load(&flags, &source).unwrap().config.prices;
     assert_eq!(prices.input.milli(), 3_000);
