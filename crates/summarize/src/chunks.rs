@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn halving_terminates() {
+    fn a_chunk_that_cannot_be_cut_is_not_halved() {
         assert_eq!(
             halve(&[round(1), round(99)]).map(|(a, b)| (a.len(), b.len())),
             Some((1, 1))

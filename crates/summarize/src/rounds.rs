@@ -225,7 +225,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_parts_of_a_round_equal_the_round(
+        fn the_parts_of_a_split_round_equal_the_round(
             texts in prop::collection::vec("[a-zé \n]{1,200}", 1..5),
             tokens in 1_u64..2_000,
             budget in 1_u64..500,

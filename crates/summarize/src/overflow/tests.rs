@@ -15,7 +15,7 @@ fn not(status: Option<u16>, text: &str) {
 }
 
 #[test]
-fn anthropic() {
+fn anthropic_overflow_messages_are_recognized() {
     check(
         "prompt is too long: 210000 tokens > 200000 maximum",
         210_000,
@@ -40,7 +40,7 @@ fn anthropic() {
 }
 
 #[test]
-fn openai_and_its_relatives() {
+fn openai_compatible_overflow_messages_are_recognized() {
     check(
         "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens. Please reduce the length of the messages.",
         9_000,
@@ -79,7 +79,7 @@ fn openai_and_its_relatives() {
 }
 
 #[test]
-fn vllm_and_sglang() {
+fn vllm_and_sglang_overflow_messages_are_recognized() {
     check(
         "'max_tokens' or 'max_completion_tokens' is too large: 2000. This model's maximum context length is 4096 tokens and your request has 2104 input tokens (2000 > 4096 - 2104).",
         4_104,
@@ -113,7 +113,7 @@ fn vllm_and_sglang() {
 }
 
 #[test]
-fn other_clouds() {
+fn overflow_messages_of_other_clouds_are_recognized() {
     check(
         "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).",
         1_196_265,
@@ -180,7 +180,7 @@ fn other_clouds() {
 }
 
 #[test]
-fn local_servers() {
+fn overflow_messages_of_local_servers_are_recognized() {
     check(
         "the request exceeds the available context size. try increasing the context size or enable context shift",
         None,
@@ -227,7 +227,7 @@ fn a_request_above_the_minute_limit_is_too_long() {
 }
 
 #[test]
-fn a_body_above_the_limit_of_a_gateway() {
+fn a_gateway_rejection_of_the_body_size_is_an_overflow() {
     let found = prompt_too_long(Some(413), "<html>413 Request Entity Too Large</html>");
     assert_eq!(found, Some(PromptTooLong::default()));
 }

@@ -40,7 +40,7 @@ fn fake(prefix: &str, length: usize) -> String {
 }
 
 #[test]
-fn keys_of_vendors() {
+fn vendor_keys_are_redacted() {
     let cases = [
         ("sk-ant-api03-", 80, "anthropic key"),
         ("sk-proj-", 60, "openai key"),

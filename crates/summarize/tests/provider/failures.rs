@@ -173,7 +173,7 @@ async fn an_unreachable_endpoint_is_unavailable() {
 }
 
 #[tokio::test]
-async fn a_web_page_is_not_a_reply() {
+async fn an_html_page_is_not_accepted_as_a_reply() {
     let provider = FakeProvider::start().await.unwrap();
     let error = anthropic(&provider, "c+ptl=proxy")
         .summarize(&small())
