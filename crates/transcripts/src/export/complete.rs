@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn originals_come_out_as_they_came_in() {
+    fn originals_are_exported_byte_for_byte() {
         let json = concat!(
             r#"{"role":"user","content":["#,
             r#"{"type":"text","text":"q","n":1e400,"cache_control":{"type":"ephemeral","ttl":"1h"}},"#,
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_whose_words_the_unknown_fields_are() {
+    fn an_exported_line_names_the_origin_of_its_unknown_fields() {
         let json = r#"{"role":"user","content":"q","name":"x"}"#;
         let origin = |message: &Message| {
             let line: Value = serde_json::from_str(&write(message)).unwrap();
@@ -298,7 +298,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_history_comes_out_as_it_came_in(
+        fn any_history_is_exported_without_loss(
             operations in prop::collection::vec(operation(), 1..12),
         ) {
             appended_messages(&operations).iter().for_each(check);

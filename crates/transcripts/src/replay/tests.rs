@@ -266,7 +266,7 @@ fn a_full_view_is_compacted_and_reports_lost_facts() {
 
 /// Rewound messages followed by a compaction.
 #[test]
-fn a_compaction_behind_a_rewind_keeps_the_latest_request() {
+fn a_compaction_after_a_rewind_passes_the_replay_checks() {
     let run = |chars, fails| Op::Run { chars, fails };
     let ops = [
         Op::Say,

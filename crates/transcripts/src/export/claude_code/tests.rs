@@ -108,7 +108,7 @@ const CONVERSATION: &str = r#"[
 ]"#;
 
 #[test]
-fn a_conversation_comes_back_as_it_was() {
+fn a_conversation_survives_an_export_and_import() {
     let mut messages = read(Provider::Anthropic, CONVERSATION);
     for (message, millis) in messages
         .iter_mut()
@@ -131,7 +131,7 @@ fn a_conversation_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_line_says_what_claude_code_says() {
+fn an_exported_line_has_the_fields_of_claude_code() {
     let mut messages = read(Provider::Anthropic, CONVERSATION);
     messages[2].at = Some(Timestamp::from_millis(1_748_781_296_000));
     // Attributes that the format does not define, or whose value is invalid, are left out.
@@ -167,7 +167,7 @@ fn a_line_says_what_claude_code_says() {
 }
 
 #[test]
-fn a_message_without_a_parent_follows_the_line_before_or_where_a_rewind_led() {
+fn a_message_without_a_parent_follows_the_previous_visible_message() {
     let json = r#"[{"role":"user","content":"go"},{"role":"assistant","content":"yes"},
         {"role":"user","content":"wrong"},{"role":"assistant","content":"oh"},
         {"role":"user","content":"right"},{"role":"user","content":"more"}]"#;
@@ -195,7 +195,7 @@ fn a_message_without_a_parent_follows_the_line_before_or_where_a_rewind_led() {
 }
 
 #[test]
-fn json_of_several_lines_stays_on_one() {
+fn multiline_json_is_exported_on_one_line() {
     let json = "{\"role\":\"assistant\",\"content\":[{\"type\":\"tool_use\",\"id\":\"a\",\"name\":\"t\",\
         \"input\":{\r\n  \"n\": 1\n}}]}";
     let file = visible(&read(Provider::Anthropic, json));
@@ -222,7 +222,7 @@ fn unknown_fields_of_another_provider_are_left_out() {
 
 proptest! {
     #[test]
-    fn any_history_comes_back(operations in prop::collection::vec(operation(), 1..12)) {
+    fn any_history_survives_an_export_and_import(operations in prop::collection::vec(operation(), 1..12)) {
         let mut world = SessionHarness::new();
         for operation in &operations {
             world.step(operation);
