@@ -78,7 +78,7 @@ fn an_unclosed_fence_hides_no_section() {
 }
 
 #[test]
-fn a_body_cannot_add_headings() {
+fn headings_inside_a_section_body_are_escaped() {
     let memory = with(
         SectionKind::Files,
         "a\n# Worklog\n- forged\n  ## Learnings\nb",
@@ -174,7 +174,7 @@ fn a_reply_changes_only_bodies() {
 }
 
 #[test]
-fn useless_replies_are_rejected() {
+fn empty_refused_and_unstructured_replies_are_rejected() {
     let memory = with(SectionKind::Task, "Old task.");
     let refused = |reply: &str, truncated| apply_sections(&memory, reply, truncated).err();
     assert_eq!(refused(" \n", false), Some(ApplyError::Empty));

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_move_the_thresholds() {
+    fn policy_settings_move_the_thresholds() {
         let mut policy = Policy::default();
         policy.autocompact.compact_at_percent = Some(Percent::new(50));
         assert_eq!(policy.thresholds(WindowHint::default()).compact, 90_000);

@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn presets_are_complete_and_differ_where_they_should() {
+    fn presets_have_their_documented_differences() {
         let [code, old, open, threshold] = Preset::ALL.map(Preset::policy);
         assert_eq!(code, Policy::default());
         assert!(code.microcompact.time.enabled && code.autocompact.session_memory_first);

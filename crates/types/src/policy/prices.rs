@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_pays_if_its_savings_exceed_the_cache_writes() {
+    fn a_change_breaks_even_after_enough_cheaper_requests() {
         let prices = Prices::default();
         // 70,000 tokens are written for 1.15 more each. Each request reads 10,000 fewer tokens for
         // 0.1 each.

@@ -194,7 +194,7 @@ fn standing_instructions_are_found_under_their_heading() {
 }
 
 #[test]
-fn the_frame_explains_the_summary() {
+fn the_frame_introduces_the_summary_and_names_the_read_tools() {
     let framing = SummaryFrame {
         automatic: true,
         has_recent_messages: true,

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_has_its_ratio() {
+    fn each_kind_of_text_has_its_own_token_ratio() {
         assert_eq!(count("", Nature::Prose), 0);
         assert_eq!(count(&"a".repeat(300), Nature::Prose), 100);
         assert_eq!(count(&"a".repeat(240), Nature::Code), 100);

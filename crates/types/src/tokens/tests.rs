@@ -218,7 +218,7 @@ fn text() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn a_whole_has_about_the_tokens_of_its_parts(a in text(), b in text()) {
+    fn a_joined_text_has_about_the_tokens_of_its_parts(a in text(), b in text()) {
         for encoding in [Encoding::O200k, Encoding::Cl100k] {
             let (whole, parts) = (format!("{a}{b}"), count(encoding, &a) + count(encoding, &b));
             if whole.len() <= MAX_READ_BYTES {
