@@ -28,7 +28,11 @@ mod tests {
         assert_eq!(millis(1, 2_000), 2_000);
         assert_eq!(millis(3, 8_000), 8_000);
         assert_eq!(millis(60, 300_000), 300_000, "the limit");
-        assert_eq!(millis(60, 300_001 + 7_000), 7_000, "any time up to it");
+        assert_eq!(
+            millis(60, 300_001 + 7_000),
+            7_000,
+            "the jitter must use the whole range"
+        );
         assert_eq!(millis(1, 0), 100, "and never at once");
     }
 }

@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(order, ["a/1", "b/1", "c/1", "a/2"]);
         queue.replace(due(&["a/3", "a/4", "b/2"]));
         let order: Vec<_> = std::iter::from_fn(|| next(&mut queue)).collect();
-        assert_eq!(order, ["b/2", "a/3", "a/4"], "it was b's turn");
+        assert_eq!(order, ["b/2", "a/3", "a/4"], "project b is next in turn");
         assert!(queue.is_empty());
     }
 }

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_the_service_is_recognized_without_the_log() {
+    fn an_unedited_summary_file_is_recognized_without_the_log() {
         for text in ["# Task\nMend it.\n", "no break at its end", "", "\n\n"] {
             let ended = if text.ends_with('\n') {
                 text.to_owned()
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_edited_by_a_person_is_read_without_the_mark() {
+    fn an_edited_summary_file_is_read_without_its_version_mark() {
         let file = file("# Task\nMend it.\n");
         check(&file.replace("Mend", "Leave"), "# Task\nLeave it.\n", None);
         check(

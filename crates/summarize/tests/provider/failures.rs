@@ -115,7 +115,7 @@ async fn no_request_exceeds_the_deadline() {
     assert_eq!(
         statuses(&provider).len(),
         1,
-        "the second was given up before it was answered"
+        "the second request was cancelled before its response"
     );
 }
 

@@ -101,7 +101,11 @@ async fn a_recently_edited_file_is_not_overwritten() {
     grow(&fake, &key, "Paint it green.").await;
     let running = start(fake.worker(options()));
     sleep(Duration::from_secs(3)).await;
-    assert_eq!(running.stats.edits(), 0, "they may still be at it");
+    assert_eq!(
+        running.stats.edits(),
+        0,
+        "a recent edit was imported too early"
+    );
     edit(&fake, &key, "Ask\n", "Ask Ann first.\n").await;
     let has = |words: &str| fake.text(&key).contains(words);
     until("both", || has("Ask Ann first.") && has("Paint it green.")).await;

@@ -272,7 +272,7 @@ impl SessionHost for Fake {
         let broken = *self.broken.lock().unwrap();
         match broken {
             Some(Broken::Fails) => return Err(HostError::Failed("no messages today".into())),
-            Some(Broken::Panics) => panic!("as the test wants it"),
+            Some(Broken::Panics) => panic!("the test requested a panic"),
             None => {}
         }
         // Each page has one message.

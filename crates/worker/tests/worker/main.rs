@@ -58,7 +58,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         }
         sleep(Duration::from_millis(25)).await;
     }
-    panic!("it never is so: {what}");
+    panic!("timed out waiting for: {what}");
 }
 
 fn is_written(fake: &Fake, key: &SessionKey) -> bool {
@@ -134,7 +134,10 @@ async fn a_due_session_is_claimed_at_the_next_poll_or_wake_up() {
     sleep(Duration::from_secs(1)).await;
     let key = fake.due("p/a").await;
     sleep(Duration::from_secs(50)).await;
-    assert!(!is_written(&fake, &key), "nobody has looked");
+    assert!(
+        !is_written(&fake, &key),
+        "the session was updated before the next poll"
+    );
     waker.notify_one();
     sleep(Duration::from_secs(5)).await;
     assert!(is_written(&fake, &key));
@@ -158,7 +161,10 @@ async fn a_session_of_a_dead_worker_is_claimed_after_its_lease_expires() {
     assert!(fake.log.claim(&key, lease, now).await.unwrap());
     let running = start(fake.worker(options()));
     sleep(Duration::from_secs(18)).await;
-    assert!(!is_written(&fake, &key), "it is another's");
+    assert!(
+        !is_written(&fake, &key),
+        "a session leased by another worker was updated"
+    );
     sleep(Duration::from_secs(5)).await;
     assert!(is_written(&fake, &key));
     running.stop().await;
@@ -179,7 +185,7 @@ async fn a_lease_is_renewed_while_a_long_update_runs() {
     assert_eq!(
         fake.read.lock().unwrap().len(),
         2,
-        "only one of them read it"
+        "only one worker may read the session"
     );
     assert_eq!(running.stats.updates() + other.stats.updates(), 1);
     running.stop().await;
