@@ -70,7 +70,7 @@ soak:
 scale: tools
 	cargo build --release --locked
 	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest SCALE_MINUTES=$(MINUTES) \
-		cargo test --locked --workspace --test scale whatever_happens -- --nocapture
+		cargo test --locked --workspace --test scale no_acknowledged_write_is_lost_under_faults_and_failovers -- --nocapture
 
 # Runs ghz against a release build: every call, simulated agents, long transcripts and many sessions. Takes ten minutes,
 # or one with `QUICK=1`. `SECONDS=300 ONLY=append-json-1k/open RATE=500` selects one run. Writes a report to target/load.

@@ -41,7 +41,7 @@ async fn round(channel: &Channel, credentials: &[String]) -> Duration {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "it measures, and proves nothing"]
-async fn cost_of_authentication_per_call() {
+async fn measure_authentication_cost_per_call() {
     let world = World::new();
     let key = world.key("p", "read");
     let signers = [Algorithm::RS256, Algorithm::ES256].map(|of| Signer::new("1", of));

@@ -194,7 +194,7 @@ async fn the_snip_tool_requires_the_right_to_snip() {
 }
 
 #[tokio::test]
-async fn a_hold_requires_the_right_admin_and_an_adopted_summary_the_right_compact() {
+async fn changing_a_hold_requires_admin_and_adopting_a_summary_compact() {
     let world = World::new();
     let owner = world.key("p", "read,write,compact,admin");
     let writer = world.key("p", "read,write");

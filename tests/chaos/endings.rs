@@ -168,7 +168,7 @@ fn exported(place: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_result_that_cannot_be_read_now_fails_its_export_and_keeps_its_session() {
+async fn an_unreadable_result_fails_the_export_and_keeps_the_session() {
     let root = tempfile::tempdir().unwrap();
     let (data, place) = (root.path().join("data"), root.path().join("exports"));
     let faults = Faults::new(root.path());

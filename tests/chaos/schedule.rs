@@ -82,7 +82,7 @@ impl Counts {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn faults_and_kills_lose_nothing_that_was_acknowledged() {
+async fn faults_and_kills_lose_no_acknowledged_write() {
     let seed = seed();
     eprintln!("seed {seed}");
     let mut random = seed | 1;

@@ -93,7 +93,7 @@ fn transcript() -> String {
 }
 
 #[test]
-fn messages_that_the_agent_had_compacted_leave_the_view() {
+fn messages_compacted_by_the_agent_leave_the_imported_view() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&folder.path().join("data"), &[]);
     let address = format!("http://{}", server.address());

@@ -153,7 +153,7 @@ fn a_stopped_demo_leaves_no_files() {
 }
 
 #[test]
-fn a_key_press_ends_the_demo() {
+fn a_closed_output_ends_the_demo_without_leftover_files() {
     let temporary = tempfile::tempdir().unwrap();
     let mut child = demo(temporary.path())
         .stdout(Stdio::piped())

@@ -75,7 +75,7 @@ fn transcript(folder: &Path) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_command_shows_controls_in_stored_content_as_escapes() {
+async fn every_command_escapes_control_characters_in_stored_content() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&folder.path().join("data"), &[]);
     let address = server.address().to_owned();

@@ -243,7 +243,7 @@ async fn add_unreadable_row(data: &Path, session: &str) {
 }
 
 #[test]
-fn sessions_reports_rows_that_cannot_be_decoded_and_lists_the_others() {
+fn sessions_lists_readable_rows_and_reports_unreadable_ones() {
     let setting = Setting::new();
     setting.import();
     let list = |server: &Server, more: &[&str]| {

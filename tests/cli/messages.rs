@@ -168,7 +168,7 @@ fn the_logged_address_is_accepted_and_an_invalid_one_is_explained() {
 }
 
 #[test]
-fn a_closed_output_pipe_is_no_error() {
+fn a_closed_output_pipe_prints_no_error() {
     let program = binary().display();
     for command in ["completions bash", "config"] {
         let piped = format!("set -o pipefail; '{program}' {command} | head -1");

@@ -163,7 +163,7 @@ async fn the_typescript_programs_of_the_guide_print_the_documented_output() {
 }
 
 #[test]
-fn every_page_has_programs_in_both_languages() {
+fn every_guide_page_has_python_and_typescript_programs() {
     let pages = pages();
     assert!(pages.len() >= 10, "{}", pages.len());
     for page in &pages {

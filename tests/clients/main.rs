@@ -35,7 +35,7 @@ async fn play(language: Language) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_languages_get_the_same_answers() {
+async fn clients_in_all_languages_receive_the_same_replies() {
     // Builds the binary first, because a build would block this runtime's threads during the test.
     palimpsest_tests::binary();
     let played = ALL.map(|language| tokio::spawn(play(language)));

@@ -1,9 +1,9 @@
-//! Measures the figures for one machine in docs/capacity.md. They depend on the machine:
+//! Measures the figures for one machine in docs/measure_turn_rate_and_memory_per_session.md. They depend on the machine:
 //!
 //! ```text
 //! cargo build --release
 //! PALIMPSEST_TEST_BINARY=$PWD/target/release/palimpsest \
-//!     cargo test -p palimpsest-tests --test deploy capacity -- --ignored --nocapture
+//!     cargo test -p palimpsest-tests --test deploy measure_turn_rate_and_memory_per_session -- --ignored --nocapture
 //! ```
 
 #![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
@@ -102,7 +102,7 @@ async fn rate(server: &Server, agents: usize) -> (f64, Duration) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement of minutes"]
-async fn capacity() {
+async fn measure_turn_rate_and_memory_per_session() {
     let folder = tempfile::tempdir_in(".").unwrap();
     // The cache holds all sessions, so that their size can be measured.
     let args = ["--set", "sessions.cache_bytes=8000000000"];

@@ -97,7 +97,7 @@ fn the_pod_has_no_privileges() {
 }
 
 #[test]
-fn a_single_pod_owns_its_volume_and_can_be_moved() {
+fn a_single_pod_keeps_its_volume_and_allows_node_drains() {
     for example in examples() {
         let objects = Objects::of(&example);
         if objects.all("StatefulSet").is_empty() {
@@ -288,7 +288,7 @@ async fn the_probes_use_endpoints_of_the_server() {
 }
 
 #[test]
-fn the_admin_port_of_one_service_is_scraped() {
+fn exactly_one_service_is_scraped_at_its_admin_port() {
     let objects = Objects::of(&chart().join("examples/production.yaml"));
     let monitor = &objects.one("ServiceMonitor")["spec"];
     let wanted = monitor["selector"]["matchLabels"].as_object().unwrap();

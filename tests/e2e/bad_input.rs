@@ -43,7 +43,7 @@ async fn refused_payload(json: impl Into<bytes::Bytes>) -> Status {
 }
 
 #[tokio::test]
-async fn json_that_is_no_message_is_rejected() {
+async fn invalid_message_json_is_rejected() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let deep_field = format!("{{\"role\":\"user\",\"content\":{deep}}}");
     let deep_extra = format!("{{\"role\":\"user\",\"content\":\"x\",\"y\":{deep}}}");

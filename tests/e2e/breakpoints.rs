@@ -130,7 +130,7 @@ fn work(round: usize, calls: usize) -> Vec<MessageInput> {
 }
 
 #[tokio::test]
-async fn breakpoints_follow_the_conversation_outside_the_view() {
+async fn breakpoints_move_with_the_conversation_and_are_not_in_the_view() {
     let shared = SERVER.get();
     for (provider, session) in [
         (Provider::Anthropic, "breaks-anthropic"),
@@ -261,7 +261,7 @@ async fn openai_views_have_no_breakpoints() {
 }
 
 #[tokio::test]
-async fn bedrock_is_a_separate_target_that_is_stored() {
+async fn bedrock_is_a_separate_stored_target() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut caller = Caller::new(&server, "bedrock", Provider::Bedrock).await;

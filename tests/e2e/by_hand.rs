@@ -50,7 +50,7 @@ fn tokens(reply: &CompactResponse) -> (u32, u32) {
 }
 
 #[tokio::test]
-async fn messages_that_were_never_prepared_are_compacted() {
+async fn messages_never_served_before_are_compacted() {
     let shared = SERVER.get();
     let (mut client, session) = (shared.0.context().await, "by-hand-never-prepared");
     bring_in(&mut client, session, 0..30).await;
@@ -111,7 +111,7 @@ async fn a_small_view_is_compacted_manually_and_a_rejected_call_serves_nothing()
 }
 
 #[tokio::test]
-async fn session_memory_that_lags_too_far_is_not_used() {
+async fn session_memory_far_behind_the_transcript_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let (mut client, session) = (server.context().await, "by-hand-behind");
@@ -192,7 +192,7 @@ async fn kept(server: &Server) -> usize {
 }
 
 #[tokio::test]
-async fn the_threshold_preset_summarises_50000_tokens_per_round_and_keeps_five_messages() {
+async fn the_threshold_preset_compacts_in_rounds_and_keeps_five_messages() {
     let (_server, mut client, _folder) = threshold(34).await;
     let reply = client.compact(wanted("s")).await.unwrap().into_inner();
     let applied = reply.level_reports.iter();

@@ -253,7 +253,7 @@ async fn a_range_is_compacted_up_to_or_from_a_message() {
 }
 
 #[tokio::test]
-async fn a_request_known_from_a_summary_is_current_after_a_rewind() {
+async fn a_summarized_request_is_kept_verbatim_when_a_rewind_makes_it_current() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &ALONE);
     let mut client = server.context().await;

@@ -255,7 +255,7 @@ async fn a_summary_of_changed_messages_is_rejected() {
 }
 
 #[tokio::test]
-async fn foreign_and_invalid_delegation_tokens_are_unknown() {
+async fn foreign_and_invalid_delegation_tokens_are_rejected() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     world.view("t", work()).await;

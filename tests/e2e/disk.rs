@@ -64,7 +64,7 @@ fn settings(reserve: &str) -> [String; 3] {
 }
 
 #[expect(clippy::print_stderr, reason = "a test that is left out says so")]
-async fn a_full_disk_is_survived(reserve: &str) {
+async fn check_recovery_from_a_full_disk(reserve: &str) {
     let Some(disk) = Mounted::new() else {
         eprintln!("skipped: nothing can be mounted here, which takes root");
         return;
@@ -158,15 +158,15 @@ async fn writes_stop_before_the_disk_is_full_and_resume_with_free_space() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
-    a_full_disk_is_survived("8388608").await;
+    check_recovery_from_a_full_disk("8388608").await;
 }
 
 #[tokio::test]
-async fn an_unexpectedly_full_disk_is_survived() {
+async fn the_server_recovers_from_an_unexpectedly_full_disk() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
-    a_full_disk_is_survived("0").await;
+    check_recovery_from_a_full_disk("0").await;
 }
 
 #[tokio::test]

@@ -76,7 +76,7 @@ async fn a_response_contains_its_id_model_and_usage() {
 }
 
 #[tokio::test]
-async fn openai_messages_arrays_and_responses() {
+async fn openai_messages_arrays_and_responses_are_accepted() {
     let _shared = SERVER.get();
     let call = json!({"id": "c1", "type": "function",
         "function": {"name": "read", "arguments": "{\"n\": 1.50}"}});

@@ -128,7 +128,7 @@ fn text(array: &Array) -> String {
 }
 
 #[tokio::test]
-async fn a_summary_of_a_model_is_in_the_view() {
+async fn the_view_contains_the_summary_of_the_model() {
     let mut world = World::new(&["policy.summary.instructions=Keep all port numbers."]).await;
     world
         .provider
@@ -190,7 +190,7 @@ async fn a_summary_of_a_model_is_in_the_view() {
 }
 
 #[tokio::test]
-async fn instructions_of_users_are_followed_and_those_of_tools_are_not() {
+async fn compact_instructions_of_users_are_followed_and_those_of_tools_ignored() {
     let mut world = World::new(&[]).await;
     let mut said = work();
     said[0] =
@@ -263,7 +263,7 @@ async fn the_extractive_summary_replaces_a_failed_model() {
 }
 
 #[tokio::test]
-async fn a_busy_provider_is_retried() {
+async fn a_rate_limited_provider_is_retried() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     let model = "claude-fake+status=429+retry-after=1+times=2";
@@ -474,7 +474,7 @@ async fn without_a_model_a_request_for_one_is_rejected() {
 
 /// A caller with a deadline of three seconds gets a summary within that time, although not from the model.
 #[tokio::test]
-async fn a_slow_model_has_until_the_deadline_of_the_caller() {
+async fn a_slow_model_falls_back_before_the_deadline_of_the_caller() {
     let mut world = World::new(&[]).await;
     let slow = Plan {
         delay: Duration::from_secs(40),

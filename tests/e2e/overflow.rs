@@ -154,7 +154,7 @@ async fn the_oldest_rounds_are_dropped_from_a_prompt_that_stays_too_long() {
 
 /// A caller can change to a model with a smaller window between two turns.
 #[tokio::test]
-async fn a_smaller_window_is_compacted_for_without_new_messages() {
+async fn a_smaller_window_triggers_a_compaction_without_new_messages() {
     let mut world = World::new(&[]).await;
     for number in 0..6 {
         let mut large = request(work(number));
@@ -281,7 +281,7 @@ async fn a_prepared_summary_of_changed_messages_is_discarded() {
 }
 
 #[tokio::test]
-async fn p02_a_conversation_of_five_windows_is_compacted_despite_any_model_failure() {
+async fn p02_five_windows_are_compacted_despite_any_model_failure() {
     for (settings, strategy) in [
         (
             &["summarizer.window_tokens=30000"][..],
@@ -331,7 +331,7 @@ async fn p02_a_conversation_of_five_windows_is_compacted_despite_any_model_failu
 }
 
 #[tokio::test]
-async fn p03_an_incompressible_view_is_tried_once() {
+async fn p03_an_incompressible_view_is_compacted_only_once() {
     let mut world = World::new(&[]).await;
     world.turns(0..3).await;
     let huge = "all of this has to be read, word for word, please\n".repeat(2_500);
@@ -358,7 +358,7 @@ async fn p03_an_incompressible_view_is_tried_once() {
 }
 
 #[tokio::test]
-async fn p18_the_model_of_summaries_is_set_for_a_session_and_for_a_call_with_a_fallback() {
+async fn p18_the_summary_model_is_set_per_project_session_and_call() {
     let mut world = World::with_file(
         &["policy.summary.fallback_model=claude-fallback"],
         "[projects.p.policy]\nsummary.model = \"claude-of-project\"\n",

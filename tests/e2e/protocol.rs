@@ -80,7 +80,7 @@ async fn p09_a_served_view_is_a_prefix_of_the_next() {
 }
 
 #[tokio::test]
-async fn p09_for_openai_too() {
+async fn p09_a_served_openai_view_is_a_prefix_of_the_next() {
     loop_for("p09-openai", Provider::Openai).await;
 }
 

@@ -43,7 +43,7 @@ fn tool(session: &str, input: &Value) -> CallToolRequest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_expensive_pattern_neither_outlives_its_call_nor_starves_others() {
+async fn an_expensive_search_ends_with_its_call_and_does_not_block_others() {
     let shared = SERVER.get();
     let mut context = shared.0.context().await;
     let mut sessions = shared.0.sessions().await;

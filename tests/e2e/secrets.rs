@@ -74,7 +74,7 @@ fn unredacted() -> Policy {
 }
 
 #[tokio::test]
-async fn a_session_cannot_switch_off_what_the_server_requires() {
+async fn a_session_cannot_disable_redaction_required_by_the_server() {
     let folder = tempfile::tempdir().unwrap();
     let open = ["--set", "worker.enabled=false"];
     let server = Server::start(&folder.path().join("data"), &open);

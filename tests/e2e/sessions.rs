@@ -97,7 +97,7 @@ async fn a_session_is_created_read_and_updated() {
 }
 
 #[tokio::test]
-async fn a_session_without_an_id_gets_one() {
+async fn a_session_without_an_id_gets_a_generated_id() {
     let shared = SERVER.get();
     let mut client = shared.0.sessions().await;
     let request = new("p", "", Session::default());
@@ -120,7 +120,7 @@ async fn a_session_without_an_id_gets_one() {
 }
 
 #[tokio::test]
-async fn a_deleted_session_is_gone_and_its_name_is_free() {
+async fn a_deleted_session_is_not_found_and_its_name_is_reusable() {
     let shared = SERVER.get();
     let (mut client, mut context) = (shared.0.sessions().await, shared.0.context().await);
     context
@@ -240,7 +240,7 @@ fn ids(sessions: &[Session]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_list_has_pages_filters_and_orders() {
+async fn sessions_are_listed_in_pages_with_filters_and_orders() {
     let shared = SERVER.get();
     let (mut client, mut context) = (shared.0.sessions().await, shared.0.context().await);
     for number in 0..120 {

@@ -211,7 +211,7 @@ async fn call(client: &mut Context, session: &str, tool: &str, input: &Value) ->
 }
 
 #[tokio::test]
-async fn a_model_reads_searches_and_snips_by_itself() {
+async fn model_tools_read_search_and_snip() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let (_, array) = with_result(&mut client, "model").await;

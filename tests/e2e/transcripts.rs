@@ -363,7 +363,7 @@ async fn listed_and_watched_events_are_equal() {
 }
 
 #[tokio::test]
-async fn a_watch_that_is_resumed_after_any_element_misses_no_event() {
+async fn a_watch_resumed_after_any_event_misses_no_later_event() {
     let shared = SERVER.get();
     let (mut client, mut context) = (shared.0.sessions().await, shared.0.context().await);
     let session = name("resumed");

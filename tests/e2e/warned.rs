@@ -85,7 +85,7 @@ async fn an_incompressible_view_has_a_warning() {
 }
 
 #[tokio::test]
-async fn failed_compactions_and_their_pause_have_warnings() {
+async fn failed_compactions_and_the_automatic_pause_have_warnings() {
     // No process listens for this hook, and its policy forbids a compaction without its answer.
     let nobody = TcpListener::bind("127.0.0.1:0")
         .unwrap()

@@ -238,7 +238,7 @@ async fn p24_an_update_is_idempotent_and_can_expect_a_revision() {
 }
 
 #[tokio::test]
-async fn p20_working_state_is_attached_without_a_model_and_open_calls_are_never_compacted() {
+async fn p20_working_state_is_attached_and_open_calls_are_not_compacted() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &["--set", "worker.enabled=false"]);
     let mut client = server.context().await;

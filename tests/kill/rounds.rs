@@ -86,7 +86,7 @@ async fn kill_in_rounds<C: Caller>(mut known: Vec<C>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p08_a_kill_loses_nothing_that_was_acknowledged() {
+async fn p08_a_kill_loses_no_acknowledged_write() {
     kill_in_rounds(Known::all()).await;
 }
 
@@ -96,7 +96,7 @@ async fn a_kill_leaves_complete_turns_and_rewinds_and_valid_etags() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_under_load_loses_nothing_and_meets_its_deadline() {
+async fn a_stop_under_load_loses_no_acknowledged_write_within_its_deadline() {
     let folder = tempfile::tempdir().unwrap();
     let server = Arc::new(Server::start(
         folder.path(),

@@ -198,7 +198,7 @@ async fn measure(cluster: &Cluster, deployment: &Deployment, work: Work) -> Cost
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement of half a minute"]
-async fn cost_of_a_turn() {
+async fn measure_turn_cost_of_one_process() {
     let cluster = Cluster::start();
     let room = ["sessions.cache_bytes=2000000000"];
     let deployment = Deployment::start(&at(&[&cluster]), None, (1, 0), &room);
@@ -216,7 +216,7 @@ async fn cost_of_a_turn() {
 /// saturated runs, the cache first holds all sessions of one server, and then a part of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement of three minutes"]
-async fn cost_of_calls_at_random() {
+async fn measure_turn_cost_with_and_without_session_routing() {
     const ALL: u64 = 2_000_000_000;
     const PART: u64 = 32 << 20;
     let half = Duration::from_millis(64);

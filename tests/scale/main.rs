@@ -1,6 +1,6 @@
 //! Tests of several servers and workers on one PostgreSQL database: they behave like one server, also under failures.
 //!
-//! `make scale` runs `whatever_happens` on a release build for `SCALE_MINUTES`. The normal test run lasts seconds.
+//! `make scale` runs `no_acknowledged_write_is_lost_under_faults_and_failovers` on a release build for `SCALE_MINUTES`. The normal test run lasts seconds.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 #![expect(clippy::disallowed_methods, reason = "a run takes real time")]
@@ -52,7 +52,7 @@ const SETTINGS: [&str; 6] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_happens() {
+async fn no_acknowledged_write_is_lost_under_faults_and_failovers() {
     let seed = chance::seed();
     eprintln!("PALIMPSEST_TEST_SEED={seed}");
     let mut primary = Cluster::start();

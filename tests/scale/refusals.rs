@@ -203,7 +203,7 @@ fn a_connection_is_encrypted_and_verifies_the_database() {
 }
 
 #[test]
-fn passwords_are_required() {
+fn database_passwords_are_checked_and_reloaded() {
     let cluster = Cluster::with(&Options {
         access: vec![
             "host all palimpsest all trust".into(),

@@ -64,7 +64,7 @@ pub(crate) fn turn(number: u64, lines: usize) -> Vec<palimpsest_proto::context::
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn turns_can_reach_different_servers() {
+async fn consecutive_turns_can_use_different_servers() {
     let cluster = database();
     let deployment = pair(&cluster, "turns", &[]);
     let session = name("turns");
@@ -246,7 +246,7 @@ async fn a_watch_at_one_server_sees_events_of_another() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_deleted_at_another_server_is_gone() {
+async fn a_session_deleted_at_another_server_is_not_served_from_cache() {
     let cluster = database();
     let deployment = pair(&cluster, "deleted", &[]);
     let session = name("again");
@@ -444,7 +444,7 @@ async fn one_worker_runs_leader_tasks_and_another_takes_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_keeps_its_sessions() {
+async fn a_worker_prefers_its_previous_sessions() {
     const SESSIONS: u64 = 12;
     let cluster = database();
     let settings = [
@@ -490,7 +490,7 @@ async fn a_worker_keeps_its_sessions() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_deleted_during_a_read_is_gone() {
+async fn a_read_of_a_session_deleted_meanwhile_is_not_found() {
     let cluster = database();
     // Without session memory, because an append of the worker would also wait for the table and block others.
     let quiet = ["policy.session_memory.enabled=false"];
@@ -539,7 +539,7 @@ async fn a_session_deleted_during_a_read_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_truncated_log_is_reported_and_blocks_nothing() {
+async fn a_truncated_log_is_reported_and_does_not_block_other_sessions() {
     let cluster = database();
     let deployment = pair(&cluster, "cut", &[]);
     let session = name("cut");

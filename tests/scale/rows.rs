@@ -29,7 +29,7 @@ async fn listed(deployment: &Deployment) -> (Vec<String>, u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unreadable_row_breaks_no_list_and_no_deletion() {
+async fn an_unreadable_row_does_not_break_lists_or_deletions() {
     let cluster = Cluster::start();
     let deployment = Deployment::start(&at(&[&cluster]), None, (1, 0), &["worker.enabled=false"]);
     for session in ["a", "b", "c", "d"] {
@@ -60,7 +60,7 @@ async fn an_unreadable_row_breaks_no_list_and_no_deletion() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queued_deletion_of_a_disconnected_caller_is_not_made() {
+async fn a_queued_deletion_of_an_expired_call_is_not_executed() {
     let cluster = Cluster::start();
     let deployment = Deployment::start(&at(&[&cluster]), None, (1, 0), &["worker.enabled=false"]);
     say(&deployment, "held").await;

@@ -42,7 +42,7 @@ fn variable(name: &str) -> Option<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "`make siege` runs it: minutes, and the machine for itself"]
-async fn an_honest_tenant_is_served_while_everybody_attacks() {
+async fn an_honest_tenant_is_served_during_simultaneous_attacks() {
     let only = variable("SIEGE_ONLY");
     if only.as_deref() == Some(silent_tls::NAME) {
         return;
@@ -68,7 +68,7 @@ async fn an_honest_tenant_is_served_while_everybody_attacks() {
 /// Runs each attack alone for some seconds at a small scale. Each attack must reach the server, and all acknowledged
 /// data must exist. Latencies are printed and not judged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_under_each_attack() {
+async fn no_acknowledged_write_is_lost_under_each_attack() {
     let outcome = phases::one_by_one(Scale(2), Duration::from_millis(1_500)).await;
     report::print(&outcome, None);
     assert_eq!(outcome.most.ended, None);

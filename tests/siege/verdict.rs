@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_machine_gives_no_verdict() {
+    fn a_machine_with_a_slow_baseline_is_rejected() {
         assert!(wrong_before(&figures(400, 0, 500)).is_empty());
         assert_eq!(wrong_before(&figures(400, 0, 501)).len(), 1);
     }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rare_call_must_not_wait_long() {
+    fn a_long_wait_of_a_rare_call_is_a_failure() {
         let waited = |ms| Figures {
             max: Duration::from_millis(ms),
             ..Figures::default()

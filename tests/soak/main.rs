@@ -37,7 +37,7 @@ fn duration() -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_stored_data_grows() {
+async fn memory_handles_and_latency_do_not_grow_under_load() {
     let folder = tempfile::tempdir().unwrap();
     let settings = [
         "sessions.cache_bytes=16777216",

@@ -284,7 +284,7 @@ async fn spans_staged_before_a_kill_are_collapsed_after_the_restart() {
 /// A crash after the commit loses the follow-up. The session still shows that spans are due, so the next call stages
 /// them.
 #[tokio::test]
-async fn staging_that_a_crash_lost_begins_with_the_next_call() {
+async fn staging_lost_in_a_crash_starts_with_the_next_call() {
     let data = tempfile::tempdir().unwrap();
     // The first commit creates the session, and the second one is that of the reply.
     let crash = [("CRASH_AT", "session.committed:2")];

@@ -158,7 +158,7 @@ async fn a_rewind_after_a_collapsed_span_keeps_it() {
 }
 
 #[tokio::test]
-async fn a_turn_is_snipped_with_its_collapsed_part() {
+async fn a_snip_of_a_turn_removes_its_collapsed_span() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "fold-snip").await;
     agent.staged().await;

@@ -280,7 +280,7 @@ async fn hooks_are_called_and_their_results_are_recorded() {
 }
 
 #[tokio::test]
-async fn a_dry_run_or_a_session_without_hooks_calls_none() {
+async fn a_dry_run_calls_no_hook_and_disabled_hooks_are_not_called() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     let request = CompactRequest {

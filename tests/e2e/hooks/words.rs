@@ -238,7 +238,7 @@ async fn kept_texts_are_verbatim_for_every_strategy() {
 }
 
 #[tokio::test]
-async fn a_delegated_request_contains_hook_instructions_and_its_commit_calls_hooks() {
+async fn hooks_apply_to_a_delegated_request_and_its_commit() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     let mut answers = wishes("Name the lamp maker.", &[KEPT]);

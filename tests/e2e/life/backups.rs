@@ -199,7 +199,7 @@ async fn a_backup_under_load_restores_to_the_same_views() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interrupted_backup_is_no_backup() {
+async fn an_interrupted_backup_cannot_be_restored() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -409,7 +409,7 @@ async fn a_lost_result_is_reported_like_a_damaged_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn backups_and_results_of_two_stores_are_not_mixed() {
+async fn backups_and_results_of_another_store_are_rejected() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }

@@ -61,7 +61,7 @@ fn verify(data: &Path, extra: &[&str]) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn only_what_the_log_announced_and_no_event_names_is_swept() {
+async fn a_sweep_removes_only_files_with_an_intent_and_no_event() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }

@@ -65,7 +65,7 @@ async fn a_session_gets_its_template_and_first_version_automatically() {
 }
 
 #[tokio::test]
-async fn an_update_is_due_after_5000_tokens_and_three_calls_or_a_turn_without_calls() {
+async fn an_update_needs_5000_tokens_and_three_calls_or_a_turn_without_calls() {
     let running = SERVER.get();
     let mut client = running.0.context().await;
     let session = named("update");
@@ -165,7 +165,7 @@ async fn a_rewind_before_the_coverage_makes_session_memory_stale() {
 }
 
 #[tokio::test]
-async fn subagents_and_sessions_without_session_memory_get_none() {
+async fn subagents_and_opted_out_sessions_have_no_session_memory() {
     let running = SERVER.get();
     let (mut client, mut sessions) = (running.0.context().await, running.0.sessions().await);
     let parent = named("parent");

@@ -166,7 +166,7 @@ async fn a_conflict_contains_both_digests_and_a_request_is_idempotent() {
 }
 
 #[tokio::test]
-async fn an_id_never_becomes_a_path() {
+async fn a_tool_use_id_never_becomes_a_file_path() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;

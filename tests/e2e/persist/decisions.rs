@@ -36,7 +36,7 @@ async fn with_policy(sessions: &mut Sessions, session: &str, results: ToolResult
 }
 
 #[tokio::test]
-async fn blocks_and_json_keep_their_form() {
+async fn stored_blocks_and_json_keep_their_form() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let original = large(70_000);
@@ -95,7 +95,7 @@ async fn blocks_and_json_keep_their_form() {
 }
 
 #[tokio::test]
-async fn every_persist_decision_is_covered_and_final() {
+async fn persist_decisions_of_every_kind_are_final() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;

@@ -126,7 +126,7 @@ async fn calls_of_models_and_hooks_are_part_of_the_trace() {
 }
 
 #[tokio::test]
-async fn an_unsampled_trace_is_respected_and_an_error_is_logged() {
+async fn an_unsampled_trace_is_not_exported_and_its_error_is_logged() {
     let mut world = World::with(
         &["log.level=debug"],
         &[("OTEL_SERVICE_NAME", "memory-of-agents")],
@@ -170,7 +170,7 @@ async fn an_unsampled_trace_is_respected_and_an_error_is_logged() {
 }
 
 #[tokio::test]
-async fn a_pass_of_the_worker_is_its_own_trace() {
+async fn a_worker_pass_has_its_own_trace() {
     let mut world = World::new(&[]).await;
     world.prepare("s", work("lamp")).await;
     for _ in 0..200 {

@@ -119,7 +119,7 @@ async fn spans_are_exported_after_a_reconnect_and_lost_ones_are_counted() {
 }
 
 #[tokio::test]
-async fn a_collector_over_tls_and_the_server_authenticate_each_other() {
+async fn the_server_and_a_tls_collector_authenticate_each_other() {
     let authority = Authority::new();
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: String| {

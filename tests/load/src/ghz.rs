@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_loop_keeps_its_rate() {
+    fn an_open_loop_passes_its_rate_to_ghz() {
         let run = Run {
             config: "snip",
             address: "h:1",

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extended_view_loses_nothing() {
+    fn an_extended_view_invalidates_no_bytes() {
         let verdict = judged(&[
             head(),
             json!({ "keep": 0, "messages": [user("one")] }),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_loses_everything_after_it() {
+    fn a_change_invalidates_all_following_bytes() {
         let verdict = judged(&[
             head(),
             json!({ "keep": 0, "messages": [user("one"), assistant("two"), user("three")] }),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_extended_at_its_end_loses_nothing() {
+    fn a_message_extended_at_its_end_is_not_a_break() {
         let part = |text: &str| json!({ "type": "text", "text": text });
         let verdict = judged(&[
             head(),

@@ -61,7 +61,7 @@ mod tests {
     use super::answer;
 
     #[test]
-    fn requested_sections_are_written() {
+    fn fake_summaries_contain_the_requested_sections() {
         let prompt = "Write a <summary> with:\n1. Primary Request: what\n2. Files (paths)\n## Pending\n**Next**\nplain";
         let text = answer(&["fix the bug\nnow".to_owned()], prompt);
         for part in [

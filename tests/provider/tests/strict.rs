@@ -344,7 +344,7 @@ async fn keys_and_versions_are_checked() {
 }
 
 #[tokio::test]
-async fn answers_can_be_streamed() {
+async fn replies_are_streamed_in_both_formats() {
     let provider = FakeProvider::start().await.unwrap();
     let asked = json!({"model": "m+say=hello_there", "max_tokens": 10, "stream": true, "messages": [{"role": "user", "content": "hi"}]});
     let (_, events) = post(&provider, ANTHROPIC, &asked).await;
@@ -367,7 +367,7 @@ async fn answers_can_be_streamed() {
 }
 
 #[tokio::test]
-async fn the_newest_version_rejects_more() {
+async fn a_newer_api_version_rejects_more_requests() {
     let provider = FakeProvider::start().await.unwrap();
     let good =
         json!({"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "a"}]});
@@ -394,7 +394,7 @@ async fn the_newest_version_rejects_more() {
 }
 
 #[tokio::test]
-async fn offered_tools_are_called() {
+async fn scripted_tool_calls_require_offered_tools() {
     let provider = FakeProvider::start().await.unwrap();
     let asked = json!({"model": "m+call=look+times=2", "max_tokens": 10, "messages": [{"role": "user", "content": "hi"}]});
     let (status, _) = post(&provider, ANTHROPIC, &asked).await;

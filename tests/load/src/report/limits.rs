@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn promises_are_judged_by_the_runs() {
+    fn capacity_promises_are_checked_against_measurements() {
         let mut report = Report::default();
         assert_eq!(kept(&report), [None; 5]);
         report.growth = vec![growth(SHORT, 1.0), growth(LONG, 1.4)];
