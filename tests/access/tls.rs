@@ -50,7 +50,11 @@ async fn plaintext_calls_are_rejected_with_tls() {
     silent[0]
         .set_read_timeout(Some(Duration::from_mins(2)))
         .unwrap();
-    assert_eq!(silent[0].read(&mut [0; 16]).unwrap_or(0), 0, "it is closed");
+    assert_eq!(
+        silent[0].read(&mut [0; 16]).unwrap_or(0),
+        0,
+        "the silent connection is still open"
+    );
 
     let log = server.log().join("\n");
     let secret = private.lines().nth(1).unwrap();

@@ -100,7 +100,7 @@ pub(crate) async fn soon<F: Future<Output = bool>>(what: &str, mut is_so: impl F
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-    assert!(waited.await.is_ok(), "{what} takes too long");
+    assert!(waited.await.is_ok(), "timed out waiting for {what}");
 }
 
 /// Opens a TLS connection that trusts the authority. `shown` is an optional client certificate with its key.

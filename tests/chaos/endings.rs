@@ -67,7 +67,7 @@ async fn store_result(server: &Server, session: &str) {
         .unwrap()
         .into_inner();
     let Some(Content::Text(replacement)) = reply.replacement.and_then(|it| it.content) else {
-        panic!("it was not stored");
+        panic!("the result was not stored");
     };
     let came = vec![result("call_1", &replacement)];
     client
@@ -129,7 +129,11 @@ async fn until(server: &Server, what: &str, is_so: impl AsyncFn() -> bool) {
     let began = Instant::now();
     while !is_so().await {
         let log = || server.log().join("\n");
-        assert!(began.elapsed() < TIMEOUT, "not {what}: {}", log());
+        assert!(
+            began.elapsed() < TIMEOUT,
+            "timed out waiting for {what}: {}",
+            log()
+        );
         sleep(Duration::from_millis(20)).await;
     }
 }

@@ -106,13 +106,13 @@ async fn faults_and_kills_lose_no_acknowledged_write() {
     eprintln!("{counts:#?}");
     assert!(
         counts.acknowledged > counts.schedules * 5,
-        "hardly anything was done"
+        "too few acknowledged calls"
     );
-    assert!(counts.injected > 0, "no fault met anything");
+    assert!(counts.injected > 0, "no fault affected a call");
     let Intrusions {
         calls, as_missing, ..
     } = counts.intrusions;
-    assert!(as_missing * 4 > calls, "hardly any intrusion was answered");
+    assert!(as_missing * 4 > calls, "too few intrusions were answered");
 }
 
 /// Runs schedules on a new folder.
@@ -223,7 +223,7 @@ async fn recovered(server: &Server, (project, key): &(&str, String)) {
         tokio::time::sleep(RECOVERY_PAUSE).await;
     }
     panic!(
-        "it does not go on by itself: {last:?}\n{}",
+        "the server does not recover by itself: {last:?}\n{}",
         server.log().join("\n")
     );
 }

@@ -140,7 +140,7 @@ fn a_stopped_demo_leaves_no_files() {
     assert_eq!(
         left_in(temporary.path()).len(),
         1,
-        "it has a folder while it runs"
+        "the running demo must have a folder"
     );
     let pid = child.id().to_string();
     let kill = Command::new("kill").args(["-s", "INT", &pid]).status();

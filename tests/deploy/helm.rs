@@ -23,7 +23,10 @@ pub(crate) fn chart() -> PathBuf {
 
 fn tool(name: &str) -> Command {
     let path = root().join("target/tools/bin").join(name);
-    assert!(path.exists(), "{name} is not there: scripts/install-tools");
+    assert!(
+        path.exists(),
+        "{name} is missing: run scripts/install-tools"
+    );
     Command::new(path)
 }
 

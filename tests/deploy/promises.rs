@@ -255,7 +255,7 @@ async fn the_probes_use_endpoints_of_the_server() {
         let is_private = objects.toml().contains("tls.cert_file");
         for probe in PROBES.map(|name| &container[name]) {
             if let Some(service) = probe["grpc"]["service"].as_str() {
-                assert!(!is_private, "this probe speaks no TLS: {probe}");
+                assert!(!is_private, "the probe does not use TLS: {probe}");
                 assert_eq!(probe["grpc"]["port"], port("grpc"));
                 let request = HealthCheckRequest {
                     service: service.to_owned(),
@@ -298,7 +298,7 @@ fn exactly_one_service_is_scraped_at_its_admin_port() {
     };
     let services = objects.all("Service");
     let found: Vec<_> = services.iter().filter(has).collect();
-    assert_eq!(found.len(), 1, "one would be scraped twice, or none");
+    assert_eq!(found.len(), 1, "exactly one service must match the monitor");
     let endpoint = &monitor["endpoints"][0];
     let port = &found[0]["spec"]["ports"][0];
     assert_eq!(endpoint["port"], port["name"]);

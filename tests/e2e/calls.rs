@@ -192,7 +192,7 @@ async fn p17_usage_within_the_window_becomes_the_anchor() {
         .collect();
     assert!(codes.contains(&WarningCode::UsageIgnored), "{codes:?}");
     assert_eq!(reply.tokens.unwrap().anchor_tokens, 50_010);
-    assert_eq!(reply.view_messages, 5, "the message itself is there");
+    assert_eq!(reply.view_messages, 5, "the message must be in the view");
 }
 
 #[tokio::test]

@@ -186,9 +186,12 @@ async fn p13_an_undone_compaction_restores_the_exact_view_even_after_a_restart()
     assert_eq!(
         whole[..earlier.len()],
         earlier[..],
-        "an undo brings back what was there"
+        "an undo must restore the earlier view"
     );
-    assert!(whole.len() > earlier.len(), "and what came since follows");
+    assert!(
+        whole.len() > earlier.len(),
+        "later messages must follow the restored view"
+    );
 }
 
 #[tokio::test]
@@ -325,5 +328,5 @@ async fn a_caller_can_disable_compaction_or_run_it_in_the_background() {
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    panic!("the compaction never came");
+    panic!("timed out waiting for the compaction");
 }

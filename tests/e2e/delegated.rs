@@ -164,7 +164,7 @@ async fn a_delegated_summary_is_committed_even_after_a_restart() {
     );
     assert!(
         same.revision >= done.revision,
-        "it tells of the session as it is now"
+        "the repeat must report the current revision"
     );
     let other = Outcome::Summary(summary("Something else"));
     let refusal = world.commit("s", &token, other).await.unwrap_err();
@@ -385,5 +385,5 @@ async fn a_delegated_compaction_ends_after_too_many_shortenings() {
         }
         token = reply.delegated_request.unwrap().delegation_token.to_vec();
     }
-    panic!("it never ended");
+    panic!("the compaction did not end");
 }

@@ -88,7 +88,7 @@ async fn check_recovery_from_a_full_disk(reserve: &str) {
             Ok(_) => acknowledged += 1,
             Err(status) => break status,
         }
-        assert!(acknowledged < 5_000, "it is never full");
+        assert!(acknowledged < 5_000, "the disk was never full");
     };
     refused(&status, Code::Unavailable, "STORE_FULL");
     let retry = status.get_details_retry_info();
@@ -116,7 +116,10 @@ async fn check_recovery_from_a_full_disk(reserve: &str) {
     let logged = |text: &str| server.log().iter().any(|line| line.contains(text));
     let began = Instant::now();
     while !logged("the server is not ready") {
-        assert!(began.elapsed() < Duration::from_mins(2), "readiness tells");
+        assert!(
+            began.elapsed() < Duration::from_mins(2),
+            "the server did not become unready"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // After space is freed, the server recovers by itself.

@@ -61,7 +61,7 @@ async fn a_response_contains_its_id_model_and_usage() {
     );
     let values = values(&reply.messages_json);
     assert_eq!(values[1]["content"][0]["text"], "hi");
-    assert_eq!(values[1].get("id"), None, "a provider refuses it");
+    assert_eq!(values[1].get("id"), None, "a provider rejects this field");
     let shared = SERVER.get();
     let mut sessions = shared.0.sessions().await;
     let request = palimpsest_proto::context::v1::ListMessagesRequest {

@@ -492,7 +492,10 @@ async fn a_slow_model_falls_back_before_the_deadline_of_the_caller() {
     let compaction = reply.compaction.unwrap();
     assert_eq!(compaction.state(), CompactionState::Succeeded);
     assert_eq!(compaction.strategy(), CompactionStrategy::Extractive);
-    assert!(began.elapsed() > Duration::from_secs(1), "it was asked");
+    assert!(
+        began.elapsed() > Duration::from_secs(1),
+        "the model was not called"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -512,7 +515,7 @@ async fn only_allowed_models_can_be_chosen() {
     };
     let refusal = world.compact("a", by_model, "claude-huge").await;
     is_not_allowed(&refusal.unwrap_err(), "overrides.model");
-    assert!(world.bodies().is_empty(), "nobody was asked");
+    assert!(world.bodies().is_empty(), "the model was called");
     // Models with an allowed prefix, an allowed name, or the server's own model are accepted.
     for model in ["claude-small-4", "gpt-tiny", "claude-fake"] {
         let asked = world.compact("a", by_model, model).await;

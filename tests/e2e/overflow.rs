@@ -135,7 +135,7 @@ async fn the_oldest_rounds_are_dropped_from_a_prompt_that_stays_too_long() {
                 break;
             }
         }
-        assert!(attempt < 29, "it never ends");
+        assert!(attempt < 29, "the rejected prompt is retried without end");
     }
     let still = world.prepare(request(vec![])).await.unwrap();
     assert!(text(&still).contains("is it short now?"));
@@ -235,7 +235,7 @@ async fn a_prepared_summary_is_used_immediately_even_after_a_restart() {
             break;
         }
     }
-    let shown = found.expect("it was put in place");
+    let shown = found.expect("the prepared summary was not used");
     assert_eq!(world.provider.requests().len(), 1);
     // All later messages follow the summary.
     assert!(shown.contains("<conversation-summary>") && shown.contains("3 line 17 of a listing"));
@@ -272,12 +272,12 @@ async fn a_prepared_summary_of_changed_messages_is_discarded() {
             let shown = text(&reply);
             assert!(
                 !shown.contains("step 2"),
-                "what was rewound came back: {shown}"
+                "rewound content is shown again: {shown}"
             );
             return;
         }
     }
-    panic!("it was never compacted");
+    panic!("the view was not compacted");
 }
 
 #[tokio::test]

@@ -119,7 +119,10 @@ async fn concurrent_watches_are_limited() {
     drop(first);
     let began = Instant::now();
     while sessions.watch_session(watch()).await.is_err() {
-        assert!(began.elapsed() < Duration::from_mins(2), "it is given back");
+        assert!(
+            began.elapsed() < Duration::from_mins(2),
+            "the permit of a closed watch was not released"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -85,7 +85,7 @@ async fn held(
 async fn closed(server: &Server) {
     let began = Instant::now();
     while TcpStream::connect(server.address()).await.is_ok() {
-        assert!(began.elapsed() < SOON, "it still listens");
+        assert!(began.elapsed() < SOON, "the server still listens");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -226,6 +226,6 @@ async fn a_stalled_reader_does_not_extend_the_drain() {
             Err(status) => break Some(status.code()),
         }
     };
-    assert!(!is_whole, "it was read to its end");
-    assert_ne!(end, None, "a part looks like the whole");
+    assert!(!is_whole, "the stalled reader received the whole stream");
+    assert_ne!(end, None, "a partial stream ended without an error");
 }

@@ -121,7 +121,9 @@ async fn sigterm_under_load_fails_no_admitted_call() {
     *signal.lock().await = Some(signalled);
     let end = tokio::task::spawn_blocking(move || server.wait());
     let status = tokio::time::timeout(DRAIN + CLOSE, end).await;
-    let status = status.expect("it outlives its drain").unwrap();
+    let status = status
+        .expect("the server runs longer than its drain")
+        .unwrap();
     let took = signalled.elapsed();
     assert!(status.success(), "{status}");
     let mut all = Vec::new();

@@ -130,7 +130,7 @@ async fn compaction_options_of_a_prepare_are_applied() {
             if !asked.is_empty() {
                 break asked;
             }
-            assert!(began.elapsed() < PATIENCE, "nobody was asked");
+            assert!(began.elapsed() < PATIENCE, "the model was not called");
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
         assert_eq!(asked[0].body["model"], "claude-other");

@@ -110,7 +110,7 @@ impl Caller for Known {
         }
         assert!(
             found.is_sorted_by(|a, b| a < b),
-            "not once each, in order: {found:?}"
+            "messages are duplicated or out of order: {found:?}"
         );
         let missing: Vec<_> = self
             .acknowledged

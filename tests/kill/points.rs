@@ -326,7 +326,7 @@ async fn crash_at(point: &'static str) {
             "{point}, {step:?}: {status:?}"
         );
         let status = server.take().unwrap().wait();
-        assert!(!status.success(), "{point}: it went down in order");
+        assert!(!status.success(), "{point}: the server exited normally");
         crashed = true;
         world.check_file(folder.path());
         let again = Server::start(folder.path(), &settings);

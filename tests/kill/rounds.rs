@@ -80,9 +80,15 @@ async fn kill_in_rounds<C: Caller>(mut known: Vec<C>) {
             server.stop();
         }
     }
-    assert!(killed_in_time > 0, "seed {seed}: no kill met a call");
+    assert!(
+        killed_in_time > 0,
+        "seed {seed}: no kill interrupted a call"
+    );
     let all = acknowledged(&known);
-    assert!(all > ENOUGH, "seed {seed}: hardly anything was done: {all}");
+    assert!(
+        all > ENOUGH,
+        "seed {seed}: too few acknowledged calls: {all}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

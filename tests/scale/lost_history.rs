@@ -100,7 +100,7 @@ async fn a_read_across_a_lossy_failover_ends_without_mixing_histories() {
         match stored.next().await {
             Some(Ok(part)) => assert!(part.end.is_none(), "two histories in one log"),
             Some(Err(status)) => break status,
-            None => panic!("it has no end"),
+            None => panic!("the stream ended without its last part"),
         }
     };
     assert_eq!(ended.code(), Code::Unavailable, "{ended:?}");
@@ -108,7 +108,7 @@ async fn a_read_across_a_lossy_failover_ends_without_mixing_histories() {
         match exported.next().await {
             Some(Ok(part)) => assert!(!part.last, "two histories in one file"),
             Some(Err(status)) => break status,
-            None => panic!("it has no end"),
+            None => panic!("the stream ended without its last part"),
         }
     };
     assert_eq!(ended.code(), Code::Unavailable, "{ended:?}");

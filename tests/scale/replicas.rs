@@ -228,7 +228,7 @@ async fn a_watch_at_one_server_sees_events_of_another() {
                 }
             }
         });
-        told.await.expect("it is told in time");
+        told.await.expect("the watch received no event in time");
         // Without a hint, a watch reads once a second, and each append follows directly after such a read.
         quick += u32::from(began.elapsed() < Duration::from_millis(800));
     }
@@ -311,7 +311,9 @@ async fn a_delegated_summary_can_be_committed_at_another_server() {
         .await
         .unwrap()
         .into_inner();
-    let token = asked.delegated_request.expect("the caller is asked");
+    let token = asked
+        .delegated_request
+        .expect("the reply has no delegated request");
     // The session continues on both servers meanwhile.
     for number in 20..24 {
         let server = usize::try_from(number % 2).unwrap();

@@ -45,7 +45,7 @@ async fn an_unreadable_row_does_not_break_lists_or_deletions() {
     assert!((deployment.metric(0, "palimpsest_sessions_unreadable") - 2.0).abs() < 0.1);
     let logged = deployment.log();
     let told = logged.iter().filter(|line| line.contains("cannot be read"));
-    assert_eq!(told.count(), 2, "each is logged once");
+    assert_eq!(told.count(), 2, "each unreadable row must be logged once");
     let verified = deployment.run("verify-store", &[]);
     let said = String::from_utf8_lossy(&verified.stdout);
     assert!(!verified.status.success(), "{said}");

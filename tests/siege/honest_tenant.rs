@@ -181,7 +181,7 @@ impl Agent {
             };
             assert!(
                 is_passing(&status),
-                "{what}: an honest call was rejected for good: {status:?}"
+                "{what}: an honest call failed permanently: {status:?}"
             );
             self.latencies.refused(&outcome_of(&status));
             // The last calls get a shorter time limit, because the test waits for them.

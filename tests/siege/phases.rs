@@ -157,7 +157,7 @@ pub(crate) async fn siege(plan: &Plan) -> PhaseOutcome {
                 .is_none_or(|only| only.split(',').any(|name| name == attack.name))
         })
         .collect();
-    assert!(!meant.is_empty(), "there is no attack {:?}", plan.only);
+    assert!(!meant.is_empty(), "unknown attack {:?}", plan.only);
     let scene = Scene::open(plan.scale, plan.limits, &meant).await;
     scene.pass(plan.before).await;
     let attackers = Attackers::start();

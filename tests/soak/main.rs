@@ -11,7 +11,7 @@
 )]
 #![expect(
     clippy::disallowed_methods,
-    reason = "latency is told by the machine's clock"
+    reason = "latency is measured by the machine's clock"
 )]
 
 mod load;
@@ -69,5 +69,5 @@ async fn memory_handles_and_latency_do_not_grow_under_load() {
     let wrong = report(&samples, turns);
     // A run of seconds is too short to judge growth, so its figures are only printed.
     assert!(duration() == SHORT || wrong.is_empty(), "{wrong:#?}");
-    assert!(turns > 20, "hardly anything was done: {turns}");
+    assert!(turns > 20, "too few turns: {turns}");
 }

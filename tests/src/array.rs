@@ -62,7 +62,7 @@ pub fn flat(messages: &[Bytes]) -> Vec<(String, String)> {
 pub fn check_prefix<T: PartialEq + Debug>(before: &[T], after: &[T]) {
     assert!(
         after.starts_with(before),
-        "what was served changed: {before:?}\nbecame {after:?}"
+        "a served message changed: {before:?}\nbecame {after:?}"
     );
 }
 

@@ -38,6 +38,10 @@ pub fn blocks_of(page: &Path) -> Vec<Block> {
             (None, None) => {}
         }
     }
-    assert!(open.is_none(), "{}: a block has no end", page.display());
+    assert!(
+        open.is_none(),
+        "{}: a code block is not closed",
+        page.display()
+    );
     blocks
 }

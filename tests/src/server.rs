@@ -293,7 +293,7 @@ impl Server {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
-            assert!(began.elapsed() < TIMEOUT, "it does not end");
+            assert!(began.elapsed() < TIMEOUT, "the server does not end");
             std::thread::sleep(Duration::from_millis(5));
         }
     }

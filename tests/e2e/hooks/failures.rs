@@ -286,6 +286,6 @@ async fn a_hook_over_tls_is_called_if_its_certificate_is_trusted() {
     assert_eq!(
         world.hook.count(),
         (0, 0, 0),
-        "it was told to nobody knows whom"
+        "an untrusted hook was called"
     );
 }

@@ -362,7 +362,11 @@ async fn a_vetoed_automatic_compaction_is_retried_after_the_next_input() {
 
     let reply = turn(&mut world.client, "s", vec![assistant("I go on.")]).await;
     assert_eq!(stage(&reply).skip_reason(), SkipReason::HeldAfterVeto);
-    assert_eq!(world.hook.count().0, 1, "it was asked in every turn");
+    assert_eq!(
+        world.hook.count().0,
+        1,
+        "the hook was called again after its veto"
+    );
 
     world.hook.answers(Answers::default());
     let reply = turn(&mut world.client, "s", vec![user("Now then.")]).await;
@@ -476,6 +480,6 @@ async fn appends_during_a_hook_call_are_kept() {
     assert_eq!(
         world.hook.count(),
         (1, 1, 1),
-        "what came meanwhile is no reason to ask again"
+        "appends during the hook call must not repeat the hooks"
     );
 }

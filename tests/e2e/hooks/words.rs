@@ -81,7 +81,7 @@ async fn with_memory(world: &mut World, session: &str) {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("there is no running summary");
+    panic!("session memory has no version");
 }
 
 const WORKER: [&str; 2] = ["worker.enabled=true", "worker.poll_ms=50"];
@@ -262,7 +262,7 @@ async fn hooks_apply_to_a_delegated_request_and_its_commit() {
     assert_eq!(
         world.hook.count(),
         (1, 0, 0),
-        "a repeated call asks nobody again"
+        "an idempotent repeat must not call hooks again"
     );
     assert!(String::from_utf8_lossy(&delegated.request_json).contains("Name the lamp maker."));
 

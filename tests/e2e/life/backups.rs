@@ -149,7 +149,7 @@ async fn a_backup_under_load_restores_to_the_same_views() {
         assert_eq!(
             then[&name(session)],
             now[&name(session)],
-            "nobody wrote to it"
+            "a session without writes changed"
         );
         assert_eq!(
             files(&data, session).len(),

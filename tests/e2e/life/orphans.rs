@@ -70,7 +70,7 @@ async fn a_sweep_removes_only_files_with_an_intent_and_no_event() {
     let server = Server::start(data, SETTINGS);
     fill(&server, &name("s"), 2).await;
     server.stop();
-    assert_eq!(intents(data).await, 0, "each was settled by its event");
+    assert_eq!(intents(data).await, 0, "an intent remains after its event");
     let of = |file: &str| data.join("blobs/p/s/tool-results").join(file);
     let named = files(data, "s");
     // One file has an intent and a partial write of a killed process. The log does not know the other one.
@@ -136,7 +136,11 @@ async fn an_interrupted_sweep_is_completed_by_the_next() {
         assert_eq!(orphan.len(), 1);
         make_old(data, &[]).await;
         Server::run_until_crash(data, &sweeping(), point);
-        assert_eq!(intents(data).await, 1, "{point}: it goes on from here");
+        assert_eq!(
+            intents(data).await,
+            1,
+            "{point}: the intent must remain for the next sweep"
+        );
         let server = Server::start(data, &sweeping());
         let began = Instant::now();
         while !files(data, "s").is_empty() {
@@ -150,7 +154,10 @@ async fn an_interrupted_sweep_is_completed_by_the_next() {
         said.unwrap();
         server.stop();
         let stored = files(data, "s");
-        assert!(stored.len() == 1 && stored != orphan, "a name of its own");
+        assert!(
+            stored.len() == 1 && stored != orphan,
+            "the new result must have its own file name"
+        );
         assert_eq!(verify(data, &["--contents"])["missing"], 0);
     }
 }

@@ -72,7 +72,7 @@ async fn an_empty_log_does_not_start_on_blobs_of_another_log() {
         refused.contains("the store") && refused.contains("has no session"),
         "{refused}"
     );
-    assert!(!marker.exists(), "it wrote nothing");
+    assert!(!marker.exists(), "a marker was written");
     // The log that references the files writes a new marker, as for files of an earlier release.
     Server::start(&first, SETTINGS).stop();
     assert_eq!(fs::read(&marker).unwrap(), identity);
@@ -160,6 +160,6 @@ async fn verification_never_writes_to_a_store() {
     assert!(!output.status.success());
     let told = String::from_utf8(output.stderr).unwrap();
     assert!(told.contains("corrupt"), "{told}");
-    assert!(content(data) == damaged, "it is left as it was found");
+    assert!(content(data) == damaged, "verification changed the store");
     assert!(!data.join("log.quarantined-1").exists());
 }

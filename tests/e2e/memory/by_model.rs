@@ -142,7 +142,7 @@ async fn p26_session_memory_is_updated_without_a_model_after_a_failure() {
             "{what}"
         );
         let failures = world.failures(&session).await;
-        assert!(!failures.is_empty(), "{what}: nobody was told");
+        assert!(!failures.is_empty(), "{what}: no failure was recorded");
     }
 }
 

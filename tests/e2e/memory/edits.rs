@@ -70,5 +70,5 @@ async fn a_missing_or_empty_file_is_written_again() {
     let third = memory_when(&mut client, &session, |it| it.version > second.version).await;
     file_when(&path, |text| text == third.text).await;
     let names = std::fs::read_dir(path.parent().unwrap()).unwrap();
-    assert_eq!(names.count(), 1, "nothing else is left in the folder");
+    assert_eq!(names.count(), 1, "the folder must contain only one file");
 }

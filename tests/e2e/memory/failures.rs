@@ -21,7 +21,7 @@ async fn an_unwritable_file_is_reported_and_written_later() {
     assert_eq!(
         told.state(),
         MemoryState::Ready,
-        "the text is there: {told:#?}"
+        "the text must be available: {told:#?}"
     );
     assert!(told.text.contains("mend module 1"));
     let failure = told.last_failure.unwrap();

@@ -106,7 +106,10 @@ async fn memory_when(
         if wanted(&memory) {
             return memory;
         }
-        assert!(began.elapsed() < PATIENCE, "it stays as it is: {memory:#?}");
+        assert!(
+            began.elapsed() < PATIENCE,
+            "timed out waiting for session memory: {memory:#?}"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

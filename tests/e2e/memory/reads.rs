@@ -98,7 +98,7 @@ async fn invalid_requests_and_deleted_sessions_are_rejected() {
         ..DeleteSessionRequest::default()
     };
     sessions.delete_session(delete).await.unwrap();
-    assert!(!path.exists(), "the file goes with its session");
+    assert!(!path.exists(), "the file of a deleted session remains");
     say(&mut client, &session, vec![asks("hello again")]).await;
     let fresh = memory(&mut client, &session).await;
     assert_eq!((fresh.state(), fresh.version), (MemoryState::NotStarted, 0));

@@ -187,7 +187,7 @@ fn every_alert_has_a_description_and_a_runbook() {
     let runbooks = fs::read_to_string(file("docs/operations.md")).unwrap_or_default();
     for rule in rules().iter().filter(|rule| rule.get("alert").is_some()) {
         let name = rule["alert"].as_str().unwrap();
-        assert!(names.insert(name.to_owned()), "{name} is there twice");
+        assert!(names.insert(name.to_owned()), "{name} exists twice");
         let severity = rule["labels"]["severity"].as_str().unwrap();
         assert!(["critical", "warning"].contains(&severity), "{name}");
         let annotations = &rule["annotations"];

@@ -181,7 +181,7 @@ fn bind(address: SocketAddr) -> TcpIncoming {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    panic!("{address} is taken")
+    panic!("{address} is in use")
 }
 
 pub(super) fn names(spans: &[Span]) -> Vec<&str> {

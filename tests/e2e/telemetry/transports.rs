@@ -31,7 +31,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         }
         tokio::time::sleep(PAUSE).await;
     }
-    panic!("it does not happen: {what}");
+    panic!("timed out waiting for: {what}");
 }
 
 /// Returns the 90th percentile of append durations. The slowest tenth may be caused by other load.

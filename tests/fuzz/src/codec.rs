@@ -89,7 +89,7 @@ fn show(world: &mut SessionHarness, target: &Target) {
     }
     for message in &written {
         let again = codec::read(target.provider, message, &mut ids(1 << 64));
-        again.expect("what we wrote can be read");
+        again.expect("written messages must be readable");
     }
 }
 

@@ -67,6 +67,6 @@ pub const TARGETS: &[Target] = &[
 /// Runs the target with this name. Panics if the name is unknown.
 pub fn run(name: &str, data: &[u8]) {
     let found = TARGETS.iter().find(|target| target.name == name);
-    let target = found.unwrap_or_else(|| panic!("there is no target {name}"));
+    let target = found.unwrap_or_else(|| panic!("unknown target {name}"));
     (target.run)(data);
 }

@@ -12,7 +12,7 @@ pub(crate) fn run(data: &[u8]) {
     let Ok(loaded) = read(text) else {
         return;
     };
-    let again = read(&loaded.to_toml()).expect("what we print can be read");
+    let again = read(&loaded.to_toml()).expect("printed settings must be readable");
     assert_eq!(again.config, loaded.config);
 }
 

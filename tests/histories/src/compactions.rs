@@ -173,14 +173,20 @@ impl SessionHarness {
                 let now = self.session.about().reported_tokens;
                 assert_eq!(now - reported, usage.total_tokens());
                 assert!(!running.touched && !running.ahead);
-                assert!(leaving.is_subset(&there), "it tells of what had left");
+                assert!(
+                    leaving.is_subset(&there),
+                    "the summary covers messages outside the view"
+                );
                 let after = self.shown();
                 assert!(
                     after.is_disjoint(&leaving),
-                    "what was summarised is still shown"
+                    "a summarized message is still shown"
                 );
                 let stays: BTreeSet<Ordinal> = before.difference(&leaving).copied().collect();
-                assert!(after.is_superset(&stays), "something else left");
+                assert!(
+                    after.is_superset(&stays),
+                    "a message outside the summary was removed"
+                );
             }
             Some(Event::SummaryPrepared(_)) => {
                 assert!(!running.touched && running.ahead);
@@ -216,7 +222,10 @@ impl SessionHarness {
         }) = self.log.last()
             && event.key == prepared.key
         {
-            assert!(leaving.is_subset(&there), "it covers what had left");
+            assert!(
+                leaving.is_subset(&there),
+                "the prepared summary covers messages outside the view"
+            );
             assert!(self.shown().is_disjoint(&leaving));
             assert_eq!(self.session.compactions().prepared, None);
         }
@@ -252,7 +261,10 @@ impl SessionHarness {
             Trigger::PromptTooLong,
             source,
         )));
-        assert!(self.shown().is_superset(&stays), "what must stay has left");
+        assert!(
+            self.shown().is_superset(&stays),
+            "a protected message was removed"
+        );
     }
 
     fn shorten(&mut self, running: &RunningCompaction) {

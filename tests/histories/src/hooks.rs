@@ -72,7 +72,7 @@ impl SessionHarness {
             .find(|one| one.message.kind == MessageKind::Summary);
         let Some(Block::Text { text, .. }) = summary.and_then(|one| one.message.blocks.first())
         else {
-            panic!("there is no summary");
+            panic!("the event has no summary");
         };
         for kept in &running.hooks.must_keep {
             assert!(text.contains(&**kept), "{kept} is not in {text}");
@@ -100,7 +100,7 @@ impl SessionHarness {
             assert_eq!(leaving, Some(running.leaving.iter().copied().collect()));
             assert_eq!(
                 running.hooks, prepared.hooks,
-                "its hooks are not asked again"
+                "hooks of a prepared summary were called again"
             );
         }
     }

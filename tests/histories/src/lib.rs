@@ -506,7 +506,7 @@ impl SessionHarness {
                 assert!(
                     later.all(|(at, entry)| !entry.standing.holds()
                         || to.is_some_and(|to| at <= to || self.session.is_framing(at))),
-                    "what was taken back holds"
+                    "a rewound message still takes part"
                 );
             }
             Operation::Snip {

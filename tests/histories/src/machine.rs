@@ -98,7 +98,7 @@ impl SessionHarness {
 
     fn check_step(step: &Step, observed: &mut Observed) {
         match step {
-            Step::Start(_) => assert_eq!(observed.key, None, "it starts once"),
+            Step::Start(_) => assert_eq!(observed.key, None, "the compaction started twice"),
             Step::Advance(advance) => {
                 // Before the start, only an orphaned compaction is ended.
                 let is_failure = matches!(advance.input, CompactionInput::Failed { .. });

@@ -118,7 +118,7 @@ impl Trial {
         assert_eq!(
             caller.array.len(),
             delta.keep as usize,
-            "keeps more than it has"
+            "the delta keeps more messages than the caller has"
         );
         caller.array.extend(json(&delta.messages));
         assert_eq!(
@@ -215,7 +215,7 @@ impl Trial {
             })
             .collect();
         let distinct: HashSet<_> = shown.iter().copied().collect();
-        assert_eq!(distinct.len(), shown.len(), "a placeholder stands twice");
+        assert_eq!(distinct.len(), shown.len(), "a placeholder is shown twice");
         let mut told = HashSet::new();
         let mut tokens = 0;
         for (ordinal, entry) in session.transcript().entries() {
@@ -227,7 +227,7 @@ impl Trial {
                 tokens += u64::from(entry.size.tokens);
             }
         }
-        assert_eq!(told, distinct, "a placeholder stands for nothing");
+        assert_eq!(told, distinct, "a placeholder has no collapsed messages");
         assert_eq!(
             session.ledger().all.total(),
             tokens,
@@ -251,12 +251,17 @@ impl Trial {
             let offer = session.persist_decisions().in_file(&kept.file);
             let sha256 = stored.map(|stored| stored.sha256);
             let sha256 = sha256.or(offer.and_then(|offer| offer.kept.as_ref().map(|k| k.sha256)));
-            assert_eq!(sha256, Some(kept.sha256), "{} leads nowhere", kept.file);
+            assert_eq!(
+                sha256,
+                Some(kept.sha256),
+                "{} resolves to no result",
+                kept.file
+            );
         }
         for piece in session.sealed().pieces() {
             let stored = session.stored().at(piece.message, piece.block);
             if let (PieceForm::Stored(_), None) = (piece.form, stored) {
-                panic!("{piece:?} shows what stands for another result");
+                panic!("{piece:?} has no stored result");
             }
         }
         for (message, block, stored) in session.stored().iter().filter(|(.., s)| s.only_file) {
@@ -301,7 +306,7 @@ impl Trial {
             assert_eq!(
                 session.memory().since_tokens,
                 tokens,
-                "growth counts from what was read"
+                "growth must count from the coverage"
             );
             assert!(session.memory().knows(version.text().as_bytes()));
         }

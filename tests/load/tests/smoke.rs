@@ -31,7 +31,7 @@ fn load(out: &Path, arguments: &[&str]) -> (bool, String) {
 fn every_run_succeeds_and_is_in_the_report() {
     assert!(
         Path::new(GHZ).exists(),
-        "ghz is not there: scripts/install-tools"
+        "ghz is missing: run scripts/install-tools"
     );
     let out = tempfile::tempdir().unwrap();
     let (went_well, said) = load(out.path(), &["--seconds", "0.2"]);

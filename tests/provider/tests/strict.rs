@@ -382,7 +382,10 @@ async fn a_newer_api_version_rejects_more_requests() {
     for (changes, said) in cases {
         let asked = over(good.clone(), &changes);
         let (status, _) = post(&provider, ANTHROPIC, &asked).await;
-        assert_eq!(status, 200, "{changes}: the version before takes it");
+        assert_eq!(
+            status, 200,
+            "{changes}: the previous version accepts the request"
+        );
         let (status, body) = post_as("2026-10-21", &provider, ANTHROPIC, &asked).await;
         assert_eq!(status, 400, "{changes}");
         assert!(body.to_string().contains(said), "{changes}: {body}");
@@ -390,7 +393,7 @@ async fn a_newer_api_version_rejects_more_requests() {
     let (status, body) = post_as("2026-10-21", &provider, ANTHROPIC, &good).await;
     assert_eq!(status, 200, "{body}");
     let (status, _) = post_as("2030-01-01", &provider, ANTHROPIC, &good).await;
-    assert_eq!(status, 400, "no such version");
+    assert_eq!(status, 400, "the API version is unknown");
 }
 
 #[tokio::test]
@@ -398,7 +401,7 @@ async fn scripted_tool_calls_require_offered_tools() {
     let provider = FakeProvider::start().await.unwrap();
     let asked = json!({"model": "m+call=look+times=2", "max_tokens": 10, "messages": [{"role": "user", "content": "hi"}]});
     let (status, _) = post(&provider, ANTHROPIC, &asked).await;
-    assert_eq!(status, 400, "nothing is offered");
+    assert_eq!(status, 400, "the request offers no tool");
     let tools = json!([{"name": "look", "input_schema": {"type": "object"}}]);
     let (_, message) = post(&provider, ANTHROPIC, &over(asked, &json!({"tools": tools}))).await;
     assert_eq!(message["stop_reason"], "tool_use");

@@ -53,7 +53,7 @@ impl Bucket {
         let mut waited = Duration::ZERO;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             let log = fs::read_to_string(bucket.folder.path().join("log"));
-            assert!(waited < TIMEOUT, "it does not start: {log:?}");
+            assert!(waited < TIMEOUT, "the bucket does not start: {log:?}");
             sleep(look_every);
             waited += look_every;
         }

@@ -164,7 +164,11 @@ impl Cluster {
         let look_every = Duration::from_millis(50);
         let mut waited = Duration::ZERO;
         while !self.answers() {
-            assert!(waited < TIMEOUT, "it does not start:\n{}", self.log());
+            assert!(
+                waited < TIMEOUT,
+                "the database does not start:\n{}",
+                self.log()
+            );
             sleep(look_every);
             waited += look_every;
         }
@@ -274,7 +278,7 @@ impl Cluster {
         let look_every = Duration::from_millis(50);
         let mut waited = Duration::ZERO;
         while self.psql(question) != "t" {
-            assert!(waited < TIMEOUT, "it does not come: {question}");
+            assert!(waited < TIMEOUT, "timed out waiting for: {question}");
             sleep(look_every);
             waited += look_every;
         }

@@ -185,7 +185,7 @@ async fn a_lease_is_renewed_while_a_long_update_runs() {
     assert_eq!(
         fake.read.lock().unwrap().len(),
         2,
-        "only one worker may read the session"
+        "one worker must read the two pages"
     );
     assert_eq!(running.stats.updates() + other.stats.updates(), 1);
     running.stop().await;
