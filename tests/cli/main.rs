@@ -206,7 +206,7 @@ fn an_export_for_claude_code_can_be_imported() {
 }
 
 #[test]
-fn an_unused_store_is_compacted() {
+fn only_an_unused_store_is_compacted() {
     let setting = Setting::new();
     setting.import();
     let data = setting.folder.path().join("data");
@@ -309,7 +309,7 @@ fn verify_needs_no_server_and_rejects_empty_input() {
 }
 
 #[test]
-fn the_output_of_config_is_a_configuration() {
+fn the_output_of_config_is_a_valid_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("palimpsest.toml");
     fs::write(&file, said(&["config"])).unwrap();
@@ -325,7 +325,7 @@ fn the_output_of_config_is_a_configuration() {
 }
 
 #[test]
-fn an_unreachable_server_is_reported_in_one_sentence() {
+fn an_unreachable_server_is_reported_with_its_address() {
     let output = palimpsest(&["sessions", "--server", "http://127.0.0.1:9"]);
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

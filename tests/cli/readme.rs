@@ -33,7 +33,7 @@ fn every_command_of_the_readme_is_accepted_by_the_binary() {
 }
 
 #[test]
-fn the_documented_ports_and_services_exist() {
+fn the_default_ports_are_50051_and_50052() {
     let config = String::from_utf8(palimpsest(&["config"]).stdout).unwrap();
     assert!(config.contains("127.0.0.1:50051"), "{config}");
     assert!(config.contains("127.0.0.1:50052"), "{config}");

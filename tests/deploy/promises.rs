@@ -85,7 +85,7 @@ fn the_pod_has_no_privileges() {
                 assert!(is_data || mount["readOnly"] == true, "{mount}");
                 assert!(
                     mount["subPath"].is_null(),
-                    "never brought up to date: {mount}"
+                    "a subPath mount is never updated: {mount}"
                 );
             }
         }

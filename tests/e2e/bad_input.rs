@@ -278,7 +278,7 @@ async fn malformed_requests_are_invalid_arguments() {
 }
 
 #[tokio::test]
-async fn missing_resources_are_not_found() {
+async fn unknown_methods_are_not_implemented() {
     for path in [
         "/palimpsest.context.v1.ContextService/Nope",
         "/no.such.Service/Method",

@@ -255,5 +255,9 @@ async fn a_critical_view_is_truncated_by_policy_and_can_be_restored() {
         ..RestoreContextRequest::default()
     };
     client.restore_context(restore).await.unwrap();
-    assert_eq!(kept(&server).await, 18, "all that the user did not say");
+    assert_eq!(
+        kept(&server).await,
+        18,
+        "all messages that are not user input must be visible"
+    );
 }

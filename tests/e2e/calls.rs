@@ -92,7 +92,7 @@ async fn open_calls_are_reported_and_closed_only_on_request() {
 }
 
 #[tokio::test]
-async fn an_empty_view_or_a_trailing_assistant_message_is_not_sendable() {
+async fn a_trailing_assistant_message_is_not_sendable() {
     let _shared = SERVER.get();
     let reply = ask(prepare(&name("ends"), vec![user("a"), assistant("b")])).await;
     assert_eq!(

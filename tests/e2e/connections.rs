@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tonic::Code;
 
 #[tokio::test]
-async fn an_aged_connection_closes_without_a_failed_call() {
+async fn calls_continue_beyond_the_maximum_connection_age() {
     let folder = tempfile::tempdir().unwrap();
     let aged = ["--set", "grpc.max_connection_age_ms=1000"];
     let server = Server::start(folder.path(), &aged);

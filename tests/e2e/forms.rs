@@ -119,7 +119,7 @@ async fn openai_messages_arrays_and_responses_are_accepted() {
 }
 
 #[tokio::test]
-async fn typed_messages_and_json_are_equivalent() {
+async fn typed_messages_are_rendered_as_json() {
     let _shared = SERVER.get();
     let messages = vec![
         typed(Role::User, "a"),

@@ -190,7 +190,11 @@ async fn a_message_id_identifies_its_content() {
         .prepare_context(prepare(&session, Vec::new()))
         .await
         .unwrap();
-    assert_eq!(view.into_inner().view_messages, 1, "all or none");
+    assert_eq!(
+        view.into_inner().view_messages,
+        1,
+        "a rejected append stored a message"
+    );
 }
 
 #[tokio::test]

@@ -150,7 +150,7 @@ async fn sessions_and_stored_bytes_are_counted_after_a_kill() {
         "quotas.sessions",
         "2",
     );
-    assert_eq!(wait, None, "time alone brings nothing");
+    assert_eq!(wait, None, "a storage quota has no retry delay");
     server.kill();
 
     let server = started(folder.path(), lines);

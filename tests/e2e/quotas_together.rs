@@ -75,7 +75,7 @@ async fn the_storage_of_all_projects_is_limited() {
     client.append_messages(one("b")).await.unwrap();
     let status = client.append_messages(one("c")).await.unwrap_err();
     let wait = over(&status, "QUOTA_EXCEEDED", "quotas.server.sessions", "2");
-    assert_eq!(wait, None, "time alone brings nothing");
+    assert_eq!(wait, None, "a storage quota has no retry delay");
     assert_eq!(counted(&server, "AppendMessages", "QUOTA_EXCEEDED"), 1);
     // Bytes that do not compress, appended to a session of another project each time.
     let noise = noise(1, 60_000);

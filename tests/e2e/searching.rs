@@ -97,7 +97,7 @@ async fn an_expensive_search_ends_with_its_call_and_does_not_block_others() {
 }
 
 #[tokio::test]
-async fn a_search_that_stopped_early_continues_from_its_token() {
+async fn a_truncated_search_continues_from_the_named_ordinal() {
     let shared = SERVER.get();
     let mut context = shared.0.context().await;
     for n in 1..=30 {

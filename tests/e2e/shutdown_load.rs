@@ -163,6 +163,6 @@ async fn sigterm_under_load_fails_no_admitted_call() {
             sent.refused
         );
     }
-    assert!(after > 0, "nothing was under way");
+    assert!(after > 0, "no call was in flight at the signal");
     assert!(start < NEXT_START, "{start:?}");
 }

@@ -430,7 +430,7 @@ async fn one_worker_runs_leader_tasks_and_another_takes_over() {
     let seen = passes(&workers) - before;
     let most = began.elapsed().as_secs_f64() / 0.4;
     assert!((3.0..most + 2.0).contains(&seen), "{seen} passes");
-    assert!(passes(&[0]) < 1.0, "a server does none");
+    assert!(passes(&[0]) < 1.0, "a server must not run leader tasks");
     let (busy, other) = if passes(&[1]) > passes(&[2]) {
         (1, 2)
     } else {

@@ -47,7 +47,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_bytes_are_an_error_and_no_panic(
+    fn damaged_bytes_cause_no_panic(
         operations in prop::collection::vec(operation(), 1..6),
         at in any::<prop::sample::Index>(),
         with in any::<u8>(),

@@ -60,7 +60,7 @@ fn every_row_is_measured_with_its_limit() {
     }
     check_limits(&read(&out.path().join("limits.json")), rows);
     let left = fs::read_dir(out.path()).unwrap().count();
-    assert_eq!(left, 2, "the data of servers is gone");
+    assert_eq!(left, 2, "the data of the servers was not removed");
 }
 
 /// Asserts that the limits file has the names of the works that `make load` reads.

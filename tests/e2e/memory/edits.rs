@@ -62,7 +62,7 @@ async fn a_missing_or_empty_file_is_written_again() {
     assert_eq!(second.source(), MemorySource::Extractive);
     assert!(
         second.text.contains("mend module 1"),
-        "an empty file is no edit"
+        "an empty file counted as an edit"
     );
     file_when(&path, |text| text == second.text).await;
     std::fs::remove_file(&path).unwrap();

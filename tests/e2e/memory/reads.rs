@@ -39,7 +39,10 @@ async fn a_read_waits_for_a_running_update_only() {
     let began = Instant::now();
     let (small, _) = get(&mut client, &session, 60_000, 0).await;
     assert_eq!(small.state(), MemoryState::NotStarted);
-    assert!(began.elapsed() < Duration::from_mins(1), "nothing runs");
+    assert!(
+        began.elapsed() < Duration::from_mins(1),
+        "the read waited although no update is running"
+    );
     say(&mut client, &session, turn(1, 3, 12_000)).await;
     let (ready, _) = get(&mut client, &session, 30_000, 0).await;
     assert_eq!(ready.state(), MemoryState::Ready, "{ready:#?}");

@@ -199,7 +199,7 @@ async fn subagents_and_opted_out_sessions_have_no_session_memory() {
 }
 
 #[tokio::test]
-async fn a_busy_project_does_not_delay_another() {
+async fn one_worker_slot_updates_the_sessions_of_two_projects() {
     let folder = tempfile::tempdir().unwrap();
     let server = own(folder.path(), &["--set", "worker.concurrency=1"]);
     let mut client = server.context().await;

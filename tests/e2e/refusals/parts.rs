@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_range_past_the_end_is_empty_and_a_slow_pattern_finds_matches() {
+async fn a_range_past_the_end_is_empty_and_a_backtracking_pattern_ends() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let session = name("past-the-end");

@@ -84,7 +84,7 @@ async fn spans_are_exported_after_a_reconnect_and_lost_ones_are_counted() {
             )
         };
         let mut slow = slow_ones(&mut world.client).await;
-        until("it is away", || failed(&world) > 0).await;
+        until("a failed export", || failed(&world) > 0).await;
 
         let first = Receiver::at(&address, None);
         arrives(&mut world, &first, "came").await;

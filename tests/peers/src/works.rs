@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_workload_has_its_stated_size() {
+    fn workload_policies_have_their_thresholds() {
         let points = |work| policy(work).unwrap().thresholds(WindowHint::default());
         assert_eq!(points("clear").warn, 50_000);
         assert_eq!(points("budget").compact, 50_000);

@@ -62,7 +62,7 @@ fn names_and_labels_follow_the_rules_of_prometheus() {
                 "{name}"
             );
         }
-        assert!(names.insert(name), "{} is there twice", metric.name);
+        assert!(names.insert(name), "{} is declared twice", metric.name);
     }
 }
 

@@ -317,7 +317,7 @@ mod tests {
         );
         assert!(
             admission.admit(CallKind::Call).is_ok(),
-            "its body came later"
+            "a call reserved before the drain must be admitted"
         );
         drop(under_way);
     }

@@ -42,7 +42,10 @@ async fn an_edit_during_an_update_is_preserved() {
     sleep(Duration::from_secs(1)).await;
     edit(&fake, &key, "# Worklog\n", "Ask Ann first.\n\n# Worklog\n").await;
     let has = |words: &str| fake.text(&key).contains(words);
-    until("both", || has("Ask Ann first.") && has("Paint it green.")).await;
+    until("both edits in the text", || {
+        has("Ask Ann first.") && has("Paint it green.")
+    })
+    .await;
     until("done", || running.stats.running() == 0).await;
     assert_eq!(file(&fake, &key).await, fake.text(&key));
     assert_eq!(running.stats.edits(), 1);
@@ -65,8 +68,8 @@ async fn an_edit_of_an_older_file_keeps_later_content() {
     std::fs::write(path.join("x"), "x").unwrap();
     grow(&fake, &key, "Paint it green.").await;
     let has = |words: &str| fake.text(&key).contains(words);
-    until("noted", || has("Paint it green.")).await;
-    until("told", || {
+    until("the update in the text", || has("Paint it green.")).await;
+    until("a recorded file failure", || {
         fake.look(&key, |it| it.memory().unfiled.is_some())
     })
     .await;
@@ -77,8 +80,11 @@ async fn an_edit_of_an_older_file_keeps_later_content() {
         old.replace("# Worklog\n", "Ask Ann first.\n\n# Worklog\n"),
     )
     .unwrap();
-    until("both", || has("Ask Ann first.") && has("Paint it green.")).await;
-    until("filed", || {
+    until("both edits in the text", || {
+        has("Ask Ann first.") && has("Paint it green.")
+    })
+    .await;
+    until("the written file", || {
         fake.look(&key, |it| it.memory().unfiled.is_none())
     })
     .await;
@@ -108,7 +114,10 @@ async fn a_recently_edited_file_is_not_overwritten() {
     );
     edit(&fake, &key, "Ask\n", "Ask Ann first.\n").await;
     let has = |words: &str| fake.text(&key).contains(words);
-    until("both", || has("Ask Ann first.") && has("Paint it green.")).await;
+    until("both edits in the text", || {
+        has("Ask Ann first.") && has("Paint it green.")
+    })
+    .await;
     assert_eq!(running.stats.edits(), 1);
     running.stop().await;
 }
@@ -152,7 +161,10 @@ async fn an_edited_file_of_a_lost_history_is_imported() {
     edit(&fake, &key, "# Worklog\n", "Ask Ann first.\n\n# Worklog\n").await;
     let running = start(fake.worker(at_once()));
     let has = |words: &str| fake.text(&key).contains(words);
-    until("both", || has("Ask Ann first.") && has("Leave it red.")).await;
+    until("both edits in the text", || {
+        has("Ask Ann first.") && has("Leave it red.")
+    })
+    .await;
     until("done", || running.stats.running() == 0).await;
     assert_eq!(running.stats.edits(), 1);
     assert!(

@@ -199,11 +199,11 @@ async fn an_update_unknown_to_the_session_is_ignored() {
     let key = fake.due("p/a").await;
     *fake.slow.lock().unwrap() = Duration::from_secs(5);
     let running = start(fake.worker(options()));
-    until("begun", || !fake.read.lock().unwrap().is_empty()).await;
+    until("the first read", || !fake.read.lock().unwrap().is_empty()).await;
     // A second start replaces the first one, as another worker would after the lease expired.
     let begins = vec![Command::StartMemoryUpdate(StartMemory)];
     fake.run(&key, begins).await.unwrap();
-    until("refused", || running.stats.failures() == 1).await;
+    until("one failed update", || running.stats.failures() == 1).await;
     let notes = fake.look(&key, |session| session.memory().clone());
     assert_eq!(notes.version.map(|it| it.author), Some(Author::Template));
     assert_eq!(notes.failure, None);
@@ -247,12 +247,12 @@ async fn failures_are_recorded_and_back_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_fails_only_its_session() {
+async fn a_panic_is_recorded_as_a_failure_and_retried() {
     let fake = Fake::new();
     *fake.broken.lock().unwrap() = Some(Broken::Panics);
     let key = fake.due("p/a").await;
     let running = start(fake.worker(options()));
-    until("told", || {
+    until("a recorded failure", || {
         fake.look(&key, |session| session.memory().failure.is_some())
     })
     .await;
@@ -297,11 +297,18 @@ async fn a_failed_file_write_keeps_the_text_and_is_retried() {
     std::fs::write(folder.path().join("p"), "in the way").unwrap();
     let running = start(fake.worker(options()));
     let unfiled = |fake: &Fake| fake.look(&key, |it| it.memory().unfiled.clone());
-    until("told", || unfiled(&fake).is_some_and(|it| it.attempts >= 2)).await;
+    until("a recorded failure", || {
+        unfiled(&fake).is_some_and(|it| it.attempts >= 2)
+    })
+    .await;
     assert!(is_written(&fake, &key));
-    assert_eq!(running.stats.updates(), 1, "the text is not made again");
+    assert_eq!(
+        running.stats.updates(),
+        1,
+        "a file retry must not write a new version"
+    );
     std::fs::remove_file(folder.path().join("p")).unwrap();
-    until("taken back", || unfiled(&fake).is_none()).await;
+    until("the end of the file failure", || unfiled(&fake).is_none()).await;
     let written = std::fs::read_to_string(folder.path().join(summary_path(&key))).unwrap();
     assert_eq!(unmarked(&written), fake.text(&key));
     running.stop().await;
@@ -313,7 +320,7 @@ async fn an_empty_text_is_never_a_version() {
     let key = fake.due("p/a").await;
     let worker = fake.worker(options()).with_redact(|_| "TBD".to_owned());
     let running = start(worker);
-    until("told", || {
+    until("a recorded failure", || {
         fake.look(&key, |session| session.memory().failure.is_some())
     })
     .await;
