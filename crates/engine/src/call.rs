@@ -140,6 +140,6 @@ mod tests {
         assert!(futures::poll!(&mut cancelled).is_pending());
         assert_eq!(working(), 0);
         drop(cancelled);
-        assert_eq!(working(), 1, "a wait that is cancelled ends too");
+        assert_eq!(working(), 1, "a cancelled wait must resume the call");
     }
 }

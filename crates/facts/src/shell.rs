@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_classified_by_their_effect() {
+    fn commands_are_shortened_to_their_main_part() {
         let tidy = |command| tidy(command, 80);
         assert_eq!(
             tidy("cd /a/b && RUST_LOG=x cargo test -p core 2>&1 | tail -50"),

@@ -27,12 +27,16 @@ mod tests {
         let millis = |attempts, jitter| delay(&options, attempts, jitter).as_millis();
         assert_eq!(millis(1, 2_000), 2_000);
         assert_eq!(millis(3, 8_000), 8_000);
-        assert_eq!(millis(60, 300_000), 300_000, "the limit");
+        assert_eq!(
+            millis(60, 300_000),
+            300_000,
+            "the delay must stay at the limit"
+        );
         assert_eq!(
             millis(60, 300_001 + 7_000),
             7_000,
             "the jitter must use the whole range"
         );
-        assert_eq!(millis(1, 0), 100, "and never at once");
+        assert_eq!(millis(1, 0), 100, "the delay must have a minimum");
     }
 }

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_grants_the_rights_of_its_entry_until_it_expires() {
+    fn a_key_grants_the_projects_of_its_entry_until_it_expires() {
         let (key, other) = (NewKey::random().unwrap(), NewKey::random().unwrap());
         let mut with_end = entry(&key);
         with_end.expires = Some("1970-01-01T00:00:02Z".into());

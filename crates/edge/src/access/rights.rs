@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documented_rights_equal_the_table() {
+    fn every_right_of_the_table_is_documented() {
         let page = include_str!("../../../../docs/access.md");
         for (name, right) in TABLE {
             let method = name.split_once('/').unwrap().1;

@@ -384,7 +384,7 @@ mod tests {
         let soon = Duration::from_millis(40);
         assert!(
             pace.try_acquire(Lane::Change, "m", soon).is_ok(),
-            "it is idle"
+            "an idle server must admit the call"
         );
         let _busy: Vec<_> = (0..6)
             .map(|_| pace.try_acquire(Lane::Change, "m", MAX_LATENCY).unwrap())

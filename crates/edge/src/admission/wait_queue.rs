@@ -195,7 +195,7 @@ mod tests {
         let line = WaitQueue::new(&Arc::new(OverloadState::new(now)));
         let first = line.join(now, FLOW, || None);
         assert_eq!(max_wait(&first), Some(BURST_DURATION));
-        let second = line.join(now, FLOW, || panic!("nobody goes ahead"));
+        let second = line.join(now, FLOW, || panic!("no call may overtake the queue"));
         now += BURST_DURATION * 2;
         drop(first);
         let late = line.join(now, FLOW, || None);
@@ -213,7 +213,7 @@ mod tests {
         let next = line.join(now, FLOW, || None);
         assert_eq!(max_wait(&next), Some(BURST_DURATION));
         drop(next);
-        line.admit_waiting(now, || Some(()), |()| panic!("nobody is there"));
+        line.admit_waiting(now, || Some(()), |()| panic!("the queue must be empty"));
         assert!(!line.is_not_empty());
     }
 

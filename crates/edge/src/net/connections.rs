@@ -262,11 +262,14 @@ mod tests {
         let next = enter().unwrap();
         assert!(
             silent.connection().shutdown().is_cancelled(),
-            "it did nothing"
+            "the silent connection was not evicted"
         );
         next.connection().mark_used();
         let other = enter().unwrap();
-        assert!(used.connection().shutdown().is_cancelled(), "it was idle");
+        assert!(
+            used.connection().shutdown().is_cancelled(),
+            "the idle connection was not evicted"
+        );
         other.connection().mark_used();
         // One connection has a call in flight, and two were idle for less than the minimum.
         assert!(enter().is_none());

@@ -147,6 +147,10 @@ mod tests {
             io::ErrorKind::TimedOut
         );
         drop(first);
-        assert_eq!(silent.read(&mut [0]).await.unwrap(), 0, "it was closed");
+        assert_eq!(
+            silent.read(&mut [0]).await.unwrap(),
+            0,
+            "the evicted connection is still open"
+        );
     }
 }

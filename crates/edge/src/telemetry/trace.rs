@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sampler_exports_its_share_of_new_traces() {
+    fn a_ratio_sampler_selects_its_share_of_generated_trace_ids() {
         use std::sync::Arc;
 
         use opentelemetry::trace::SpanKind;

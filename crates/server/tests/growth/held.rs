@@ -117,7 +117,7 @@ async fn a_write_rejected_by_a_quota_keeps_the_session_in_memory() {
         let refused = append(&sessions, &key(0), None).await;
         assert!(matches!(refused, Err(EngineError::QuotaExceeded(_))));
     }
-    assert_eq!(log.reads(), before, "nothing is read again");
+    assert_eq!(log.reads(), before, "the session was read again");
     let key = key(0);
     let read = sessions.read(&key, |session| session.transcript().len());
     assert_eq!(read.await.unwrap(), usize::try_from(MESSAGES).unwrap());

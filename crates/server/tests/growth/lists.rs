@@ -194,7 +194,7 @@ async fn concurrent_lists_read_one_page_at_a_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_list_reads_nothing() {
+async fn an_expired_list_reads_nothing() {
     let log = Arc::new(Log::default());
     rows(&log, 100, |_| about()).await;
     let sessions = sessions_of(&handlers(&log));

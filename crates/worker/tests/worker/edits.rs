@@ -169,7 +169,7 @@ async fn an_edited_file_of_a_lost_history_is_imported() {
     assert_eq!(running.stats.edits(), 1);
     assert!(
         !has("palimpsest: version"),
-        "the mark is no part of the text"
+        "the version mark must not be part of the text"
     );
     assert_eq!(file(&fake, &key).await, fake.text(&key));
     running.stop().await;

@@ -143,7 +143,7 @@ async fn a_due_session_is_claimed_at_the_next_poll_or_wake_up() {
     assert!(is_written(&fake, &key));
     let other = fake.due("p/b").await;
     sleep(Duration::from_mins(2)).await;
-    assert!(is_written(&fake, &other), "the queue is looked at anyway");
+    assert!(is_written(&fake, &other), "the queue was not polled");
     running.stop().await;
 }
 
@@ -269,7 +269,10 @@ async fn a_stop_finishes_or_releases_running_sessions() {
     let running = start(fake.worker(options()));
     sleep(Duration::from_millis(500)).await;
     running.stop().await;
-    assert!(is_written(&fake, &key), "two seconds are within the grace");
+    assert!(
+        is_written(&fake, &key),
+        "the update must finish within the grace period"
+    );
     let other = fake.due("p/b").await;
     // Longer than the grace period, so the pass is aborted and its lease released.
     *fake.slow.lock().unwrap() = Duration::from_hours(1);
@@ -281,10 +284,7 @@ async fn a_stop_finishes_or_releases_running_sessions() {
     *fake.slow.lock().unwrap() = Duration::ZERO;
     let next = start(fake.worker(WorkerOptions::new("next")));
     sleep(Duration::from_secs(3)).await;
-    assert!(
-        is_written(&fake, &other),
-        "the next one needs no lease to lapse"
-    );
+    assert!(is_written(&fake, &other), "the lease was not released");
     next.stop().await;
 }
 

@@ -51,7 +51,7 @@ async fn a_model_writes_the_sections_that_changed() {
         text.contains("All is mended, says the model with [redacted]."),
         "{text}"
     );
-    assert!(text.contains("# Worklog\n_"), "headings stay");
+    assert!(text.contains("# Worklog\n_"), "the headings must be kept");
     let asked = model.asked.lock().unwrap().clone();
     assert_eq!(asked.len(), 1);
     assert!(asked[0].prompt.contains("Mend a.") && asked[0].prompt.contains("<notes>"));
