@@ -336,11 +336,14 @@ async fn crash_at(point: &'static str) {
         }
         server = Some(again);
     }
-    assert!(crashed, "{point} was never passed");
+    assert!(crashed, "{point} was not reached");
     world.check_results(&mut client, 6).await;
     let began = Instant::now();
     while !world.check_file(folder.path()).contains("module 5") {
-        assert!(began.elapsed() < TIMEOUT, "{point}: the file is behind");
+        assert!(
+            began.elapsed() < TIMEOUT,
+            "{point}: the file is older than the text"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // The client must be dropped first. Its connection cannot close while the blocking `stop` below occupies the

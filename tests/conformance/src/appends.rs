@@ -254,7 +254,7 @@ async fn a_thousand_at_once(harness: &dyn Harness) {
 }
 
 async fn canary(log: &Log) {
-    log.check().await.expect("takes writes");
+    log.check().await.expect("the store must accept writes");
     let all = log.list(None, None, 10).await.expect("lists");
     assert_eq!(all, [], "the canary is not a session");
 }
@@ -269,5 +269,5 @@ async fn closed(log: &Log) {
     assert!(matches!(late, Err(StoreError::Closed)));
     assert!(matches!(log.check().await, Err(StoreError::Closed)));
     assert!(matches!(log.head(&a).await, Err(StoreError::Closed)));
-    log.close().await.expect("closing twice is closing once");
+    log.close().await.expect("a second close must succeed");
 }

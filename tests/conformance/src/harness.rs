@@ -26,7 +26,7 @@ pub trait Harness: Send + Sync {
 pub(super) type Log = Arc<dyn Store>;
 
 pub(super) fn key(name: &str) -> SessionKey {
-    let (project, session) = name.split_once('/').expect("a name has a slash");
+    let (project, session) = name.split_once('/').expect("the name must contain a slash");
     SessionKey::new(
         ProjectId::new(project).expect("a legal project"),
         SessionId::new(session).expect("a legal session"),
@@ -150,5 +150,5 @@ pub(super) async fn forget(log: &Log, tombstone: &Tombstone) {
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    panic!("its records are still there after ten seconds");
+    panic!("the records of a deleted session remain after ten seconds");
 }

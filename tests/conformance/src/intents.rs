@@ -47,11 +47,14 @@ fn is_lost<T: std::fmt::Debug>(result: Result<T, StoreError>, file: &str) {
 
 async fn an_identity_is_the_logs_own(harness: &dyn Harness) {
     let log = harness.fresh().await;
-    let id = log.store_id().await.expect("has one");
+    let id = log.store_id().await.expect("the store must have an id");
     let log = harness.reopen(log).await;
-    assert_eq!(log.store_id().await.expect("has one"), id);
+    assert_eq!(log.store_id().await.expect("the store must have an id"), id);
     let other = harness.fresh().await;
-    assert_ne!(other.store_id().await.expect("has one"), id);
+    assert_ne!(
+        other.store_id().await.expect("the store must have an id"),
+        id
+    );
 }
 
 async fn an_append_settles_its_intents(harness: &dyn Harness) {
@@ -78,7 +81,9 @@ async fn an_append_settles_its_intents(harness: &dyn Harness) {
     assert_eq!(found(&log).await, [("h".into(), 5, false)]);
     assert_eq!(crate::harness::head(&log, &a).await.revision.get(), 2);
     log.end_intent(&a, "h").await.expect("ends");
-    log.end_intent(&a, "h").await.expect("ends twice");
+    log.end_intent(&a, "h")
+        .await
+        .expect("an ended intent can be ended again");
     assert_eq!(found(&log).await, []);
 }
 
@@ -100,7 +105,7 @@ async fn a_doomed_intent_is_settled_by_nobody(harness: &dyn Harness) {
     is_lost(log.append_to(&a, naming(1, &["f"])).await, "f");
     is_lost(intend(&log, &a, &["e", "f"], 10).await, "f");
     let other = log.append_to(&b, naming(0, &["f"])).await;
-    other.expect("is another session's");
+    other.expect("an intent must not block another session");
     log.end_intent(&a, "f").await.expect("ends");
     intend(&log, &a, &["f"], 11).await.expect("intends");
     let appended = log.append_to(&a, naming(1, &["f"])).await;

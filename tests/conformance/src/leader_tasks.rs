@@ -44,6 +44,6 @@ async fn claims_race(log: &Log) {
         // All claims use the same time, so exactly one may win.
         let won = join_all(tasks).await.into_iter();
         let won = won.filter(|won| *won.as_ref().expect("a process ends"));
-        assert_eq!(won.count(), 1, "one of them wins");
+        assert_eq!(won.count(), 1, "exactly one process must get the lease");
     }
 }

@@ -450,7 +450,7 @@ impl ModelState {
                 prop_assert_eq!(head, None);
                 continue;
             };
-            let head = head.ok_or_else(|| TestCaseError::fail("a session is gone"))?;
+            let head = head.ok_or_else(|| TestCaseError::fail("a session is missing"))?;
             prop_assert_eq!(head.revision.get(), session.revision());
             prop_assert_eq!(head.log_bytes, session.bytes_after(0));
             let at = session

@@ -98,7 +98,7 @@ async fn due_in_order(harness: &dyn Harness) {
     assert_eq!(due, expected);
     assert_eq!(head(&log, &key("p/a")).await.due, None);
     let waits = head(&log, &key("p/d")).await.due;
-    assert_eq!(waits, Some(time(-5)), "since before it was said again");
+    assert_eq!(waits, Some(time(-5)), "the due time must be the first one");
 }
 
 async fn leases(harness: &dyn Harness) {
@@ -146,7 +146,7 @@ async fn leases(harness: &dyn Harness) {
             .expect("not its lease")
     );
     let due = log.due(DueQuery::ALL, time(70), 9).await.expect("due");
-    assert_eq!(due.len(), 1, "a lease that lapsed hides nothing");
+    assert_eq!(due.len(), 1, "an expired lease must not hide a session");
     assert_eq!(due[0].at, time(10));
     assert!(
         log.claim(&a, lease("y", 99), time(70))
@@ -216,7 +216,7 @@ async fn a_release_keeps_what_an_append_said(log: &Log) {
     assert_eq!(
         release(DueChange::Clear).await,
         Some(20),
-        "the same time, said anew"
+        "the same due time, set again"
     );
     claim(20).await;
     append(log, "p/a", DueChange::Keep).await;
@@ -349,12 +349,12 @@ async fn claims_race(log: &Log) {
         });
         let won = join_all(tasks).await.into_iter();
         let won = won.filter(|won| *won.as_ref().expect("a worker ends"));
-        assert_eq!(won.count(), 1, "one of the workers wins");
+        assert_eq!(won.count(), 1, "exactly one worker must get the lease");
         let busy = head(log, &a).await.revision.get();
         let frame = batch(busy, 1, bytes(busy, 10));
         log.append_to(&a, frame)
             .await
-            .expect("a lease does not hinder appends");
+            .expect("a lease must not block appends");
     }
 }
 

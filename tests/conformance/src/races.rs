@@ -64,7 +64,10 @@ pub(super) async fn run(harness: &dyn Harness) {
     let own = appended
         .range((there.incarnation, Revision::ZERO)..(there.incarnation + 1, Revision::ZERO));
     let own: Vec<_> = own.map(|((_, at), frame)| (*at, frame.clone())).collect();
-    assert_eq!(found, own, "what was acknowledged, and no more");
+    assert_eq!(
+        found, own,
+        "the log must contain exactly the acknowledged appends"
+    );
 }
 
 async fn act(log: &Log, name: &SessionKey, process: u64) -> ProcessLog {

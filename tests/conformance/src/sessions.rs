@@ -229,13 +229,21 @@ async fn deletes(harness: &dyn Harness) {
         assert!(!log.delete_of(&a, time(1)).await.expect("nothing to delete"));
     }
     incarnations.dedup();
-    assert_eq!(incarnations.len(), 3, "each life is told from the others");
+    assert_eq!(
+        incarnations.len(),
+        3,
+        "each incarnation must have its own number"
+    );
     log.append_to(&a, batch(0, 1, bytes(99, 10)))
         .await
         .expect("appends");
     let log = harness.reopen(log).await;
     let frames = read_all(&log, &a, 1 << 20).await;
-    assert_eq!(frames.len(), 1, "nothing of an earlier life comes back");
+    assert_eq!(
+        frames.len(),
+        1,
+        "frames of an earlier incarnation must not be returned"
+    );
     assert_eq!(frames[0].bytes, bytes(99, 10));
     assert_eq!(log.snapshot_of(&a).await.expect("snapshot"), None);
     assert_eq!(head(&log, &a).await.due, None);

@@ -36,7 +36,9 @@ async fn a_name_is_kept_until_all_is_gone(harness: &dyn Harness) {
         if again {
             log = harness.reopen(log).await;
         }
-        let tombstone = found(&log, &a).await.expect("a deletion leaves one");
+        let tombstone = found(&log, &a)
+            .await
+            .expect("a deletion must leave a tombstone");
         let expected = Tombstone {
             key: a.clone(),
             incarnation,
@@ -48,13 +50,24 @@ async fn a_name_is_kept_until_all_is_gone(harness: &dyn Harness) {
         assert!(matches!(refused, Err(StoreError::Deleting(key)) if key == a));
         // Another incarnation's tombstone counts as removed, but this one must remain.
         let other = log.forget(&a, incarnation + 1, "x").await;
-        assert!(other.expect("is no failure"), "another incarnation's");
+        assert!(
+            other.expect("is no failure"),
+            "a tombstone of another incarnation counts as removed"
+        );
         assert!(found(&log, &a).await.is_some());
     }
-    forget(&log, &found(&log, &a).await.expect("still there")).await;
+    forget(
+        &log,
+        &found(&log, &a).await.expect("the tombstone must exist"),
+    )
+    .await;
     assert_eq!(found(&log, &a).await, None);
     let log = harness.reopen(log).await;
-    assert_eq!(found(&log, &a).await, None, "it stays away");
+    assert_eq!(
+        found(&log, &a).await,
+        None,
+        "a removed tombstone must not return"
+    );
     create(&log, &a).await;
     assert!(
         log.forget(&a, incarnation, "x")
@@ -80,7 +93,9 @@ async fn a_lease_outlives_its_session(harness: &dyn Harness) {
     let renewed = log.claim(&a, lease("w", 190), time(50)).await;
     assert!(!renewed.expect("there is nothing to claim"));
     let (log, is_over) = restart(harness, log).await;
-    let tombstone = found(&log, &a).await.expect("a deletion leaves one");
+    let tombstone = found(&log, &a)
+        .await
+        .expect("a deletion must leave a tombstone");
     if is_over {
         assert_eq!(tombstone.lease, None);
         return;
@@ -90,7 +105,13 @@ async fn a_lease_outlives_its_session(harness: &dyn Harness) {
     assert!(!foreign.expect("is not the holder"));
     let given = log.release(&a, "w", DueChange::At(time(60))).await;
     assert!(given.expect("is the holder"));
-    assert_eq!(found(&log, &a).await.expect("still there").lease, None);
+    assert_eq!(
+        found(&log, &a)
+            .await
+            .expect("the tombstone must exist")
+            .lease,
+        None
+    );
     assert_eq!(log.due(DueQuery::ALL, time(99), 9).await.expect("due"), []);
 }
 
@@ -117,7 +138,10 @@ async fn one_removes_at_a_time(harness: &dyn Harness) {
     assert!(!is_over || claim(&log, incarnation, "x", 150, 90).await);
     assert!(!claim(&log, incarnation, "y", 200, 149).await, "is held");
     assert!(claim(&log, incarnation, "x", 160, 149).await, "renews");
-    let held = found(&log, &a).await.expect("still there").lease;
+    let held = found(&log, &a)
+        .await
+        .expect("the tombstone must exist")
+        .lease;
     assert_eq!(held, Some(lease("x", 160)));
     let given = log.release(&a, "x", DueChange::Keep).await;
     assert!(given.expect("is the holder"));
@@ -129,10 +153,20 @@ async fn one_removes_at_a_time(harness: &dyn Harness) {
         "a wrong clock"
     );
     let other = log.forget(&a, incarnation, "y").await;
-    assert!(!other.expect("is no failure"), "its claim is another's now");
+    assert!(
+        !other.expect("is no failure"),
+        "another process holds the claim"
+    );
     assert!(found(&log, &a).await.is_some());
-    forget(&log, &found(&log, &a).await.expect("still there")).await;
-    assert!(!claim(&log, incarnation, "y", 300, 151).await, "it is gone");
+    forget(
+        &log,
+        &found(&log, &a).await.expect("the tombstone must exist"),
+    )
+    .await;
+    assert!(
+        !claim(&log, incarnation, "y", 300, 151).await,
+        "a removed tombstone cannot be claimed"
+    );
 }
 
 async fn lists(harness: &dyn Harness) {

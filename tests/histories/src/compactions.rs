@@ -163,7 +163,7 @@ impl SessionHarness {
             assert_eq!(
                 running.strategy,
                 Strategy::Delegated,
-                "only a caller tries again"
+                "only a delegated compaction may be shortened"
             );
             return;
         };

@@ -32,7 +32,10 @@ impl SessionHarness {
         // Only the first answer counts. A second one records no event.
         if was_asked {
             assert_eq!(decided, Ok(Decided::events(Vec::new())));
-            assert_eq!(now.hooks, running.hooks, "the first answer holds");
+            assert_eq!(
+                now.hooks, running.hooks,
+                "a second hook response was recorded"
+            );
         } else {
             assert_eq!(now.hooks.must_keep, must_keep);
             assert!(now.hooks.is_asked());
@@ -65,7 +68,7 @@ impl SessionHarness {
             _ => None,
         });
         let all = running.hooks.calls.iter().chain(own);
-        assert!(all.eq(&event.hooks), "a hook's call is lost");
+        assert!(all.eq(&event.hooks), "a hook call is missing");
         let summary = event
             .messages
             .iter()

@@ -396,7 +396,7 @@ impl SessionHarness {
             && !decision.effects.is_empty()
         {
             let again = decide(&self.session, command, context);
-            assert_eq!(again, decided, "decided otherwise on the same state");
+            assert_eq!(again, decided, "two decisions on the same state differ");
         }
         let decided = decided?;
         if let Decided::Now(decision) = &decided {

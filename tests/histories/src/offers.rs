@@ -66,7 +66,11 @@ impl SessionHarness {
         let again = self
             .try_run(Command::DecidePersist(offering.clone()))
             .unwrap();
-        assert_eq!(again, Decided::events(vec![]), "decided twice");
+        assert_eq!(
+            again,
+            Decided::events(vec![]),
+            "a repeated decision must record nothing"
+        );
         assert_eq!(told(&self.session, &offering).unwrap(), first);
         let of_call = first.call.and_then(|call| self.session.calls().get(call));
         let id = of_call.map_or(id, |call| call.id.clone());

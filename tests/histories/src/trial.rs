@@ -166,7 +166,7 @@ impl Trial {
             };
             let view = self.world.session.view(target, None).unwrap();
             let after = flatten(target, &view.messages);
-            assert!(after.starts_with(before), "an undo brought another view");
+            assert!(after.starts_with(before), "an undo restored another view");
         }
     }
 
@@ -175,12 +175,18 @@ impl Trial {
         let mut seen = HashSet::new();
         for piece in self.world.session.sealed().pieces() {
             if piece.form.is_of_a_block() {
-                assert!(seen.insert((piece.message, piece.block)), "{piece:?} twice");
+                assert!(
+                    seen.insert((piece.message, piece.block)),
+                    "{piece:?} is in the layout twice"
+                );
             }
         }
         for item in self.world.session.pending() {
             for (block, _) in &item.blocks {
-                assert!(seen.insert((item.message, *block)), "pending and sealed");
+                assert!(
+                    seen.insert((item.message, *block)),
+                    "a message is both pending and sealed"
+                );
             }
         }
         for (ordinal, entry) in self.world.session.transcript().entries() {
@@ -192,7 +198,10 @@ impl Trial {
                 .as_ref()
                 .map_or(0, |message| message.blocks.len());
             for block in (0_u16..).take(blocks) {
-                assert!(seen.remove(&(ordinal, block)), "{ordinal} {block} fell out");
+                assert!(
+                    seen.remove(&(ordinal, block)),
+                    "block {block} of message {ordinal} has no piece"
+                );
             }
         }
         assert!(
