@@ -14,10 +14,10 @@ pub(super) async fn run(harness: &dyn Harness) {
     compare_and_set(&harness.fresh().await).await;
     races_have_one_winner(&harness.fresh().await).await;
     pages(&harness.fresh().await).await;
-    sizes_around_every_limit(harness).await;
-    what_is_too_large_is_refused(&harness.fresh().await).await;
-    look_alike_names_are_apart(&harness.fresh().await).await;
-    a_thousand_at_once(harness).await;
+    frames_of_sizes_around_every_limit_are_read_back(harness).await;
+    too_large_frames_and_summaries_are_rejected(&harness.fresh().await).await;
+    similar_names_are_separate_sessions(&harness.fresh().await).await;
+    a_thousand_concurrent_appends_succeed(harness).await;
     canary(&harness.fresh().await).await;
     closed(&harness.fresh().await).await;
 }
@@ -138,7 +138,7 @@ async fn pages(log: &Log) {
 }
 
 /// Tests the frame sizes at which the sled engine changes its behavior, and 20 MB.
-async fn sizes_around_every_limit(harness: &dyn Harness) {
+async fn frames_of_sizes_around_every_limit_are_read_back(harness: &dyn Harness) {
     let log = harness.fresh().await;
     let a = key("p/sizes");
     let mut sizes = vec![0, 1, 300_000, 20_000_000, 5, 9_999_999];
@@ -168,7 +168,7 @@ async fn sizes_around_every_limit(harness: &dyn Harness) {
     assert_eq!(head(&log, &a).await.log_bytes, total as u64);
 }
 
-async fn what_is_too_large_is_refused(log: &Log) {
+async fn too_large_frames_and_summaries_are_rejected(log: &Log) {
     let a = key("p/large");
     let frame = Bytes::from(vec![0; MAX_FRAME_BYTES + 1]);
     let refused = log.append_to(&a, batch(0, 1, frame)).await;
@@ -187,7 +187,7 @@ async fn what_is_too_large_is_refused(log: &Log) {
     log.append_to(&a, longest).await.expect("appends");
 }
 
-async fn look_alike_names_are_apart(log: &Log) {
+async fn similar_names_are_separate_sessions(log: &Log) {
     let names = [
         "p/a", "p/a.b", "p/a-b", "p/a_b", "p/ab", "p/A", "p.a/b", "p-a/b", "pa/b", "p/b", "P/a",
         "a/p",
@@ -216,7 +216,7 @@ async fn look_alike_names_are_apart(log: &Log) {
 }
 
 /// Appends 20 times to each of 50 sessions, by concurrent writers without coordination.
-async fn a_thousand_at_once(harness: &dyn Harness) {
+async fn a_thousand_concurrent_appends_succeed(harness: &dyn Harness) {
     let log = harness.fresh().await;
     let tasks = (0..1000_u64).map(|writer| {
         let log = log.clone();

@@ -7,10 +7,10 @@ use crate::harness::{Harness, Log, batch, bytes, key, time};
 use palimpsest_store::{Batch, FileIntent, StoreError};
 
 pub(super) async fn run(harness: &dyn Harness) {
-    an_identity_is_the_logs_own(harness).await;
+    every_log_has_its_own_store_id(harness).await;
     an_append_settles_its_intents(harness).await;
-    a_doomed_intent_is_settled_by_nobody(harness).await;
-    intents_outlive_their_session(harness).await;
+    a_doomed_intent_rejects_appends_of_its_file(harness).await;
+    intents_survive_the_deletion_of_their_session(harness).await;
     lists(harness).await;
 }
 
@@ -45,7 +45,7 @@ fn is_lost<T: std::fmt::Debug>(result: Result<T, StoreError>, file: &str) {
     }
 }
 
-async fn an_identity_is_the_logs_own(harness: &dyn Harness) {
+async fn every_log_has_its_own_store_id(harness: &dyn Harness) {
     let log = harness.fresh().await;
     let id = log.store_id().await.expect("the store must have an id");
     let log = harness.reopen(log).await;
@@ -87,20 +87,23 @@ async fn an_append_settles_its_intents(harness: &dyn Harness) {
     assert_eq!(found(&log).await, []);
 }
 
-async fn a_doomed_intent_is_settled_by_nobody(harness: &dyn Harness) {
+async fn a_doomed_intent_rejects_appends_of_its_file(harness: &dyn Harness) {
     let log = harness.fresh().await;
     let (a, b) = (key("p/a"), key("p/b"));
     let created = log.append_to(&a, batch(0, 1, bytes(1, 50))).await;
     created.expect("appends");
     intend(&log, &a, &["f"], 5).await.expect("intends");
     intend(&log, &b, &["f"], 5).await.expect("intends");
-    assert!(!doom(&log, &a, "f", 5).await, "it is not older");
+    assert!(
+        !doom(&log, &a, "f", 5).await,
+        "the intent is not older than the limit"
+    );
     assert!(!doom(&log, &a, "none", 9).await);
     // Announcing a file again updates the time of its intent.
     intend(&log, &a, &["f"], 8).await.expect("intends");
     assert!(!doom(&log, &a, "f", 6).await);
     assert!(doom(&log, &a, "f", 9).await);
-    assert!(doom(&log, &a, "f", 0).await, "for good");
+    assert!(doom(&log, &a, "f", 0).await, "a doomed intent stays doomed");
     let log = harness.reopen(log).await;
     is_lost(log.append_to(&a, naming(1, &["f"])).await, "f");
     is_lost(intend(&log, &a, &["e", "f"], 10).await, "f");
@@ -112,7 +115,7 @@ async fn a_doomed_intent_is_settled_by_nobody(harness: &dyn Harness) {
     appended.expect("appends");
 }
 
-async fn intents_outlive_their_session(harness: &dyn Harness) {
+async fn intents_survive_the_deletion_of_their_session(harness: &dyn Harness) {
     let log = harness.fresh().await;
     let a = key("p/a");
     let created = log.append_to(&a, batch(0, 1, bytes(1, 50))).await;

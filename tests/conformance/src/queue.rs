@@ -12,11 +12,11 @@ use palimpsest_store::{
 pub(super) async fn run(harness: &dyn Harness) {
     due_in_order(harness).await;
     leases(harness).await;
-    a_release_keeps_what_an_append_said(&harness.fresh().await).await;
-    sessions_stay_with_who_had_them(&harness.fresh().await).await;
-    a_wrong_clock_holds_nothing_up(&harness.fresh().await).await;
-    claims_race(&harness.fresh().await).await;
-    long_owners_are_refused(&harness.fresh().await).await;
+    a_release_keeps_the_due_time_of_an_append(&harness.fresh().await).await;
+    sessions_are_reserved_for_their_previous_worker(&harness.fresh().await).await;
+    a_wrong_clock_does_not_delay_other_workers(&harness.fresh().await).await;
+    concurrent_claims_have_one_winner(&harness.fresh().await).await;
+    too_long_owner_names_are_rejected(&harness.fresh().await).await;
 }
 
 async fn append(log: &Log, name: &str, due: DueChange) {
@@ -196,7 +196,7 @@ async fn leases(harness: &dyn Harness) {
     );
 }
 
-async fn a_release_keeps_what_an_append_said(log: &Log) {
+async fn a_release_keeps_the_due_time_of_an_append(log: &Log) {
     let a = key("p/a");
     let claim = async |now: i64| {
         let claimed = log.claim(&a, lease("x", now + 100), time(now)).await;
@@ -210,7 +210,11 @@ async fn a_release_keeps_what_an_append_said(log: &Log) {
     claim(10).await;
     append(log, "p/a", DueChange::At(time(20))).await;
     assert_eq!(due_names(log, 109, 9).await, [""; 0], "still leased");
-    assert_eq!(release(DueChange::Clear).await, Some(20), "the append's");
+    assert_eq!(
+        release(DueChange::Clear).await,
+        Some(20),
+        "the due time of the append"
+    );
     claim(20).await;
     append(log, "p/a", DueChange::At(time(20))).await;
     assert_eq!(
@@ -221,7 +225,11 @@ async fn a_release_keeps_what_an_append_said(log: &Log) {
     claim(20).await;
     append(log, "p/a", DueChange::Keep).await;
     // Only appends that change the due time override the release.
-    assert_eq!(release(DueChange::Clear).await, None, "it said nothing");
+    assert_eq!(
+        release(DueChange::Clear).await,
+        None,
+        "the append did not change the due time"
+    );
     append(log, "p/a", DueChange::At(time(30))).await;
     claim(30).await;
     append(log, "p/a", DueChange::Clear).await;
@@ -230,7 +238,11 @@ async fn a_release_keeps_what_an_append_said(log: &Log) {
             .await
             .expect("renews")
     );
-    assert_eq!(release(DueChange::At(time(90))).await, None, "the append's");
+    assert_eq!(
+        release(DueChange::At(time(90))).await,
+        None,
+        "the due time of the append"
+    );
     append(log, "p/a", DueChange::At(time(50))).await;
     claim(50).await;
     append(log, "p/a", DueChange::At(time(60))).await;
@@ -248,7 +260,7 @@ async fn a_release_keeps_what_an_append_said(log: &Log) {
     assert_eq!(release(DueChange::Clear).await, None, "a new claim has");
 }
 
-async fn sessions_stay_with_who_had_them(log: &Log) {
+async fn sessions_are_reserved_for_their_previous_worker(log: &Log) {
     let a = key("p/a");
     let offered = async |owner: &str, now: i64, others_before: i64| {
         let asks = DueQuery {
@@ -297,7 +309,7 @@ async fn sessions_stay_with_who_had_them(log: &Log) {
 }
 
 /// Due times and leases from a process with a clock that is ahead must not delay other workers.
-async fn a_wrong_clock_holds_nothing_up(log: &Log) {
+async fn a_wrong_clock_does_not_delay_other_workers(log: &Log) {
     const NOW: i64 = 1_000;
     const YEAR: i64 = 365 * 24 * 60 * 60 * 1000;
     let claim = async |name: &str, owner: &str, until: i64, now: i64| {
@@ -309,7 +321,10 @@ async fn a_wrong_clock_holds_nothing_up(log: &Log) {
     append(log, "p/now", DueChange::At(time(NOW))).await;
     assert_eq!(due_names(log, NOW, 9).await, ["now", "far"]);
     assert_eq!(due_names(log, NOW, 1).await, ["now"]);
-    assert!(!claim("p/soon", "x", NOW + 50, NOW).await, "it can wait");
+    assert!(
+        !claim("p/soon", "x", NOW + 50, NOW).await,
+        "the session is not due"
+    );
     assert!(claim("p/far", "x", NOW + 50, NOW).await);
     assert_eq!(due_names(log, NOW, 9).await, ["now"]);
     let next = DueChange::At(time(NOW + YEAR));
@@ -335,7 +350,7 @@ async fn a_wrong_clock_holds_nothing_up(log: &Log) {
     assert!(!claim("p/now", "astray", NOW + YEAR, NOW).await, "lost it");
 }
 
-async fn claims_race(log: &Log) {
+async fn concurrent_claims_have_one_winner(log: &Log) {
     let a = key("p/a");
     append(log, "p/a", DueChange::At(time(0))).await;
     for round in 0..20_i64 {
@@ -358,7 +373,7 @@ async fn claims_race(log: &Log) {
     }
 }
 
-async fn long_owners_are_refused(log: &Log) {
+async fn too_long_owner_names_are_rejected(log: &Log) {
     append(log, "p/a", DueChange::At(time(0))).await;
     let owner = "x".repeat(MAX_OWNER_BYTES + 1);
     let claimed = log.claim(&key("p/a"), lease(&owner, 9), time(1)).await;

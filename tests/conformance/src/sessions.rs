@@ -17,7 +17,7 @@ pub(super) async fn run(harness: &dyn Harness) {
     deletes(harness).await;
     usage(harness).await;
     deletes_under_readers(&harness.fresh().await).await;
-    two_of_one_name_are_apart(&harness.fresh().await).await;
+    incarnations_of_one_name_are_separate(&harness.fresh().await).await;
 }
 
 fn snapshot(at: u64, seed: u64, len: usize) -> StoredSnapshot {
@@ -251,7 +251,7 @@ async fn deletes(harness: &dyn Harness) {
 
 /// A position of a deleted session must never match a later session of the same name, even at the same
 /// revision.
-async fn two_of_one_name_are_apart(log: &Log) {
+async fn incarnations_of_one_name_are_separate(log: &Log) {
     let a = key("p/a");
     let make = async |seed: u64| {
         let first = log.append(&a, batch(0, 1, bytes(seed, 100))).await;

@@ -9,9 +9,9 @@ use crate::harness::{
 use palimpsest_store::{DueChange, DueQuery, LONGEST_LEASE_MS, StoreError, Tombstone};
 
 pub(super) async fn run(harness: &dyn Harness) {
-    a_name_is_kept_until_all_is_gone(harness).await;
-    a_lease_outlives_its_session(harness).await;
-    one_removes_at_a_time(harness).await;
+    a_name_is_blocked_until_its_data_is_removed(harness).await;
+    a_lease_survives_the_deletion_of_its_session(harness).await;
+    one_process_at_a_time_removes_a_session(harness).await;
     lists(harness).await;
 }
 
@@ -24,7 +24,7 @@ async fn found(log: &Log, key: &SessionKey) -> Option<Tombstone> {
     log.tombstone(key).await.expect("reads")
 }
 
-async fn a_name_is_kept_until_all_is_gone(harness: &dyn Harness) {
+async fn a_name_is_blocked_until_its_data_is_removed(harness: &dyn Harness) {
     let mut log = harness.fresh().await;
     let (a, b) = (key("p/a"), key("p/b"));
     create(&log, &a).await;
@@ -82,7 +82,7 @@ async fn a_name_is_kept_until_all_is_gone(harness: &dyn Harness) {
     assert_eq!(crate::harness::read_all(&log, &b, 1 << 20).await.len(), 1);
 }
 
-async fn a_lease_outlives_its_session(harness: &dyn Harness) {
+async fn a_lease_survives_the_deletion_of_its_session(harness: &dyn Harness) {
     let log = harness.fresh().await;
     let a = key("p/a");
     let due = batch_due(0, DueChange::At(time(5)));
@@ -115,7 +115,7 @@ async fn a_lease_outlives_its_session(harness: &dyn Harness) {
     assert_eq!(log.due(DueQuery::ALL, time(99), 9).await.expect("due"), []);
 }
 
-async fn one_removes_at_a_time(harness: &dyn Harness) {
+async fn one_process_at_a_time_removes_a_session(harness: &dyn Harness) {
     let log = harness.fresh().await;
     let a = key("p/a");
     let claim = async |log: &Log, incarnation: u64, owner: &str, until: i64, now: i64| {
@@ -124,14 +124,20 @@ async fn one_removes_at_a_time(harness: &dyn Harness) {
     };
     create(&log, &a).await;
     let incarnation = crate::harness::head(&log, &a).await.incarnation;
-    assert!(!claim(&log, incarnation, "x", 50, 0).await, "it is there");
+    assert!(
+        !claim(&log, incarnation, "x", 50, 0).await,
+        "the session is not deleted"
+    );
     let due = batch_due(1, DueChange::At(time(5)));
     log.append_to(&a, due).await.expect("appends");
     // The worker's lease moves to the tombstone, because the worker may still write `summary.md`.
     let worked = log.claim(&a, lease("w", 90), time(6)).await;
     assert!(worked.expect("claims"));
     assert!(log.delete_of(&a, time(42)).await.expect("deletes"));
-    assert!(!claim(&log, incarnation, "x", 150, 89).await, "a worker's");
+    assert!(
+        !claim(&log, incarnation, "x", 150, 89).await,
+        "a worker holds the lease"
+    );
     assert!(!claim(&log, incarnation + 1, "x", 150, 90).await, "another");
     assert!(claim(&log, incarnation, "x", 150, 90).await);
     let (log, is_over) = restart(harness, log).await;
