@@ -1,4 +1,4 @@
-//! Measures the figures for one machine in docs/measure_turn_rate_and_memory_per_session.md. They depend on the machine:
+//! Measures the figures for one machine in docs/capacity.md. They depend on the machine:
 //!
 //! ```text
 //! cargo build --release

@@ -29,7 +29,7 @@ impl<'a> Choices<'a> {
 pub(crate) fn respell(element: &Value, choices: &mut Choices<'_>) -> Value {
     let mut element = element.clone();
     let is_response = element["role"] == "assistant";
-    let fields = element.as_object_mut().unwrap();
+    let fields = element.as_object_mut().expect("an element is an object");
     if let Some(content) = fields.get_mut("content") {
         respell_content(content, choices);
         // In the chat format, a response without text may lack its content.
@@ -44,9 +44,15 @@ pub(crate) fn respell(element: &Value, choices: &mut Choices<'_>) -> Value {
         }
     }
     if let Some(calls) = fields.get_mut("tool_calls") {
-        for (index, call) in calls.as_array_mut().unwrap().iter_mut().enumerate() {
+        for (index, call) in calls
+            .as_array_mut()
+            .expect("calls are an array")
+            .iter_mut()
+            .enumerate()
+        {
             let arguments = &mut call["function"]["arguments"];
-            let value = serde_json::from_str::<Value>(arguments.as_str().unwrap());
+            let value =
+                serde_json::from_str::<Value>(arguments.as_str().expect("arguments are a text"));
             // Arguments that are no JSON are compared as text.
             if let Ok(value) = value {
                 *arguments = json!(write(&value, choices));
@@ -144,7 +150,7 @@ pub(crate) fn edit(element: &Value, choices: &mut Choices<'_>) -> Value {
     let index = choices.pick(places.len());
     match &mut *places[index] {
         Value::String(text) => text.push('x'),
-        Value::Number(number) => *number = (number.as_i64().unwrap() + 1).into(),
+        Value::Number(number) => *number = (number.as_i64().expect("a small integer") + 1).into(),
         Value::Bool(value) => *value = !*value,
         other => *other = json!("other"),
     }
