@@ -1,6 +1,7 @@
 //! Tests of several servers and workers on one PostgreSQL database: they behave like one server, also under failures.
 //!
-//! `make scale` runs `no_acknowledged_write_is_lost_under_faults_and_failovers` on a release build for `SCALE_MINUTES`. The normal test run lasts seconds.
+//! `make scale` runs `no_acknowledged_write_is_lost_under_faults_and_failovers` on a release build for
+//! `SCALE_MINUTES`. The normal test run lasts seconds.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 #![expect(clippy::disallowed_methods, reason = "a run takes real time")]
