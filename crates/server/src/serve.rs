@@ -466,9 +466,8 @@ mod tests {
     use std::collections::VecDeque;
     use std::sync::Mutex;
 
-    use tracing::{Event, Level, Subscriber};
-    use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
-    use tracing_subscriber::registry::Registry;
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
 
     use super::*;
 
@@ -491,26 +490,37 @@ mod tests {
         }
     }
 
+    /// The levels of the log lines of this module.
     #[derive(Clone, Default)]
     struct Levels(Arc<Mutex<Vec<Level>>>);
 
-    impl<S: Subscriber> Layer<S> for Levels {
-        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-            if event.metadata().target() == module_path!().trim_end_matches("::tests") {
-                self.0.lock().unwrap().push(*event.metadata().level());
-            }
+    impl Subscriber for Levels {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            metadata.target() == module_path!().trim_end_matches("::tests")
         }
+
+        fn event(&self, event: &Event<'_>) {
+            self.0.lock().unwrap().push(*event.metadata().level());
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
     }
 
     async fn logged(outcomes: &[bool]) -> Vec<Level> {
         let levels = Levels::default();
-        let subscriber = Registry::default().with(levels.clone());
-        let _guard = tracing::subscriber::set_default(subscriber);
+        let _guard = tracing::subscriber::set_default(levels.clone());
         let end = CancellationToken::new();
         let outcomes = Mutex::new(outcomes.iter().copied().collect());
         let backend = Arc::new(Outcomes(outcomes, end.clone()));
         // An outcome counts as late after this time, so the time is far longer than a test.
-        let every = Duration::from_secs(600);
+        let every = Duration::from_mins(10);
         let health = Health::new().await;
         watch_store(backend, health, every, end).await;
         let logged = levels.0.lock().unwrap();
