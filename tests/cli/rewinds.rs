@@ -63,7 +63,7 @@ async fn a_later_import_repeats_no_rewind() {
             request_id: format!("other-{number}"),
             ..UpdateSessionRequest::default()
         };
-        sessions.update_session(request).await.unwrap();
+        Box::pin(sessions.update_session(request)).await.unwrap();
     }
     let view = setting.run(&["view", "regenerated"]);
     assert_eq!(import(), 0);

@@ -308,15 +308,12 @@ async fn a_session_can_have_narrower_limits() {
     for (messages, field, count) in refusals {
         let request = append(&name("narrow"), messages.clone());
         let status = client.append_messages(request).await.unwrap_err();
-        match count {
-            Some(count) => {
-                refused_field(&status, field);
-                assert!(status.message().contains(count), "{field}: {status}");
-            }
-            None => {
-                let metadata = refused(&status, Code::ResourceExhausted, "MESSAGE_TOO_LARGE");
-                assert_eq!(metadata["field"], field);
-            }
+        if let Some(count) = count {
+            refused_field(&status, field);
+            assert!(status.message().contains(count), "{field}: {status}");
+        } else {
+            let metadata = refused(&status, Code::ResourceExhausted, "MESSAGE_TOO_LARGE");
+            assert_eq!(metadata["field"], field);
         }
         // Without a limit in the policy, only the server's limits apply.
         let request = append(&name("not-narrow"), messages);

@@ -156,9 +156,10 @@ async fn the_hits_of_one_message_continue_on_the_next_page() {
         assert_eq!(pages, [100, 100, 52], "descending: {descending}");
         let dense = (0..HITS as u64).map(|at| (2, 2 * at));
         let mut expected: Vec<_> = dense.collect();
-        let (first, last) = match descending {
-            false => ((1, 16), (3, 0)),
-            true => ((3, 0), (1, 16)),
+        let (first, last) = if descending {
+            ((3, 0), (1, 16))
+        } else {
+            ((1, 16), (3, 0))
         };
         expected.insert(0, first);
         expected.push(last);

@@ -257,9 +257,10 @@ fn find(
     for (index, block) in message.blocks.iter().enumerate().skip(start.block) {
         let text = reading::text(block);
         // The position is part of a page token, so it need not be a valid one.
-        let mut from = match index == start.block {
-            true => text.floor_char_boundary(start.offset),
-            false => 0,
+        let mut from = if index == start.block {
+            text.floor_char_boundary(start.offset)
+        } else {
+            0
         };
         loop {
             // The first match is always looked for: a call begins with all of its work limit.

@@ -181,7 +181,7 @@ async fn read(
         } else {
             digests(&service, &key).await.map_err(failed)?
         };
-        let lost = lost(&service, &key, &files, &known).await.map_err(blobs)?;
+        let missing = lost_files(&service, &key, &files, &known).await.map_err(blobs)?;
         let stored = |(file, bytes): &(String, u64)| StoredFile {
             file: file.clone(),
             bytes: *bytes,
@@ -191,7 +191,7 @@ async fn read(
                 .unwrap_or_default(),
             lost: false,
         };
-        let files: Vec<_> = files.iter().map(stored).chain(lost).collect();
+        let files: Vec<_> = files.iter().map(stored).chain(missing).collect();
         for files in files.chunks(FILES) {
             yield ReadStoredSessionResponse {
                 files: files.to_vec(),
@@ -228,7 +228,7 @@ async fn digests(service: &Service, key: &SessionKey) -> Result<ReferencedFiles,
 }
 
 /// Returns the files that events name and that the blob store does not contain.
-async fn lost(
+async fn lost_files(
     service: &Service,
     key: &SessionKey,
     files: &[(String, u64)],

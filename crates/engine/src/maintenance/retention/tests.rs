@@ -16,7 +16,7 @@ use crate::background::Background;
 use crate::clock::{Clock, IdSource, ManualClock};
 use crate::sessions::{DefaultPolicies, MissingSession, Transaction};
 
-const HOUR: Duration = Duration::from_secs(3_600);
+const HOUR: Duration = Duration::from_hours(1);
 
 /// A project with the sessions `main`, `sub-1`, `sub-2` and `sub-2-1`, and retention of one hour.
 struct Project {
