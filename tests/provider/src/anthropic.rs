@@ -1,15 +1,22 @@
 //! Anthropic's Messages API: its validation and its answers.
 
+mod betas;
 mod blocks;
+mod context_management;
 mod markers;
+mod mid_system;
 mod newest;
 mod params;
 mod tools;
 
+use std::borrow::Cow;
+
 use axum::http::HeaderMap;
 use serde_json::{Value, json};
 
-use crate::billing::{Block, Charge};
+use betas::Betas;
+
+use crate::billing::{Block, Charge, Counted};
 use crate::plan::Plan;
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -41,20 +48,11 @@ pub(crate) fn admitted(headers: &HeaderMap) -> Result<(), Refusal> {
 /// Checks a request against the rules of the API version in its headers. Returns the number of tokens.
 pub(crate) fn check(headers: &HeaderMap, body: &Value, plan: &Plan) -> Result<u64, Refusal> {
     let max_output = plan.max_output.unwrap_or(MAX_OUTPUT);
+    let betas = Betas::of(headers)?;
+    params::known(body, &params::KNOWN)?;
     let max_tokens = params::check(body, max_output)?;
-    blocks::check(body)?;
-    markers::check(body)?;
-    tools::check(body)?;
-    if headers
-        .get("anthropic-version")
-        .is_some_and(|version| version == newest::NAME)
-    {
-        newest::check(body)?;
-    }
-    let needed = ["system", "tools", "messages"]
-        .iter()
-        .map(|name| tokens::of(&body[*name]))
-        .sum();
+    conversation(&betas, headers, body)?;
+    let needed = context_management::size(&context_management::apply(body).body);
     let window = plan.window.unwrap_or(WINDOW);
     if needed > window {
         return Err(too_long(needed, window));
@@ -63,6 +61,37 @@ pub(crate) fn check(headers: &HeaderMap, body: &Value, plan: &Plan) -> Result<u6
         return Err(output_too_long(needed, max_tokens, window));
     }
     Ok(needed)
+}
+
+/// Checks a request for a count. Returns the count.
+pub(crate) fn counted(headers: &HeaderMap, body: &Value) -> Result<Value, Refusal> {
+    let betas = Betas::of(headers)?;
+    params::known(body, &params::OF_COUNT)?;
+    params::model(body)?;
+    conversation(&betas, headers, body)?;
+    let original = context_management::size(body);
+    let edited = context_management::apply(body);
+    let mut counted = json!({"input_tokens": context_management::size(&edited.body)});
+    if !body["context_management"].is_null() {
+        counted["context_management"] = json!({"original_input_tokens": original});
+    }
+    Ok(counted)
+}
+
+/// Checks the conversation of a request, which responses and counts have in common.
+fn conversation(betas: &Betas, headers: &HeaderMap, body: &Value) -> Result<(), Refusal> {
+    betas.check(body)?;
+    blocks::check(betas, body)?;
+    markers::check(body)?;
+    tools::check(body)?;
+    context_management::check(betas, body)?;
+    if headers
+        .get("anthropic-version")
+        .is_some_and(|version| version == newest::NAME)
+    {
+        newest::check(body)?;
+    }
+    Ok(())
 }
 
 pub(crate) fn too_long(needed: u64, limit: u64) -> Refusal {
@@ -114,8 +143,18 @@ pub(crate) fn message(
     body: &Value,
     answer: &Answer,
 ) -> Value {
-    let counted = state.billing.messages(charge, &cached_blocks(body));
+    let edited = context_management::apply(body);
+    let compaction = edited
+        .summary
+        .as_ref()
+        .map(|summary| compaction(state, charge, body, summary));
+    let counted = if edited.pauses {
+        Counted::default()
+    } else {
+        state.billing.messages(charge, &cached_blocks(&edited.body))
+    };
     let stop = match answer.stop {
+        _ if edited.pauses => "compaction",
         Stop::End => "end_turn",
         Stop::Calls => "tool_use",
         Stop::Length => "max_tokens",
@@ -127,12 +166,19 @@ pub(crate) fn message(
         written: counted.written_5m + counted.written_1h,
         output: counted.output,
     });
-    json!({
+    let mut content = Vec::new();
+    if let Some(summary) = &edited.summary {
+        content.push(json!({"type": "compaction", "content": summary}));
+    }
+    if !edited.pauses {
+        content.extend(self::content(state, body, &answer.turn));
+    }
+    let mut message = json!({
         "id": state.id("msg_"),
         "type": "message",
         "role": "assistant",
         "model": charge.model,
-        "content": content(state, body, &answer.turn),
+        "content": content,
         "stop_reason": stop,
         "stop_sequence": null,
         "usage": {
@@ -145,6 +191,41 @@ pub(crate) fn message(
                 "ephemeral_1h_input_tokens": usage.written.min(counted.written_1h),
             },
             "service_tier": "standard",
+        },
+    });
+    if !body["context_management"].is_null() {
+        message["context_management"] = json!({"applied_edits": edited.applied});
+    }
+    if let Some(compaction) = compaction {
+        // The usage of the message does not contain that of the compaction.
+        let mut iterations = vec![iteration("compaction", &compaction)];
+        if !edited.pauses {
+            iterations.push(iteration("message", &counted));
+        }
+        message["usage"]["iterations"] = json!(iterations);
+    }
+    message
+}
+
+/// Bills the request that writes a summary.
+fn compaction(state: &mut State, charge: &Charge<'_>, body: &Value, summary: &str) -> Counted {
+    let charge = Charge {
+        output: tokens::count(summary),
+        ..*charge
+    };
+    state.billing.messages(&charge, &cached_blocks(body))
+}
+
+fn iteration(kind: &str, counted: &Counted) -> Value {
+    json!({
+        "type": kind,
+        "input_tokens": counted.input,
+        "output_tokens": counted.output,
+        "cache_read_input_tokens": counted.read,
+        "cache_creation_input_tokens": counted.written_5m + counted.written_1h,
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": counted.written_5m,
+            "ephemeral_1h_input_tokens": counted.written_1h,
         },
     })
 }
@@ -200,7 +281,7 @@ fn cached_blocks(body: &Value) -> Vec<Block> {
     }
     if let Some(first) = blocks.get_mut(first_message) {
         // A change of these parameters invalidates the cached messages, but not the tools and the system prompt.
-        let has_images = body["messages"].to_string().contains("\"type\":\"image\"");
+        let has_images = has_images(&body["messages"]);
         let parameters = format!(
             "{} {} {has_images}\n",
             body["tool_choice"], body["thinking"]
@@ -213,6 +294,15 @@ fn cached_blocks(body: &Value) -> Vec<Block> {
         last.marker = last.marker.or(Some(lifetime));
     }
     blocks
+}
+
+fn has_images(messages: &Value) -> bool {
+    let blocks = array(messages)
+        .iter()
+        .flat_map(|message| array(&message["content"]));
+    blocks
+        .flat_map(|block| array(&block["content"]).iter().chain([block]))
+        .any(|block| block["type"] == "image")
 }
 
 fn cached_block(role: &str, value: &Value) -> Block {
@@ -235,10 +325,10 @@ fn array(value: &Value) -> &[Value] {
 }
 
 /// Returns the blocks of a content. A string equals one text block.
-fn parts(content: &Value) -> Vec<Value> {
+fn parts(content: &Value) -> Vec<Cow<'_, Value>> {
     match content {
-        Value::String(text) => vec![json!({"type": "text", "text": text})],
-        Value::Array(blocks) => blocks.clone(),
+        Value::String(text) => vec![Cow::Owned(json!({"type": "text", "text": text}))],
+        Value::Array(blocks) => blocks.iter().map(Cow::Borrowed).collect(),
         _ => Vec::new(),
     }
 }

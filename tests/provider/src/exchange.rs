@@ -30,6 +30,8 @@ const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     Messages,
+    /// The count of a Messages prompt.
+    CountTokens,
     Chat,
     Responses,
     /// Compaction of a Responses conversation.
@@ -39,7 +41,7 @@ pub(crate) enum Route {
 impl Route {
     fn api(self) -> Api {
         match self {
-            Self::Messages => Api::Messages,
+            Self::Messages | Self::CountTokens => Api::Messages,
             Self::Chat => Api::Chat,
             Self::Responses | Self::Compact => Api::Responses,
         }
@@ -134,6 +136,10 @@ async fn answer(
         now: shared.clock.now(),
         output: 0,
     };
+    if route == Route::CountTokens {
+        let counted = anthropic::counted(headers, body)?;
+        return Ok(Outcome::Whole(counted, Box::default()));
+    }
     if route == Route::Compact {
         let compacted = responses::compacted(&mut shared.state(), &charge, body)?;
         return Ok(Outcome::Whole(compacted, Box::default()));

@@ -147,6 +147,7 @@ fn routes(shared: &Arc<Shared>) -> Router {
     };
     Router::new()
         .route("/v1/messages", route(Route::Messages))
+        .route("/v1/messages/count_tokens", route(Route::CountTokens))
         .route("/v1/chat/completions", route(Route::Chat))
         .route("/v1/responses", route(Route::Responses).get(no_websocket))
         .route("/v1/responses/compact", route(Route::Compact))

@@ -4,7 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::array;
+use super::betas::{Betas, extra};
+use super::{array, mid_system};
 use crate::refusal::Refusal;
 
 const MAX_IMAGES: usize = 100;
@@ -17,17 +18,26 @@ const MAX_PIXELS_OF_MANY: usize = 2_000;
 const OF_USER: [&str; 6] = [
     "text", "image", "document", "tool_result", "search_result", "container_upload",
 ];
-const OF_ASSISTANT: [&str; 7] = [
+const OF_ASSISTANT: [&str; 16] = [
     "text",
     "tool_use",
     "thinking",
     "redacted_thinking",
+    "compaction",
+    "container_upload",
     "server_tool_use",
-    "web_search_tool_result",
+    "advisor_tool_result",
+    "bash_code_execution_tool_result",
+    "code_execution_tool_result",
+    "mcp_tool_result",
     "mcp_tool_use",
+    "text_editor_code_execution_tool_result",
+    "tool_search_tool_result",
+    "web_fetch_tool_result",
+    "web_search_tool_result",
 ];
 
-pub(super) fn check(body: &Value) -> Result<(), Refusal> {
+pub(super) fn check(betas: &Betas, body: &Value) -> Result<(), Refusal> {
     let Some(messages) = body["messages"].as_array() else {
         return Err(Refusal::invalid("messages: Input should be a valid array"));
     };
@@ -39,9 +49,11 @@ pub(super) fn check(body: &Value) -> Result<(), Refusal> {
     system(&body["system"])?;
     for (index, message) in messages.iter().enumerate() {
         let last = index + 1 == messages.len();
-        check_message(message, index, last)?;
+        check_message(betas, message, index, last)?;
     }
-    if messages[0]["role"] != "user" {
+    // A compaction takes the place of the messages before it.
+    let is_compacted = messages[0]["content"][0]["type"] == "compaction";
+    if messages[0]["role"] != "user" && !is_compacted {
         return Err(Refusal::invalid(
             "messages: first message must use the \"user\" role",
         ));
@@ -64,9 +76,12 @@ fn system(system: &Value) -> Result<(), Refusal> {
     }
 }
 
-fn check_message(message: &Value, index: usize, last: bool) -> Result<(), Refusal> {
+fn check_message(betas: &Betas, message: &Value, index: usize, last: bool) -> Result<(), Refusal> {
     let at = format!("messages.{index}");
     let role = message["role"].as_str();
+    if role == Some("system") {
+        return mid_system::check(betas, message, &at);
+    }
     if let Some(unknown) = message.as_object().and_then(|object| {
         object
             .keys()
@@ -79,11 +94,6 @@ fn check_message(message: &Value, index: usize, last: bool) -> Result<(), Refusa
     let allowed: &[&str] = match role {
         Some("user") => &OF_USER,
         Some("assistant") => &OF_ASSISTANT,
-        Some("system") => {
-            return Err(Refusal::invalid(
-                "messages: Unexpected role \"system\". The Messages API accepts a top-level `system` parameter, not \"system\" as an input message role.",
-            ));
-        }
         _ => {
             return Err(Refusal::invalid(format!(
                 "{at}.role: Input should be 'user' or 'assistant'"
@@ -111,7 +121,11 @@ fn check_message(message: &Value, index: usize, last: bool) -> Result<(), Refusa
         Value::Array(blocks) if blocks.is_empty() && !(assistant && last) => Err(empty()),
         Value::Array(blocks) => {
             for (position, block) in blocks.iter().enumerate() {
-                check_block(block, &format!("{at}.content.{position}"), role, allowed)?;
+                let at = format!("{at}.content.{position}");
+                if block["type"] == "compaction" && !betas.has(&["compact-"]) {
+                    return Err(extra(&at));
+                }
+                check_block(block, &at, role, allowed)?;
             }
             let end = blocks.last().and_then(|block| block["text"].as_str());
             if assistant && last && end.is_some_and(ends_blank) {
@@ -137,6 +151,7 @@ fn check_block(block: &Value, at: &str, role: &str, allowed: &[&str]) -> Result<
             )
         }));
     }
+    fields(block, kind, at)?;
     match kind {
         "text" => text(block, at, "messages"),
         "thinking" => {
@@ -144,6 +159,7 @@ fn check_block(block: &Value, at: &str, role: &str, allowed: &[&str]) -> Result<
             unchanged(block, at)
         }
         "redacted_thinking" => required(block, at, &["data"]),
+        "compaction" => compaction(block, at),
         "image" | "document" => source(block, at, kind),
         "tool_result" => {
             for (index, inner) in array(&block["content"]).iter().enumerate() {
@@ -152,7 +168,9 @@ fn check_block(block: &Value, at: &str, role: &str, allowed: &[&str]) -> Result<
                     inner,
                     &at,
                     role,
-                    &["text", "image", "document", "search_result"],
+                    &[
+                        "text", "image", "document", "search_result", "tool_reference",
+                    ],
                 )?;
             }
             Ok(())
@@ -161,7 +179,7 @@ fn check_block(block: &Value, at: &str, role: &str, allowed: &[&str]) -> Result<
     }
 }
 
-fn text(block: &Value, at: &str, whose: &str) -> Result<(), Refusal> {
+pub(super) fn text(block: &Value, at: &str, whose: &str) -> Result<(), Refusal> {
     let Some(text) = block["text"].as_str() else {
         return Err(Refusal::invalid(format!("{at}.text.text: Field required")));
     };
@@ -186,6 +204,38 @@ fn text(block: &Value, at: &str, whose: &str) -> Result<(), Refusal> {
         )));
     }
     Ok(())
+}
+
+/// Rejects unknown fields of the blocks that a client writes.
+fn fields(block: &Value, kind: &str, at: &str) -> Result<(), Refusal> {
+    let known: &[&str] = match kind {
+        "tool_use" => &["id", "name", "input", "caller", "toolset_name"],
+        "tool_result" => &["tool_use_id", "content", "is_error", "toolset_name"],
+        "thinking" => &["thinking", "signature"],
+        "image" => &["source"],
+        _ => return Ok(()),
+    };
+    let is_unknown = |name: &&String| {
+        let name = name.as_str();
+        !known.contains(&name) && name != "type" && name != "cache_control"
+    };
+    let unknown = block
+        .as_object()
+        .and_then(|object| object.keys().find(is_unknown));
+    unknown.map_or(Ok(()), |unknown| {
+        Err(extra(&format!("{at}.{kind}.{unknown}")))
+    })
+}
+
+/// Rejects an empty summary. A missing one stands for a failed compaction.
+fn compaction(block: &Value, at: &str) -> Result<(), Refusal> {
+    match &block["content"] {
+        Value::Null => Ok(()),
+        Value::String(summary) if !summary.is_empty() => Ok(()),
+        _ => Err(Refusal::invalid(format!(
+            "{at}.compaction.content: Input should be a non-empty string"
+        ))),
+    }
 }
 
 /// The beginning of this provider's signatures. Others, such as those of transcripts, are not verified.

@@ -2,14 +2,58 @@
 
 use serde_json::Value;
 
+use super::betas::extra;
 use crate::refusal::Refusal;
 
-const KNOWN: [&str; 21] = [
-    "model", "messages", "max_tokens", "system", "metadata", "stop_sequences", "stream",
-    "temperature", "top_k", "top_p", "tools", "tool_choice", "thinking", "service_tier",
-    "container", "context_management", "mcp_servers", "output_config", "output_format",
-    "inference_geo", "cache_control",
+/// The parameters of a request for a message. Some need a beta.
+pub(super) const KNOWN: [&str; 29] = [
+    "model",
+    "messages",
+    "max_tokens",
+    "system",
+    "metadata",
+    "stop_sequences",
+    "stream",
+    "temperature",
+    "top_k",
+    "top_p",
+    "tools",
+    "tool_choice",
+    "thinking",
+    "service_tier",
+    "container",
+    "context_management",
+    "mcp_servers",
+    "output_config",
+    "output_format",
+    "inference_geo",
+    "cache_control",
+    "billing_policy",
+    "compaction",
+    "diagnostics",
+    "fallback_credit_token",
+    "fallbacks",
+    "speed",
+    "thread",
+    "user_profile_id",
 ];
+/// The parameters of a request for a count.
+pub(super) const OF_COUNT: [&str; 15] = [
+    "model", "messages", "system", "tools", "tool_choice", "thinking", "context_management",
+    "mcp_servers", "output_config", "output_format", "cache_control", "billing_policy",
+    "compaction", "speed", "user_profile_id",
+];
+
+/// Rejects a body that is no object, and unknown parameters.
+pub(super) fn known(body: &Value, known: &[&str]) -> Result<(), Refusal> {
+    let Some(object) = body.as_object() else {
+        return Err(Refusal::invalid("The request body is not valid JSON"));
+    };
+    match object.keys().find(|name| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(unknown) => Err(extra(unknown)),
+    }
+}
 
 /// Checks the parameters. Returns `max_tokens`.
 pub(super) fn check(body: &Value, max_output: u64) -> Result<u64, Refusal> {
@@ -21,22 +65,7 @@ pub(super) fn check(body: &Value, max_output: u64) -> Result<u64, Refusal> {
             return Err(Refusal::invalid(format!("{name}: Field required")));
         }
     }
-    if let Some(unknown) = object.keys().find(|name| !KNOWN.contains(&name.as_str())) {
-        return Err(Refusal::invalid(format!(
-            "{unknown}: Extra inputs are not permitted"
-        )));
-    }
-    let model = body["model"].as_str();
-    let Some(model) = model.filter(|model| !model.is_empty()) else {
-        return Err(Refusal::invalid("model: Input should be a valid string"));
-    };
-    if model == "no-such-model" {
-        return Err(Refusal::new(
-            404,
-            "not_found_error",
-            format!("model: {model}"),
-        ));
-    }
+    let model = model(body)?;
     let max_tokens = max_tokens(body, model, max_output)?;
     fraction(body, "temperature")?;
     fraction(body, "top_p")?;
@@ -58,6 +87,18 @@ pub(super) fn check(body: &Value, max_output: u64) -> Result<u64, Refusal> {
         ));
     }
     Ok(max_tokens)
+}
+
+/// Returns the name of the model.
+pub(super) fn model(body: &Value) -> Result<&str, Refusal> {
+    match body["model"].as_str() {
+        None | Some("") => Err(Refusal::invalid("model: Input should be a valid string")),
+        Some("no-such-model") => {
+            let message = "model: no-such-model";
+            Err(Refusal::new(404, "not_found_error", message))
+        }
+        Some(model) => Ok(model),
+    }
 }
 
 fn max_tokens(body: &Value, model: &str, max_output: u64) -> Result<u64, Refusal> {
@@ -95,6 +136,14 @@ fn fraction(body: &Value, name: &str) -> Result<(), Refusal> {
 
 fn thinking(body: &Value, max_tokens: u64) -> Result<(), Refusal> {
     let thinking = &body["thinking"];
+    if !matches!(
+        thinking["display"].as_str(),
+        None | Some("summarized" | "omitted" | "updates")
+    ) {
+        return Err(Refusal::invalid(
+            "thinking.display: Input should be 'summarized', 'omitted' or 'updates'",
+        ));
+    }
     match thinking["type"].as_str() {
         _ if thinking.is_null() => return Ok(()),
         Some("disabled" | "adaptive") => return Ok(()),

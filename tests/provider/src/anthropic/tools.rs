@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::array;
+use super::betas::extra;
 use crate::refusal::Refusal;
 
 pub(super) fn check(body: &Value) -> Result<(), Refusal> {
@@ -13,6 +14,10 @@ pub(super) fn check(body: &Value) -> Result<(), Refusal> {
     let mut turns: Vec<(&str, Vec<(String, &Value)>)> = Vec::new();
     for (index, message) in array(&body["messages"]).iter().enumerate() {
         let role = message["role"].as_str().unwrap_or_default();
+        if role == "system" && turns.last().is_none_or(|(last, _)| *last == "user") {
+            // A system message does not end the turn of the user.
+            continue;
+        }
         let blocks = array(&message["content"]).iter().enumerate();
         let blocks = blocks.map(|(at, block)| (format!("messages.{index}.content.{at}"), block));
         match turns.last_mut() {
@@ -23,7 +28,7 @@ pub(super) fn check(body: &Value) -> Result<(), Refusal> {
     let mut seen = HashSet::new();
     let mut open: Vec<&str> = Vec::new();
     for (role, blocks) in &turns {
-        if *role == "user" {
+        if *role != "assistant" {
             answered(&open, blocks)?;
             open.clear();
             continue;
@@ -124,6 +129,28 @@ fn unanswered(ids: &[&str]) -> Refusal {
     ))
 }
 
+/// Rejects unknown fields of a tool that the client defines.
+fn fields(tool: &Value, index: usize) -> Result<(), Refusal> {
+    let known = [
+        "type",
+        "name",
+        "description",
+        "input_schema",
+        "cache_control",
+        "strict",
+        "defer_loading",
+        "allowed_callers",
+        "input_examples",
+        "eager_input_streaming",
+    ];
+    let unknown = tool
+        .as_object()
+        .and_then(|object| object.keys().find(|name| !known.contains(&name.as_str())));
+    unknown.map_or(Ok(()), |unknown| {
+        Err(extra(&format!("tools.{index}.custom.{unknown}")))
+    })
+}
+
 fn definitions(tools: &Value) -> Result<(), Refusal> {
     let mut names = HashSet::new();
     for (index, tool) in array(tools).iter().enumerate() {
@@ -139,6 +166,9 @@ fn definitions(tools: &Value) -> Result<(), Refusal> {
         };
         if !names.insert(name) {
             return Err(Refusal::invalid("tools: Tool names must be unique."));
+        }
+        if !own {
+            fields(tool, index)?;
         }
         if !own && tool["input_schema"]["type"] != "object" {
             return Err(Refusal::invalid(format!(

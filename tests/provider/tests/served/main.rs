@@ -4,4 +4,6 @@
 
 mod bills;
 mod http;
+mod messages;
+mod responses;
 mod streams;
