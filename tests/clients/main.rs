@@ -9,6 +9,7 @@ mod guide;
 mod hook;
 mod language;
 mod readme;
+mod streams;
 mod world;
 
 use std::path::PathBuf;
