@@ -11,6 +11,7 @@
 //! This crate uses `palimpsest-facts` and `palimpsest-types`, and re-exports the modules of the latter. Transcripts of
 //! other programs are in `palimpsest-transcripts`, and storage is in `palimpsest-store`.
 
+pub mod array;
 pub mod codec;
 pub mod command;
 pub mod compaction;

@@ -59,6 +59,14 @@ impl CanonicalDigests {
         Self { strict, loose }
     }
 
+    /// Computes the strict digest of one block.
+    pub fn of_block(block: &Block) -> Digest {
+        let mut hasher = Hasher::new();
+        hasher.tag(CANONICAL_VERSION);
+        hasher.canonical_block(block);
+        hasher.finish()
+    }
+
     /// Returns true if the message has no content, so that a caller may leave it out.
     pub fn is_optional(&self) -> bool {
         self.loose == Self::EMPTY

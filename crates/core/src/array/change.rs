@@ -1,0 +1,210 @@
+//! The steps of a plan, and the caller's array after them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::links::{CallerArray, Incoming, Link, LinkKind, MAX_ABANDONED};
+use super::response::ResponseUse;
+use crate::ids::Ordinal;
+use crate::message::{Digest, Message, Role};
+
+/// The relation of an array to the known one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArrayOutcome {
+    /// No array was known.
+    New,
+    /// The array equals the known one.
+    Equal,
+    /// The array continues the known one.
+    Extended,
+    /// The array continues the known one with another form of the last response.
+    ResponseReplaced,
+    /// The caller left out or shortened earlier elements. The view keeps them.
+    Trimmed,
+    /// The caller replaced earlier elements by a summary.
+    Adopted,
+    /// The known array was a side request, which came first.
+    Displaced,
+    /// The array leaves the known one. The later messages are rewound.
+    Rewound,
+}
+
+/// The use of the operator messages before the conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeadChange {
+    /// They are known.
+    Kept,
+    /// They are appended.
+    Appended,
+    /// They replace the known ones.
+    Replaced,
+}
+
+/// The plan for one array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SyncPlan {
+    /// The session takes the array.
+    Change(PlannedChange),
+    /// A fork of the session takes the array. The fork is planned again, as a named session.
+    Fork {
+        /// Number of links that the fork shares.
+        links: usize,
+    },
+    /// The array belongs to another conversation. Nothing in this session changes.
+    OtherArray {
+        /// True if the array continues an end that a rewind left: two branches alternate under one name.
+        is_abandoned: bool,
+    },
+}
+
+/// The steps that make a session's array equal to the caller's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedChange {
+    /// The relation of the arrays.
+    pub outcome: ArrayOutcome,
+    /// The use of the operator messages before the conversation.
+    pub lead: LeadChange,
+    /// The links at the start that stay as they are.
+    pub keep: usize,
+    /// True if the messages after the kept links are rewound.
+    pub rewinds: bool,
+    /// The summary that replaces links.
+    pub adoption: Option<Adoption>,
+    /// The recorded response that the array repeats.
+    pub response: ResponseUse,
+    /// The links after the kept ones.
+    pub links: Vec<NewLink>,
+}
+
+/// A summary of the caller in place of links.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Adoption {
+    /// The element that contains the summary.
+    pub summary: usize,
+    /// The links that the summary replaces.
+    pub leaving: Range<usize>,
+}
+
+/// A link of the array after the change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewLink {
+    /// The digest by which the element is compared.
+    pub digest: Digest,
+    /// The author.
+    pub role: Role,
+    /// The relation of the message to its element.
+    pub kind: LinkKind,
+    /// The origin of the message.
+    pub source: LinkSource,
+}
+
+/// The origin of the messages of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkSource {
+    /// The messages of an earlier link.
+    Known(usize),
+    /// A message of a confirmed response.
+    Recorded(Ordinal),
+    /// The adopted summary.
+    Summary,
+    /// An element that is appended.
+    Appended(usize),
+    /// The further blocks of an element, which are appended as a message.
+    Part {
+        /// The element.
+        element: usize,
+        /// Index of the first further block.
+        from_block: usize,
+    },
+}
+
+/// The first ordinals of the messages that the steps of a plan append.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlacedMessages {
+    /// The first operator message.
+    pub lead: Ordinal,
+    /// The adopted summary.
+    pub summary: Ordinal,
+    /// The first message of the conversation.
+    pub appended: Ordinal,
+}
+
+impl PlannedChange {
+    /// Returns true if the plan has no step, so that nothing is written.
+    pub fn is_empty(&self) -> bool {
+        self.lead == LeadChange::Kept
+            && !self.rewinds
+            && self.adoption.is_none()
+            && self.response == ResponseUse::Unused
+            && self.links.is_empty()
+    }
+
+    /// Returns the messages of the conversation that the plan appends, in order.
+    pub fn messages(&self, incoming: &Incoming<'_>) -> Vec<Arc<Message>> {
+        let message = |link: &NewLink| match link.source {
+            LinkSource::Appended(element) => Some(Arc::clone(&incoming.rest[element].message)),
+            LinkSource::Part {
+                element,
+                from_block,
+            } => {
+                let mut message = (*incoming.rest[element].message).clone();
+                message.blocks.drain(..from_block);
+                Some(Arc::new(message))
+            }
+            _ => None,
+        };
+        self.links.iter().filter_map(message).collect()
+    }
+
+    /// Returns the caller's array after the plan was carried out.
+    #[must_use]
+    pub fn apply(
+        &self,
+        array: &CallerArray,
+        incoming: &Incoming<'_>,
+        placed: &PlacedMessages,
+    ) -> CallerArray {
+        if self.is_empty() {
+            return array.clone();
+        }
+        let mut after = array.clone();
+        after.is_provisional = array.is_empty() && !incoming.has_tools;
+        after.responses.clear();
+        if self.rewinds {
+            after.abandoned.push(array.head());
+            let excess = after.abandoned.len().saturating_sub(MAX_ABANDONED);
+            after.abandoned.drain(..excess);
+        }
+        if self.lead != LeadChange::Kept {
+            let ordinals = (placed.lead.get()..).map(Ordinal::new);
+            let lead = incoming.lead.iter().zip(ordinals);
+            let lead = lead.map(|(element, message)| Link {
+                digest: element.key(),
+                role: element.message.role,
+                message,
+                kind: LinkKind::of(&element.digests),
+            });
+            after.lead = lead.collect();
+        }
+        after.links.truncate(self.keep);
+        let mut appended = (placed.appended.get()..).map(Ordinal::new);
+        let links = self.links.iter().map(|new| {
+            let message = match new.source {
+                LinkSource::Known(link) => array.links[link].message,
+                LinkSource::Recorded(message) => message,
+                LinkSource::Summary => placed.summary,
+                LinkSource::Appended(_) | LinkSource::Part { .. } => {
+                    appended.next().unwrap_or(placed.appended)
+                }
+            };
+            Link {
+                digest: new.digest,
+                role: new.role,
+                message,
+                kind: new.kind,
+            }
+        });
+        after.links.extend(links);
+        after
+    }
+}

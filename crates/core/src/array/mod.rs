@@ -1,0 +1,24 @@
+//! Whole arrays: the caller sends its complete conversation, and a plan states the difference to the session.
+//!
+//! [`CallerArray`] is the array as the caller has it, one [`Link`] per element. It is compared with the next array, and
+//! neither the view nor the transcript is. [`plan`] is a pure function, and nothing changes until its steps are carried
+//! out as commands.
+
+mod align;
+mod change;
+mod links;
+mod plan;
+mod response;
+mod shrunk;
+mod summary;
+
+pub use change::{
+    Adoption, ArrayOutcome, LeadChange, LinkSource, NewLink, PlacedMessages, PlannedChange,
+    SyncPlan,
+};
+pub use links::{
+    CallerArray, ChainHead, Element, Incoming, Link, LinkKind, MAX_ABANDONED, MAX_RESPONSES,
+    RecordedItem,
+};
+pub use plan::{Hints, Identity, KnownContent, plan};
+pub use response::ResponseUse;

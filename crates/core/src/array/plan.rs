@@ -1,0 +1,374 @@
+//! Decides the difference between an array and the session that has it.
+
+use std::sync::Arc;
+
+use super::align::{Prefix, overlap, prefix, repeated};
+use super::change::{
+    Adoption, ArrayOutcome, LeadChange, LinkSource, NewLink, PlannedChange, SyncPlan,
+};
+use super::links::{CallerArray, Element, Incoming, Link, LinkKind, parts};
+use super::response::{ResponseUse, use_of};
+use super::shrunk::{extended, is_shrunk};
+use super::summary;
+use crate::ids::Ordinal;
+use crate::message::{Digest, Message, Role};
+use crate::session::{ContentNotLoaded, Session};
+
+/// The origin of the session's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identity {
+    /// The caller named the session.
+    Named,
+    /// The session was found by the content of the array. Such a session is extended or forked, and never rewound: two
+    /// conversations can begin with equal messages.
+    Inferred,
+}
+
+/// Facts about the request besides the array.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Hints<'a> {
+    /// True if the caller states that the array begins with its own summary.
+    pub caller_compacted: bool,
+    /// True if the caller sends side requests without tools under the name of the session.
+    pub side_requests: bool,
+    /// The latest responses to side requests of the session. One of them can be a summary.
+    pub side_responses: &'a [Arc<Message>],
+}
+
+/// Access to messages of the session.
+pub trait KnownContent {
+    /// Returns a message.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the content is not in memory.
+    fn message(&self, ordinal: Ordinal) -> Result<Arc<Message>, ContentNotLoaded>;
+}
+
+impl KnownContent for Session {
+    fn message(&self, ordinal: Ordinal) -> Result<Arc<Message>, ContentNotLoaded> {
+        self.transcript().held(ordinal).cloned()
+    }
+}
+
+/// Plans the change from the known array to the caller's array. The first case that applies wins.
+///
+/// # Errors
+///
+/// Returns an error if the plan depends on a message that is not in memory.
+pub fn plan(
+    array: &CallerArray,
+    incoming: &Incoming<'_>,
+    identity: Identity,
+    hints: &Hints<'_>,
+    known: &dyn KnownContent,
+) -> Result<SyncPlan, ContentNotLoaded> {
+    let head = prefix(&array.links, incoming.rest);
+    let planner = Planner {
+        array,
+        incoming,
+        identity,
+        known,
+        head,
+        is_same_lead: is_same_lead(array, incoming),
+    };
+    if array.is_empty() {
+        return Ok(planner.first(hints));
+    }
+    if head.is_whole
+        && let Some(plan) = planner.continued()?
+    {
+        return Ok(plan);
+    }
+    if let Some(plan) = planner.without_middle()? {
+        return Ok(plan);
+    }
+    if let Some(plan) = planner.extended_element()? {
+        return Ok(plan);
+    }
+    if let Some(plan) = planner.shortened()? {
+        return Ok(plan);
+    }
+    if let Some(plan) = planner.adopted(hints)? {
+        return Ok(plan);
+    }
+    Ok(planner.diverged())
+}
+
+fn is_same_lead(array: &CallerArray, incoming: &Incoming<'_>) -> bool {
+    let known = array.lead.iter().filter(|link| !link.is_skipped());
+    let given = incoming
+        .lead
+        .iter()
+        .filter(|element| !element.digests.is_optional());
+    known.map(|link| link.digest).eq(given.map(Element::key))
+}
+
+struct Planner<'a> {
+    array: &'a CallerArray,
+    incoming: &'a Incoming<'a>,
+    identity: Identity,
+    known: &'a dyn KnownContent,
+    head: Prefix,
+    is_same_lead: bool,
+}
+
+impl Planner<'_> {
+    /// Takes the first array of the session.
+    fn first(&self, hints: &Hints<'_>) -> SyncPlan {
+        if hints.side_requests && !self.incoming.has_tools {
+            return SyncPlan::OtherArray {
+                is_abandoned: false,
+            };
+        }
+        let mut change = self.change(ArrayOutcome::New, 0, ResponseUse::Unused, 0);
+        change.lead = LeadChange::Appended;
+        SyncPlan::Change(change)
+    }
+
+    /// Continues the known array, or repeats it.
+    fn continued(&self) -> Result<Option<SyncPlan>, ContentNotLoaded> {
+        let end = self.head.elements;
+        let response = use_of(self.array, &self.incoming.rest[end..], self.known)?;
+        let has_response = self.head.has_response || is_confirmed(response);
+        // With another system message and equal user messages alone, the array can be a side request.
+        if !self.is_same_lead && !has_response {
+            return Ok(None);
+        }
+        let outcome = match response {
+            ResponseUse::Replaced { .. } => ArrayOutcome::ResponseReplaced,
+            ResponseUse::Unused if end == self.incoming.rest.len() => ArrayOutcome::Equal,
+            _ => ArrayOutcome::Extended,
+        };
+        let keep = self.array.links.len();
+        Ok(self.own(self.change(outcome, keep, response, end)))
+    }
+
+    /// Accepts an array whose caller left out known elements. No message leaves the view.
+    fn without_middle(&self) -> Result<Option<SyncPlan>, ContentNotLoaded> {
+        let links = &self.array.links[self.head.links..];
+        let after = &self.incoming.rest[self.head.elements..];
+        let tail = overlap(links, after);
+        let end = tail.map_or(0, |tail| tail.elements);
+        let response = use_of(self.array, &after[end..], self.known)?;
+        let mut matches = tail.map_or(0, |tail| tail.matches);
+        if let ResponseUse::Confirmed { response } = response {
+            matches += self.array.responses[response].len();
+        }
+        // Short user messages repeat by chance, so a response must be part of the match.
+        let has_response = tail.is_some_and(|tail| tail.has_response) || is_confirmed(response);
+        let enough = match self.identity {
+            Identity::Named => 2,
+            Identity::Inferred => 4,
+        };
+        if tail.is_none() || !has_response || matches < enough {
+            return Ok(None);
+        }
+        let (keep, end) = (self.array.links.len(), self.head.elements + end);
+        Ok(self.own(self.change(ArrayOutcome::Trimmed, keep, response, end)))
+    }
+
+    /// Adopts a summary of the caller.
+    fn adopted(&self, hints: &Hints<'_>) -> Result<Option<SyncPlan>, ContentNotLoaded> {
+        let (array, rest, head) = (self.array, self.incoming.rest, &self.head);
+        let Some(evidence) = summary::find(array, rest, head, hints, self.known)? else {
+            return Ok(None);
+        };
+        let tail = summary::tail(array, rest, head, &evidence);
+        let leaving = head.links..tail.map_or(array.links.len(), |tail| tail.from);
+        if array.links[leaving.clone()].iter().all(Link::is_skipped) {
+            return Ok(None);
+        }
+        let end = evidence.end + tail.map_or(0, |tail| tail.elements);
+        let response = use_of(array, &rest[end..], self.known)?;
+        let mut change = self.change(ArrayOutcome::Adopted, head.links, response, end);
+        let summary = new_link(&rest[evidence.summary], LinkSource::Summary);
+        // The elements up to the evidence are ordinary messages.
+        let answers = (evidence.summary + 1..evidence.end)
+            .map(|element| new_link(&rest[element], LinkSource::Appended(element)));
+        let tail = (leaving.end..array.links.len()).map(|index| self.known_link(index));
+        let links = [summary]
+            .into_iter()
+            .chain(answers)
+            .chain(tail)
+            .chain(change.links);
+        let links = links.collect();
+        change.links = links;
+        change.adoption = Some(Adoption {
+            summary: evidence.summary,
+            leaving,
+        });
+        Ok(self.own(change))
+    }
+
+    /// Accepts further blocks at the end of the last user message, such as a prompt for a summary.
+    fn extended_element(&self) -> Result<Option<SyncPlan>, ContentNotLoaded> {
+        let (link, element) = (self.head.links, self.head.elements);
+        let (Some(last), Some(given)) =
+            (self.array.links.get(link), self.incoming.rest.get(element))
+        else {
+            return Ok(None);
+        };
+        let links = &self.array.links[link..];
+        let is_last = links[1..].iter().all(|link| link.kind == LinkKind::Part);
+        if !is_last || !self.head.has_response || last.role != Role::User {
+            return Ok(None);
+        }
+        let Some(from_block) = extended(links, given, self.known)? else {
+            return Ok(None);
+        };
+        let response = ResponseUse::Unused;
+        let mut change = self.change(ArrayOutcome::Extended, link, response, element + 1);
+        let first = new_link(given, LinkSource::Known(link));
+        let parts = (link + 1..self.array.links.len()).map(|index| self.known_link(index));
+        let part = NewLink {
+            digest: Digest::default(),
+            role: Role::User,
+            kind: LinkKind::Part,
+            source: LinkSource::Part {
+                element,
+                from_block,
+            },
+        };
+        let links = [first].into_iter().chain(parts).chain([part]);
+        change.links = links.chain(change.links).collect();
+        Ok(self.own(change))
+    }
+
+    /// Accepts an array in which the caller shortened known elements. No message leaves the view.
+    fn shortened(&self) -> Result<Option<SyncPlan>, ContentNotLoaded> {
+        let mut links = Vec::new();
+        let mut has_response = self.head.has_response;
+        let (mut after, mut end) = (self.head.links, self.head.elements);
+        for (index, known) in self.array.links.iter().enumerate().skip(self.head.links) {
+            if known.is_skipped() {
+                links.push(self.known_link(index));
+                continue;
+            }
+            let given = self.incoming.rest[end..].iter().zip(end..);
+            let mut with_content = given.filter(|(element, _)| !element.digests.is_optional());
+            let Some((given, element)) = with_content.next() else {
+                return Ok(None);
+            };
+            end = element + 1;
+            after = index + 1 + parts(&self.array.links[index + 1..]);
+            let is_equal = known.digest == given.key();
+            if !is_equal && !is_shrunk(&self.array.links[index..], given, self.known)? {
+                return Ok(None);
+            }
+            has_response |= is_equal && known.role == Role::Assistant;
+            links.push(new_link(given, LinkSource::Known(index)));
+        }
+        if !has_response {
+            return Ok(None);
+        }
+        end += repeated(&self.array.links[after..], &self.incoming.rest[end..]).1;
+        let response = use_of(self.array, &self.incoming.rest[end..], self.known)?;
+        let mut change = self.change(ArrayOutcome::Trimmed, self.head.links, response, end);
+        links.append(&mut change.links);
+        change.links = links;
+        Ok(self.own(change))
+    }
+
+    /// Decides about an array that leaves the known one.
+    fn diverged(&self) -> SyncPlan {
+        let is_certain = self.is_same_lead || self.head.has_response;
+        let shared = if is_certain { self.head.links } else { 0 };
+        let other = |is_abandoned| SyncPlan::OtherArray { is_abandoned };
+        let shares_input = self.array.links[..shared]
+            .iter()
+            .any(|link| link.role == Role::User);
+        match self.identity {
+            Identity::Inferred if shares_input => SyncPlan::Fork { links: shared },
+            Identity::Inferred => other(false),
+            Identity::Named if shared > 0 => {
+                if self
+                    .array
+                    .continues_abandoned(self.incoming.rest, self.head.elements)
+                {
+                    return other(true);
+                }
+                let end = self.head.elements;
+                let unused = ResponseUse::Unused;
+                let mut change = self.change(ArrayOutcome::Rewound, shared, unused, end);
+                change.rewinds = true;
+                SyncPlan::Change(change)
+            }
+            Identity::Named if self.array.is_provisional && self.incoming.has_tools => {
+                let mut change = self.change(ArrayOutcome::Displaced, 0, ResponseUse::Unused, 0);
+                change.rewinds = true;
+                SyncPlan::Change(change)
+            }
+            Identity::Named => other(false),
+        }
+    }
+
+    /// Plans the elements from `end` on, after the use of a recorded response.
+    fn change(
+        &self,
+        outcome: ArrayOutcome,
+        keep: usize,
+        response: ResponseUse,
+        end: usize,
+    ) -> PlannedChange {
+        let mut links = Vec::new();
+        let mut end = end;
+        if let ResponseUse::Confirmed { response } = response {
+            for item in &self.array.responses[response] {
+                links.push(new_link(
+                    &self.incoming.rest[end],
+                    LinkSource::Recorded(item.message),
+                ));
+                end += 1;
+            }
+        }
+        let appended = self.incoming.rest.iter().enumerate().skip(end);
+        links.extend(appended.map(|(at, element)| new_link(element, LinkSource::Appended(at))));
+        PlannedChange {
+            outcome,
+            lead: if self.is_same_lead {
+                LeadChange::Kept
+            } else {
+                LeadChange::Replaced
+            },
+            keep,
+            rewinds: false,
+            adoption: None,
+            response,
+            links,
+        }
+    }
+
+    /// Returns the change, or a fork if the change does more than append to an inferred session.
+    fn own(&self, change: PlannedChange) -> Option<SyncPlan> {
+        let appends = change.lead == LeadChange::Kept && change.adoption.is_none();
+        if self.identity == Identity::Inferred && !appends {
+            let links = self.array.links.len();
+            return Some(SyncPlan::Fork { links });
+        }
+        Some(SyncPlan::Change(change))
+    }
+
+    fn known_link(&self, index: usize) -> NewLink {
+        let link = &self.array.links[index];
+        NewLink {
+            digest: link.digest,
+            role: link.role,
+            kind: link.kind,
+            source: LinkSource::Known(index),
+        }
+    }
+}
+
+fn is_confirmed(response: ResponseUse) -> bool {
+    matches!(response, ResponseUse::Confirmed { .. })
+}
+
+fn new_link(element: &Element, source: LinkSource) -> NewLink {
+    NewLink {
+        digest: element.key(),
+        role: element.message.role,
+        kind: LinkKind::of(&element.digests),
+        source,
+    }
+}
