@@ -8,6 +8,7 @@ pub mod admission;
 pub mod budget;
 pub mod metrics;
 pub mod net;
+pub mod port;
 pub mod refusal;
 pub mod telemetry;
 pub mod tls;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use palimpsest_edge::metrics::Metrics;
+use palimpsest_edge::port::{Port, PortParts};
 use palimpsest_edge::tls::ServerTls;
 use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
 use palimpsest_engine::maintenance;
@@ -21,6 +22,7 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 
 use crate::access::{Authenticator, LoadError};
@@ -114,6 +116,7 @@ pub struct Server {
     context: ServerContext,
     listener: TcpListener,
     admin: TcpListener,
+    port: Option<Box<dyn Port>>,
 }
 
 impl Server {
@@ -140,7 +143,15 @@ impl Server {
             context,
             listener,
             admin,
+            port: None,
         })
+    }
+
+    /// Adds a port that is served and drained with the gRPC services.
+    #[must_use]
+    pub fn with_port(mut self, port: Box<dyn Port>) -> Self {
+        self.port = Some(port);
+        self
     }
 
     /// Replaces the system clock.
@@ -177,11 +188,16 @@ impl Server {
         B: FnOnce(ServerContext) -> F,
         F: Future<Output = Result<App, BoxError>>,
     {
-        let addresses = (self.address().ok(), self.admin_address().ok());
+        let addresses = Addresses {
+            grpc: self.address().ok(),
+            admin: self.admin_address().ok(),
+            gateway: self.port.as_ref().and_then(|port| port.address().ok()),
+        };
         let Self {
             context,
             listener,
             admin,
+            port,
         } = self;
         let health = Health::new().await;
         let admission = CallLimits::new(
@@ -189,11 +205,14 @@ impl Server {
             Arc::clone(&context.changes),
             context.draining.clone(),
         );
-        let share = net::ConnectionLimits::of_process(context.config.grpc.max_connections);
+        let share = net::ConnectionLimits::of_process(
+            context.config.grpc.max_connections,
+            port.as_ref().map_or(0, |port| port.max_connections()),
+        );
         let connections = Connections::new(share.grpc);
         context.metrics.observe_connections(&connections);
-        let door = Acceptor::new(admin, Connections::new(share.admin), None);
-        let admin = AdminServer::start(door, &context, &health, &admission);
+        let acceptor = Acceptor::new(admin, Connections::new(share.admin), None);
+        let admin = AdminServer::start(acceptor, &context, &health, &admission);
 
         // Before the store is opened: unusable keys or certificates must fail the start without that cost.
         let (access, tls) = load_auth(&context).await.map_err(ServeError::Start)?;
@@ -213,11 +232,20 @@ impl Server {
         let config = Arc::clone(&context.config);
         let closing = CancellationToken::new();
         let accepting = closing.clone();
+        let requests = TaskTracker::new();
+        let parts = PortParts {
+            connections: Connections::new(share.gateway),
+            requests: requests.clone(),
+        };
         let mut serving = tokio::spawn(async move {
             let listener = (listener, connections);
-            grpc::serve(listener, routes, edge, &config.grpc, tls, accepting).await;
+            let grpc = grpc::serve(listener, routes, edge, &config.grpc, tls, accepting.clone());
+            match port {
+                Some(port) => drop(tokio::join!(grpc, port.serve(parts, accepting))),
+                None => grpc.await,
+            }
         });
-        print_addresses(&context.config, addresses);
+        print_addresses(&context.config, &addresses);
         let watching = CancellationToken::new();
         let canary = tokio::spawn(watch_store(
             Arc::clone(&backend),
@@ -241,7 +269,7 @@ impl Server {
         closing.cancel();
         let served = match broken {
             Some(ended) => ended.map_err(BoxError::from),
-            None => drain(&context, &admission, serving).await,
+            None => drain(&context, (&admission, &requests), serving).await,
         };
         // The store closes after the drain, so that calls in flight can still commit. The admin port closes last and
         // keeps reporting health and metrics during the drain.
@@ -306,11 +334,18 @@ fn warn_of_open_access(config: &Config) {
     }
 }
 
-fn print_addresses(config: &Config, addresses: (Option<SocketAddr>, Option<SocketAddr>)) {
-    let (grpc, admin) = addresses;
+/// The addresses of the ports. An unknown address is `None`.
+struct Addresses {
+    grpc: Option<SocketAddr>,
+    admin: Option<SocketAddr>,
+    gateway: Option<SocketAddr>,
+}
+
+fn print_addresses(config: &Config, addresses: &Addresses) {
     tracing::info!(
-        grpc = grpc.map(tracing::field::display),
-        admin = admin.map(tracing::field::display),
+        grpc = addresses.grpc.map(tracing::field::display),
+        admin = addresses.admin.map(tracing::field::display),
+        gateway = addresses.gateway.map(tracing::field::display),
         tls = config.tls.cert_file.is_some(),
         authenticated = config.auth.is_on(),
         data_dir = %config.data_dir.display(),
@@ -367,7 +402,7 @@ type Serving = JoinHandle<()>;
 /// Waits for calls and changes in flight, at most `shutdown.drain_ms`.
 async fn drain(
     context: &ServerContext,
-    admission: &CallLimits,
+    (admission, requests): (&CallLimits, &TaskTracker),
     serving: Serving,
 ) -> Result<(), BoxError> {
     // Mutations can outlive their calls, so both are awaited. Idle connections of clients that ignore GOAWAY must not
@@ -382,7 +417,7 @@ async fn drain(
     let finished = async {
         tokio::select! {
             served = finished => Some(served),
-            () = wait_until_idle(context, admission) => None,
+            () = wait_until_idle(context, admission, requests) => None,
         }
     };
     let Ok(served) = timeout(limit, finished).await else {
@@ -392,6 +427,7 @@ async fn drain(
         tracing::warn!(
             calls,
             mutations,
+            requests = requests.len(),
             "calls did not finish within shutdown.drain_ms and were aborted"
         );
         return Ok(());
@@ -403,14 +439,15 @@ async fn drain(
     Ok(())
 }
 
-/// Returns after no call, watch or change was in flight for [`IDLE_CLOSE_TIMEOUT`]. Open connections do not count,
-/// because a client that keeps its connection open must not delay the shutdown.
-async fn wait_until_idle(context: &ServerContext, admission: &CallLimits) {
+/// Returns after no call, watch, change or request of the gateway was in flight for [`IDLE_CLOSE_TIMEOUT`]. Open
+/// connections do not count, because a client that keeps its connection open must not delay the shutdown.
+async fn wait_until_idle(context: &ServerContext, admission: &CallLimits, requests: &TaskTracker) {
     let mut quiet = Duration::ZERO;
     while quiet < IDLE_CLOSE_TIMEOUT {
         sleep(IDLE_POLL_INTERVAL).await;
         let InFlight { calls, watches } = admission.in_flight();
-        let is_quiet = calls == 0 && watches == 0 && context.mutations.count() == 0;
+        let is_quiet =
+            calls == 0 && watches == 0 && context.mutations.count() == 0 && requests.is_empty();
         quiet = if is_quiet {
             quiet + IDLE_POLL_INTERVAL
         } else {
@@ -427,7 +464,7 @@ struct AdminServer {
 
 impl AdminServer {
     fn start(
-        door: Acceptor,
+        acceptor: Acceptor,
         context: &ServerContext,
         health: &Health,
         admission: &CallLimits,
@@ -446,7 +483,7 @@ impl AdminServer {
             metrics: context.metrics.clone(),
         };
         let serving = tokio::spawn(admin::serve(
-            AdminListener::new(door),
+            AdminListener::new(acceptor),
             subject,
             stop.clone(),
         ));

@@ -8,6 +8,8 @@ const MAX_RESERVE: usize = 1_024;
 const MAX_ADMIN: usize = 64;
 /// The divisor of all connections for the share of the admin port.
 const ADMIN_PART: usize = 16;
+/// The file handles of one gateway connection: the agent's socket and the socket to the upstream.
+const GATEWAY_HANDLES: usize = 2;
 
 /// Raises the soft limit of file handles to the hard limit. Returns the resulting limit, if the system has one.
 ///
@@ -53,20 +55,23 @@ fn limit() -> Option<u64> {
 pub struct ConnectionLimits {
     /// The maximum of the gRPC port.
     pub grpc: usize,
+    /// The maximum of the HTTP gateway. 0 without a gateway.
+    pub gateway: usize,
     /// The maximum of the admin port.
     pub admin: usize,
 }
 
 impl ConnectionLimits {
-    /// Computes the limits of this process. `max_connections` is the configured maximum of the gRPC port.
+    /// Computes the limits of this process from the configured maxima of the gRPC port and of the gateway.
     ///
-    /// A lower limit of file handles reduces the number, which is logged.
-    pub fn of_process(max_connections: usize) -> Self {
+    /// A lower limit of file handles reduces the numbers, which is logged.
+    pub fn of_process(max_connections: usize, max_gateway: usize) -> Self {
         let limit = limit();
-        let share = Self::of(limit, max_connections);
+        let share = Self::of(limit, max_connections, max_gateway);
         tracing::info!(
             file_handles = limit,
             grpc_connections = share.grpc,
+            gateway_connections = share.gateway,
             admin_connections = share.admin,
             "connection limits computed"
         );
@@ -76,10 +81,16 @@ impl ConnectionLimits {
                 "the limit of file handles is below grpc.max_connections; raise it (ulimit -n)"
             );
         }
+        if share.gateway < max_gateway {
+            tracing::warn!(
+                max_connections = max_gateway,
+                "the limit of file handles is below gateway.max_connections; raise it (ulimit -n)"
+            );
+        }
         share
     }
 
-    fn of(limit: Option<u64>, max_connections: usize) -> Self {
+    fn of(limit: Option<u64>, max_connections: usize, max_gateway: usize) -> Self {
         let limit = limit.and_then(|limit| usize::try_from(limit).ok());
         let limit = limit.unwrap_or(usize::MAX);
         let reserve = (limit / RESERVED_PART).clamp(MIN_RESERVE, MAX_RESERVE);
@@ -87,8 +98,12 @@ impl ConnectionLimits {
         let connections = limit.saturating_sub(reserve).max(2);
         // A separate part: a flood on the gRPC port must not lock out the probes of the admin port.
         let admin = (connections / ADMIN_PART).clamp(1, MAX_ADMIN);
+        let ports = connections - admin;
+        // The gateway gets at most half of the handles, so that it cannot lock out the gRPC port.
+        let gateway = max_gateway.min((ports / 2 / GATEWAY_HANDLES).max(1));
         Self {
-            grpc: max_connections.min(connections - admin),
+            grpc: max_connections.min(ports.saturating_sub(gateway * GATEWAY_HANDLES).max(1)),
+            gateway,
             admin,
         }
     }
@@ -100,8 +115,8 @@ mod tests {
 
     #[test]
     fn connection_limits_reserve_file_handles_for_the_store() {
-        let share = |limit| ConnectionLimits::of(limit, 4_096);
-        let ConnectionLimits { grpc, admin } = share(Some(1_024));
+        let share = |limit| ConnectionLimits::of(limit, 4_096, 0);
+        let ConnectionLimits { grpc, admin, .. } = share(Some(1_024));
         assert_eq!((grpc, admin), (720, 48));
         assert_eq!(grpc + admin, 1_024 - 256);
         assert_eq!(share(Some(1 << 20)).grpc, 4_096);
@@ -109,10 +124,20 @@ mod tests {
             share(None),
             ConnectionLimits {
                 grpc: 4_096,
+                gateway: 0,
                 admin: 64
             }
         );
-        let ConnectionLimits { grpc, admin } = share(Some(16));
+        let ConnectionLimits { grpc, admin, .. } = share(Some(16));
         assert_eq!((grpc, admin), (1, 1));
+    }
+
+    #[test]
+    fn a_gateway_leaves_half_of_the_handles_to_the_grpc_port() {
+        let share = |limit| ConnectionLimits::of(limit, 4_096, 4_096);
+        let ConnectionLimits { grpc, gateway, .. } = share(Some(1_024));
+        assert_eq!((grpc, gateway), (360, 180));
+        let ConnectionLimits { grpc, gateway, .. } = share(None);
+        assert_eq!((grpc, gateway), (4_096, 4_096));
     }
 }

@@ -103,6 +103,11 @@ impl<T> MonitoredConnection<T> {
         &self.slot
     }
 
+    /// Returns the inner stream.
+    pub fn get_ref(&self) -> &T {
+        &self.inner
+    }
+
     /// Returns a handle to the time of the last input.
     pub fn last_activity(&self) -> LastActivity {
         self.last_activity.clone()

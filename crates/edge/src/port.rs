@@ -1,0 +1,33 @@
+//! The interface of a port beside the gRPC services.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::net::Connections;
+
+/// The parts that a port receives from the server.
+#[derive(Debug)]
+pub struct PortParts {
+    /// The connections of the port. Their maximum is the port's share of the file handles.
+    pub connections: Connections,
+    /// The requests in flight. The server drains the port until none is left.
+    pub requests: TaskTracker,
+}
+
+/// A port that is bound to its address and does not serve yet.
+#[async_trait]
+pub trait Port: fmt::Debug + Send {
+    /// Returns the address of the port. Port 0 is replaced by the assigned port.
+    fn address(&self) -> io::Result<SocketAddr>;
+
+    /// Returns the configured maximum of connections.
+    fn max_connections(&self) -> usize;
+
+    /// Serves until `stop`, then until the last connection is closed.
+    async fn serve(self: Box<Self>, parts: PortParts, stop: CancellationToken);
+}
