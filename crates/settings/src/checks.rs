@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use crate::hooks::PREFIX;
 use crate::problem::{ConfigProblem, SettingOrigin};
-use crate::{Config, Role, otlp, summarizer};
+use crate::{Config, Role, gateway, otlp, summarizer};
 
 /// A contradiction between settings.
 pub(crate) struct Mismatch {
@@ -62,6 +62,7 @@ pub(crate) fn all(config: &Config) -> Vec<Mismatch> {
         "must be true for a worker: a worker has no other task",
     );
     auth(config, &mut check);
+    gateway::check(config, &mut check);
     otlp::check(&config.otlp, &mut check);
     summarizer::check(&config.summarizer, &mut check);
     postgres(config, &mut check);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::value::with_defaults;
 use crate::{
-    AuthConfig, HooksConfig, LogFilter, LogFormat, OtlpConfig, PostgresConfig, Role,
+    AuthConfig, GatewayConfig, HooksConfig, LogFilter, LogFormat, OtlpConfig, PostgresConfig, Role,
     SummarizerConfig, TlsConfig,
 };
 
@@ -49,6 +49,8 @@ with_defaults! {
         pub sessions: SessionsConfig,
         /// The gRPC server.
         pub grpc: GrpcConfig,
+        /// The HTTP gateway.
+        pub gateway: GatewayConfig,
         /// Shutdown.
         pub shutdown: ShutdownConfig,
         /// Storage of sessions.

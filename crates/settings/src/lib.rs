@@ -11,6 +11,7 @@ mod checks;
 mod claude;
 mod config;
 mod file;
+mod gateway;
 mod hooks;
 mod load;
 mod otel;
@@ -39,6 +40,7 @@ pub use config::{
     AdminConfig, BlobsConfig, Config, GrpcConfig, LogConfig, PolicyConfig, SessionsConfig,
     ShutdownConfig, StoreConfig,
 };
+pub use gateway::{GatewayConfig, UpstreamConfig, UpstreamUrl, UpstreamsConfig};
 pub use hooks::{EndpointConfig, EndpointName, EndpointUrl, HooksConfig};
 pub use load::{Flags, LoadedConfig, load};
 pub use otlp::{OtlpConfig, OtlpProtocol, Ratio, ResourceAttributes, ServiceName};

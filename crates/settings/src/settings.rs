@@ -207,6 +207,26 @@ settings! {
         "The interval of pings on a silent connection.";
     "grpc.keepalive_timeout_ms" => grpc.keepalive_timeout_ms in 100..=HOUR_MS,
         "The time limit of the response to a ping.";
+    "gateway.enabled" => gateway.enabled,
+        "Opens an HTTP port that forwards the requests of agents to model providers. Not in the role worker.";
+    "gateway.listen" => gateway.listen,
+        "The listen address of the gateway.";
+    "gateway.listen_anywhere" => gateway.listen_anywhere,
+        "Allows a gateway that other machines can reach. The port has no authentication.";
+    "gateway.max_connections" => gateway.max_connections in 1..=1_000_000,
+        "The maximum number of open connections. Above it, one without a request in flight is closed.";
+    "gateway.max_streams" => gateway.max_streams in 1..=1_000_000,
+        "The maximum number of requests in flight. Further requests are rejected with 503.";
+    "gateway.idle_timeout_ms" => gateway.idle_timeout_ms in 1_000..=HOUR_MS,
+        "The maximum time that a connection waits for the head of a request.";
+    "gateway.stall_timeout_ms" => gateway.stall_timeout_ms in 100..=HOUR_MS,
+        "The maximum time without progress in the body of a request.";
+    "gateway.connect_timeout_ms" => gateway.connect_timeout_ms in 100..=HOUR_MS,
+        "The time limit of connecting to an upstream, TLS included.";
+    "gateway.upstreams.anthropic.base_url" => gateway.upstreams.anthropic.base_url,
+        "The URL in front of the paths of requests for the Anthropic API.";
+    "gateway.upstreams.openai.base_url" => gateway.upstreams.openai.base_url,
+        "The URL in front of the paths of requests for the OpenAI API.";
     "shutdown.drain_ms" => shutdown.drain_ms in 0..=HOUR_MS,
         "The time for calls in flight to finish at shutdown.";
     "store.cache_bytes" => store.cache_bytes in (1 << 20)..=MAX_BYTES,

@@ -503,6 +503,52 @@ fn a_reachable_port_requires_authentication_and_tls() {
 }
 
 #[test]
+fn the_gateway_has_an_address_of_its_own_and_upstreams_without_secrets() {
+    let (flags, source) = with_file(
+        "[gateway]\n\
+         enabled = true\n\
+         listen = \"0.0.0.0:1\"\n\
+         [gateway.upstreams.anthropic]\n\
+         base_url = \"https://me:secret@host\"\n\
+         [gateway.upstreams.openai]\n\
+         base_url = \"https://host/v1?key=secret\"\n",
+    );
+    errors(
+        &flags,
+        &source,
+        &expect![[r#"
+        the configuration has 3 errors:
+          p.toml:3: gateway.listen can be reached by other machines, and the gateway has no authentication: choose a loopback address such as 127.0.0.1. If a proxy in front of the gateway authenticates callers, set gateway.listen_anywhere = true
+          p.toml:5: gateway.upstreams.anthropic.base_url must be an http or https URL without user name, password, query and fragment, such as "https://api.anthropic.com"
+          p.toml:7: gateway.upstreams.openai.base_url must be an http or https URL without user name, password, query and fragment, such as "https://api.anthropic.com"
+        `palimpsest config` prints every setting, its value and the origin of the value"#]],
+    );
+    let (flags, source) = with_file(
+        "listen = \"127.0.0.1:1\"\n\
+         gateway.enabled = true\n\
+         gateway.listen = \"127.0.0.1:1\"\n",
+    );
+    errors(
+        &flags,
+        &source,
+        &expect![[r#"
+        the configuration has an error:
+          p.toml:3: gateway.listen is also the address of another port: use another one
+        `palimpsest config` prints every setting, its value and the origin of the value"#]],
+    );
+    // The address of a gateway that is off is not used.
+    let (flags, source) = with_file("gateway.listen = \"0.0.0.0:50051\"\n");
+    assert!(load(&flags, &source).is_ok());
+    let (flags, source) =
+        with_file("gateway.upstreams.openai.base_url = \"http://[::1]:8000/api/\"\n");
+    let config = load(&flags, &source).unwrap().config;
+    assert_eq!(
+        config.gateway.upstreams.openai.base_url.as_str(),
+        "http://[::1]:8000/api/"
+    );
+}
+
+#[test]
 fn a_printed_configuration_can_be_loaded() {
     let flags = Flags::default()
         .with("--blobs", "blobs.url", Some("s3://b/\"p\"".into()))

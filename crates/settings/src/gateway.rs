@@ -1,0 +1,122 @@
+//! Settings of the HTTP gateway.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+
+use url::Url;
+
+use crate::Config;
+use crate::value::{RawValue, SettingValue, quoted, with_defaults};
+
+with_defaults! {
+    /// The HTTP gateway, which forwards requests of agents to model providers.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct GatewayConfig {
+        /// True if the gateway is on. A process with the role `worker` never opens it. Default: false.
+        pub enabled: bool,
+        /// Address of the gateway. Default: `127.0.0.1:50053`.
+        pub listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 50053)),
+        /// True if a non-loopback address is allowed. The port has no authentication. Default: false.
+        pub listen_anywhere: bool,
+        /// The providers that requests are forwarded to.
+        pub upstreams: UpstreamsConfig,
+        /// Maximum open connections. Default: 4,096.
+        pub max_connections: usize = 4_096,
+        /// Maximum requests in flight, from the head of the request to the end of the response. Default: 2,048.
+        pub max_streams: usize = 2_048,
+        /// Maximum time in milliseconds that a connection waits for the head of a request. Default: 300,000.
+        pub idle_timeout_ms: u64 = 300_000,
+        /// Maximum time in milliseconds without progress in the body of a request. Default: 30,000.
+        pub stall_timeout_ms: u64 = 30_000,
+        /// Timeout of connecting to an upstream in milliseconds, TLS included. Default: 10,000.
+        pub connect_timeout_ms: u64 = 10_000,
+    }
+
+    /// The providers that requests are forwarded to.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct UpstreamsConfig {
+        /// The upstream of the Anthropic API.
+        pub anthropic: UpstreamConfig = UpstreamConfig::of("https://api.anthropic.com"),
+        /// The upstream of the OpenAI API.
+        pub openai: UpstreamConfig = UpstreamConfig::of("https://api.openai.com"),
+    }
+}
+
+/// An upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamConfig {
+    /// URL in front of the paths of requests.
+    pub base_url: UpstreamUrl,
+}
+
+impl UpstreamConfig {
+    fn of(url: &'static str) -> Self {
+        Self {
+            base_url: UpstreamUrl::parse(url).expect("the default URLs are valid"),
+        }
+    }
+}
+
+/// URL of an upstream: http or https, without user, query and fragment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamUrl(Url);
+
+impl UpstreamUrl {
+    /// Parses a URL. Returns `None` if it is not valid here.
+    pub fn parse(text: &str) -> Option<Self> {
+        let url = Url::parse(text.trim()).ok()?;
+        let is_valid = matches!(url.scheme(), "http" | "https")
+            && url.has_host()
+            && url.username().is_empty()
+            && url.password().is_none()
+            && url.query().is_none()
+            && url.fragment().is_none();
+        is_valid.then_some(Self(url))
+    }
+
+    /// The URL as text. Its host is ASCII.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl SettingValue for UpstreamUrl {
+    fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+        // The error does not show the value, because a URL can contain a password.
+        raw.text().and_then(Self::parse).ok_or_else(|| {
+            "must be an http or https URL without user name, password, query and fragment, such as \
+             \"https://api.anthropic.com\""
+                .to_owned()
+        })
+    }
+
+    fn toml(&self) -> Option<String> {
+        Some(quoted(self.as_str().trim_end_matches('/')))
+    }
+}
+
+/// Checks the address of the gateway, if it is on.
+pub(crate) fn check(config: &Config, check: &mut impl FnMut(bool, &[&'static str], &str)) {
+    let gateway = &config.gateway;
+    if !gateway.enabled {
+        return;
+    }
+    check(
+        gateway.listen.ip().is_loopback() || gateway.listen_anywhere,
+        &["gateway.listen", "gateway.listen_anywhere"],
+        "can be reached by other machines, and the gateway has no authentication: choose a loopback address such as \
+         127.0.0.1. If a proxy in front of the gateway authenticates callers, set gateway.listen_anywhere = true",
+    );
+    let others = [
+        ("listen", config.listen),
+        ("admin.listen", config.admin.listen),
+    ];
+    for (key, other) in others {
+        check(
+            // Port 0 selects any free port, so two listeners never collide.
+            gateway.listen.port() == 0 || gateway.listen != other,
+            &["gateway.listen", key],
+            "is also the address of another port: use another one",
+        );
+    }
+}
