@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use palimpsest_edge::{net, telemetry};
+use palimpsest_gateway::Gateway;
 use palimpsest_server::serve::Server;
 use palimpsest_server::{app, signals};
 use palimpsest_settings::LoadedConfig;
@@ -48,8 +49,16 @@ pub(super) fn run(loaded: LoadedConfig) -> anyhow::Result<()> {
         .build()?;
     let outcome = runtime.block_on(async {
         let stop = signals::stop_on_signals()?;
-        let server = Server::bind(loaded.config).await?;
-        let server = server.with_metrics(telemetry.metrics());
+        let config = loaded.config;
+        let gateway =
+            (config.gateway.enabled && config.role.serves()).then(|| config.gateway.clone());
+        let mut server = Server::bind(config)
+            .await?
+            .with_metrics(telemetry.metrics());
+        // Bound before the store is opened, so that a conflict does not cost that time.
+        if let Some(gateway) = gateway {
+            server = server.with_port(Box::new(Gateway::bind(gateway).await?));
+        }
         Ok(server.run(app::build, stop).await?)
     });
     runtime.shutdown_timeout(RUNTIME_CLOSE);

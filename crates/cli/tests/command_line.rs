@@ -2,8 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use clap::CommandFactory as _;
 
@@ -130,6 +134,70 @@ fn the_help_of_every_command_ends_with_examples_of_one_line_each() {
             assert!(line.contains("palimpsest "), "{command:?}: {line}");
         }
     }
+}
+
+/// Reads from a socket until the bytes end with `end`.
+fn read_until(stream: &mut TcpStream, end: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(end) {
+        let mut next = [0];
+        stream.read_exact(&mut next).unwrap();
+        bytes.extend(next);
+    }
+    bytes
+}
+
+#[test]
+fn it_serves_the_gateway_and_drains_its_streams() {
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", upstream.local_addr().unwrap());
+    let (go_on, waits) = mpsc::channel::<()>();
+    let answering = thread::spawn(move || {
+        let (mut stream, _) = upstream.accept().unwrap();
+        let request = read_until(&mut stream, b"{}");
+        assert!(request.starts_with(b"POST /v1/messages HTTP/1.1\r\n"));
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\none")
+            .unwrap();
+        waits.recv().unwrap();
+        stream.write_all(b"two").unwrap();
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server(
+        palimpsest(&["serve", "--listen", "127.0.0.1:0"])
+            .args(["--admin-listen", "127.0.0.1:0", "--data-dir"])
+            .arg(folder.path())
+            .env("PALIMPSEST_GATEWAY_ENABLED", "true")
+            .env("PALIMPSEST_GATEWAY_LISTEN", "127.0.0.1:0")
+            .env("PALIMPSEST_GATEWAY_UPSTREAMS_ANTHROPIC_BASE_URL", url)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let log = BufReader::new(server.0.stderr.take().unwrap());
+    let mut log = log.lines().map(Result::unwrap);
+    let serving = log
+        .find(|line| line.contains("\"message\":\"serving\""))
+        .unwrap();
+    let (_, address) = serving.split_once("\"gateway\":\"").unwrap();
+    let (address, _) = address.split_once('"').unwrap();
+    let mut agent = TcpStream::connect(address).unwrap();
+    agent
+        .write_all(b"POST /v1/messages HTTP/1.1\r\nHost: g\r\nContent-Length: 2\r\n\r\n{}")
+        .unwrap();
+    read_until(&mut agent, b"one");
+    let pid = server.0.id().to_string();
+    let kill = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+    assert!(kill.success());
+    while TcpStream::connect(address).is_ok() {
+        thread::sleep(Duration::from_millis(10));
+    }
+    // Longer than the time after which a drain without requests in flight ends.
+    thread::sleep(Duration::from_secs(1));
+    go_on.send(()).unwrap();
+    read_until(&mut agent, b"two");
+    answering.join().unwrap();
+    assert!(server.0.wait().unwrap().success());
 }
 
 #[test]

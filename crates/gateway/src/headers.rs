@@ -1,0 +1,160 @@
+//! Selects the headers that are forwarded.
+//!
+//! Headers are copied into a new map and never removed from one: `HeaderMap::remove` moves the last header to the place
+//! of the removed one, and the order of headers must stay.
+
+use http::header::{CONNECTION, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue, Version};
+
+/// The prefix of headers between the agent and the gateway.
+const OWN_PREFIX: &str = "x-palimpsest-";
+
+/// Returns the headers of a request for the upstream with the given `host`, which takes the place of the agent's.
+pub(crate) fn of_request(headers: &HeaderMap, version: Version, host: &HeaderValue) -> HeaderMap {
+    let mut forwarded = HeaderMap::with_capacity(headers.len() + 1);
+    // HTTP/2 has no such header, and an HTTP/1.1 client sends it first.
+    if !headers.contains_key(HOST) {
+        forwarded.insert(HOST, host.clone());
+    }
+    for (name, value) in end_to_end(headers, version) {
+        if name == HOST {
+            forwarded.insert(HOST, host.clone());
+        } else if !name.as_str().starts_with(OWN_PREFIX) {
+            forwarded.append(name.clone(), value.clone());
+        }
+    }
+    forwarded
+}
+
+/// Returns the headers of a response for an agent that uses the HTTP version.
+pub(crate) fn of_response(headers: &HeaderMap, version: Version) -> HeaderMap {
+    let mut forwarded = HeaderMap::with_capacity(headers.len());
+    for (name, value) in end_to_end(headers, version) {
+        forwarded.append(name.clone(), value.clone());
+    }
+    forwarded
+}
+
+/// Returns the headers without those that concern a single connection.
+fn end_to_end(
+    headers: &HeaderMap,
+    version: Version,
+) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+    let is_http1 = version < Version::HTTP_2;
+    let options = connection_options(headers);
+    headers.iter().filter(move |(name, _)| {
+        if *name == CONNECTION {
+            // Both sides reuse connections in the same way, so the wish of one side is also true for the other.
+            return is_http1 && options.iter().all(|option| is_reuse(option));
+        }
+        if *name == TRANSFER_ENCODING {
+            return is_http1;
+        }
+        !is_hop_by_hop(name)
+            && !options
+                .iter()
+                .any(|option| option.eq_ignore_ascii_case(name.as_str().as_bytes()))
+    })
+}
+
+/// Returns the values of `connection`: names of headers, `keep-alive` and `close`.
+fn connection_options(headers: &HeaderMap) -> Vec<&[u8]> {
+    let values = headers.get_all(CONNECTION).iter();
+    let options = values.flat_map(|value| value.as_bytes().split(|b| *b == b','));
+    options
+        .map(<[u8]>::trim_ascii)
+        .filter(|option| !option.is_empty())
+        .collect()
+}
+
+fn is_reuse(option: &[u8]) -> bool {
+    option.eq_ignore_ascii_case(b"keep-alive") || option.eq_ignore_ascii_case(b"close")
+}
+
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    [TE, TRAILER, UPGRADE].contains(name)
+        || name == "keep-alive"
+        || name.as_str().starts_with("proxy-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns names and values as lines.
+    fn lines(headers: &HeaderMap) -> Vec<String> {
+        let line = |(name, value): (&HeaderName, &HeaderValue)| {
+            format!("{name}: {}", value.to_str().unwrap())
+        };
+        headers.iter().map(line).collect()
+    }
+
+    fn map(lines: &[&str]) -> HeaderMap {
+        let pair = |line: &&str| {
+            let (name, value) = line.split_once(": ").unwrap();
+            (name.parse().unwrap(), value.parse().unwrap())
+        };
+        // `collect` would replace values of repeated names.
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines.iter().map(pair) {
+            let name: HeaderName = name;
+            headers.append(name, value);
+        }
+        headers
+    }
+
+    #[test]
+    fn the_order_stays_and_host_keeps_its_place() {
+        let headers = map(&[
+            "accept: */*",
+            "x-palimpsest-session: s",
+            "host: here",
+            "te: trailers",
+            "b: 1",
+            "keep-alive: timeout=5",
+            "a: 2",
+            "proxy-authorization: x",
+            "connection: keep-alive",
+        ]);
+        let host = HeaderValue::from_static("there");
+        assert_eq!(
+            lines(&of_request(&headers, Version::HTTP_11, &host)),
+            [
+                "accept: */*",
+                "host: there",
+                "b: 1",
+                "a: 2",
+                "connection: keep-alive"
+            ]
+        );
+        let none = map(&["b: 1"]);
+        assert_eq!(
+            lines(&of_request(&none, Version::HTTP_2, &host)),
+            ["host: there", "b: 1"]
+        );
+    }
+
+    #[test]
+    fn headers_that_connection_names_are_dropped() {
+        let headers = map(&[
+            "x-a: 1",
+            "x-b: 2",
+            "connection: close, X-A",
+            "x-palimpsest-c: 3",
+        ]);
+        assert_eq!(
+            lines(&of_response(&headers, Version::HTTP_11)),
+            ["x-b: 2", "x-palimpsest-c: 3"]
+        );
+    }
+
+    #[test]
+    fn http2_gets_no_header_of_a_connection() {
+        let headers = map(&["connection: close", "transfer-encoding: chunked", "a: 1"]);
+        assert_eq!(lines(&of_response(&headers, Version::HTTP_2)), ["a: 1"]);
+        assert_eq!(
+            lines(&of_response(&headers, Version::HTTP_11)),
+            ["connection: close", "transfer-encoding: chunked", "a: 1"]
+        );
+    }
+}

@@ -1,0 +1,16 @@
+//! The guard of a request in flight.
+
+use palimpsest_edge::net::ActiveCall;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+/// Counts a request until the last byte of its response was read from upstream, or until its agent is gone.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    /// Its permit below `gateway.max_streams`.
+    pub(crate) _permit: OwnedSemaphorePermit,
+    /// Protects its connection against eviction.
+    pub(crate) _call: ActiveCall,
+    /// Delays the end of a drain.
+    pub(crate) _request: TaskTrackerToken,
+}

@@ -1,0 +1,90 @@
+//! The port of the gateway.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use palimpsest_edge::net::Acceptor;
+use palimpsest_edge::port::{Port, PortParts};
+use palimpsest_settings::GatewayConfig;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::client::{self, UpstreamClient};
+use super::forward::Forwarder;
+use super::listen;
+use super::upstream::Upstreams;
+
+/// The reason for a gateway that cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The gateway cannot listen on its address.
+    #[error(
+        "failed to listen on {address} (gateway.listen): {source}; choose another address, or stop the process that \
+         listens there"
+    )]
+    Listen {
+        /// The address to listen on.
+        address: SocketAddr,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// The base URL of an upstream cannot be an address of HTTP.
+    #[error("failed to use a base URL of gateway.upstreams: {0}")]
+    Upstream(#[from] http::Error),
+    /// The authorities of the system, which sign the certificates of upstreams, cannot be used.
+    #[error("failed to read the certificate authorities of the system: {0}")]
+    Authorities(#[from] rustls::Error),
+}
+
+/// A gateway that is bound to its address and does not serve yet.
+#[derive(Debug)]
+pub struct Gateway {
+    config: GatewayConfig,
+    listener: TcpListener,
+    client: UpstreamClient,
+    upstreams: Upstreams,
+}
+
+impl Gateway {
+    /// Binds the port of the gateway.
+    pub async fn bind(config: GatewayConfig) -> Result<Self, BindError> {
+        let upstreams = Upstreams::of(&config.upstreams)?;
+        let client = client::new(Duration::from_millis(config.connect_timeout_ms))?;
+        let address = config.listen;
+        let listener = TcpListener::bind(address).await;
+        Ok(Self {
+            listener: listener.map_err(|source| BindError::Listen { address, source })?,
+            config,
+            client,
+            upstreams,
+        })
+    }
+}
+
+#[async_trait]
+impl Port for Gateway {
+    fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    fn max_connections(&self) -> usize {
+        self.config.max_connections
+    }
+
+    async fn serve(self: Box<Self>, parts: PortParts, stop: CancellationToken) {
+        let acceptor = Acceptor::new(self.listener, parts.connections, None);
+        let forwarder = Arc::new(Forwarder {
+            client: self.client,
+            upstreams: self.upstreams,
+            streams: Arc::new(Semaphore::new(self.config.max_streams)),
+            requests: parts.requests,
+            stall: Duration::from_millis(self.config.stall_timeout_ms),
+        });
+        let idle_timeout = Duration::from_millis(self.config.idle_timeout_ms);
+        listen::serve(acceptor, forwarder, idle_timeout, stop).await;
+    }
+}

@@ -1,0 +1,130 @@
+//! Selects the API, and with it the upstream, of a request.
+
+use http::header::{AUTHORIZATION, UPGRADE};
+use http::{HeaderMap, Method};
+
+/// The API of a request. It selects the upstream and the shape of errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Api {
+    /// The API of Anthropic.
+    Anthropic,
+    /// The API of OpenAI, which many other providers offer too.
+    OpenAi,
+}
+
+/// The way of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// Forwarded to the upstream of the API.
+    Forward(Api),
+    /// A request for a WebSocket, which is not forwarded.
+    WebSocket(Api),
+    /// A request for a tunnel, which belongs to a forward proxy.
+    Tunnel,
+}
+
+impl Route {
+    pub(crate) fn of(method: &Method, path: &str, headers: &HeaderMap) -> Self {
+        if *method == Method::CONNECT {
+            return Self::Tunnel;
+        }
+        let api = Api::of(path, headers);
+        let upgrades = headers.get_all(UPGRADE).iter();
+        let mut upgrades = upgrades.flat_map(|value| value.as_bytes().split(|b| *b == b','));
+        // Other upgrades, such as that to HTTP/2, are optional. They are ignored, as RFC 9110 permits.
+        if upgrades.any(|name| name.trim_ascii().eq_ignore_ascii_case(b"websocket")) {
+            return Self::WebSocket(api);
+        }
+        Self::Forward(api)
+    }
+}
+
+impl Api {
+    /// Selects the API by the path, then by the headers. Both APIs have paths such as `/v1/models`.
+    fn of(path: &str, headers: &HeaderMap) -> Self {
+        let path = path.strip_prefix("/v1").unwrap_or(path);
+        let resource = path.trim_start_matches('/').split('/').next();
+        match resource.unwrap_or_default() {
+            "messages" | "complete" => Self::Anthropic,
+            "chat" | "responses" | "completions" | "embeddings" => Self::OpenAi,
+            // Clients of Anthropic can authenticate with `authorization` too, so its own header is examined first.
+            _ if headers.contains_key("anthropic-version") => Self::Anthropic,
+            _ if headers.contains_key("x-api-key") => Self::Anthropic,
+            _ if headers.contains_key(AUTHORIZATION) || headers.contains_key("api-key") => {
+                Self::OpenAi
+            }
+            // Claude Code probes its base URL without a credential.
+            _ => Self::Anthropic,
+        }
+    }
+
+    /// Returns the name of the API in settings, errors and logs.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Anthropic => "anthropic",
+            Self::OpenAi => "openai",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn route(method: &str, path: &str, headers: &[(&'static str, &'static str)]) -> Route {
+        let headers = headers.iter().map(|(name, value)| {
+            (
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )
+        });
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        Route::of(&method, path, &headers.collect())
+    }
+
+    #[test]
+    fn paths_decide_before_headers() {
+        let check = |path, headers: &[_], api| {
+            assert_eq!(
+                route("POST", path, headers),
+                Route::Forward(api),
+                "{path} {headers:?}"
+            );
+        };
+        let bearer = [("authorization", "Bearer k")];
+        let key = [("x-api-key", "k")];
+        check("/v1/messages", &bearer, Api::Anthropic);
+        check("/v1/messages/count_tokens", &[], Api::Anthropic);
+        check("/v1/chat/completions", &key, Api::OpenAi);
+        check("/chat/completions", &[], Api::OpenAi);
+        check("/v1/responses", &key, Api::OpenAi);
+        check("/v1/models", &bearer, Api::OpenAi);
+        check("/v1/models", &key, Api::Anthropic);
+        check("/v1/threads/t/messages", &bearer, Api::OpenAi);
+        check("/v1/files", &[("api-key", "k")], Api::OpenAi);
+        let oauth = [
+            ("authorization", "Bearer k"),
+            ("anthropic-version", "2023-06-01"),
+        ];
+        check("/v1/files", &oauth, Api::Anthropic);
+        check("/", &[], Api::Anthropic);
+        check("/v1", &[], Api::Anthropic);
+    }
+
+    #[test]
+    fn only_web_sockets_and_tunnels_are_not_forwarded() {
+        let websocket = [("upgrade", "h2c, WebSocket")];
+        assert_eq!(
+            route("GET", "/v1/responses", &websocket),
+            Route::WebSocket(Api::OpenAi)
+        );
+        let optional = [("upgrade", "h2c")];
+        assert_eq!(
+            route("GET", "/v1/responses", &optional),
+            Route::Forward(Api::OpenAi)
+        );
+        assert_eq!(route("CONNECT", "", &[]), Route::Tunnel);
+    }
+}

@@ -1,0 +1,9 @@
+//! The gateway between raw sockets: the bytes that it forwards, faults, streams and limits.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+
+mod bytes;
+mod faults;
+mod limits;
+mod raw;
+mod streams;
