@@ -113,6 +113,49 @@ async fn p24_a_repeated_adoption_returns_the_same_reply_and_serves_nothing() {
 }
 
 #[tokio::test]
+async fn an_adoption_without_a_session_is_an_append_and_can_expect_revision_zero() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let request = |revision| AppendMessagesRequest {
+        adopted_compaction: Some(AdoptedCompaction::default()),
+        expected_revision: Some(revision),
+        ..append(&name("adopt-new"), vec![user("a summary of nothing")])
+    };
+    let status = client.append_messages(request(3)).await.unwrap_err();
+    let metadata = refused(&status, Code::Aborted, "REVISION_MISMATCH");
+    assert_eq!(metadata["current_revision"], "0");
+    let response = client.append_messages(request(0)).await.unwrap();
+    let appended = response.into_inner().append.unwrap();
+    assert!(appended.session_created);
+    assert_eq!(appended.messages.len(), 1);
+}
+
+#[tokio::test]
+async fn an_adoption_that_replaces_nothing_serves_the_view_and_appends() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let session = name("adopt-nothing");
+    let kept = uuid(1);
+    let messages = vec![with_id(&kept, user("stays"))];
+    let appended = client.append_messages(append(&session, messages)).await;
+    let before = appended.unwrap().into_inner().revision;
+    let request = AppendMessagesRequest {
+        adopted_compaction: Some(AdoptedCompaction {
+            kept_message_ids: vec![kept],
+            ..AdoptedCompaction::default()
+        }),
+        expected_revision: Some(before),
+        ..append(&session, vec![user("a summary of nothing")])
+    };
+    let adopted = client.append_messages(request).await.unwrap().into_inner();
+    assert_eq!(
+        adopted.revision,
+        before + 2,
+        "one event serves, one appends"
+    );
+}
+
+#[tokio::test]
 async fn p24_another_body_under_the_same_request_id_is_a_conflict() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;

@@ -109,9 +109,12 @@ impl Command {
         }
     }
 
-    /// Returns the expected revision of a call. `None` for commands of the service, and for compactions.
+    /// Returns the expected revision of a call. `None` for commands of the service.
     pub fn expected_revision_mut(&mut self) -> Option<&mut Option<Revision>> {
-        self.preconditions().map(|(_, expected)| expected)
+        match self {
+            Self::StartCompaction(start) => Some(&mut start.expected_revision),
+            _ => self.preconditions().map(|(_, expected)| expected),
+        }
     }
 
     /// Returns the stamp and the expected revision of a call. `None` for commands of the service, and for compactions,

@@ -9,7 +9,8 @@ use palimpsest_core::command::{
 use palimpsest_core::event::Trigger;
 use palimpsest_core::ids::{MessageId, Revision};
 use palimpsest_core::message::Message;
-use palimpsest_core::session::{RequestStamp, Session};
+use palimpsest_core::session::RequestStamp;
+use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::sessions::{CommandOutcome, Transaction};
 use palimpsest_proto::context::v1;
 
@@ -72,24 +73,6 @@ impl AdoptOptions {
         expected_revision: Option<Revision>,
         request: Option<&RequestStamp>,
     ) -> Result<CommandOutcome, Rejection> {
-        // A repeat serves nothing, and carries the revision from before its first run.
-        let is_repeat = |session: &Session| {
-            request.is_some_and(|stamp| {
-                let earlier = session.requests().find(stamp, transaction.now());
-                earlier.is_some()
-            })
-        };
-        // Pending messages have no pieces yet. They are served first so that the summary can also replace them.
-        if let Some(session) = transaction.session().filter(|session| !is_repeat(session)) {
-            let served = session.last_served();
-            let serve = ServeView {
-                target: served.target.clone(),
-                window: served.window,
-                ..ServeView::default()
-            };
-            check(transaction.revision_before(), expected_revision)?;
-            transaction.run(Command::ServeView(serve))?;
-        }
         let external = ExternalSummary {
             summary: Arc::clone(summary),
             first: self.first,
@@ -98,31 +81,33 @@ impl AdoptOptions {
             before_tokens: self.before_tokens,
             mark: self.mark,
         };
-        let outcome = transaction.run(Command::StartCompaction(StartCompaction {
-            // `check` compared the expected revision already, and the serve above has advanced it.
-            expected_revision: None,
-            request: request.cloned(),
-            ..StartCompaction::new(self.trigger, SummarySource::External(Box::new(external)))
-        }))?;
+        let source = SummarySource::External(Box::new(external));
+        let start = |expected_revision| {
+            Command::StartCompaction(StartCompaction {
+                expected_revision,
+                request: request.cloned(),
+                ..StartCompaction::new(self.trigger, source)
+            })
+        };
+        // Pending messages have no pieces yet. They are served first so that the summary can also replace them.
+        let view = TargetOverride::default();
+        let outcome = transaction.run_served(&view, expected_revision, start)?;
         if !matches!(outcome, CommandOutcome::Skipped(_)) {
             return Ok(outcome);
+        }
+        // The skip has undone the serve. The earlier messages are served anyway, as before a compaction.
+        if let Some(session) = transaction.session() {
+            let serve = ServeView::for_target(session, &view);
+            transaction.run(Command::ServeView(serve))?;
         }
         // A message appended in place of a compaction still is not user input: a program wrote it.
         let mut message = Message::clone(summary);
         message.machine_generated = true;
         transaction.run(Command::Append(Append {
             messages: vec![Arc::new(message)],
+            // The start of the compaction has compared the expected revision, and the serve has advanced it.
             expected_revision: None,
             request: request.cloned(),
         }))
-    }
-}
-
-fn check(current: Revision, expected: Option<Revision>) -> Result<(), Rejection> {
-    match expected {
-        Some(expected) if expected != current => {
-            Err(Rejection::RevisionMismatch { expected, current })
-        }
-        _ => Ok(()),
     }
 }
