@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use palimpsest_core::ids::{MessageId, Timestamp};
+use palimpsest_core::command::Create;
+use palimpsest_core::ids::{MessageId, ProjectId, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::session::Session;
 use palimpsest_store::blobs::Blobs;
@@ -16,7 +17,7 @@ use crate::fair_turns::FairTurns;
 use crate::history::MAX_BATCHES;
 use crate::models::Models;
 use crate::search_threads::Searches;
-use crate::sessions::Sessions;
+use crate::sessions::{MissingSession, Sessions};
 use crate::staging::SpanPasses;
 
 /// The sessions of a process, and the parts that work on them.
@@ -85,6 +86,15 @@ impl Engine {
             self.sessions.policies().of(project).summary.redact_secrets
         };
         session.policy().summary.redact_secrets || required()
+    }
+
+    /// Returns the options for a first write, which creates a missing session with the policy of its project.
+    pub fn create_if_missing(&self, project: &ProjectId) -> MissingSession {
+        MissingSession::Create(Create {
+            policy: Arc::clone(self.sessions.policies().of(project)),
+            implicit: true,
+            ..Create::default()
+        })
     }
 
     /// Returns the source of ids for messages that arrive without one.

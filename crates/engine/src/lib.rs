@@ -1,4 +1,5 @@
-//! The engine: sessions in memory and their transactions, quotas, backups, and migration between stores.
+//! The engine: sessions in memory and their transactions, turns, compactions, quotas, backups, and migration between
+//! stores.
 //!
 //! Transport, the names of settings, and the worker that updates session memory live in other crates.
 
@@ -26,6 +27,9 @@ pub mod searching;
 pub mod sessions;
 pub mod staging;
 pub mod tally;
+#[cfg(test)]
+mod test_engine;
+pub mod turn;
 
 pub use self::engine::Engine;
 pub use self::error::{BoxError, EngineError};

@@ -29,43 +29,43 @@ pub struct RejectedPrompt {
 
 /// The outcome of a compaction for a view.
 #[derive(Debug)]
-pub struct MadeRoom<R> {
+pub struct MadeRoom {
     /// The compactions in order. The policy can split one into several.
     pub rounds: Vec<CompactionOutcome>,
     /// The removal of the oldest rounds.
-    pub dropped: DropOutcome<R>,
+    pub dropped: DropOutcome,
 }
 
 /// The outcome of a removal of the oldest rounds.
 #[derive(Debug)]
-pub enum DropOutcome<R> {
+pub enum DropOutcome {
     /// Rounds were removed.
     Dropped(Revision, Box<Event>),
     /// The view is small enough.
     NotNeeded,
-    /// Nothing can be removed from a rejected prompt. Contains the report about the view.
-    NothingLeft(R),
+    /// Nothing can be removed from a rejected prompt.
+    NothingLeft,
 }
 
-/// Compacts a view. `report` describes a rejected view from which nothing can be removed. Returns `None` if the time
-/// until the deadline is not sufficient. The compaction then continues in the background.
-pub async fn make_room<R: Send + 'static>(
+/// Compacts a view. Returns `None` if the time until the deadline is not sufficient. The compaction then continues in
+/// the background.
+pub async fn make_room(
     engine: &Engine,
     key: &SessionKey,
-    (request, rejected): (CompactionRequest, Option<RejectedPrompt>),
+    request: CompactionRequest,
+    rejected: Option<RejectedPrompt>,
     deadline: Option<Deadline>,
-    report_view: fn(&Session) -> R,
-) -> Result<Option<MadeRoom<R>>, CompactionError> {
+) -> Result<Option<MadeRoom>, CompactionError> {
     // Without a deadline the call can wait for the result in its own task.
     let Some(left) = deadline.map(Deadline::remaining) else {
-        let made = compact_and_drop(engine, key, request, rejected, report_view);
+        let made = compact_and_drop(engine, key, request, rejected);
         return made.await.map(Some);
     };
     let (sender, ended) = oneshot::channel();
     let (inner, name) = (engine.clone(), key.clone());
     // The work runs in a task of its own, so it continues if the caller's time runs out.
     engine.background.in_background(async move {
-        let made = compact_and_drop(&inner, &name, request, rejected, report_view).await;
+        let made = compact_and_drop(&inner, &name, request, rejected).await;
         // The receiver is gone: the caller was answered before. The next call sees the result.
         if let Err(Err(error)) = sender.send(made) {
             report(&name, Err(error));
@@ -79,13 +79,12 @@ pub async fn make_room<R: Send + 'static>(
     }
 }
 
-async fn compact_and_drop<R>(
+async fn compact_and_drop(
     engine: &Engine,
     key: &SessionKey,
     request: CompactionRequest,
     rejected: Option<RejectedPrompt>,
-    report_view: fn(&Session) -> R,
-) -> Result<MadeRoom<R>, CompactionError> {
+) -> Result<MadeRoom, CompactionError> {
     let call = CompactionCall::waiting(request);
     let rounds = Box::pin(in_rounds(engine, key, &call)).await?;
     // A rejected prompt must shrink by its gap. Other views are truncated only if the policy permits it.
@@ -102,14 +101,14 @@ async fn compact_and_drop<R>(
         }
         None => CompactionRequest::drop_oldest(Trigger::Auto, DropRule::Critical),
     };
-    let render = |session: &Session, ended: &CompactionOutcome| {
+    let render = |_: &Session, ended: &CompactionOutcome| {
         Ok(match ended {
             CompactionOutcome::Event(event, revision) => {
                 DropOutcome::Dropped(*revision, event.clone())
             }
             CompactionOutcome::Skipped(SkipReason::UnderThreshold) => DropOutcome::NotNeeded,
             _ if rejected.is_none() => DropOutcome::NotNeeded,
-            _ => DropOutcome::NothingLeft(report_view(session)),
+            _ => DropOutcome::NothingLeft,
         })
     };
     let drop_oldest = CompactionCall::waiting(request);

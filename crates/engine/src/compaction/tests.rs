@@ -5,23 +5,18 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use palimpsest_conformance::MemoryLog;
-use palimpsest_core::command::{Append, Command, Create};
+use palimpsest_core::command::{Append, Command};
 use palimpsest_core::compaction::{CompactionOutcome, CompactionRequest, HookRequest};
 use palimpsest_core::event::{Event, Hook, HookCall, Trigger};
-use palimpsest_core::ids::{SessionKey, Timestamp};
-use palimpsest_core::limits::Limits;
+use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::{Block, Message, Role};
-use palimpsest_core::policy::{HookPolicy, Overlay};
+use palimpsest_core::policy::HookPolicy;
 use palimpsest_core::session::{HookResult, Session};
 use palimpsest_core::view::TargetOverride;
-use palimpsest_store::blobs::Blobs;
-use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::background::Background;
-use crate::clock::{Clock, IdSource, ManualClock};
-use crate::sessions::{DefaultPolicies, MissingSession, Sessions, Transaction};
+use crate::sessions::Transaction;
+use crate::test_engine::engine;
 
 /// Disables the hooks that the tests do not use.
 const OTHER_HOOKS: &str = "[hooks]\npre_compact.enabled = false\nsession_start.enabled = false\n";
@@ -51,28 +46,12 @@ impl HookCaller for FakeHooks {
 
 /// Compacts a session of ten turns with the hook `PostCompact`. `rule` is the rule of the hook. Returns the last event and the calls of hooks.
 async fn compacted(rule: &str, answer: Answer) -> (Event, Vec<(Hook, Duration)>) {
-    let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1_000)));
-    let policy = format!("{OTHER_HOOKS}post_compact = {{ {rule} }}");
-    let policies = DefaultPolicies::new(&Overlay::from_toml(&policy).unwrap(), []).unwrap();
+    let mut engine = engine(&format!("{OTHER_HOOKS}post_compact = {{ {rule} }}"));
     let key = SessionKey::parse("projects/p/sessions/s").unwrap();
-    let create = Create {
-        policy: Arc::clone(policies.of(&key.project)),
-        ..Create::default()
-    };
-    let log = Arc::new(MemoryLog::new());
-    let limits = Arc::new(Limits::default());
-    let sessions = Sessions::new(log, Arc::clone(&clock), limits, policies, 1 << 20);
     let hooks = Arc::new(FakeHooks {
         answer,
         calls: Mutex::default(),
     });
-    let mut engine = Engine::new(
-        Arc::new(sessions),
-        Arc::new(Blobs::in_memory()),
-        Arc::new(IdSource::counting(clock)),
-        Background::default(),
-        CancellationToken::new(),
-    );
     engine.hook_caller = Some(Arc::clone(&hooks) as Arc<dyn HookCaller>);
     let turns = (0..20).map(|number| {
         let speaker = [Role::User, Role::Assistant][number % 2];
@@ -91,7 +70,7 @@ async fn compacted(rule: &str, answer: Answer) -> (Event, Vec<(Hook, Duration)>)
         }))?;
         Ok(())
     };
-    let create = MissingSession::Create(create);
+    let create = engine.create_if_missing(&key.project);
     let appended = engine.sessions.write(&key, &create, append, |_, ()| Ok(()));
     appended.await.unwrap();
     let call = CompactionCall {

@@ -79,7 +79,7 @@ pub use session_in::{ChangedSession, NewSession, create, update};
 pub use session_list::{SessionFilter, session_filter};
 pub use session_out::{SessionListEntry, listed_session, session, session_state};
 pub use target::{
-    MAX_MODEL_BYTES, PrefixTokens, PromptPrefix, export_target, prompt_prefix, target_override,
+    MAX_MODEL_BYTES, export_target, prompt_prefix, target_override,
 };
 pub use tokens::{breakdown, budget, token_report};
 pub use transcript::{BlockStatuses, ContentForm, json_messages, transcript_message, visibility};

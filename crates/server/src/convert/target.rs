@@ -1,12 +1,10 @@
 //! Targets, prompt prefixes and their conversion.
 
-use std::sync::OnceLock;
-
 use palimpsest_core::json::{self, JsonError, RawJson};
 use palimpsest_core::message::Block;
 use palimpsest_core::policy::WindowHint;
-use palimpsest_core::tokens::Counter;
 use palimpsest_core::view::{Provider, Target, TargetOverride};
+use palimpsest_engine::turn::{PrefixPart, PromptPrefix};
 use palimpsest_proto::context::v1;
 
 use super::blocks_in::payload_error;
@@ -66,60 +64,6 @@ pub fn export_target(target: &Target, window: WindowHint) -> v1::Target {
     }
 }
 
-/// The size of the prompt prefix in tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PrefixTokens {
-    /// The tokens of the system prompt.
-    pub system: u64,
-    /// The tokens of the tool definitions.
-    pub tools: u64,
-}
-
-impl PrefixTokens {
-    /// Returns the sum of both.
-    pub const fn total(self) -> u64 {
-        self.system.saturating_add(self.tools)
-    }
-}
-
-/// The prompt prefix of a call: its content or its size.
-#[derive(Debug)]
-pub struct PromptPrefix {
-    system: PrefixPart,
-    tools: PrefixPart,
-    /// The cached size. A call belongs to one session, so one estimator counts it.
-    counted: OnceLock<PrefixTokens>,
-}
-
-/// One part of the prompt prefix.
-#[derive(Debug)]
-enum PrefixPart {
-    /// The size that the caller reported.
-    Tokens(u32),
-    /// The content. The whole JSON is counted, because quotes and field names cost tokens too.
-    Json(Block),
-}
-
-impl PromptPrefix {
-    /// Returns the size, counted with the session's estimator: the system prompt as prose, tool definitions as
-    /// code.
-    pub fn tokens(&self, counter: Counter) -> PrefixTokens {
-        *self.counted.get_or_init(|| PrefixTokens {
-            system: self.system.tokens(counter),
-            tools: self.tools.tokens(counter),
-        })
-    }
-}
-
-impl PrefixPart {
-    fn tokens(&self, counter: Counter) -> u64 {
-        match self {
-            Self::Tokens(tokens) => (*tokens).into(),
-            Self::Json(block) => counter.block(block).into(),
-        }
-    }
-}
-
 /// Validates the prompt prefix of a call. Returns `None` if it is not set.
 pub fn prompt_prefix(prefix: Option<v1::PromptPrefix>) -> Result<Option<PromptPrefix>, FieldError> {
     prefix
@@ -141,11 +85,10 @@ pub fn prompt_prefix(prefix: Option<v1::PromptPrefix>) -> Result<Option<PromptPr
                     json,
                 },
             );
-            Ok(PromptPrefix {
-                system: system.under("prompt_prefix.system_json")?,
-                tools: tools.under("prompt_prefix.tools_json")?,
-                counted: OnceLock::new(),
-            })
+            Ok(PromptPrefix::new(
+                system.under("prompt_prefix.system_json")?,
+                tools.under("prompt_prefix.tools_json")?,
+            ))
         })
         .transpose()
 }
@@ -175,6 +118,8 @@ fn part(
 mod tests {
     use bytes::Bytes;
     use palimpsest_core::session::LastServed;
+    use palimpsest_core::tokens::Counter;
+    use palimpsest_engine::turn::PrefixTokens;
 
     use super::*;
 

@@ -5,10 +5,10 @@ use palimpsest_core::policy::{BudgetState, TokenEstimator, WindowHint};
 use palimpsest_core::session::Session;
 use palimpsest_core::tokens::CountMethod;
 use palimpsest_core::view::{Piece, Target};
+use palimpsest_engine::turn::PrefixTokens;
 use palimpsest_proto::context::v1;
 
 use super::scalars::export_message_id;
-use super::target::PrefixTokens;
 use super::tokens32;
 
 /// Returns the number of tokens of the next request and the method of the count.

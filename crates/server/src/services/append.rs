@@ -1,209 +1,72 @@
-//! `AppendMessages` and the append step of `PrepareContext`.
+//! `AppendMessages` and the messages of `PrepareContext`.
 
 use std::sync::Arc;
 
-use palimpsest_core::command::{Append, Command, Rejection, Warning, warnings};
-use palimpsest_core::event::{Event, MessagesAppended, ResultsPersisted};
-use palimpsest_core::ids::{Revision, SessionKey};
-use palimpsest_core::message::{Message, MessageKind};
+use palimpsest_core::event::Event;
+use palimpsest_core::ids::Revision;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::{RequestStamp, Session};
 use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::call::SPANS;
-use palimpsest_engine::sessions::{CommandOutcome, Transaction};
+use palimpsest_engine::turn::{
+    self, AppendContent, AppendInput, AppendStatus, Appended, PrefixTokens,
+};
 use palimpsest_proto::context::v1::{
-    self, AppendMessagesRequest, AppendMessagesResponse, AppendResult, MessageInput,
+    self, AdoptedCompaction, AppendMessagesRequest, AppendMessagesResponse, AppendResult,
+    MessageInput,
 };
 
-use super::Service;
-use super::adopt::AdoptOptions;
+use super::{Service, adopt};
 use crate::access::Right;
-use crate::convert::{self, PrefixTokens};
+use crate::convert;
 use crate::errors::ServiceError;
 
-/// The validated messages and options of one append.
-#[derive(Debug, Clone)]
-pub(super) struct AppendInput {
-    messages: Vec<Arc<Message>>,
+/// The validated messages of one request.
+pub(super) struct AppendCall {
+    /// The append.
+    pub(super) input: AppendInput,
     /// For each message, the index of the request entry that contained it.
-    inputs: Vec<u32>,
-    expected_revision: Option<Revision>,
-    request: Option<RequestStamp>,
-    /// Set if the single message is a summary that the caller's program put in place of earlier messages.
-    adopted: Option<AdoptOptions>,
+    input_indices: Vec<u32>,
 }
 
-impl AppendInput {
+impl AppendCall {
     /// Validates the messages of a request and assigns ids and times where the caller gave none.
     pub(super) fn read(
         service: &Service,
         inputs: Vec<MessageInput>,
+        adopted: Option<&AdoptedCompaction>,
         expected_revision: Option<u64>,
         request: Option<RequestStamp>,
     ) -> Result<Self, ServiceError> {
         let now = service.sessions.clock().now();
         let read = convert::messages(inputs, service.limits(), &mut service.next_id())?;
-        let inputs = read.iter().map(|input| input.input_index).collect();
+        let input_indices = read.iter().map(|input| input.input_index).collect();
         let timed = read.into_iter().map(|input| {
             let mut message = input.message;
             // A message without a time gets the time of its arrival.
             message.at.get_or_insert(now);
             Arc::new(message)
         });
+        let messages: Vec<_> = timed.collect();
+        let content = match adopted {
+            None => AppendContent::Messages(messages),
+            Some(adopted) => AppendContent::Adoption(adopt::read(service, adopted, &messages)?),
+        };
         Ok(Self {
-            messages: timed.collect(),
-            inputs,
-            expected_revision: expected_revision.map(Revision::new),
-            request,
-            adopted: None,
+            input: AppendInput {
+                content,
+                expected_revision: expected_revision.map(Revision::new),
+                request,
+            },
+            input_indices,
         })
     }
 
-    /// Runs the append in a transaction. `result` or `earlier` turns the returned status into the reply.
-    pub(super) fn run(&self, transaction: &mut Transaction<'_>) -> Result<AppendStatus, Rejection> {
-        let expected_revision = self.expected_revision;
-        let outcome = match (&self.adopted, self.messages.as_slice()) {
-            (Some(adopted), [summary]) => {
-                let request = self.request.as_ref();
-                adopted.run(transaction, summary, expected_revision, request)?
-            }
-            _ => transaction.run(Command::Append(Append {
-                messages: self.messages.clone(),
-                expected_revision,
-                request: self.request.clone(),
-            }))?,
-        };
-        // Revision 0 before the transaction means that the transaction created the session.
-        let created = transaction.revision_before() == Revision::ZERO;
-        Ok(match outcome {
-            CommandOutcome::Answered(revision) => AppendStatus::Before(revision),
-            CommandOutcome::Done(None) | CommandOutcome::Skipped(_) => AppendStatus::Now {
-                event: None,
-                persisted: None,
-                created,
-            },
-            // A serve may precede the append in the same transaction, so the events are found by type.
-            CommandOutcome::Done(Some(_)) => AppendStatus::Now {
-                event: transaction
-                    .events()
-                    .iter()
-                    .rev()
-                    .find_map(|recorded| appended(&recorded.event)),
-                persisted: transaction.events().iter().rev().find_map(|recorded| {
-                    match &recorded.event {
-                        Event::ResultsPersisted(event) => Some(event.clone()),
-                        _ => None,
-                    }
-                }),
-                created,
-            },
-        })
-    }
-
-    /// Returns true if the call has no messages, no request id and no expected revision, so that it needs no
-    /// append.
-    pub(super) fn is_empty(&self) -> bool {
-        self.messages.is_empty() && self.request.is_none() && self.expected_revision.is_none()
-    }
-
-    /// Returns the reply part for an append of this call. It is empty for an idempotent repeat, which `earlier`
-    /// answers.
-    pub(super) fn result(&self, session: &Session, appended: &AppendStatus) -> AppendResult {
-        match appended {
-            AppendStatus::Before(_) => AppendResult::default(),
-            AppendStatus::Now { event, created, .. } => {
-                // Without an event nothing was stored: every message was a duplicate.
-                let all_known = MessagesAppended {
-                    known: (0_u32..)
-                        .zip(&self.messages)
-                        .map(|(index, message)| (index, message.id))
-                        .collect(),
-                    ..MessagesAppended::default()
-                };
-                let event = event.as_ref().unwrap_or(&all_known);
-                convert::append_result(session, event, &self.inputs, *created)
-            }
-        }
-    }
-
-    /// Returns the result of the append that an earlier call with the same request id made.
-    pub(super) async fn earlier(
-        &self,
-        service: &Service,
-        key: &SessionKey,
-        revision: Revision,
-    ) -> Result<AppendResult, ServiceError> {
-        let recorded = service.sessions.answer(key, revision).await?;
-        let event = appended(&recorded)
-            .ok_or_else(|| ServiceError::fault("find the answer of an earlier call"))?;
-        // An append to a missing session creates it: revision 1 is the implicit creation, and revision 2 the
-        // append.
-        let first = service.sessions.event(key, Revision::new(1)).await?;
-        let created = revision == Revision::new(2)
-            && matches!(
-                first.map(|recorded| recorded.event),
-                Some(Event::SessionCreated(created)) if created.implicit
-            );
-        let tell =
-            |session: &Session| convert::append_result(session, &event, &self.inputs, created);
-        Ok(service.sessions.read(key, tell).await?)
-    }
-}
-
-/// The outcome of an append.
-#[derive(Debug, Clone)]
-pub(super) enum AppendStatus {
-    /// This call ran the append. It stored nothing if every message was a duplicate.
-    Now {
-        /// The event of the append, or `None` if every message was a duplicate.
-        event: Option<MessagesAppended>,
-        /// The event of the results that level 1 stored on arrival.
-        persisted: Option<ResultsPersisted>,
-        /// True if this call created the session.
-        created: bool,
-    },
-    /// An idempotent repeat. The event with this revision holds the original result.
-    Before(Revision),
-}
-
-impl AppendStatus {
-    /// Returns the report of level 1, or none if it stored no result.
-    fn level_reports(&self, session: &Session) -> Vec<v1::LevelReport> {
-        let Self::Now {
-            persisted: Some(event),
-            ..
-        } = self
-        else {
-            return Vec::new();
-        };
-        let event = Event::ResultsPersisted(event.clone());
-        convert::stage(&event, session, false).into_iter().collect()
-    }
-
-    pub(super) fn warnings(&self, session: &Session) -> Vec<Warning> {
-        match self {
-            Self::Now {
-                event: Some(event), ..
-            } => warnings(session, event),
-            _ => Vec::new(),
-        }
-    }
-}
-
-fn appended(event: &Event) -> Option<MessagesAppended> {
-    match event {
-        Event::MessagesAppended(event) => Some(event.clone()),
-        // An adoption also records messages that the caller did not send. The reply lists only the summary.
-        Event::Compacted(event) => {
-            let mut messages = event.messages.iter();
-            let summary = messages.find(|one| one.message.kind == MessageKind::Summary)?;
-            Some(MessagesAppended {
-                messages: vec![summary.clone()],
-                request: event.request.clone(),
-                ..MessagesAppended::default()
-            })
-        }
-        _ => None,
+    /// Returns the part of the reply about an append of this call.
+    pub(super) fn result(&self, session: &Session, appended: &Appended) -> AppendResult {
+        convert::append_result(
+            session, &appended.event, &self.input_indices, appended.created,
+        )
     }
 }
 
@@ -225,42 +88,42 @@ pub(super) async fn append(
         ..
     } = request;
     let converting = tracing::debug_span!(target: SPANS, "convert");
-    let read = || AppendInput::read(service, messages, expected_revision, stamp);
-    let mut incoming = converting.in_scope(read)?;
-    let messages = incoming.messages.len();
-    let adopted = adopted_compaction.map(|said| AdoptOptions::read(service, &said, messages));
-    incoming.adopted = adopted.transpose()?;
+    let adopted = adopted_compaction.as_ref();
+    let read = || AppendCall::read(service, messages, adopted, expected_revision, stamp);
+    let call = converting.in_scope(read)?;
     // An invalid target is rejected before anything is committed.
     let target = convert::target_override(target)?;
     let missing = service.create_if_missing(&key.project);
-    let (before, mut response) = service
-        .sessions
-        .write(
-            &key,
-            &missing,
-            |transaction| incoming.run(transaction),
-            |session, appended| {
-                let response = AppendMessagesResponse {
-                    append: Some(incoming.result(session, appended)),
-                    revision: session.revision().get(),
-                    tokens: Some(tokens(session, None)),
-                    budget: Some(budget(session, &target)),
-                    warnings: convert::warnings(&appended.warnings(session)),
-                    level_reports: appended.level_reports(session),
-                };
-                let before = match appended {
-                    AppendStatus::Before(revision) => Some(*revision),
-                    AppendStatus::Now { .. } => None,
-                };
-                Ok((before, response))
-            },
-        )
-        .await?;
-    // A repeat reports the original append, whose event is read from the log.
-    if let Some(revision) = before {
-        response.append = Some(incoming.earlier(service, &key, revision).await?);
+    let finish = |session: &Session, status: &AppendStatus| {
+        let appended = status.now();
+        Ok(AppendMessagesResponse {
+            append: Some(appended.map_or_else(AppendResult::default, |appended| {
+                call.result(session, appended)
+            })),
+            revision: session.revision().get(),
+            tokens: Some(tokens(session, None)),
+            budget: Some(budget(session, &target)),
+            warnings: convert::warnings(&status.warnings(session)),
+            level_reports: appended
+                .and_then(|appended| level_report(session, appended))
+                .into_iter()
+                .collect(),
+        })
+    };
+    let appended = turn::append(service, &key, &missing, &call.input, finish).await?;
+    let (mut response, original) = appended;
+    // A repeat reports the original append.
+    if let Some(original) = original {
+        let result = |session: &Session| call.result(session, &original);
+        response.append = Some(service.sessions.read(&key, result).await?);
     }
     Ok(response)
+}
+
+/// Returns the report of level 1, or none if it stored no result.
+fn level_report(session: &Session, appended: &Appended) -> Option<v1::LevelReport> {
+    let persisted = appended.persisted.clone()?;
+    convert::stage(&Event::ResultsPersisted(persisted), session, false)
 }
 
 /// Returns the token report of a view, by category. `prefix` holds the tokens of the prompt prefix, if known.

@@ -41,8 +41,7 @@ mod working;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use palimpsest_core::command::Create;
-use palimpsest_core::ids::{ProjectId, SessionKey};
+use palimpsest_core::ids::SessionKey;
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Prices;
 use palimpsest_core::session::Session;
@@ -52,7 +51,7 @@ use palimpsest_engine::background::Background;
 use palimpsest_engine::clock::IdSource;
 use palimpsest_engine::models::Models;
 use palimpsest_engine::quotas::QuotaTracker;
-use palimpsest_engine::sessions::{MissingSession, Sessions};
+use palimpsest_engine::sessions::Sessions;
 use palimpsest_store::blobs::Blobs;
 use tokio_util::sync::CancellationToken;
 use tonic::{Response, Status};
@@ -162,15 +161,6 @@ impl Service {
     async fn limits_of(&self, key: &SessionKey) -> Result<Limits, ServiceError> {
         let narrowed = |session: &Session| self.limits().narrowed_by(&session.policy().limits);
         Ok(self.sessions.read(key, narrowed).await?)
-    }
-
-    /// Returns the options for a first write, which creates a missing session with the policy of its project.
-    fn create_if_missing(&self, project: &ProjectId) -> MissingSession {
-        MissingSession::Create(Create {
-            policy: Arc::clone(self.sessions.policies().of(project)),
-            implicit: true,
-            ..Create::default()
-        })
     }
 }
 

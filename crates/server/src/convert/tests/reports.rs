@@ -6,14 +6,14 @@ use palimpsest_core::ids::{MessageId, Revision};
 use palimpsest_core::policy::{Overlay, WindowHint};
 use palimpsest_core::session::RequestMethod;
 use palimpsest_core::view::{Provider, Target};
+use palimpsest_engine::turn::PrefixTokens;
 use palimpsest_histories::SessionHarness;
 use palimpsest_proto::context::v1;
 use v1::session_event::Event as E;
 
 use super::{append, serve, target, world};
 use crate::convert::{
-    PrefixTokens, breakdown, budget, event_kind, event_kinds, events, repair_warnings, repairs,
-    token_report,
+    breakdown, budget, event_kind, event_kinds, events, repair_warnings, repairs, token_report,
 };
 
 const QUESTION: &str = r#"{"role":"user","content":"q"}"#;

@@ -1,0 +1,293 @@
+//! One turn of an agent: new messages are appended, the levels act, and the view is served.
+//!
+//! A caller passes an intake, which brings its messages into the session, and a function that builds the reply. The
+//! intake of messages and summaries is [`AppendInput`]. Requests are converted, and views rendered, by the caller.
+
+mod adopt;
+mod append;
+mod outcome;
+mod prefix;
+#[cfg(test)]
+mod tests;
+
+use palimpsest_core::command::{
+    CheckThresholds, Clear, Clearing, Collapse, Collapsing, Command, Rejection, ServeView,
+    SkipReason,
+};
+use palimpsest_core::compaction::CompactionRequest;
+use palimpsest_core::effect::FollowUp;
+use palimpsest_core::event::{Event, Trigger};
+use palimpsest_core::ids::SessionKey;
+use palimpsest_core::policy::WindowHint;
+use palimpsest_core::session::{ContentNotLoaded, Session};
+use palimpsest_core::view::{Etag, Provider, Target, TargetOverride};
+
+pub use self::adopt::Adoption;
+pub use self::append::{AppendContent, AppendInput, AppendStatus, Appended, append};
+pub use self::outcome::TurnOutcome;
+pub use self::prefix::{PrefixPart, PrefixTokens, PromptPrefix};
+use crate::Engine;
+use crate::call::Deadline;
+use crate::compaction::{self, CompactionError, DropOutcome, RejectedPrompt};
+use crate::sessions::{Changed, CommandOutcome, MissingSession, Transaction};
+use crate::staging;
+
+/// The options of a turn.
+#[derive(Debug, Default)]
+pub struct TurnCall {
+    /// The target of the view. Omitted parts are those of the last call that served the view.
+    pub target: TargetOverride,
+    /// The etag of the array that the caller has. `None` if the caller has no array in the requested form.
+    pub known_etag: Option<Etag>,
+    /// The prompt prefix of the next request, if known.
+    pub prefix: Option<PromptPrefix>,
+    /// True to report open calls as interrupted.
+    pub interrupt_open_calls: bool,
+    /// True if the caller applies cache edits.
+    pub cache_edits: bool,
+    /// The permission to compact.
+    pub compaction_mode: CompactionMode,
+    /// The model for a summary. `None` selects the policy's model.
+    pub model: Option<Box<str>>,
+    /// Instructions for a summary.
+    pub instructions: Option<Box<str>>,
+    /// Set if the provider rejected the last view as too long.
+    pub overflow: Option<Overflow>,
+    /// True to commit nothing.
+    pub dry_run: bool,
+}
+
+/// The permission of a call to compact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CompactionMode {
+    /// The call waits for the compaction, until shortly before its deadline.
+    #[default]
+    Wait,
+    /// The compaction runs in the background.
+    Background,
+    /// No compaction.
+    Never,
+}
+
+/// The provider's rejection of a prompt as too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Overflow {
+    /// The number of tokens above the limit, if known.
+    pub gap_tokens: Option<u64>,
+}
+
+/// A turn that has run.
+#[derive(Debug)]
+pub struct Turn<T> {
+    /// The reply, built from the state after the last commit of the turn.
+    pub answer: T,
+    /// The result of the original append, if the call is an idempotent repeat.
+    pub original: Option<Appended>,
+    /// A compaction that was due and whose effect is not in the reply.
+    pub omitted: Option<OmittedCompaction>,
+}
+
+/// The reason for which a reply does not contain the effect of a compaction that was due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OmittedCompaction {
+    /// The call does not permit it.
+    NotPermitted,
+    /// It continues in the background.
+    Running,
+    /// The provider rejected the prompt, and nothing can be removed from the view.
+    NothingLeft,
+}
+
+/// Runs a turn. `intake` appends in the transaction. `finish` builds the reply from the state after a commit, and runs
+/// again if a compaction has changed the view.
+pub async fn turn<T>(
+    engine: &Engine,
+    key: &SessionKey,
+    missing: &MissingSession,
+    call: &TurnCall,
+    intake: impl Fn(&mut Transaction<'_>) -> Result<AppendStatus, Rejection>,
+    finish: impl Fn(&Session, &TurnOutcome) -> Result<T, ContentNotLoaded>,
+) -> Result<Turn<T>, CompactionError> {
+    let sessions = &engine.sessions;
+    let decide = |transaction: &mut Transaction<'_>| call.decide(transaction, &intake);
+    let changed = sessions.run_with_follow_ups(key, missing, call.dry_run, decide, &finish);
+    let Changed {
+        decided: outcome,
+        mut answer,
+        follow_ups,
+    } = changed.await?;
+    let mut omitted = None;
+    for follow_up in follow_ups {
+        match follow_up {
+            FollowUp::Compact(trigger) => {
+                let compacted = call.compact(engine, key, trigger, &outcome, &finish);
+                match Box::pin(compacted).await? {
+                    Ok(served) => answer = served,
+                    Err(reason) => omitted = Some(reason),
+                }
+                // The caller cannot send the view, so other work on it is left to the next turn.
+                if omitted == Some(OmittedCompaction::NothingLeft) {
+                    break;
+                }
+            }
+            FollowUp::StageSpans => staging::begin(engine, key),
+            FollowUp::PrepareSummary => compaction::prepare_ahead(engine, key),
+        }
+    }
+    let before = outcome.appended.before();
+    Ok(Turn {
+        answer,
+        original: append::original(sessions, key, before).await?,
+        omitted,
+    })
+}
+
+impl TurnCall {
+    /// Returns the target of the view and the window of its model.
+    pub fn target(&self, session: &Session) -> (Target, WindowHint) {
+        session.last_served().overridden(&self.target)
+    }
+
+    /// Returns the size of the prompt prefix, counted with the session's estimator.
+    pub fn prefix_tokens(&self, session: &Session) -> Option<PrefixTokens> {
+        let prefix = self.prefix.as_ref()?;
+        Some(prefix.tokens(session.counter()))
+    }
+
+    /// Returns true if both the caller and the provider support cache edits.
+    pub fn edits_cache(&self, target: &Target) -> bool {
+        self.cache_edits && target.provider == Provider::Anthropic
+    }
+
+    fn decide(
+        &self,
+        transaction: &mut Transaction<'_>,
+        intake: impl Fn(&mut Transaction<'_>) -> Result<AppendStatus, Rejection>,
+    ) -> Result<TurnOutcome, Rejection> {
+        // Measured before the append: this is the size of the view that the provider may have rejected.
+        let before_tokens = transaction
+            .session()
+            .map_or(0, |session| session.tokens().tokens);
+        let mut outcome = TurnOutcome::new(intake(transaction)?, before_tokens);
+        if transaction.session().is_none() {
+            return Ok(outcome);
+        }
+        self.serve(transaction)?;
+        outcome.clear_skip = self.clear(transaction)?;
+        // An idempotent repeat does not handle a rejected prompt again.
+        let prompt_was_rejected = self.overflow.is_some() && outcome.appended.now().is_some();
+        outcome.collapse_skip = collapse(transaction, prompt_was_rejected)?;
+        transaction.run(Command::CheckThresholds(CheckThresholds {
+            prompt_was_rejected,
+        }))?;
+        outcome.levels = outcome::of_levels(transaction.revision_before(), transaction.events());
+        Ok(outcome)
+    }
+
+    /// Serves the view: its pending messages get pieces and are sealed.
+    fn serve(&self, transaction: &mut Transaction<'_>) -> Result<(), Rejection> {
+        let Some(session) = transaction.session() else {
+            return Ok(());
+        };
+        let (target, window) = self.target(session);
+        transaction.run(Command::ServeView(ServeView {
+            target,
+            window,
+            overhead_tokens: self.prefix_tokens(session).map(PrefixTokens::total),
+            interrupt_open_calls: self.interrupt_open_calls,
+        }))?;
+        Ok(())
+    }
+
+    /// Clears old results (level 3). Returns the reason if the level did nothing.
+    fn clear(&self, transaction: &mut Transaction<'_>) -> Result<Option<SkipReason>, Rejection> {
+        let place = transaction.session().and_then(|session| {
+            let (target, _) = self.target(session);
+            let edits_cache = self.edits_cache(&target);
+            edits_cache.then(|| session.last_place(&target, self.known_etag))
+        });
+        let clear = Clear {
+            clearing: Clearing::Auto {
+                cache_edits: place.is_some(),
+                last: place.flatten(),
+            },
+            expected_revision: None,
+            request: None,
+        };
+        let outcome = transaction.run(Command::ClearResults(clear))?;
+        Ok(match outcome {
+            CommandOutcome::Skipped(skip) => Some(skip),
+            CommandOutcome::Done(_) | CommandOutcome::Answered(_) => None,
+        })
+    }
+
+    /// Compacts the view, as far as the mode of the call permits, and serves it again.
+    async fn compact<T>(
+        &self,
+        engine: &Engine,
+        key: &SessionKey,
+        trigger: Trigger,
+        outcome: &TurnOutcome,
+        finish: impl Fn(&Session, &TurnOutcome) -> Result<T, ContentNotLoaded>,
+    ) -> Result<Result<T, OmittedCompaction>, CompactionError> {
+        let request = CompactionRequest {
+            model: self.model.clone(),
+            instructions: self.instructions.clone(),
+            ..CompactionRequest::new(trigger)
+        };
+        match self.compaction_mode {
+            CompactionMode::Never => return Ok(Err(OmittedCompaction::NotPermitted)),
+            CompactionMode::Background => {
+                compaction::begin_in_background(engine, key, request);
+                return Ok(Err(OmittedCompaction::Running));
+            }
+            CompactionMode::Wait => {}
+        }
+        let overflow = self.overflow.filter(|_| trigger == Trigger::PromptTooLong);
+        let rejected = overflow.map(|overflow| RejectedPrompt {
+            view_tokens: outcome.before_tokens,
+            gap_tokens: overflow.gap_tokens,
+        });
+        let deadline = Deadline::current();
+        let made = compaction::make_room(engine, key, request, rejected, deadline).await?;
+        let Some(made) = made else {
+            return Ok(Err(OmittedCompaction::Running));
+        };
+        if matches!(made.dropped, DropOutcome::NothingLeft) {
+            return Ok(Err(OmittedCompaction::NothingLeft));
+        }
+        let outcome = outcome.clone().with(made);
+        // The compaction has committed and may have changed the view, so the view is served again. Its thresholds are
+        // not checked again.
+        let serve = |transaction: &mut Transaction<'_>| self.serve(transaction);
+        let finish = |session: &Session, (): &()| finish(session, &outcome);
+        let (sessions, missing) = (&engine.sessions, &MissingSession::Refuse);
+        Ok(Ok(sessions.write(key, missing, serve, finish).await?))
+    }
+}
+
+/// Collapses spans (level 4). Returns the reason if the level did nothing.
+fn collapse(
+    transaction: &mut Transaction<'_>,
+    prompt_was_rejected: bool,
+) -> Result<Option<SkipReason>, Rejection> {
+    let collapse = Collapse {
+        collapsing: if prompt_was_rejected {
+            Collapsing::Overflow
+        } else {
+            Collapsing::Auto
+        },
+        expected_revision: None,
+        request: None,
+    };
+    let outcome = transaction.run(Command::CollapseSpans(collapse))?;
+    let last = transaction.events().last().map(|recorded| &recorded.event);
+    Ok(match outcome {
+        CommandOutcome::Skipped(skip) => Some(skip),
+        // Staging selects spans for a later collapse and does not change the view.
+        CommandOutcome::Done(_) if !matches!(last, Some(Event::SpansCollapsed(_))) => {
+            Some(SkipReason::NothingEligible)
+        }
+        CommandOutcome::Done(_) | CommandOutcome::Answered(_) => None,
+    })
+}

@@ -1,0 +1,139 @@
+//! Tests of a turn without transport.
+
+use std::sync::Arc;
+
+use palimpsest_core::command::{Command, Rewind};
+use palimpsest_core::event::{RequestMethod, RequestStamp};
+use palimpsest_core::message::{Block, Digest, Message, Role};
+
+use super::*;
+use crate::test_engine::engine;
+
+fn session() -> SessionKey {
+    SessionKey::parse("projects/p/sessions/s").unwrap()
+}
+
+/// Returns an append of messages that alternate between the user and the model.
+fn input(engine: &Engine, texts: &[&str]) -> AppendInput {
+    let speakers = [Role::User, Role::Assistant].into_iter().cycle();
+    let messages = texts.iter().zip(speakers).map(|(text, speaker)| {
+        Arc::new(Message::new(
+            engine.ids.message_id(),
+            speaker,
+            vec![Block::text(*text)],
+        ))
+    });
+    AppendInput {
+        content: AppendContent::Messages(messages.collect()),
+        expected_revision: None,
+        request: None,
+    }
+}
+
+/// Runs a turn. The reply is the number of messages in the view, and the revision.
+async fn run(
+    engine: &Engine,
+    call: &TurnCall,
+    intake: impl Fn(&mut Transaction<'_>) -> Result<AppendStatus, Rejection>,
+) -> Turn<(u32, u64)> {
+    let key = session();
+    let missing = engine.create_if_missing(&key.project);
+    let finish = |session: &Session, _: &TurnOutcome| {
+        let view = session.view(&call.target(session).0, call.known_etag)?;
+        Ok((view.length, session.revision().get()))
+    };
+    let turn = turn(engine, &key, &missing, call, intake, finish).await;
+    turn.unwrap()
+}
+
+#[tokio::test]
+async fn a_repeat_returns_the_original_append_and_changes_nothing() {
+    let engine = engine("");
+    let call = TurnCall::default();
+    let stamped = AppendInput {
+        request: Some(RequestStamp {
+            id: "r".into(),
+            method: RequestMethod::Prepare,
+            digest: Digest::of_bytes(b"body"),
+        }),
+        ..input(&engine, &["one"])
+    };
+    let first = run(&engine, &call, |transaction| stamped.run(transaction)).await;
+    assert!(first.original.is_none());
+    let later = input(&engine, &["two", "three", "four"]);
+    let later = run(&engine, &call, |transaction| later.run(transaction)).await;
+    let again = run(&engine, &call, |transaction| stamped.run(transaction)).await;
+    assert_eq!(again.answer, later.answer);
+    let original = again.original.unwrap();
+    assert!(original.created);
+    assert_eq!(original.event.messages.len(), 1);
+}
+
+#[tokio::test]
+async fn an_intake_can_run_other_commands_in_the_same_append() {
+    let engine = engine("");
+    let call = TurnCall::default();
+    let first = input(&engine, &["one", "two", "three"]);
+    run(&engine, &call, |transaction| first.run(transaction)).await;
+    let AppendContent::Messages(messages) = &first.content else {
+        panic!("{first:?}");
+    };
+    let other = input(&engine, &["another question"]);
+    let turn = run(&engine, &call, |transaction| {
+        transaction.run(Command::Rewind(Rewind {
+            to: Some(messages[1].id),
+            expected_revision: None,
+            request: None,
+        }))?;
+        other.run(transaction)
+    });
+    let (length, revision) = turn.await.answer;
+    assert_eq!(length, 3, "the third message is replaced");
+    let watched = engine.sessions.position(&session()).await.unwrap();
+    assert_eq!(watched.revision.get(), revision);
+}
+
+#[tokio::test]
+async fn a_rejected_prompt_without_removable_content_is_reported() {
+    let engine = engine("");
+    let only = input(&engine, &["one question"]);
+    let call = TurnCall {
+        overflow: Some(Overflow {
+            gap_tokens: Some(1),
+        }),
+        ..TurnCall::default()
+    };
+    let turn = run(&engine, &call, |transaction| only.run(transaction)).await;
+    assert_eq!(turn.omitted, Some(OmittedCompaction::NothingLeft));
+}
+
+#[tokio::test]
+async fn the_mode_of_a_call_decides_about_a_due_compaction() {
+    let long = "words ".repeat(2_000);
+    let texts: Vec<&str> = (0..21).map(|_| &*long).collect();
+    let modes = [
+        (CompactionMode::Wait, None),
+        (CompactionMode::Never, Some(OmittedCompaction::NotPermitted)),
+        (CompactionMode::Background, Some(OmittedCompaction::Running)),
+    ];
+    for (compaction_mode, omitted) in modes {
+        let engine = engine("");
+        let all = input(&engine, &texts);
+        let window = WindowHint {
+            window_tokens: Some(40_000),
+            ..WindowHint::default()
+        };
+        let call = TurnCall {
+            target: TargetOverride {
+                window: Some(window),
+                ..TargetOverride::default()
+            },
+            compaction_mode,
+            ..TurnCall::default()
+        };
+        let turn = run(&engine, &call, |transaction| all.run(transaction)).await;
+        assert_eq!(turn.omitted, omitted, "{compaction_mode:?}");
+        let is_whole = turn.answer.0 == 21;
+        assert_eq!(is_whole, omitted.is_some(), "{compaction_mode:?}");
+    }
+}
