@@ -6,6 +6,7 @@
 pub mod background;
 pub mod backup;
 pub mod call;
+pub mod change;
 pub mod clock;
 pub mod compaction;
 pub mod deletion;

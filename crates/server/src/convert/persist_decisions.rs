@@ -92,7 +92,8 @@ pub fn result_rule(
     }
 }
 
-/// Returns the reply for a decision. `tool` and `named` are the tool and the call as named in the request.
+/// Returns the reply for a decision. `tool` and `named` are the tool and the call as named in
+/// the request.
 pub fn persist_response(
     session: &Session,
     told: &PersistOutcome,
@@ -119,13 +120,13 @@ pub fn persist_response(
         decision: decision(told.verdict).into(),
         replacement: text.map(|text| replacement(text, form)),
         persisted: told.kept.as_ref().map(persisted),
-        revision: session.revision().get(),
         warnings: if told.verdict == Verdict::StoreFailed {
             vec![failed]
         } else {
             Vec::new()
         },
         call: Some(call),
+        revision: session.revision().get(),
     }
 }
 

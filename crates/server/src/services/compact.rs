@@ -1,13 +1,12 @@
 //! `Compact`: clears old tool results, collapses old rounds, or compacts the view, by level.
 
-use palimpsest_core::command::{
-    Clear, Clearing, Collapse, Collapsing, Command, CompactionScope, SkipReason,
-};
+use palimpsest_core::command::{Clearing, Collapsing, CompactionScope, SkipReason};
 use palimpsest_core::compaction::{CompactionOutcome, CompactionRequest, Purpose};
 use palimpsest_core::event::{CompactionFailureReason, Event, Trigger};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::{ContentNotLoaded, RequestStamp, Session, Strategy};
 use palimpsest_core::view::TargetOverride;
+use palimpsest_engine::change::{ChangeCall, ChangeOutcome, Reduction};
 use palimpsest_engine::compaction::{self, CompactionCall, Wish};
 use palimpsest_proto::context::v1::compact_request::Range;
 use palimpsest_proto::context::v1::{
@@ -17,19 +16,11 @@ use palimpsest_proto::context::v1::{
 use super::Service;
 use super::append::{budget, tokens, window};
 use super::cache_ledger::ledger;
-use super::change::{ChangeCall, ChangeOutcome};
 use super::commit_summary;
 use super::overrides::{NO_MODEL, Overrides};
 use super::recovery::removed;
 use crate::convert::{self, MessageForm};
 use crate::errors::ServiceError;
-
-/// The level of a call that does not compact, with its mode.
-#[derive(Clone, Copy)]
-enum Compacting {
-    Clear(Clearing),
-    Collapse(Collapsing),
-}
 
 pub(super) async fn compact(
     service: &Service,
@@ -42,8 +33,8 @@ pub(super) async fn compact(
         _ => return Err(ServiceError::invalid("trigger", "must be MANUAL or AUTO")),
     };
     let target_tokens = request.target_tokens.map(u64::from);
-    let compacting = match Level::try_from(request.level) {
-        Ok(Level::Microcompact) => Compacting::Clear(if by_hand {
+    let reduction = match Level::try_from(request.level) {
+        Ok(Level::Microcompact) => Reduction::Clear(if by_hand {
             Clearing::Manual { target_tokens }
         } else {
             Clearing::Auto {
@@ -51,7 +42,7 @@ pub(super) async fn compact(
                 last: None,
             }
         }),
-        Ok(Level::Collapse) => Compacting::Collapse(if by_hand {
+        Ok(Level::Collapse) => Reduction::Collapse(if by_hand {
             Collapsing::Manual { target_tokens }
         } else {
             Collapsing::Auto
@@ -72,22 +63,16 @@ pub(super) async fn compact(
     let stamp = convert::request_stamp(&request, service.limits())?;
     let revision = request.expected_revision.map(Revision::new);
     let change = ChangeCall {
-        service,
+        engine: service,
         key: &key,
         dry_run: request.dry_run,
     };
-    let outcome = change.run(
-        |transaction| {
-            let command = |revision| compacting.command(revision, stamp.clone());
-            // The levels act on the pieces of a view. Pending messages have none until they are served.
-            transaction.run_served(&target, revision, command)
-        },
-        |session, happened, dry_run| {
-            let level = compacting.level();
-            let response = answer(service, session, (level, happened), &target, dry_run)?;
-            Ok((skip(happened), response))
-        },
-    );
+    let answer = |session: &Session, happened: &ChangeOutcome, dry_run| {
+        let level = level(reduction);
+        let response = answer(service, session, (level, happened), &target, dry_run)?;
+        Ok((happened.skip(), response))
+    };
+    let outcome = change.reduce(reduction, &target, (revision, stamp), answer);
     match outcome.await? {
         (None, response) => Ok(response),
         // A manual call without effect is rejected. For an automatic one, an unreached threshold is the normal
@@ -101,44 +86,10 @@ pub(super) async fn compact(
     }
 }
 
-impl Compacting {
-    fn command(
-        self,
-        expected_revision: Option<Revision>,
-        request: Option<RequestStamp>,
-    ) -> Command {
-        match self {
-            Self::Clear(clearing) => Command::ClearResults(Clear {
-                clearing,
-                expected_revision,
-                request,
-            }),
-            Self::Collapse(collapsing) => Command::CollapseSpans(Collapse {
-                collapsing,
-                expected_revision,
-                request,
-            }),
-        }
-    }
-
-    const fn level(self) -> Level {
-        match self {
-            Self::Clear(_) => Level::Microcompact,
-            Self::Collapse(_) => Level::Collapse,
-        }
-    }
-}
-
-/// Returns the reason for which the view did not change, or `None` if it changed.
-fn skip(happened: &ChangeOutcome) -> Option<SkipReason> {
-    match happened {
-        // Staging selects spans for a later collapse and does not change the view.
-        ChangeOutcome::Event(event, _) if matches!(**event, Event::SpansStaged(_)) => {
-            Some(SkipReason::NothingEligible)
-        }
-        ChangeOutcome::Event(..) => None,
-        ChangeOutcome::Nothing => Some(SkipReason::NothingEligible),
-        ChangeOutcome::Skipped(skip) => Some(*skip),
+const fn level(reduction: Reduction) -> Level {
+    match reduction {
+        Reduction::Clear(_) => Level::Microcompact,
+        Reduction::Collapse(_) => Level::Collapse,
     }
 }
 
@@ -149,7 +100,7 @@ fn answer(
     target: &TargetOverride,
     dry_run: bool,
 ) -> Result<CompactResponse, ContentNotLoaded> {
-    let stage = match (happened, skip(happened)) {
+    let stage = match (happened, happened.skip()) {
         (_, Some(skip)) => Some(convert::skipped(level, skip)),
         (ChangeOutcome::Event(event, _), None) => convert::stage(event, session, dry_run),
         (ChangeOutcome::Nothing | ChangeOutcome::Skipped(_), None) => None,

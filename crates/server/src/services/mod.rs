@@ -9,7 +9,6 @@ mod append;
 mod authorize;
 mod backup;
 mod cache_ledger;
-mod change;
 mod commit_summary;
 mod compact;
 mod context;

@@ -1,26 +1,17 @@
 //! `PersistToolResult`: decides about a tool result before its message is appended.
 
-use palimpsest_core::command::{Command, Offering, PersistOutcome, Rejection, told};
-use palimpsest_core::event::Event;
+use palimpsest_core::command::{Offering, PersistOutcome, Rejection};
 use palimpsest_core::ids::{CallKey, Revision, SessionKey};
 use palimpsest_core::json::UnknownFields;
 use palimpsest_core::message::ToolResult;
 use palimpsest_core::session::Session;
 use palimpsest_engine::EngineError;
-use palimpsest_engine::sessions::{CommandOutcome, Transaction};
+use palimpsest_engine::results;
 use palimpsest_proto::context::v1::{PersistToolResultRequest, PersistToolResultResponse};
 
 use super::Service;
 use crate::convert;
 use crate::errors::ServiceError;
-
-/// The outcome of the call.
-enum PersistResult {
-    /// The decision, made now or earlier.
-    Told(PersistOutcome),
-    /// An idempotent repeat. The event with this revision holds the decision.
-    Before(Revision),
-}
 
 pub(super) async fn persist(
     service: &Service,
@@ -46,52 +37,17 @@ pub(super) async fn persist(
         request: stamp,
         ..Offering::new(call, result)
     };
-    let decide = |transaction: &mut Transaction<'_>| decide(transaction, &offering);
     let named = (&*offering.tool, &*offering.call.id);
-    let finish = |session: &Session, done: &PersistResult| {
-        Ok(match done {
-            PersistResult::Told(told) => Ok(convert::persist_response(session, told, form, named)),
-            PersistResult::Before(revision) => Err(*revision),
-        })
+    let answer = |session: &Session, outcome: &PersistOutcome| {
+        convert::persist_response(session, outcome, form, named)
     };
-    let (sessions, missing) = (&service.sessions, service.create_if_missing(&key.project));
-    let outcome = sessions.run(&key, &missing, dry_run, decide, finish).await;
-    let outcome = match outcome {
+    let missing = service.create_if_missing(&key.project);
+    let decided = results::persist(service, &key, &missing, (&offering, dry_run), answer);
+    match decided.await {
         Err(EngineError::Rejected(Rejection::AmbiguousCall(calls))) => {
-            return Err(ambiguous(service, &key, &calls).await?);
+            Err(ambiguous(service, &key, &calls).await?)
         }
-        outcome => outcome?,
-    };
-    match outcome {
-        Ok(response) => Ok(response),
-        Err(revision) => {
-            // The repeat answers from its event: the session may have changed since the decision.
-            let Event::PersistDecided(event) = sessions.answer(&key, revision).await? else {
-                return Err(ServiceError::fault("find the answer of an earlier call"));
-            };
-            let told = PersistOutcome::from(&event.offer);
-            let tell = |session: &Session| convert::persist_response(session, &told, form, named);
-            Ok(sessions.read(&key, tell).await?)
-        }
-    }
-}
-
-fn decide(
-    transaction: &mut Transaction<'_>,
-    offering: &Offering,
-) -> Result<PersistResult, Rejection> {
-    let outcome = transaction.run(Command::DecidePersist(offering.clone()))?;
-    let offered = transaction.events().last().map(|recorded| &recorded.event);
-    match (outcome, offered) {
-        (CommandOutcome::Answered(revision), _) => Ok(PersistResult::Before(revision)),
-        (CommandOutcome::Done(Some(_)), Some(Event::PersistDecided(event))) => {
-            Ok(PersistResult::Told(PersistOutcome::from(&event.offer)))
-        }
-        // No event was needed: the result had been decided about before.
-        _ => {
-            let session = transaction.session().ok_or(Rejection::ContentNotLoaded)?;
-            Ok(PersistResult::Told(told(session, offering)?))
-        }
+        decided => Ok(decided?),
     }
 }
 

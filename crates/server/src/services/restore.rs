@@ -1,17 +1,15 @@
 //! `RestoreContext`: undoes view-changing events.
 
-use palimpsest_core::command::{Command, Rejection, RestoreContext};
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::Revision;
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::view::TargetOverride;
+use palimpsest_engine::change::{ChangeCall, ChangeOutcome, RestoreInput};
 use palimpsest_proto::context::v1::{self, RestoreContextRequest, RestoreContextResponse};
-use palimpsest_store::crash_point;
 
 use super::Service;
 use super::append::{budget, tokens};
 use super::cache_ledger::ledger;
-use super::change::{ChangeCall, ChangeOutcome};
 use super::recovery::{removed, returned};
 use crate::convert;
 use crate::errors::ServiceError;
@@ -25,30 +23,20 @@ pub(super) async fn restore(
         return Err(ServiceError::invalid("to_revision", "must be at least 1"));
     }
     let target = convert::target_override(request.target.clone())?;
-    let stamp = convert::request_stamp(&request, service.limits())?;
-    let revision = Revision::new(request.to_revision);
-    // The past session is replayed before the transaction, because it reads the log. The transaction then checks it
-    // against the current session.
-    let current = service.sessions.read(&key, Session::revision).await?;
-    let past = service.sessions.past(&key, revision).await?;
-    let past = past.ok_or(Rejection::RevisionNotFound { revision, current })?;
-    crash_point("restore.read");
-    let restore = RestoreContext {
-        past: Box::new(past.session),
-        later: past.later,
+    let input = RestoreInput {
+        revision: Revision::new(request.to_revision),
         force: request.force,
         expected_revision: request.expected_revision.map(Revision::new),
-        request: stamp,
+        request: convert::request_stamp(&request, service.limits())?,
     };
     let change = ChangeCall {
-        service,
+        engine: service,
         key: &key,
         dry_run: request.dry_run,
     };
-    let outcome = change.run(
-        |transaction| transaction.run(Command::Restore(restore.clone())),
-        |session, happened, _| answer(service, session, happened, &target),
-    );
+    let outcome = change.restore(input, |session, happened, _| {
+        answer(service, session, happened, &target)
+    });
     let mut response = outcome.await?;
     let undone = response.restored.as_ref().map(|it| it.undone.as_slice());
     // The returned content may have to be read from the log, so it is added after the commit.

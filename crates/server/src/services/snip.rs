@@ -1,18 +1,17 @@
 //! `Snip`: removes turns, messages or blocks from the view.
 
-use palimpsest_core::command::{Command, Rejection, Snip};
+use palimpsest_core::command::{Rejection, Snip};
 use palimpsest_core::event::{Event, Trigger};
 use palimpsest_core::ids::{MessageId, Revision, SessionKey};
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::EngineError;
+use palimpsest_engine::change::{ChangeCall, ChangeOutcome};
 use palimpsest_engine::listing::descendants;
-use palimpsest_engine::sessions::{CommandOutcome, Transaction};
 use palimpsest_proto::context::v1::{self, ErrorReason, SnipRequest, SnipResponse};
 
 use super::append::{budget, tokens};
 use super::cache_ledger::ledger;
-use super::change::{ChangeCall, ChangeOutcome};
 use super::recovery::removed;
 use super::{Service, etag};
 use crate::convert;
@@ -69,17 +68,14 @@ pub(super) async fn run(
     dry_run: bool,
 ) -> Result<SnipResponse, ServiceError> {
     let change = ChangeCall {
-        service,
+        engine: service,
         key,
         dry_run,
     };
-    let outcome = change
-        .run(
-            |transaction| decide(transaction, &snip),
-            |session, happened, _| answer(service, session, happened, target),
-        )
-        .await;
-    match outcome {
+    let outcome = change.snip(&snip, |session, happened, _| {
+        answer(service, session, happened, target)
+    });
+    match outcome.await {
         // Only this error needs related sessions, whose search reads all rows of the project.
         Err(EngineError::Rejected(Rejection::NotSnippable(targets))) => {
             let targets = targets.into_iter().map(RejectedTarget::from).collect();
@@ -87,17 +83,6 @@ pub(super) async fn run(
         }
         outcome => Ok(outcome?),
     }
-}
-
-fn decide(transaction: &mut Transaction<'_>, snip: &Snip) -> Result<CommandOutcome, Rejection> {
-    let command = |expected_revision| {
-        Command::Snip(Snip {
-            expected_revision,
-            ..snip.clone()
-        })
-    };
-    // Pending messages are served first, so that every block has a piece to remove.
-    transaction.run_served(&TargetOverride::default(), snip.expected_revision, command)
 }
 
 fn answer(

@@ -1,16 +1,23 @@
-//! The common procedure of rpcs that change the view: run, dry run and idempotent repeat.
+//! Changes of a view on request, with their common procedure: run, dry run and idempotent repeat.
+
+mod levels;
+mod restore;
+mod rewind;
 
 use palimpsest_core::command::{Rejection, SkipReason};
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::{ContentNotLoaded, Session};
-use palimpsest_engine::EngineError;
-use palimpsest_engine::sessions::{CommandOutcome, MissingSession, Transaction};
 
-use super::Service;
+pub use self::levels::Reduction;
+pub use self::restore::RestoreInput;
+pub use self::rewind::{RewindInput, RewindTarget};
+use crate::sessions::{CommandOutcome, MissingSession, Transaction};
+use crate::{Engine, EngineError};
 
 /// The outcome of a change.
-pub(super) enum ChangeOutcome {
+#[derive(Debug)]
+pub enum ChangeOutcome {
     /// The event of the change and its revision. A dry run returns the event that would be written.
     Event(Box<Event>, Revision),
     /// No change: the view already has the requested state.
@@ -21,10 +28,23 @@ pub(super) enum ChangeOutcome {
 
 impl ChangeOutcome {
     /// Returns the event and its revision, if the change produced one.
-    pub(super) fn event(&self) -> Option<(Revision, &Event)> {
+    pub fn event(&self) -> Option<(Revision, &Event)> {
         match self {
             Self::Event(event, revision) => Some((*revision, event)),
             Self::Nothing | Self::Skipped(_) => None,
+        }
+    }
+
+    /// Returns the reason for which the view did not change, or `None` if it changed.
+    pub fn skip(&self) -> Option<SkipReason> {
+        match self {
+            // Staging selects spans for a later collapse and does not change the view.
+            Self::Event(event, _) if matches!(**event, Event::SpansStaged(_)) => {
+                Some(SkipReason::NothingEligible)
+            }
+            Self::Event(..) => None,
+            Self::Nothing => Some(SkipReason::NothingEligible),
+            Self::Skipped(skip) => Some(*skip),
         }
     }
 }
@@ -53,10 +73,14 @@ impl ChangeResult {
 }
 
 /// One call that changes the view of a session.
-pub(super) struct ChangeCall<'a> {
-    pub(super) service: &'a Service,
-    pub(super) key: &'a SessionKey,
-    pub(super) dry_run: bool,
+#[derive(Debug)]
+pub struct ChangeCall<'a> {
+    /// The engine.
+    pub engine: &'a Engine,
+    /// The session.
+    pub key: &'a SessionKey,
+    /// True to commit nothing.
+    pub dry_run: bool,
 }
 
 impl ChangeCall<'_> {
@@ -64,12 +88,12 @@ impl ChangeCall<'_> {
     ///
     /// `decide` must run the command that determines the outcome last. `answer` builds the reply from the outcome
     /// of this call, or of the original call for an idempotent repeat. Its third argument is true for a dry run.
-    pub(super) async fn run<T>(
+    async fn run<T>(
         &self,
         decide: impl Fn(&mut Transaction<'_>) -> Result<CommandOutcome, Rejection>,
         answer: impl Fn(&Session, &ChangeOutcome, bool) -> Result<T, ContentNotLoaded>,
     ) -> Result<T, EngineError> {
-        let (sessions, missing) = (&self.service.sessions, &MissingSession::Refuse);
+        let (sessions, missing) = (&self.engine.sessions, &MissingSession::Refuse);
         let decide = |transaction: &mut Transaction<'_>| {
             let outcome = decide(transaction)?;
             Ok(ChangeResult::of(outcome, transaction))
@@ -95,7 +119,7 @@ impl ChangeCall<'_> {
         revision: Revision,
         answer: impl Fn(&Session, &ChangeOutcome, bool) -> Result<T, ContentNotLoaded>,
     ) -> Result<T, EngineError> {
-        let sessions = &self.service.sessions;
+        let sessions = &self.engine.sessions;
         let event = sessions.answer(self.key, revision).await?;
         let happened = ChangeOutcome::Event(Box::new(event), revision);
         let tell = |session: &Session| answer(session, &happened, false);
