@@ -70,7 +70,7 @@ impl StoreFile {
     ) -> Result<Self, ContentNotLoaded> {
         let call = session.calls().get(stored.call);
         let (message, block) = call.and_then(Call::result).ok_or(ContentNotLoaded)?;
-        let message = Arc::clone(session.transcript().held(message)?);
+        let message = Arc::clone(session.transcript().require_content(message)?);
         Ok(Self {
             file: stored.file.clone(),
             bytes: stored.bytes,

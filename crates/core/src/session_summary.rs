@@ -25,7 +25,7 @@ pub fn summary_of(
     inputs: &[String],
     redact: Option<Redact>,
 ) -> SummaryDocument {
-    let (mut memory, covers) = previous(session);
+    let (mut memory, covers) = previous_memory(session);
     if let Some(redact) = redact {
         memory = memory.redacted(redact);
     }
@@ -52,7 +52,7 @@ pub fn summary_of(
 }
 
 /// Renders session memory in the form in which it replaces messages.
-pub fn stand_in(session: &Session, content: &MemoryContent) -> String {
+pub fn render_session_memory(session: &Session, content: &MemoryContent) -> String {
     let latest = session.latest_request();
     let latest = latest.and_then(|at| session.transcript().content(at));
     let words = latest.and_then(|message| user_text(message));
@@ -61,9 +61,9 @@ pub fn stand_in(session: &Session, content: &MemoryContent) -> String {
 
 /// Returns session memory and the last message that it covers. Without session memory, the latest visible summary of
 /// an earlier compaction is used.
-fn previous(session: &Session) -> (MemoryContent, Option<Ordinal>) {
-    if let Some(version) = session.memory().written() {
-        return (version.content.clone(), version.covers);
+fn previous_memory(session: &Session) -> (MemoryContent, Option<Ordinal>) {
+    if let Some(version) = session.memory().latest_written() {
+        return (version.content.clone(), version.covered_through);
     }
     let boundaries = session.compactions().boundaries.iter().rev();
     // A compaction without a summary left only a note.
@@ -71,7 +71,7 @@ fn previous(session: &Session) -> (MemoryContent, Option<Ordinal>) {
     let mut summaries =
         summaries.filter_map(|boundary| Some((boundary.summary?, boundary.strategy)));
     let content = summaries.find_map(|(at, strategy)| {
-        if !session.transcript().is_visible(at) {
+        if !session.transcript().is_in_view(at) {
             return None;
         }
         let message = session.transcript().content(at)?;

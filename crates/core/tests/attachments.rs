@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use expect_test::{Expect, expect};
 use palimpsest_core::command::{
-    Append, Clear, Clearing, Command, CompactionMessages, CompactionScope, Decided, Decision,
-    ServeView, StartCompaction, SummarySource, SummarySpec, UpdateWorkingState,
+    Append, ClearResults, ClearTrigger, Command, CompactionMessages, CompactionScope, Decided,
+    Decision, ServeView, StartCompaction, SummarySource, SummarySpec, UpdateWorkingState,
 };
 use palimpsest_core::event::{Event, Trigger};
 use palimpsest_core::ids::{MessageId, Ordinal, Timestamp};
@@ -23,7 +23,7 @@ use palimpsest_core::policy::Policy;
 use palimpsest_core::session::Strategy;
 use palimpsest_core::working::{
     Capability, FileState, Note, NoteKind, PermissionLevel, PermissionRule, Permissions, Pin,
-    PinTarget, Plan, PlanMode, Skill, StateChange, Task, TaskStatus, WorkingState,
+    PinTarget, Plan, PlanMode, Skill, Task, TaskStatus, WorkingState, WorkingStateChange,
     WorkingStateRemoval,
 };
 use palimpsest_histories::SessionHarness;
@@ -101,13 +101,13 @@ impl Play {
     }
 
     fn set(&mut self, set: WorkingState) {
-        self.change(StateChange {
+        self.change(WorkingStateChange {
             set,
-            ..StateChange::default()
+            ..WorkingStateChange::default()
         });
     }
 
-    fn change(&mut self, change: StateChange) {
+    fn change(&mut self, change: WorkingStateChange) {
         self.world
             .run(Command::UpdateWorkingState(Box::new(UpdateWorkingState {
                 change,
@@ -134,15 +134,15 @@ impl Play {
                 SummarySource::Write(spec),
             )));
         let made = CompactionMessages {
-            mark: self.id(),
-            summary: self.id(),
-            request: None,
-            attached: Vec::new(),
+            boundary_id: self.id(),
+            summary_id: self.id(),
+            request_message: None,
+            hook_messages: Vec::new(),
         };
         let finish = self.world.finish_by_model(made).unwrap();
         self.world.run(Command::AdvanceCompaction(finish));
         let attached = match &self.world.log.last().unwrap().event {
-            Event::Compacted(event) => event.attached.clone(),
+            Event::CompactionFinished(event) => event.attachments.clone(),
             other => panic!("{other:?}"),
         };
         self.world.run(Command::ServeView(ServeView::default()));
@@ -507,7 +507,7 @@ fn files_are_rebuilt_from_reads_writes_and_edits() {
     assert_eq!(kinds, expected);
     let session = &play.world.session;
     let shown = session.transcript().entries().filter(|(at, entry)| {
-        session.is_framing(*at) && session.transcript().is_visible(*at) && !entry.role.is_system()
+        session.is_framing(*at) && session.transcript().is_in_view(*at) && !entry.role.is_system()
     });
     assert_eq!(shown.count(), 1 + attached.len());
 }
@@ -675,12 +675,12 @@ fn a_removed_tool_is_reported_in_one_compaction_only() {
         tools: vec![capability("Read", "", false), capability("Old", "", false)],
         ..WorkingState::default()
     });
-    play.change(StateChange {
+    play.change(WorkingStateChange {
         remove: WorkingStateRemoval {
             tools: vec!["Old".into()],
             ..WorkingStateRemoval::default()
         },
-        ..StateChange::default()
+        ..WorkingStateChange::default()
     });
     play.check(&expect![[r"
         Tools 
@@ -780,10 +780,10 @@ fn p05_a_message_pinned_during_its_summary_stays_visible() {
         ..WorkingState::default()
     });
     let made = CompactionMessages {
-        mark: play.id(),
-        summary: play.id(),
-        request: None,
-        attached: Vec::new(),
+        boundary_id: play.id(),
+        summary_id: play.id(),
+        request_message: None,
+        hook_messages: Vec::new(),
     };
     let finish = play.world.finish_by_model(made).unwrap();
     let decided = play
@@ -793,9 +793,12 @@ fn p05_a_message_pinned_during_its_summary_stays_visible() {
     let Decided::Now(Decision { events, .. }) = decided else {
         panic!("{decided:?}");
     };
-    assert!(matches!(events[..], [Event::Compacted(_)]), "{events:?}");
+    assert!(
+        matches!(events[..], [Event::CompactionFinished(_)]),
+        "{events:?}"
+    );
     let place = play.world.session.transcript().find(rule).unwrap();
-    assert!(play.world.session.transcript().is_visible(place));
+    assert!(play.world.session.transcript().is_in_view(place));
 }
 
 #[test]
@@ -808,8 +811,8 @@ fn p05_pinning_a_result_removes_its_cache_edit() {
     play.say(Role::Assistant, vec![Block::text("done")]);
     play.say(Role::User, vec![Block::text("go on")]);
     play.world.run(Command::ServeView(ServeView::default()));
-    play.world.run(Command::ClearResults(Clear {
-        clearing: Clearing::Auto {
+    play.world.run(Command::ClearResults(ClearResults {
+        trigger: ClearTrigger::Auto {
             cache_edits: true,
             last: None,
         },
@@ -817,7 +820,7 @@ fn p05_pinning_a_result_removes_its_cache_edit() {
         request: None,
     }));
     let edited = |play: &Play| {
-        let pins = play.world.session.cache_edits().pins().iter();
+        let pins = play.world.session.cache_edits().batches().iter();
         pins.map(|pin| pin.calls.len()).sum::<usize>()
     };
     let before = edited(&play);

@@ -17,8 +17,8 @@ use palimpsest_core::policy::Policy;
 use palimpsest_core::session::Session;
 use palimpsest_core::validate::validate;
 use palimpsest_core::view::{
-    BreakpointRequest, Breakpoints, Etag, Piece, Provider, Spot, Target, WireBlock, WireMessage,
-    WireRole, breakpoints,
+    BreakpointRequest, Breakpoints, Etag, Piece, Provider, Target, WireBlock, WireBlockPosition,
+    WireMessage, WireRole, breakpoints,
 };
 use palimpsest_histories::{Operation, SessionHarness, operation};
 use proptest::prelude::*;
@@ -81,7 +81,7 @@ impl Talk {
         self.user(&(0..calls).map(result).collect());
     }
 
-    fn ask(&mut self, most: usize, own: Option<&[bool]>) -> Breakpoints {
+    fn ask(&mut self, max_breakpoints: usize, caller_system: Option<&[bool]>) -> Breakpoints {
         self.world.run(Command::ServeView(ServeView {
             target: self.target.clone(),
             ..ServeView::default()
@@ -92,8 +92,8 @@ impl Talk {
         self.etag = Some(view.etag);
         let wanted = BreakpointRequest {
             length: view.length,
-            most,
-            own_system: own,
+            max_breakpoints,
+            caller_system,
         };
         breakpoints(&self.world.session, &self.target, wanted).unwrap()
     }
@@ -120,7 +120,7 @@ fn values(target: &Target, messages: &[WireMessage<'_>]) -> Vec<Value> {
 }
 
 fn places(placed: &Breakpoints) -> String {
-    let place = |spot: &Spot| format!("{}.{}", spot.message, spot.block);
+    let place = |spot: &WireBlockPosition| format!("{}.{}", spot.message, spot.block);
     let all: Vec<_> = placed.messages.iter().map(place).collect();
     all.join(" ")
 }
@@ -364,7 +364,7 @@ fn targets() -> [Target; 4] {
 struct Callers {
     etags: HashMap<u8, Etag>,
     /// The last breakpoint of the request with these pieces.
-    ends: HashMap<(u8, Vec<Piece>), Spot>,
+    ends: HashMap<(u8, Vec<Piece>), WireBlockPosition>,
 }
 
 impl Callers {
@@ -380,11 +380,11 @@ impl Callers {
             let length = session.view(target, etag)?.length;
             let wanted = BreakpointRequest {
                 length,
-                most: 4,
-                own_system: Some(&[true]),
+                max_breakpoints: 4,
+                caller_system: Some(&[true]),
             };
             let placed = breakpoints(session, target, wanted)?;
-            Ok((placed, session.edit_places(target, length)?))
+            Ok((placed, session.edit_positions(target, length)?))
         };
         // A session with few loaded contents returns the same positions, unless content is missing.
         let of_little: Result<_, palimpsest_core::session::ContentNotLoaded> = of(&world.session);
@@ -400,10 +400,10 @@ impl Callers {
         check_edits(session, target, full.length, &edits);
         let pieces = session.sealed().pieces();
         for kept in 0..=pieces.len() {
-            let counted = session.messages_before(kept, target, full.length);
+            let counted = session.message_count_before(kept, target, full.length);
             assert_eq!(
                 counted,
-                session.messages_of(kept, target),
+                session.message_count_of(kept, target),
                 "{kept} of {pieces:?}"
             );
         }
@@ -412,13 +412,13 @@ impl Callers {
         };
         // One breakpoint is at the end of the last request, whatever was added since.
         let cache = session.prompt_cache();
-        if cache.held.target == *target && cache.drift.is_none() {
-            let held = (which, pieces[..cache.held.pieces as usize].to_vec());
+        if cache.last_request.target == *target && cache.divergence.is_none() {
+            let held = (which, pieces[..cache.last_request.pieces as usize].to_vec());
             if let Some(end) = self.ends.get(&held) {
                 assert!(placed.messages.contains(end), "{placed:?} without {end:?}");
             }
         }
-        if full.unsendable.is_none() {
+        if full.not_sendable.is_none() {
             self.ends.insert((which, pieces.to_vec()), *last);
         }
     }
@@ -463,7 +463,7 @@ fn check_legal(target: &Target, messages: &[WireMessage<'_>], placed: &Breakpoin
     let expected = blocks.filter(|(.., content)| takes(content)).last();
     let expected = expected
         .filter(|_| end.is_some())
-        .map(|(message, block, _)| Spot {
+        .map(|(message, block, _)| WireBlockPosition {
             message: u32::try_from(message).unwrap(),
             block: u32::try_from(block).unwrap(),
         });
@@ -474,12 +474,12 @@ fn check_legal(target: &Target, messages: &[WireMessage<'_>], placed: &Breakpoin
 fn check_edits(session: &Session, target: &Target, length: u32, places: &[Option<u32>]) {
     let mut forgotten = session.snapshot();
     for pin in &mut forgotten.cache_edits {
-        pin.place = None;
+        pin.position = None;
     }
     let entries = session.transcript().entries();
     let contents = entries.filter_map(|(_, entry)| entry.content.clone());
     let forgotten = forgotten.restore(contents.collect::<Vec<_>>()).unwrap();
-    assert_eq!(forgotten.edit_places(target, length).unwrap(), places);
+    assert_eq!(forgotten.edit_positions(target, length).unwrap(), places);
 }
 
 proptest! {

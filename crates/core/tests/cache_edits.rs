@@ -8,11 +8,11 @@
 
 use std::collections::HashSet;
 
-use palimpsest_core::command::{Clear, Clearing, Command, ServeView};
+use palimpsest_core::command::{ClearResults, ClearTrigger, Command, ServeView};
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::CallKey;
 use palimpsest_core::message::Role;
-use palimpsest_core::session::{CachePin, Call, Session, Visibility};
+use palimpsest_core::session::{CacheEditBatch, Call, Session, Visibility};
 use palimpsest_core::view::{Piece, PieceForm};
 use palimpsest_histories::{BlockDraft, MessageDraft, Operation, SessionHarness, operation};
 use proptest::prelude::*;
@@ -30,7 +30,8 @@ struct Stage {
 /// change of the view.
 fn cached(sent: &[Piece], now: &[Piece]) -> HashSet<CallKey> {
     let same = sent.iter().zip(now).take_while(|(sent, now)| sent == now);
-    same.filter_map(|(piece, _)| piece.form.answers()).collect()
+    same.filter_map(|(piece, _)| piece.form.answered_call_key())
+        .collect()
 }
 
 fn is_live(session: &Session, call: CallKey) -> bool {
@@ -42,7 +43,7 @@ fn is_live(session: &Session, call: CallKey) -> bool {
 
 impl Stage {
     /// Checks the events since the last check.
-    fn check(&mut self, before: &[CachePin]) {
+    fn check(&mut self, before: &[CacheEditBatch]) {
         let session = &self.world.session;
         let new = &self.world.log[self.seen..];
         self.seen = self.world.log.len();
@@ -58,7 +59,7 @@ impl Stage {
             let last = shown.rfind(|piece| piece.form.is_shown());
             assert_eq!(last.unwrap().message, event.message, "not at the end");
         }
-        let pins = session.cache_edits().pins();
+        let pins = session.cache_edits().batches();
         // A pin restores a result that an edit removed, so an update of the working state may drop edits.
         let may_drop = |event: &Event| {
             event.change_kind().is_some() || matches!(event, Event::WorkingStateUpdated(_))
@@ -68,26 +69,30 @@ impl Stage {
         }
         let mut seen = HashSet::new();
         for pin in pins {
-            assert!(session.transcript().is_visible(pin.message), "{pin:?}");
+            assert!(session.transcript().is_in_view(pin.message), "{pin:?}");
             for call in &pin.calls {
                 assert!(seen.insert(*call), "{call} twice");
                 assert!(is_live(session, *call), "{call} left the view");
                 let result = session.calls().get(*call).and_then(Call::result);
                 let (message, block) = result.unwrap();
-                assert_eq!(session.pins().at(message, block), None, "{call} is pinned");
+                assert_eq!(
+                    session.pins().pin_of_block(message, block),
+                    None,
+                    "{call} is pinned"
+                );
             }
         }
     }
 
     fn step(&mut self, operation: &Operation) {
         let session = &self.world.session;
-        let before = session.cache_edits().pins().to_vec();
-        let can_be_sent = session.unsendable().is_none() && session.pending().is_empty();
+        let before = session.cache_edits().batches().to_vec();
+        let can_be_sent = session.not_sendable_reason().is_none() && session.pending().is_empty();
         let (view, from) = (session.sealed().pieces().to_vec(), self.world.log.len());
         self.world.step(operation);
         let answered = self.world.log[from..].iter().any(|one| match &one.event {
             Event::MessagesAppended(event) => event.messages.iter().any(|appended| {
-                let visible = appended.standing == Visibility::Visible;
+                let visible = appended.visibility == Visibility::Visible;
                 visible && appended.message.role == Role::Assistant
             }),
             _ => false,
@@ -99,15 +104,15 @@ impl Stage {
     }
 
     fn serve(&mut self, interrupt: bool) {
-        let before = self.world.session.cache_edits().pins().to_vec();
+        let before = self.world.session.cache_edits().batches().to_vec();
         self.world.run(Command::ServeView(ServeView {
             interrupt_open_calls: interrupt,
             ..ServeView::default()
         }));
         self.check(&before);
         let epoch = self.world.session.sealed().epoch();
-        self.world.run(Command::ClearResults(Clear {
-            clearing: Clearing::Auto {
+        self.world.run(Command::ClearResults(ClearResults {
+            trigger: ClearTrigger::Auto {
                 cache_edits: true,
                 last: None,
             },
@@ -124,11 +129,11 @@ impl Stage {
 
     /// Checks that a reloaded session has the same edits at the same positions of the array.
     fn check_again(&mut self) {
-        let places = |session: &Session| -> Vec<(CachePin, Option<u32>)> {
-            let pins = session.cache_edits().pins().iter();
+        let places = |session: &Session| -> Vec<(CacheEditBatch, Option<u32>)> {
+            let pins = session.cache_edits().batches().iter();
             let target = &session.last_served().target;
             let length = session.view(target, None).unwrap().length;
-            let places = session.edit_places(target, length).unwrap();
+            let places = session.edit_positions(target, length).unwrap();
             pins.cloned().zip(places).collect()
         };
         self.world.load_content();

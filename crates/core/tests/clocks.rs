@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, Command, FailMemory, ServeView, StartCompaction, StartMemory, SummarySource,
-    SummarySpec, UpdateMemory, memory_due, memory_runs,
+    Append, Command, FailMemoryUpdate, RecordMemoryVersion, ServeView, StartCompaction,
+    StartMemoryUpdate, SummarySource, SummarySpec, is_memory_update_running, memory_due_at,
 };
 use palimpsest_core::event::Trigger;
 use palimpsest_core::ids::{MessageId, Revision, Timestamp};
-use palimpsest_core::memory::{Memory, MemoryContent};
+use palimpsest_core::memory::{MemoryContent, MemoryDocument};
 use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{Author, Strategy};
@@ -42,33 +42,33 @@ fn before(time: Timestamp, by_ms: i64) -> Timestamp {
 #[test]
 fn an_update_started_by_a_fast_clock_is_orphaned() {
     let mut world = long();
-    world.run(Command::StartMemoryUpdate(StartMemory));
+    world.run(Command::StartMemoryUpdate(StartMemoryUpdate));
     let began = world.session.memory().running.unwrap();
     let session = &world.session;
     // A small difference between two clocks is tolerated.
-    assert!(memory_runs(session, before(began, 500)));
+    assert!(is_memory_update_running(session, before(began, 500)));
     let now = before(began, HOUR_MS);
-    assert!(!memory_runs(session, now));
-    assert_eq!(memory_due(session, now), Some(now));
+    assert!(!is_memory_update_running(session, now));
+    assert_eq!(memory_due_at(session, now), Some(now));
 }
 
 #[test]
 fn a_failure_recorded_by_a_fast_clock_is_retried_immediately() {
-    for of_file in [false, true] {
+    for is_file_failure in [false, true] {
         let mut world = long();
-        let next = Timestamp::from_millis(10_000);
-        world.run(Command::FailMemoryUpdate(FailMemory {
-            of_file,
+        let retry_at = Timestamp::from_millis(10_000);
+        world.run(Command::FailMemoryUpdate(FailMemoryUpdate {
+            is_file_failure,
             detail: "no".into(),
-            next,
+            retry_at,
         }));
         let session = &world.session;
-        assert!(memory_due(session, before(next, 9_000)).is_some_and(|due| due <= next));
-        let now = before(next, HOUR_MS);
+        assert!(memory_due_at(session, before(retry_at, 9_000)).is_some_and(|due| due <= retry_at));
+        let now = before(retry_at, HOUR_MS);
         assert_eq!(
-            memory_due(session, now),
+            memory_due_at(session, now),
             Some(now),
-            "of the file: {of_file}"
+            "of the file: {is_file_failure}"
         );
     }
 }
@@ -76,17 +76,17 @@ fn a_failure_recorded_by_a_fast_clock_is_retried_immediately() {
 #[test]
 fn a_text_written_by_a_fast_clock_does_not_delay_the_next_update() {
     let mut world = long();
-    world.run(Command::RecordMemoryVersion(UpdateMemory {
-        content: MemoryContent::verbatim(&Memory::parse(NOTES)),
+    world.run(Command::RecordMemoryVersion(RecordMemoryVersion {
+        content: MemoryContent::verbatim(&MemoryDocument::parse(NOTES)),
         author: Author::Extractive,
-        upon: 0,
+        base_version: 0,
         source: Revision::new(1),
-        read_to: None,
-        file: None,
-        took_ms: 0,
+        read_through: None,
+        edited_file: None,
+        duration_ms: 0,
     }));
     let written = world.session.memory().version.as_ref().unwrap().at;
-    let due = |now: Timestamp| memory_due(&world.session, now).unwrap();
+    let due = |now: Timestamp| memory_due_at(&world.session, now).unwrap();
     assert!(due(written) > written, "the next update must wait");
     let now = before(written, HOUR_MS);
     assert_eq!(due(now), now);
@@ -102,9 +102,9 @@ fn a_compaction_started_by_a_fast_clock_is_over() {
         SummarySource::Write(spec),
     )));
     let running = world.session.compactions().running.clone().unwrap();
-    assert!(!running.is_over(running.at));
-    assert!(!running.is_over(before(running.at, 500)));
-    assert!(running.is_over(running.expires));
-    let takes = running.expires.as_millis() - running.at.as_millis();
-    assert!(running.is_over(before(running.at, takes + 1)));
+    assert!(!running.is_expired(running.started_at));
+    assert!(!running.is_expired(before(running.started_at, 500)));
+    assert!(running.is_expired(running.deadline));
+    let takes = running.deadline.as_millis() - running.started_at.as_millis();
+    assert!(running.is_expired(before(running.started_at, takes + 1)));
 }

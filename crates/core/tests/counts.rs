@@ -92,7 +92,7 @@ impl Play {
                 let transcript = self.world.session.transcript();
                 let visible = transcript
                     .entries()
-                    .filter(|(at, _)| transcript.is_visible(*at));
+                    .filter(|(at, _)| transcript.is_in_view(*at));
                 let visible: Vec<MessageId> = visible.map(|(_, entry)| entry.id).collect();
                 let to = visible.iter().rev().nth(1).copied();
                 let rewind = Rewind {
@@ -122,14 +122,14 @@ impl Play {
             return None;
         };
         let made = CompactionMessages {
-            mark: self.id(),
-            summary: self.id(),
-            request: None,
-            attached: Vec::new(),
+            boundary_id: self.id(),
+            summary_id: self.id(),
+            request_message: None,
+            hook_messages: Vec::new(),
         };
         let finish = self.world.finish_by_model(made)?;
         self.world.run(Command::AdvanceCompaction(finish));
-        let Event::Compacted(event) = self.world.log.last()?.event.clone() else {
+        let Event::CompactionFinished(event) = self.world.log.last()?.event.clone() else {
             return None;
         };
         // The count must be the same in the event, right after it, and after the next serving.
@@ -197,7 +197,7 @@ fn the_threshold_preset_keeps_exactly_the_last_five_messages() {
         play.world.run(Command::ServeView(ServeView::default()));
         let first = play.compact().unwrap();
         let boundary = play.world.session.compactions().boundaries.last().unwrap();
-        assert_eq!(boundary.left as usize + first.kept.len(), 24);
+        assert_eq!(boundary.replaced_count as usize + first.kept.len(), 24);
         let mut last = first;
         while let Some(next) = play.compact() {
             last = next;

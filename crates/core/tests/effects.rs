@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, CheckThresholds, Command, Decided, FailMemory, ServeView, StartMemory,
-    effects_of_state, memory_due,
+    Append, CheckThresholds, Command, Decided, FailMemoryUpdate, ServeView, StartMemoryUpdate,
+    effects_of_state, memory_due_at,
 };
 use palimpsest_core::effect::{Effect, FollowUp};
 use palimpsest_core::event::Trigger;
@@ -129,17 +129,17 @@ fn due_session_memory_is_enqueued_and_wakes_the_worker() {
     assert_eq!(of(&world), [Effect::MemoryDue(NOW), Effect::WakeWorker]);
 
     // A failed update is retried later. Workers find the session in the queue, so none is woken.
-    let next = NOW.plus_millis(9);
-    world.run(Command::FailMemoryUpdate(FailMemory {
-        of_file: false,
+    let retry_at = NOW.plus_millis(9);
+    world.run(Command::FailMemoryUpdate(FailMemoryUpdate {
+        is_file_failure: false,
         detail: "no".into(),
-        next,
+        retry_at,
     }));
-    assert_eq!(of(&world), [Effect::MemoryDue(next)]);
+    assert_eq!(of(&world), [Effect::MemoryDue(retry_at)]);
 
     // The outcome of a running update determines the next due time.
-    world.run(Command::StartMemoryUpdate(StartMemory));
+    world.run(Command::StartMemoryUpdate(StartMemoryUpdate));
     let began = world.session.memory().running.unwrap();
-    assert_eq!(memory_due(&world.session, began), None);
+    assert_eq!(memory_due_at(&world.session, began), None);
     assert_eq!(effects_of_state(&world.session, began).count(), 0);
 }

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use palimpsest_core::command::{Append, Command, ServeView, Snip, Update};
+use palimpsest_core::command::{Append, Command, ServeView, Snip, UpdateSession};
 use palimpsest_core::event::Trigger;
 use palimpsest_core::ids::{MessageId, Timestamp};
 use palimpsest_core::message::{Block, Message, Role, Usage};
@@ -50,9 +50,9 @@ impl Talk {
     }
 
     fn set(&mut self, setting: &str) {
-        self.0.run(Command::UpdateSession(Update {
+        self.0.run(Command::UpdateSession(UpdateSession {
             policy: Some(Overlay::from_toml(setting).unwrap()),
-            ..Update::default()
+            ..UpdateSession::default()
         }));
     }
 

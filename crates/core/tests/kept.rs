@@ -14,7 +14,7 @@ use palimpsest_core::command::{
 };
 use palimpsest_core::event::{CompactionFinished, Event, Trigger};
 use palimpsest_core::ids::{MessageId, Ordinal};
-use palimpsest_core::levels::compaction::{KeepRule, keep};
+use palimpsest_core::levels::compaction::{KeepRule, partition};
 use palimpsest_core::message::{Block, Role};
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{CallState, Session};
@@ -33,7 +33,7 @@ fn spoken(session: &Session) -> Vec<Ordinal> {
     let shown = session.sealed().pieces().iter();
     let shown = shown
         .filter(|piece| {
-            piece.form.is_of_a_block() || matches!(piece.form, PieceForm::Placeholder(_))
+            piece.form.represents_block() || matches!(piece.form, PieceForm::Placeholder(_))
         })
         .map(|piece| piece.message);
     let waiting = session.pending().iter().map(|item| item.message);
@@ -158,7 +158,7 @@ fn check(
     reached.extend(pending);
     let is_fixed = |at: &&Ordinal| {
         let entry = session.transcript().get(**at).unwrap();
-        entry.role.is_system() || session.pins().within(**at).is_some()
+        entry.role.is_system() || session.pins().pin_of_message(**at).is_some()
     };
     reached.extend(all.iter().filter(is_fixed));
     loop {
@@ -194,10 +194,10 @@ fn compact(world: &mut SessionHarness) -> Option<CompactionFinished> {
     let id = |number: u128| MessageId::new(Uuid::from_u128(u128::MAX - number));
     let before = world.session.revision();
     let made = CompactionMessages {
-        mark: id(0),
-        summary: id(1),
-        request: None,
-        attached: Vec::new(),
+        boundary_id: id(0),
+        summary_id: id(1),
+        request_message: None,
+        hook_messages: Vec::new(),
     };
     world.run(Command::StartCompaction(StartCompaction::new(
         Trigger::Manual,
@@ -209,7 +209,7 @@ fn compact(world: &mut SessionHarness) -> Option<CompactionFinished> {
         .skip(usize::try_from(before.get()).unwrap());
     let mut events = events.map(|recorded| &recorded.event);
     events.find_map(|event| match event {
-        Event::Compacted(event) => Some(event.clone()),
+        Event::CompactionFinished(event) => Some(event.clone()),
         _ => None,
     })
 }
@@ -219,7 +219,7 @@ fn check_view(world: &mut SessionHarness) {
     world.load_content();
     let target = Target::default();
     let view = world.session.view(&target, None).unwrap();
-    if view.unsendable.is_some() {
+    if view.not_sendable.is_some() {
         return;
     }
     let array: Vec<Vec<u8>> = view
@@ -255,15 +255,15 @@ proptest! {
         let mark = all.get(usize::from(mark) % (all.len() + 1)).copied();
         let (min_tokens, min_messages, max_tokens) = limits;
         let recent = KeepRule::Recent { after: mark, min_tokens, min_messages, max_tokens };
-        let found = keep(session, recent).unwrap();
+        let found = partition(session, recent).unwrap();
         check(session, mark, limits, &found.kept, &found.leaving);
         // The actual coverage of session memory is tested too.
         let before = world.session.clone();
-        let covers = before.memory().written().and_then(|version| version.covers);
+        let covers = before.memory().latest_written().and_then(|version| version.covered_through);
         if let Some(compacted) = compact(&mut world) {
             prop_assert!(covers.is_some());
             check(&before, covers, limits, &compacted.kept, &compacted.leaving);
-            let there = |at: &Ordinal| before.transcript().get(*at).unwrap().standing.takes_part();
+            let there = |at: &Ordinal| before.transcript().get(*at).unwrap().visibility.is_in_view();
             let no_floor_is_crossed = compacted.kept.iter().all(there);
             prop_assert!(no_floor_is_crossed, "a message that an earlier compaction removed is kept");
             check_view(&mut world);

@@ -8,12 +8,12 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, Command, Decided, Decision, FailMemory, FileMemory, Rejection, StartMemory,
-    UpdateMemory, memory_due, memory_runs,
+    Append, Command, ConfirmMemoryFile, Decided, Decision, FailMemoryUpdate, RecordMemoryVersion,
+    Rejection, StartMemoryUpdate, is_memory_update_running, memory_due_at,
 };
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{MessageId, Ordinal, Timestamp};
-use palimpsest_core::memory::{Memory, MemoryContent, SectionKind};
+use palimpsest_core::memory::{MemoryContent, MemoryDocument, SectionKind};
 use palimpsest_core::message::{
     Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse,
 };
@@ -92,39 +92,49 @@ impl Told {
     }
 
     fn is_due(&self) -> bool {
-        memory_due(&self.world.session, NOW) == Some(NOW)
+        memory_due_at(&self.world.session, NOW) == Some(NOW)
     }
 
     fn update(&mut self, author: Author) -> Result<Decided, Rejection> {
-        let mut memory = Memory::template();
+        let mut memory = MemoryDocument::template();
         self.next += 1;
         if author != Author::Template {
             memory.set(SectionKind::Task, &format!("Mend it ({}).", self.next));
         }
         let read_to = match author {
             Author::Template => None,
-            Author::Person => self.world.session.memory().read_for_edit(),
-            _ => self.world.session.memory_reach(),
+            Author::Person => self.world.session.memory().edit_read_through(),
+            _ => self.world.session.memory_readable_through(),
         };
         let update = self.command(author, &memory.render(), read_to);
         self.world.try_run(Command::RecordMemoryVersion(update))
     }
 
-    fn command(&self, author: Author, text: &str, read_to: Option<Ordinal>) -> UpdateMemory {
+    fn command(
+        &self,
+        author: Author,
+        text: &str,
+        read_through: Option<Ordinal>,
+    ) -> RecordMemoryVersion {
         let version = self.world.session.memory().version.as_ref();
-        UpdateMemory {
-            content: MemoryContent::verbatim(&Memory::parse(text)),
+        RecordMemoryVersion {
+            content: MemoryContent::verbatim(&MemoryDocument::parse(text)),
             author,
-            upon: version.map_or(0, |version| version.number),
+            base_version: version.map_or(0, |version| version.number),
             source: self.world.session.revision(),
-            read_to,
-            file: None,
-            took_ms: 1,
+            read_through,
+            edited_file: None,
+            duration_ms: 1,
         }
     }
 
     fn covers(&self) -> Option<Ordinal> {
-        self.world.session.memory().version.as_ref()?.covers
+        self.world
+            .session
+            .memory()
+            .version
+            .as_ref()?
+            .covered_through
     }
 }
 
@@ -186,18 +196,21 @@ fn an_open_round_is_not_read_and_does_not_advance_the_coverage() {
     told.calls("r1", &["a", "b"]);
     let session = &told.world.session;
     assert_eq!(
-        session.memory_reach(),
+        session.memory_readable_through(),
         Some(asked),
         "the whole response waits"
     );
     told.update(Author::Extractive).unwrap();
     let version = told.world.session.memory().version.clone().unwrap();
-    assert_eq!((version.read, version.covers), (Some(asked), None));
+    assert_eq!(
+        (version.read_through, version.covered_through),
+        (Some(asked), None)
+    );
     told.result("a");
     assert_eq!(told.covers(), None, "one of two calls is open");
     told.result("b");
     assert_eq!(told.covers(), Some(asked), "the mark follows its text");
-    assert_eq!(told.world.session.memory_behind().messages, 4);
+    assert_eq!(told.world.session.memory_lag().messages, 4);
 }
 
 #[test]
@@ -231,12 +244,18 @@ fn no_update_is_due_while_all_new_messages_wait_for_results() {
 fn a_running_update_blocks_the_next_one_until_it_is_orphaned() {
     let mut told = Told::new();
     told.user(10_000);
-    told.world.run(Command::StartMemoryUpdate(StartMemory));
+    told.world
+        .run(Command::StartMemoryUpdate(StartMemoryUpdate));
     let began = told.world.session.memory().running.unwrap();
     let later = |seconds: i64| Timestamp::from_millis(began.as_millis() + seconds * 1_000);
     let session = &told.world.session;
-    assert!(memory_runs(session, later(59)) && memory_due(session, later(59)).is_none());
-    assert!(!memory_runs(session, later(60)) && memory_due(session, later(60)).is_some());
+    assert!(
+        is_memory_update_running(session, later(59)) && memory_due_at(session, later(59)).is_none()
+    );
+    assert!(
+        !is_memory_update_running(session, later(60))
+            && memory_due_at(session, later(60)).is_some()
+    );
 }
 
 #[test]
@@ -249,10 +268,10 @@ fn an_update_waits_after_a_generated_text_but_not_after_an_edit() {
         told.says("r");
         let session = &told.world.session;
         let written = session.memory().version.as_ref().unwrap().at;
-        let due = memory_due(session, written).unwrap();
+        let due = memory_due_at(session, written).unwrap();
         assert_eq!(due.millis_since(written), rests, "{author:?}");
         let later = written.plus_millis(5_000);
-        assert_eq!(memory_due(session, later), Some(later));
+        assert_eq!(memory_due_at(session, later), Some(later));
     }
 }
 
@@ -260,11 +279,11 @@ fn an_update_waits_after_a_generated_text_but_not_after_an_edit() {
 fn failures_delay_the_update_and_are_counted_until_a_success() {
     let mut told = Told::new();
     told.user(10_000);
-    let fail = |of_file, next| {
-        Command::FailMemoryUpdate(FailMemory {
-            of_file,
+    let fail = |is_file_failure, next| {
+        Command::FailMemoryUpdate(FailMemoryUpdate {
+            is_file_failure,
             detail: "no".into(),
-            next: Timestamp::from_millis(next),
+            retry_at: Timestamp::from_millis(next),
         })
     };
     for attempt in 1..4_u32 {
@@ -272,15 +291,19 @@ fn failures_delay_the_update_and_are_counted_until_a_success() {
             .run(fail(false, NOW.as_millis() + i64::from(attempt)));
         let failure = told.world.session.memory().failure.clone().unwrap();
         assert_eq!(failure.attempts, attempt);
-        assert_eq!(memory_due(&told.world.session, NOW), Some(failure.next));
+        assert_eq!(
+            memory_due_at(&told.world.session, NOW),
+            Some(failure.retry_at)
+        );
     }
     told.update(Author::Extractive).unwrap();
     assert_eq!(told.world.session.memory().failure, None);
     told.world.run(fail(true, NOW.as_millis() + 9));
-    let due = memory_due(&told.world.session, NOW).unwrap();
+    let due = memory_due_at(&told.world.session, NOW).unwrap();
     assert_eq!(due.millis_since(NOW), 9, "the file is due, not the text");
-    told.world.run(Command::ConfirmMemoryFile(FileMemory));
-    assert_eq!(memory_due(&told.world.session, NOW), None);
+    told.world
+        .run(Command::ConfirmMemoryFile(ConfirmMemoryFile));
+    assert_eq!(memory_due_at(&told.world.session, NOW), None);
 }
 
 #[test]
@@ -300,7 +323,7 @@ fn an_update_based_on_an_old_version_writes_nothing() {
 fn placeholder_text_is_rejected_and_a_version_lists_changed_sections() {
     let mut told = Told::new();
     told.user(10_000);
-    let mut memory = Memory::template();
+    let mut memory = MemoryDocument::template();
     memory.set(SectionKind::Task, "TBD");
     memory.set(SectionKind::Worklog, "Something was done.");
     let update = told.command(Author::Extractive, &memory.render(), None);
@@ -332,12 +355,12 @@ fn an_edit_of_an_outdated_file_restores_the_coverage_of_that_file() {
     let later = told.user(6_000);
     told.update(Author::Extractive).unwrap();
     assert_eq!(told.covers(), Some(later));
-    told.world.run(Command::FailMemoryUpdate(FailMemory {
-        of_file: true,
+    told.world.run(Command::FailMemoryUpdate(FailMemoryUpdate {
+        is_file_failure: true,
         detail: "no".into(),
-        next: NOW,
+        retry_at: NOW,
     }));
-    assert_eq!(told.world.session.memory().read_for_edit(), Some(asked));
+    assert_eq!(told.world.session.memory().edit_read_through(), Some(asked));
     told.update(Author::Person).unwrap();
     assert_eq!(told.covers(), Some(asked));
     assert!(
@@ -354,10 +377,13 @@ fn coverage_does_not_move_back_when_a_response_gets_an_open_call() {
     told.update(Author::Extractive).unwrap();
     // A later fragment of the summarized response contains a call.
     told.calls("r1", &["a"]);
-    assert!(told.world.session.memory_reach() < Some(said));
+    assert!(told.world.session.memory_readable_through() < Some(said));
     told.update(Author::Extractive).unwrap();
     let version = told.world.session.memory().version.clone().unwrap();
-    assert_eq!((version.read, version.covers), (Some(said), Some(said)));
+    assert_eq!(
+        (version.read_through, version.covered_through),
+        (Some(said), Some(said))
+    );
 }
 
 /// An upgrade of the service can change the wording of a fact.
@@ -368,9 +394,9 @@ fn a_file_with_the_wording_of_an_earlier_release_is_not_an_edit() {
     told.update(Author::Extractive).unwrap();
     let mut memory = told.world.session.memory().clone();
     let text = memory.version.as_ref().unwrap().text().to_string();
-    assert!(memory.knows(text.as_bytes()));
+    assert!(memory.is_known_text(text.as_bytes()));
     let earlier = text.replace("Mend it", "Repair it");
-    assert!(!memory.knows(earlier.as_bytes()));
+    assert!(!memory.is_known_text(earlier.as_bytes()));
     memory.version.as_mut().unwrap().digest = text_digest(earlier.as_bytes());
-    assert!(memory.knows(earlier.as_bytes()));
+    assert!(memory.is_known_text(earlier.as_bytes()));
 }

@@ -225,20 +225,20 @@ impl Naive {
         };
         // A message without content has no pieces, so it never becomes pending.
         let mut said = event.messages.iter().filter(|appended| {
-            appended.standing == Visibility::Visible
+            appended.visibility == Visibility::Visible
                 && (appended.message.role == Role::Assistant || !appended.message.blocks.is_empty())
         });
         let answers = said
             .next()
             .is_some_and(|first| first.message.role == Role::Assistant);
-        if answers && session.unsendable().is_none() {
+        if answers && session.not_sendable_reason().is_none() {
             self.sent = session.sealed().pieces().to_vec();
             self.target = session.last_served().target.clone();
         }
     }
 
     fn check(&self, session: &Session) {
-        let report = session.cache_report(&self.target, session.about().modified);
+        let report = session.cache_report(&self.target, session.info().modified);
         let pieces = session.sealed().pieces();
         let same = |(a, b): &(&Piece, &Piece)| a == b;
         let shared = pieces.iter().zip(&self.sent).take_while(same).count();

@@ -1,6 +1,6 @@
-//! Checks the guarantees of views in random histories with [`Trial`].
+//! Checks the guarantees of views in random histories with [`InvariantChecker`].
 
-use palimpsest_histories::{Trial, operation};
+use palimpsest_histories::{InvariantChecker, operation};
 use proptest::prelude::*;
 
 proptest! {
@@ -10,6 +10,6 @@ proptest! {
     fn p01_p09_views_are_valid_and_sealed_in_any_history(
         operations in prop::collection::vec(operation(), 1..24)
     ) {
-        Trial::play(&operations);
+        InvariantChecker::play(&operations);
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use palimpsest_core::command::{Command, ServeView};
 use palimpsest_core::ids::{CallKey, Ordinal, Revision};
-use palimpsest_core::levels::recovery::{ContentRef, Departed, Recovery};
+use palimpsest_core::levels::recovery::{ContentRef, RecoveryIndex, RemovedContent};
 use palimpsest_core::policy::ModelTool;
 use palimpsest_core::session::{Session, Visibility};
 use palimpsest_core::view::{DropReason, MarkerReason, PieceForm, Target};
@@ -17,22 +17,22 @@ use palimpsest_histories::{BlockDraft, MessageDraft, Operation, SessionHarness, 
 use proptest::prelude::*;
 
 /// Returns the removed content in the same way as a server does.
-fn told(world: &SessionHarness, recovery: &Recovery<'_>) -> Vec<Departed> {
+fn told(world: &SessionHarness, recovery: &RecoveryIndex<'_>) -> Vec<RemovedContent> {
     let changes = world.session.view_changes().iter().rev();
     let removed = changes.flat_map(|change| {
         let at = usize::try_from(change.revision.get()).unwrap();
         let event = &world.log[at - 1].event;
         recovery.removed_by(event, change.revision)
     });
-    let all = removed.chain(recovery.replaced());
-    recovery.latest_first(all.flat_map(|departed| recovery.parts(departed, true)))
+    let all = removed.chain(recovery.replaced_results());
+    recovery.deduplicate(all.flat_map(|departed| recovery.parts(departed, true)))
 }
 
 /// Returns the messages, results and blocks that the view does not show. Only the session state is used.
 fn gone(session: &Session) -> (HashSet<Ordinal>, HashSet<CallKey>, HashSet<(Ordinal, u16)>) {
     let left = |standing| matches!(standing, Visibility::Snipped | Visibility::Rewound);
     let entries = session.transcript().entries();
-    let messages = entries.filter(|(_, entry)| left(entry.standing));
+    let messages = entries.filter(|(_, entry)| left(entry.visibility));
     let (mut calls, mut blocks) = (HashSet::new(), HashSet::new());
     for piece in session.sealed().pieces() {
         match piece.form {
@@ -52,13 +52,19 @@ fn gone(session: &Session) -> (HashSet<Ordinal>, HashSet<CallKey>, HashSet<(Ordi
 
 /// Returns true if the content left the view earlier. A call with a snipped input may leave again with its result. A
 /// turn that is partly restored may contain a message that left on its own.
-fn gone_before(world: &SessionHarness, recovery: &Recovery<'_>, departed: &Departed) -> bool {
+fn gone_before(
+    world: &SessionHarness,
+    recovery: &RecoveryIndex<'_>,
+    departed: &RemovedContent,
+) -> bool {
     let changes = world.session.view_changes().iter();
     let mut earlier = changes.filter(|change| Some(change.revision) < departed.cause);
     earlier.any(|change| {
         let at = usize::try_from(change.revision.get()).unwrap();
         let removed = recovery.removed_by(&world.log[at - 1].event, change.revision);
-        removed.iter().any(|it| covers(it.what, departed.what))
+        removed
+            .iter()
+            .any(|it| covers(it.content, departed.content))
     })
 }
 
@@ -73,11 +79,11 @@ fn covers(earlier: ContentRef, later: ContentRef) -> bool {
 }
 
 /// Returns true if a result arrived too late to be shown. It leaves with its call all the same.
-fn never_shown(past: &Session, recovery: &Recovery<'_>, what: ContentRef) -> bool {
+fn never_shown(past: &Session, recovery: &RecoveryIndex<'_>, what: ContentRef) -> bool {
     let ContentRef::Result(call) = what else {
         return false;
     };
-    let place = recovery.place(call);
+    let place = recovery.result_position(call);
     let mut pieces = past.sealed().pieces().iter();
     let piece = pieces.find(|piece| Some((piece.message, piece.block)) == place);
     piece.is_none_or(|piece| matches!(piece.form, PieceForm::Dropped(_)))
@@ -85,11 +91,11 @@ fn never_shown(past: &Session, recovery: &Recovery<'_>, what: ContentRef) -> boo
 
 /// Returns true if the block of a result answered another call. This happens after the undo of a rewind. The block then
 /// counts for the call that it answered.
-fn answered_another(past: &Session, recovery: &Recovery<'_>, what: ContentRef) -> bool {
+fn answered_another(past: &Session, recovery: &RecoveryIndex<'_>, what: ContentRef) -> bool {
     let ContentRef::Result(call) = what else {
         return false;
     };
-    let place = recovery.place(call);
+    let place = recovery.result_position(call);
     let mut pieces = past.sealed().pieces().iter();
     let piece = pieces.find(|piece| Some((piece.message, piece.block)) == place);
     piece.is_some_and(|piece| {
@@ -100,7 +106,7 @@ fn answered_another(past: &Session, recovery: &Recovery<'_>, what: ContentRef) -
                 | PieceForm::Stored(_)
                 | PieceForm::Text(_)
         );
-        shown && piece.form.answers() != Some(call)
+        shown && piece.form.answered_call_key() != Some(call)
     })
 }
 
@@ -109,7 +115,7 @@ fn check_sizes(session: &Session) {
     let mut sizes = HashMap::new();
     for (key, call) in session.calls().iter() {
         let size = (call.result_chars, call.result_tokens);
-        if let Some(place) = call.original {
+        if let Some(place) = call.result_position {
             assert_eq!(*sizes.entry(place).or_insert(size), size, "of {key}");
         }
     }
@@ -119,7 +125,7 @@ fn check(world: &mut SessionHarness) {
     world.load_content();
     let session = &world.session;
     let target = Target::default();
-    let recovery = Recovery::new(session, &target);
+    let recovery = RecoveryIndex::new(session, &target);
     let (mut messages, mut calls, mut blocks) = gone(session);
     let mut last = Revision::new(u64::MAX);
     let mut seen = HashSet::new();
@@ -130,9 +136,9 @@ fn check(world: &mut SessionHarness) {
             "removed content is not ordered from the latest change"
         );
         last = cause;
-        let tool = recovery.tool_call(departed.what).unwrap();
+        let tool = recovery.tool_call(departed.content).unwrap();
         let input = tool.input.as_object().unwrap();
-        match departed.what {
+        match departed.content {
             ContentRef::Turn(_, row) | ContentRef::Messages(row) => {
                 assert_eq!(tool.tool, ModelTool::ReadTranscript);
                 for number in row.first.get()..=row.last.get() {
@@ -160,34 +166,34 @@ fn check(world: &mut SessionHarness) {
                 assert_eq!(tool.tool, ModelTool::ReadToolResult);
                 assert!(seen.insert(call), "{call} is reported twice");
                 calls.remove(&call);
-                let place = recovery.place(call).unwrap();
+                let place = recovery.result_position(call).unwrap();
                 blocks.remove(&place);
                 if let Some(id) = input.get("tool_use_id").and_then(|id| id.as_str()) {
                     let found = session
                         .calls()
-                        .mapped(id)
+                        .find_by_service_id(id)
                         .map_or_else(|| session.calls().with_id(id).to_vec(), |call| vec![call]);
                     assert_eq!(found, [call], "{id} resolves to another call");
                 } else {
                     let reference = input["reference"].as_str().unwrap();
                     let file = reference.rsplit('/').next().unwrap();
                     // Replacements of two calls may share a file if their content is the same.
-                    let stored = session.stored();
-                    let found = stored.in_file(file).unwrap();
+                    let stored = session.stored_results();
+                    let found = stored.find_by_file(file).unwrap();
                     let own = stored.at(place.0, place.1).unwrap();
                     assert_eq!(found.sha256, own.sha256);
                 }
             }
         }
-        if let Some(to) = recovery.restore_to(&departed) {
+        if let Some(to) = recovery.restore_revision(&departed) {
             let past = world.at(to);
-            let before = Recovery::new(&past, &target);
+            let before = RecoveryIndex::new(&past, &target);
             // A result that level 1 replaced is restored in its replaced form.
-            let replaced = before.replaced();
+            let replaced = before.replaced_results();
             let was_there = !before.parts(departed.clone(), false).is_empty()
-                || replaced.iter().any(|it| it.what == departed.what)
-                || never_shown(&past, &recovery, departed.what)
-                || answered_another(&past, &recovery, departed.what)
+                || replaced.iter().any(|it| it.content == departed.content)
+                || never_shown(&past, &recovery, departed.content)
+                || answered_another(&past, &recovery, departed.content)
                 || gone_before(world, &recovery, &departed);
             assert!(was_there, "{departed:?} at {to:?}");
         }

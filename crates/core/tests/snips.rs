@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use palimpsest_core::codec;
 use palimpsest_core::command::{
-    Append, Command, Rejection, RestoreContext, ServeView, Snip, SnipRejection, SnipTarget, Update,
+    Append, Command, Rejection, RestoreContext, ServeView, Snip, SnipRejection, SnipTarget,
+    UpdateSession,
 };
 use palimpsest_core::event::Trigger;
 use palimpsest_core::ids::{MessageId, Revision};
@@ -196,7 +197,7 @@ impl Stage {
                 Some(SnipTarget {
                     field: format!("turn_ids[{index}]"),
                     name: self.tags[*turn].clone(),
-                    refused: refused(turn)?,
+                    rejection: refused(turn)?,
                     pin: None,
                 })
             })
@@ -226,7 +227,7 @@ impl Stage {
             let target = SnipTarget {
                 field: "blocks[0]".into(),
                 name: format!("{id}#0"),
-                refused: SnipRejection::AlreadySnipped,
+                rejection: SnipRejection::AlreadySnipped,
                 pin: None,
             };
             return self.refuses(snip, &Rejection::NotSnippable(vec![target]));
@@ -386,9 +387,9 @@ fn an_undo_lays_out_later_messages_with_the_current_policy() {
     stage.serve();
     let before = stage.world.session.revision();
     let answer = MessageId::new(Uuid::from_u128(2));
-    let tagging = Update {
+    let tagging = UpdateSession {
         policy: Some(Overlay::from_toml("snip.tag_turns = true").unwrap()),
-        ..Update::default()
+        ..UpdateSession::default()
     };
     stage.world.run(Command::UpdateSession(tagging));
     stage.turn(0);

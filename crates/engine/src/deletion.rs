@@ -74,7 +74,7 @@ pub async fn delete(
         let mut is_held = false;
         // A hold may be set after `check_hold`, so it is checked again in the same step as the deletion.
         let check = |session: &Session| {
-            is_held = !session.about().hold.is_empty();
+            is_held = !session.info().hold.is_empty();
             match expected {
                 Some(expected) if session.revision() != expected => {
                     Err(Rejection::RevisionMismatch {
@@ -117,7 +117,7 @@ async fn deleted_before(
 /// Rejects the deletion of a session on hold. All sessions are checked before the first is deleted, so a hold keeps
 /// the whole tree.
 async fn check_hold(engine: &Engine, key: &SessionKey) -> Result<(), EngineError> {
-    let is_held = |session: &Session| !session.about().hold.is_empty();
+    let is_held = |session: &Session| !session.info().hold.is_empty();
     match engine.sessions.read(key, is_held).await {
         Ok(true) => Err(EngineError::SessionOnHold(key.clone())),
         Ok(false) | Err(EngineError::SessionNotFound(_)) => Ok(()),

@@ -197,15 +197,18 @@ impl Export {
             return Ok(VecDeque::new());
         }
         let find = |session: &Session| {
-            let stored = session.stored();
+            let stored = session.stored_results();
             let pending = session.persist_decisions().iter().filter_map(|offer| {
-                let kept = offer.kept.as_ref()?;
-                stored.in_file(&kept.file).is_none().then(|| PendingResult {
-                    tool_use_id: offer.tool_use_id.clone(),
-                    tool: offer.tool.clone(),
-                    file: kept.file.clone(),
-                    sha256: kept.sha256,
-                })
+                let kept = offer.stored.as_ref()?;
+                stored
+                    .find_by_file(&kept.file)
+                    .is_none()
+                    .then(|| PendingResult {
+                        tool_use_id: offer.tool_use_id.clone(),
+                        tool: offer.tool.clone(),
+                        file: kept.file.clone(),
+                        sha256: kept.sha256,
+                    })
             });
             pending.collect()
         };
@@ -272,7 +275,7 @@ impl ExportWriter {
     fn message(&mut self, original: &OriginalMessage, is_first: bool) -> Vec<u8> {
         match self {
             Self::Complete(lines) => lines.line(original),
-            Self::ClaudeCode(lines) => lines.line(&original.message, original.entry.standing),
+            Self::ClaudeCode(lines) => lines.line(&original.message, original.entry.visibility),
             Self::Messages(provider) => elements(original, *provider, is_first),
         }
     }

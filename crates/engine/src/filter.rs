@@ -106,7 +106,7 @@ impl ResolvedFilter {
         // A re-emission contains an ordinal, which is no part of the condition.
         let mut visibilities = filter.visibilities.iter().map(discriminant);
         let is_shown_so = filter.visibilities.is_empty()
-            || visibilities.any(|wanted| wanted == discriminant(&entry.standing));
+            || visibilities.any(|wanted| wanted == discriminant(&entry.visibility));
         !filter.nothing
             && place >= filter.first
             && filter.last.is_none_or(|last| place <= last)

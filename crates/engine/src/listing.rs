@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
-use palimpsest_core::session::About;
+use palimpsest_core::session::SessionInfo;
 use palimpsest_store::{MAX_LIST, SessionHead};
 use tokio::time::sleep;
 
@@ -24,7 +24,7 @@ pub enum SessionOrder {
 }
 
 impl SessionOrder {
-    fn rank(self, about: &About) -> i64 {
+    fn rank(self, about: &SessionInfo) -> i64 {
         let millis = Timestamp::as_millis;
         match self {
             Self::UpdatedDesc => -millis(about.modified),
@@ -53,7 +53,7 @@ pub struct ListedSession {
     /// The session's revision.
     pub revision: Revision,
     /// The data of the session's row.
-    pub about: About,
+    pub about: SessionInfo,
 }
 
 impl PartialEq for ListedSession {
@@ -95,7 +95,7 @@ pub async fn list(
     project: &ProjectId,
     (order, after): (SessionOrder, Option<SortPosition>),
     size: usize,
-    matches: impl Fn(&About) -> bool,
+    matches: impl Fn(&SessionInfo) -> bool,
 ) -> Result<ListedPage, EngineError> {
     let mut page: BinaryHeap<ListedSession> = BinaryHeap::new();
     let mut steps = ListSteps::of(engine, project);
@@ -162,7 +162,7 @@ pub async fn descendants(
 }
 
 /// The stored row of a session.
-type SessionRow = (SessionKey, SessionHead, About);
+type SessionRow = (SessionKey, SessionHead, SessionInfo);
 
 /// Reads the rows of a project in steps.
 ///

@@ -209,8 +209,8 @@ pub async fn put_back(
         return Ok(());
     }
     let files = |session: &Session| {
-        let stored = session.stored().of(original.ordinal);
-        let elsewhere = stored.filter(|(_, stored)| stored.only_file);
+        let stored = session.stored_results().of(original.ordinal);
+        let elsewhere = stored.filter(|(_, stored)| stored.original_only_in_file);
         elsewhere
             .map(|(block, stored)| (block, stored.file.clone(), stored.sha256))
             .collect::<Vec<_>>()

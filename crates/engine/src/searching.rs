@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use palimpsest_core::ids::{Ordinal, SessionKey};
 use palimpsest_core::message::Message;
-use palimpsest_core::reading;
 use palimpsest_core::session::Session;
+use palimpsest_core::transcript_reader;
 use regex::Regex;
 
 use crate::originals::{OriginalMessage, TranscriptWalk, put_back};
@@ -255,7 +255,7 @@ fn find(
 ) -> Result<Matches, SearchEnd> {
     let mut found = Vec::new();
     for (index, block) in message.blocks.iter().enumerate().skip(start.block) {
-        let text = reading::text(block);
+        let text = transcript_reader::block_text(block);
         // The position is part of a page token, so it need not be a valid one.
         let mut from = if index == start.block {
             text.floor_char_boundary(start.offset)

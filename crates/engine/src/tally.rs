@@ -124,7 +124,7 @@ fn level(event: &Event) -> Option<TallyItem> {
             "collapsed",
             event.freed_tokens,
         ),
-        Event::Compacted(event) => (
+        Event::CompactionFinished(event) => (
             "autocompact",
             trigger(event.trigger),
             source(event.strategy),
@@ -143,13 +143,13 @@ fn level(event: &Event) -> Option<TallyItem> {
 
 fn freed(stored: &StoredResult) -> u64 {
     // The replacement text stays in the view, so only the difference is freed.
-    u64::from(stored.tokens.saturating_sub(stored.text_tokens))
+    u64::from(stored.tokens.saturating_sub(stored.replacement_tokens))
 }
 
 fn compaction(event: &Event) -> Option<TallyItem> {
     match event {
-        Event::Compacted(event) => {
-            let took = Duration::from_millis(event.took_ms);
+        Event::CompactionFinished(event) => {
+            let took = Duration::from_millis(event.duration_ms);
             Some(TallyItem::Compaction {
                 source: source(event.strategy),
                 outcome: "done",
@@ -159,7 +159,7 @@ fn compaction(event: &Event) -> Option<TallyItem> {
         Event::CompactionFailed(event) => Some(TallyItem::Compaction {
             // A failed compaction has no summary, and therefore no source.
             source: "none",
-            outcome: why(event.why),
+            outcome: why(event.reason),
             took: None,
         }),
         _ => None,
@@ -244,11 +244,11 @@ const fn event_name(event: &Event) -> &'static str {
         Event::CompactionShortened(_) => "compaction_shortened",
         Event::HookCalled(_) => "hook_called",
         Event::SummaryPrepared(_) => "summary_prepared",
-        Event::Compacted(_) => "compacted",
+        Event::CompactionFinished(_) => "compacted",
         Event::MemoryUpdateStarted(_) => "memory_update_started",
         Event::MemoryUpdated(_) => "memory_updated",
         Event::MemoryUpdateFailed(_) => "memory_update_failed",
-        Event::MemoryFiled(_) => "memory_filed",
+        Event::MemoryFileWritten(_) => "memory_filed",
         Event::WorkingStateUpdated(_) => "working_state_updated",
         Event::PolicyChanged(_) => "policy_changed",
         Event::PersistDecided(_) => "persist_decided",

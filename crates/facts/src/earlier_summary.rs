@@ -4,7 +4,7 @@
 //! matching subject. Sections that the next summary derives from the session itself, such as user
 //! messages, are omitted.
 
-use palimpsest_types::memory::{Memory, SectionKind};
+use palimpsest_types::memory::{MemoryDocument, SectionKind};
 use palimpsest_types::policy::SummaryStyle;
 use palimpsest_types::summary::SummarySection;
 
@@ -36,7 +36,7 @@ pub fn parse_earlier_summary(text: &str, writer: SummaryWriter) -> MemoryContent
     MemoryContent::verbatim(&memory.fit(MAX_SECTION_TOKENS, u32::MAX).memory)
 }
 
-fn sections_of_memory(text: &str, writer: SummaryWriter) -> Memory {
+fn sections_of_memory(text: &str, writer: SummaryWriter) -> MemoryDocument {
     let inner = text
         .split_once(OPENING_TAG)
         .map_or(text, |(_, inner)| inner);
@@ -49,7 +49,7 @@ fn sections_of_memory(text: &str, writer: SummaryWriter) -> Memory {
             return sort_into_memory(&sections, writer);
         }
     }
-    let mut memory = Memory::parse(inner);
+    let mut memory = MemoryDocument::parse(inner);
     // The parser places text outside of sections into the title section.
     let title = memory.body(SectionKind::Title).to_owned();
     if title.chars().nth(MIN_UNSECTIONED_CHARS).is_some() {
@@ -81,8 +81,11 @@ fn sections(text: &str, style: SummaryStyle) -> Vec<(SummarySection, Vec<&str>)>
     found
 }
 
-fn sort_into_memory(sections: &[(SummarySection, Vec<&str>)], writer: SummaryWriter) -> Memory {
-    let mut memory = Memory::template();
+fn sort_into_memory(
+    sections: &[(SummarySection, Vec<&str>)],
+    writer: SummaryWriter,
+) -> MemoryDocument {
+    let mut memory = MemoryDocument::template();
     for (section, lines) in sections {
         let Some(kind) = target_section(*section, writer) else {
             continue;

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use palimpsest_types::ids::MessageId;
 use palimpsest_types::json::UnknownFields;
-use palimpsest_types::memory::{Memory, SectionKind};
+use palimpsest_types::memory::{MemoryDocument, SectionKind};
 use palimpsest_types::message::{
     Block, Message, MessageKind, ResultContent, Role, ToolInput, ToolResult, ToolUse,
 };
@@ -66,7 +66,7 @@ pub(super) fn body(content: &MemoryContent, kind: SectionKind) -> &str {
 fn edited(content: &MemoryContent, kind: SectionKind, body: &str) -> MemoryContent {
     let mut document = content.document();
     document.set(kind, body);
-    content.aligned(&Memory::parse(&document.render()))
+    content.aligned(&MemoryDocument::parse(&document.render()))
 }
 
 pub(super) fn session() -> Vec<Message> {
@@ -220,7 +220,10 @@ fn p25_tool_output_is_never_attributed_to_the_user() {
     let memory = updated(&MemoryContent::default(), &all);
     let task = body(&memory, SectionKind::Task);
     assert_eq!(task, "The user asked:\n> Look at the log.");
-    assert_eq!(memory.aligned(&Memory::parse(memory.text())), memory);
+    assert_eq!(
+        memory.aligned(&MemoryDocument::parse(memory.text())),
+        memory
+    );
     let inputs: Vec<String> = all.iter().filter_map(user_text).collect();
     assert_eq!(inputs, ["Look at the log.", "Thanks."]);
     let said: Vec<&str> = inputs.iter().map(|words| &**words).collect();
@@ -654,7 +657,7 @@ proptest! {
         }
         for batch in &batches {
             memory = updated(&memory, batch);
-            prop_assert_eq!(&memory.aligned(&Memory::parse(memory.text())), &memory);
+            prop_assert_eq!(&memory.aligned(&MemoryDocument::parse(memory.text())), &memory);
         }
         for (kind, line) in written {
             let body = body(&memory, kind);
@@ -703,7 +706,7 @@ proptest! {
         prop_assert_eq!(&updated(&MemoryContent::default(), &messages), &memory);
         prop_assert_eq!(span_features(&messages), span_features(&messages));
         let fitted = memory.fit(300, 2_000);
-        prop_assert_eq!(&fitted.aligned(&Memory::parse(fitted.text())), &fitted);
+        prop_assert_eq!(&fitted.aligned(&MemoryDocument::parse(fitted.text())), &fitted);
         // A later update of reduced content must work too.
         let again = updated(&fitted, &messages).fit(300, 2_000);
         prop_assert!(again.text().tokens() <= 2_000);

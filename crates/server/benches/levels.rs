@@ -200,9 +200,9 @@ async fn run() {
         (
             session.transcript().len(),
             session.sealed().pieces().len(),
-            session.stored().iter().len(),
+            session.stored_results().iter().len(),
             session.spans().staged().len(),
-            session.folds().count(),
+            session.placeholders().count(),
         )
     });
     let (messages, pieces, stored, staged, folded) = told.await.unwrap();

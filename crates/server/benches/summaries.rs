@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use palimpsest_core::command::{memory_due, memory_update_due};
+use palimpsest_core::command::{memory_due_at, memory_update_due_at};
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
@@ -134,7 +134,7 @@ impl Bench {
         let key = SessionKey::parse(session).unwrap();
         let settled = |session: &Session| {
             let now = self.clock.now();
-            let is_due = memory_due(session, now).is_some_and(|due| due <= now);
+            let is_due = memory_due_at(session, now).is_some_and(|due| due <= now);
             !is_due && session.memory().running.is_none()
         };
         while !self.sessions.read(&key, settled).await.unwrap() {
@@ -155,7 +155,7 @@ impl Bench {
         let (mut due_since, mut worst, mut updates): (Option<Timestamp>, _, _) = (None, 0, 0);
         for (_, recorded) in events {
             session.apply(&recorded).unwrap();
-            let is_due = memory_update_due(&session, recorded.at).is_some();
+            let is_due = memory_update_due_at(&session, recorded.at).is_some();
             due_since = match due_since {
                 Some(since) if !is_due => {
                     worst = worst.max(recorded.at.millis_since(since));

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use palimpsest_core::codec;
 use palimpsest_core::command::{Command, ServeView};
-use palimpsest_core::event::{CacheEditsIssued, Event, PinPlace, RecordedEvent};
+use palimpsest_core::event::{ArrayPosition, CacheEditsIssued, Event, RecordedEvent};
 use palimpsest_core::ids::{CallKey, Ordinal, Timestamp};
 use palimpsest_core::message::Digest;
 use palimpsest_histories::{BlockDraft, MessageDraft, Operation, SessionHarness, operation};
@@ -59,16 +59,16 @@ fn histories() -> (Vec<RecordedEvent>, Bytes) {
     let kept = by_kind.into_values().flatten();
     let events = kept.map(|(_, recorded)| recorded);
     // Histories issue no cache edits.
-    let place = PinPlace {
+    let position = ArrayPosition {
         target: Digest::of_bytes(b"target"),
         message: 3,
     };
-    let edits = [None, Some(place)].map(|place| RecordedEvent {
+    let edits = [None, Some(position)].map(|position| RecordedEvent {
         at: Timestamp::from_millis(7),
         event: Event::CacheEditsIssued(CacheEditsIssued {
             calls: vec![CallKey::new(0), CallKey::new(5)],
             message: Ordinal::new(4),
-            place,
+            position,
             before_tokens: 12_345,
             freed_tokens: 678,
         }),

@@ -42,7 +42,7 @@ proptest! {
         let key = world.session.key().clone();
         let decoded = decode_snapshot(key, &encode_snapshot(&snapshot)).unwrap();
         prop_assert_eq!(&decoded, &snapshot);
-        let about = world.session.about();
+        let about = world.session.info();
         prop_assert_eq!(&decode_about(&encode_about(about)).unwrap(), about);
     }
 
@@ -98,8 +98,11 @@ fn golden_bytes_with_persist_decisions_are_read() {
     let waiting: Vec<_> = session.persist_decisions().iter().collect();
     assert_eq!(waiting.len(), 2);
     assert_eq!(&*waiting[0].tool_use_id, "call_4");
-    assert!(waiting[0].kept.is_some() && waiting[1].verdict == Verdict::Empty);
-    let in_files = session.stored().iter().map(|(.., stored)| stored.only_file);
+    assert!(waiting[0].stored.is_some() && waiting[1].verdict == Verdict::Empty);
+    let in_files = session
+        .stored_results()
+        .iter()
+        .map(|(.., stored)| stored.original_only_in_file);
     assert_eq!(in_files.collect::<Vec<_>>(), [false, true, false]);
 }
 

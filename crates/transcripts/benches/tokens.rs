@@ -20,7 +20,7 @@ use palimpsest_core::ids::{Epoch, MessageId, Ordinal};
 use palimpsest_core::json::UnknownFields;
 use palimpsest_core::message::{Message, ResultContent, Role, ToolResult};
 use palimpsest_core::policy::{Policy, TokenEstimator};
-use palimpsest_core::tokens::{Counter, TokenLedger};
+use palimpsest_core::tokens::{TokenCounter, TokenLedger};
 use palimpsest_transcripts::import::{self, ImportFormat, ImportStep, ImportedSession};
 use uuid::Uuid;
 
@@ -48,7 +48,7 @@ fn main() {
     }
 }
 
-fn counter(estimator: TokenEstimator) -> Counter {
+fn counter(estimator: TokenEstimator) -> TokenCounter {
     Policy::default().counter().by(estimator)
 }
 

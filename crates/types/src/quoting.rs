@@ -23,19 +23,19 @@ const FRAME_TAGS: [&str; 2] = ["conversation-summary", "kept"];
 const BREAK: char = '\\';
 
 /// Disables all tags that carry authority or that frame a summary.
-pub fn without_tags(text: &str) -> Cow<'_, str> {
+pub fn escape_tags(text: &str) -> Cow<'_, str> {
     broken(text, |name| {
         MACHINE_TAGS.contains(&name) || FRAME_TAGS.contains(&name)
     })
 }
 
 /// Disables the tags that frame a summary and leaves the rest of a user's text unchanged.
-pub(crate) fn without_frame_tags(text: &str) -> Cow<'_, str> {
+pub(crate) fn escape_frame_tags(text: &str) -> Cow<'_, str> {
     broken(text, |name| FRAME_TAGS.contains(&name))
 }
 
-/// Reverses [`without_tags`].
-pub fn with_tags(text: &str) -> Cow<'_, str> {
+/// Reverses [`escape_tags`].
+pub fn unescape_tags(text: &str) -> Cow<'_, str> {
     if !text.contains("<\\") {
         return text.into();
     }
@@ -128,7 +128,7 @@ pub fn name(text: &str) -> Cow<'_, str> {
         }
     }
     out.push('"');
-    without_tags(&out).into_owned().into()
+    escape_tags(&out).into_owned().into()
 }
 
 #[cfg(test)]
@@ -145,12 +145,12 @@ mod tests {
             ("<system-reminders> <b> a < b </div>", 0),
         ];
         for (text, tags) in cases {
-            let broken = without_tags(text);
+            let broken = escape_tags(text);
             assert_eq!(broken.matches("<\\").count(), tags, "{broken}");
-            assert_eq!(with_tags(&broken), text);
-            assert_eq!(without_tags(&broken), broken);
+            assert_eq!(unescape_tags(&broken), text);
+            assert_eq!(escape_tags(&broken), broken);
         }
-        assert_eq!(with_tags("a <\\b> <\\"), "a <\\b> <\\");
+        assert_eq!(unescape_tags("a <\\b> <\\"), "a <\\b> <\\");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use palimpsest_core::ids::{Ordinal, SessionKey};
-use palimpsest_core::memory::{Memory, MemoryContent, apply_sections};
+use palimpsest_core::memory::{MemoryContent, MemoryDocument, apply_sections};
 use palimpsest_core::message::Message;
 use palimpsest_core::policy::{SessionMemoryPolicy, SummaryPolicy};
 use palimpsest_core::session::Author;
@@ -185,7 +185,7 @@ pub(crate) fn finalize_edit(shared: &WorkerContext, job: &MemoryJob, text: &str)
     let version = job.session_memory.version.as_ref();
     let template = MemoryContent::default();
     let before = version.map_or(&template, |version| &version.content);
-    let edited = before.aligned(&Memory::parse(text));
+    let edited = before.aligned(&MemoryDocument::parse(text));
     finalize(&edited, redactor(shared, &job.summary), &job.memory)
 }
 

@@ -1,7 +1,7 @@
 //! `summary.md`: a copy of session memory that a person may edit.
 
 use bytes::Bytes;
-use palimpsest_core::command::{FailMemory, UpdateMemory};
+use palimpsest_core::command::{FailMemoryUpdate, RecordMemoryVersion};
 use palimpsest_core::ids::{Ordinal, Revision, SessionKey};
 use palimpsest_core::memory::MemoryContent;
 use palimpsest_core::session::{Author, SessionMemory, text_digest};
@@ -60,7 +60,7 @@ fn is_blank(text: &[u8]) -> bool {
 /// forms are compared.
 fn is_own_text(notes: &SessionMemory, text: &[u8]) -> bool {
     let ended = text.strip_suffix(b"\n");
-    notes.knows(text) || ended.is_some_and(|text| notes.knows(text))
+    notes.is_known_text(text) || ended.is_some_and(|text| notes.is_known_text(text))
 }
 
 /// Reads and classifies a session's file. A recent edit is read again after a delay, because the editor may still be
@@ -107,19 +107,19 @@ pub(crate) async fn import(
     key: &SessionKey,
     job: &MemoryJob,
     edited: &Bytes,
-    read: Option<Ordinal>,
+    read_through: Option<Ordinal>,
 ) -> Result<(), HostError> {
     // Invalid UTF-8 is replaced, so that every edit can be imported.
     let text = String::from_utf8_lossy(edited);
     let version = job.session_memory.version.as_ref();
-    let edit = UpdateMemory {
+    let edit = RecordMemoryVersion {
         content: compose::finalize_edit(shared, job, &text),
         author: Author::Person,
-        upon: version.map_or(0, |version| version.number),
+        base_version: version.map_or(0, |version| version.number),
         source: job.revision,
-        read_to: read,
-        file: Some(text_digest(edited)),
-        took_ms: 0,
+        read_through,
+        edited_file: Some(text_digest(edited)),
+        duration_ms: 0,
     };
     if shared.host.commit(key, None, None, edit).await? {
         shared.stats.edit();
@@ -141,7 +141,7 @@ pub(crate) async fn write(
             return Ok(());
         };
         match write_once(shared, key, &job, read).await {
-            Ok(true) if job.session_memory.unfiled.is_some() => {
+            Ok(true) if job.session_memory.file_failure.is_some() => {
                 return shared.host.file_written(key).await;
             }
             Ok(true) => return Ok(()),
@@ -237,7 +237,7 @@ async fn record_failure(
     shared.stats.file_failure();
     let attempts = job
         .session_memory
-        .unfiled
+        .file_failure
         .as_ref()
         .map_or(0, |it| it.attempts)
         + 1;
@@ -248,13 +248,13 @@ async fn record_failure(
         attempts,
         "failed to write summary.md; the text is stored, and the write is retried"
     );
-    let failure = FailMemory {
-        of_file: true,
+    let failure = FailMemoryUpdate {
+        is_file_failure: true,
         detail: format!(
             "summary.md could not be written ({why}): the text is safe, and the file is tried again"
         )
         .into(),
-        next: lease::later(shared.clock.now(), wait),
+        retry_at: lease::later(shared.clock.now(), wait),
     };
     shared.host.fail(key, None, failure).await
 }

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use palimpsest_core::command::{FailMemory, UpdateMemory};
+use palimpsest_core::command::{FailMemoryUpdate, RecordMemoryVersion};
 use palimpsest_core::ids::{Ordinal, Revision, SessionKey, Timestamp};
 use palimpsest_core::message::Message;
 use palimpsest_core::policy::{SessionMemoryPolicy, SummaryPolicy};
@@ -88,8 +88,8 @@ pub trait SessionHost: Send + Sync + 'static {
         &self,
         key: &SessionKey,
         began: Option<Timestamp>,
-        failed: Option<FailMemory>,
-        update: UpdateMemory,
+        failed: Option<FailMemoryUpdate>,
+        update: RecordMemoryVersion,
     ) -> Result<bool, HostError>;
 
     /// Records a failure, unless the session does not have the update that `began` names.
@@ -97,7 +97,7 @@ pub trait SessionHost: Send + Sync + 'static {
         &self,
         key: &SessionKey,
         began: Option<Timestamp>,
-        failure: FailMemory,
+        failure: FailMemoryUpdate,
     ) -> Result<(), HostError>;
 
     /// Records that the file contains the text, after an earlier failure to write it.

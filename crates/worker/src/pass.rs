@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use palimpsest_core::command::{FailMemory, UpdateMemory};
+use palimpsest_core::command::{FailMemoryUpdate, RecordMemoryVersion};
 use palimpsest_core::ids::{Ordinal, SessionKey, Timestamp};
 use palimpsest_core::memory::MemoryContent;
 use palimpsest_core::session::Author;
@@ -30,12 +30,12 @@ pub(crate) async fn run(shared: &WorkerContext, key: &SessionKey) -> Result<DueC
     }
     // Edits are imported before an update, so that the update builds on them.
     if let Some(imported) =
-        import_edit(shared, key, &job, job.session_memory.read_for_edit()).await?
+        import_edit(shared, key, &job, job.session_memory.edit_read_through()).await?
     {
         job = imported;
     }
     // An edit that arrives during the update is based on the text of this state.
-    let read = job.session_memory.read_for_edit();
+    let read = job.session_memory.edit_read_through();
     if job.due.is_some_and(|due| due <= shared.clock.now()) {
         update(shared, key, &job).await?;
     }
@@ -55,9 +55,9 @@ async fn next_pass(shared: &WorkerContext, key: &SessionKey) -> Result<DueChange
     };
     let file = job
         .session_memory
-        .unfiled
+        .file_failure
         .as_ref()
-        .map(|failure| failure.next);
+        .map(|failure| failure.retry_at);
     // A failed write of the file is retried without an update of the text.
     let next = job.due.into_iter().chain(file).min();
     let now = shared.clock.now();
@@ -169,9 +169,9 @@ impl UpdateBase {
     /// from the start. Content with contributions of others is kept as the base, because it cannot be derived again.
     fn of(job: &MemoryJob) -> Self {
         match &job.session_memory.version {
-            Some(version) if !job.is_invalidated || job.session_memory.by_others => Self {
+            Some(version) if !job.is_invalidated || job.session_memory.has_foreign_text => Self {
                 content: version.content.clone(),
-                read: version.read,
+                read: version.read_through,
             },
             _ => Self {
                 content: MemoryContent::default(),
@@ -188,27 +188,27 @@ async fn commit(
     draft: MemoryDraft,
     began: &UpdateStart,
 ) -> Result<bool, HostError> {
-    let now = shared.clock.now();
+    let retry_at = shared.clock.now();
     // The failure of the model is committed together with the version that replaces its text.
     let model_failed = draft.model_failed.map(|why| {
         shared.stats.failure();
         tracing::warn!(session = %key, error = %why, "a model failed to update session memory; it was updated without a model");
-        FailMemory {
-            of_file: false,
+        FailMemoryUpdate {
+            is_file_failure: false,
             detail: format!("the model failed, and the summary is kept without one: {why}").into(),
-            next: now,
+            retry_at,
         }
     });
     let took = shared.clock.monotonic().saturating_sub(began.by_clock);
     let version = job.session_memory.version.as_ref();
-    let update = UpdateMemory {
+    let update = RecordMemoryVersion {
         content: draft.content,
         author: draft.author,
-        upon: version.map_or(0, |version| version.number),
+        base_version: version.map_or(0, |version| version.number),
         source: job.revision,
-        read_to: job.readable_through,
-        file: None,
-        took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        read_through: job.readable_through,
+        edited_file: None,
+        duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
     };
     debug_assert!(update.author != Author::Person, "a person is no draft");
     let commit = shared.host.commit(key, began.at, model_failed, update);
@@ -232,10 +232,10 @@ pub(crate) async fn failed(
         + 1;
     let wait = backoff::delay(&shared.options, attempts, shared.ids.jitter());
     tracing::warn!(session = %key, error = %error_chain(error), attempts, "failed to update session memory; retrying");
-    let failure = FailMemory {
-        of_file: false,
+    let failure = FailMemoryUpdate {
+        is_file_failure: false,
         detail: error_chain(error).into(),
-        next: later(shared.clock.now(), wait),
+        retry_at: later(shared.clock.now(), wait),
     };
     shared.host.fail(key, began, failure).await
 }

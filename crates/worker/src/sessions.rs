@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use palimpsest_core::command::{
-    Command, FailMemory, FileMemory, StartMemory, UpdateMemory, memory_update_due, wants_memory,
+    Command, ConfirmMemoryFile, FailMemoryUpdate, RecordMemoryVersion, StartMemoryUpdate,
+    is_memory_enabled, memory_update_due_at,
 };
 use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use palimpsest_core::memory::MemoryContent;
@@ -168,23 +169,23 @@ impl SessionHost for LocalHost {
             };
             // The state is checked within the transaction, because another worker may have updated the session
             // meanwhile.
-            if memory_update_due(session, now).is_none_or(|due| due > now) {
+            if memory_update_due_at(session, now).is_none_or(|due| due > now) {
                 return Ok(None);
             }
             // The first version is the template, so that an update always has a base to edit.
             if session.memory().version.is_none() {
                 let source = session.revision();
-                transaction.run(Command::RecordMemoryVersion(UpdateMemory {
+                transaction.run(Command::RecordMemoryVersion(RecordMemoryVersion {
                     content: MemoryContent::default(),
                     author: Author::Template,
-                    upon: 0,
+                    base_version: 0,
                     source,
-                    read_to: None,
-                    file: None,
-                    took_ms: 0,
+                    read_through: None,
+                    edited_file: None,
+                    duration_ms: 0,
                 }))?;
             }
-            transaction.run(Command::StartMemoryUpdate(StartMemory))?;
+            transaction.run(Command::StartMemoryUpdate(StartMemoryUpdate))?;
             Ok(transaction.session().map(|session| job(session, now)))
         });
         begun.await
@@ -194,14 +195,14 @@ impl SessionHost for LocalHost {
         &self,
         key: &SessionKey,
         began: Option<Timestamp>,
-        failed: Option<FailMemory>,
-        update: UpdateMemory,
+        failed: Option<FailMemoryUpdate>,
+        update: RecordMemoryVersion,
     ) -> Result<bool, HostError> {
         let committed = self.change(key, |transaction| {
             let session = transaction.session();
             // The model may have run for long. The lease may have expired, or the store may have lost the start of
             // the update.
-            if !session.is_some_and(|session| session.memory().is_at(began)) {
+            if !session.is_some_and(|session| session.memory().is_running_since(began)) {
                 return Ok(false);
             }
             if let Some(failed) = &failed {
@@ -217,11 +218,11 @@ impl SessionHost for LocalHost {
         &self,
         key: &SessionKey,
         began: Option<Timestamp>,
-        failure: FailMemory,
+        failure: FailMemoryUpdate,
     ) -> Result<(), HostError> {
         let recorded = self.change(key, |transaction| {
             let session = transaction.session();
-            if !session.is_some_and(|session| session.memory().is_at(began)) {
+            if !session.is_some_and(|session| session.memory().is_running_since(began)) {
                 return Ok(());
             }
             transaction.run(Command::FailMemoryUpdate(failure.clone()))?;
@@ -232,7 +233,7 @@ impl SessionHost for LocalHost {
 
     async fn file_written(&self, key: &SessionKey) -> Result<(), HostError> {
         let recorded = self.change(key, |transaction| {
-            transaction.run(Command::ConfirmMemoryFile(FileMemory))?;
+            transaction.run(Command::ConfirmMemoryFile(ConfirmMemoryFile))?;
             Ok(())
         });
         recorded.await
@@ -242,11 +243,11 @@ impl SessionHost for LocalHost {
 fn job(session: &Session, now: Timestamp) -> MemoryJob {
     MemoryJob {
         revision: session.revision(),
-        is_enabled: wants_memory(session),
-        due: memory_update_due(session, now),
+        is_enabled: is_memory_enabled(session),
+        due: memory_update_due_at(session, now),
         session_memory: session.memory().clone(),
-        is_invalidated: session.memory_is_false(),
-        readable_through: session.memory_reach(),
+        is_invalidated: session.is_memory_invalidated(),
+        readable_through: session.memory_readable_through(),
         memory: session.policy().session_memory.clone(),
         summary: session.policy().summary.clone(),
     }
@@ -277,7 +278,7 @@ impl PageIndex {
                 break;
             };
             // Messages that were rewound or snipped do not belong in the summary. Compacted ones do.
-            if !entry.standing.holds() {
+            if !entry.visibility.is_in_effect() {
                 continue;
             }
             // Checked before the message is added, so a page always has at least one message.
@@ -312,9 +313,9 @@ fn host_error(error: EngineError) -> HostError {
 #[cfg(test)]
 mod tests {
     use palimpsest_conformance::MemoryLog;
-    use palimpsest_core::command::{Append, Create};
+    use palimpsest_core::command::{Append, CreateSession};
     use palimpsest_core::limits::Limits;
-    use palimpsest_core::memory::{Memory, SectionKind};
+    use palimpsest_core::memory::{MemoryDocument, SectionKind};
     use palimpsest_core::message::{Block, Role};
     use palimpsest_engine::clock::ManualClock;
     use palimpsest_engine::sessions::DefaultPolicies;
@@ -337,7 +338,7 @@ mod tests {
         let words = "what there is to do ".repeat(10_000);
         let id = MessageId::new(Uuid::from_u128(1));
         let message = Arc::new(Message::new(id, Role::User, vec![Block::text(words)]));
-        let create = MissingSession::Create(Create::default());
+        let create = MissingSession::Create(CreateSession::default());
         let append = |transaction: &mut Transaction<'_>| {
             let messages = vec![Arc::clone(&message)];
             transaction.run(Command::Append(Append {
@@ -349,25 +350,25 @@ mod tests {
         written.await.unwrap();
 
         let host = LocalHost(sessions);
-        let mut text = Memory::template();
+        let mut text = MemoryDocument::template();
         let job = host.begin(&key).await.unwrap().unwrap();
         text.set(SectionKind::Task, "Mend it.");
-        let update = UpdateMemory {
+        let update = RecordMemoryVersion {
             content: MemoryContent::verbatim(&text),
             author: Author::Extractive,
-            upon: job.session_memory.version.as_ref().unwrap().number,
+            base_version: job.session_memory.version.as_ref().unwrap().number,
             source: job.revision,
-            read_to: job.readable_through,
-            file: None,
-            took_ms: 1,
+            read_through: job.readable_through,
+            edited_file: None,
+            duration_ms: 1,
         };
         let other = Some(Timestamp::from_millis(999));
         let commit = async |began| host.commit(&key, began, None, update.clone()).await;
         assert!(!commit(other).await.unwrap());
-        let failure = FailMemory {
-            of_file: false,
+        let failure = FailMemoryUpdate {
+            is_file_failure: false,
             detail: "it could not be".into(),
-            next: Timestamp::from_millis(2_000),
+            retry_at: Timestamp::from_millis(2_000),
         };
         host.fail(&key, other, failure).await.unwrap();
         assert!(commit(job.session_memory.running).await.unwrap());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use palimpsest_core::command::memory_due;
+use palimpsest_core::command::memory_due_at;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::limits::Limits;
 use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
@@ -174,7 +174,7 @@ impl InProcessServer {
             loop {
                 let settled = self.sessions.read(&key, |session| {
                     let now = self.clock.now();
-                    let is_due = memory_due(session, now).is_some_and(|due| due <= now);
+                    let is_due = memory_due_at(session, now).is_some_and(|due| due <= now);
                     !is_due && session.memory().running.is_none()
                 });
                 if settled.await? {

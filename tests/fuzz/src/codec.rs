@@ -82,7 +82,7 @@ fn show(world: &mut SessionHarness, target: &Target) {
             out
         })
         .collect();
-    if view.unsendable.is_none() {
+    if view.not_sendable.is_none() {
         let mut violations = validate(target, &written);
         violations.retain(|violation| !MAY_BE_NEWER.contains(&violation.rule));
         assert!(violations.is_empty(), "{violations:#?}");

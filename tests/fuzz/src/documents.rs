@@ -1,6 +1,6 @@
 //! Fuzzes texts that people and models write: session memory, model responses and provider errors.
 
-use palimpsest_core::memory::{Memory, apply_sections};
+use palimpsest_core::memory::{MemoryDocument, apply_sections};
 use palimpsest_core::policy::SummaryStyle;
 use palimpsest_core::summary::{SummaryDocument, parse_summary, standing_instructions};
 use palimpsest_summarize::{prompt_too_long, redact};
@@ -28,13 +28,13 @@ pub(crate) fn run(data: &[u8]) {
 
 /// Asserts that a parsed document is equal after rendering and parsing, and that it fits its limits.
 fn memory(text: &str, truncated: bool) {
-    let memory = Memory::parse(text);
-    assert_eq!(Memory::parse(&memory.render()), memory);
+    let memory = MemoryDocument::parse(text);
+    assert_eq!(MemoryDocument::parse(&memory.render()), memory);
     let fitted = memory.fit(2_000, 12_000).memory;
     assert!(fitted.tokens() <= 12_000);
-    assert_eq!(Memory::parse(&fitted.render()), fitted);
+    assert_eq!(MemoryDocument::parse(&fitted.render()), fitted);
     if let Ok(applied) = apply_sections(&memory, text, truncated) {
         let rendered = applied.memory.render();
-        assert_eq!(Memory::parse(&rendered), applied.memory);
+        assert_eq!(MemoryDocument::parse(&rendered), applied.memory);
     }
 }

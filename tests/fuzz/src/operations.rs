@@ -1,7 +1,7 @@
-//! Fuzzes histories of operations against the properties that [`Trial`] checks with its naive callers.
+//! Fuzzes histories of operations against the properties that [`InvariantChecker`] checks with its naive callers.
 
 use arbitrary::{Result, Unstructured};
-use palimpsest_histories::{BlockDraft, MessageDraft, Operation, Trial};
+use palimpsest_histories::{BlockDraft, InvariantChecker, MessageDraft, Operation};
 
 /// Maximum length of a history. Longer histories find no additional defects.
 const MAX_OPERATIONS: usize = 64;
@@ -15,7 +15,7 @@ pub(crate) fn run(data: &[u8]) {
             Err(_) => break,
         }
     }
-    Trial::play(&operations);
+    InvariantChecker::play(&operations);
 }
 
 fn operation(u: &mut Unstructured<'_>) -> Result<Operation> {

@@ -16,7 +16,7 @@ use palimpsest_core::event::{
     RequestStamp, Strategy, Trigger, Visibility,
 };
 use palimpsest_core::ids::{MessageId, Ordinal, Timestamp};
-use palimpsest_core::levels::compaction::spared;
+use palimpsest_core::levels::compaction::without_pinned;
 use palimpsest_core::message::{Block, Digest, Message, MessageKind, Role, Usage};
 use palimpsest_core::session::RunningCompaction;
 
@@ -97,7 +97,11 @@ impl SessionHarness {
     fn adopt(&mut self, place: u8) {
         let visible = self.visible();
         let at = usize::from(place) % visible.len().max(1);
-        let CompactionMessages { mark, summary, .. } = self.made(1);
+        let CompactionMessages {
+            boundary_id: mark,
+            summary_id: summary,
+            ..
+        } = self.made(1);
         let summary = Message::new(summary, Role::User, vec![Block::text("what they did")]);
         let first = visible.get(at / 2).copied();
         let external = ExternalSummary {
@@ -126,7 +130,7 @@ impl SessionHarness {
             dropped: None,
         };
         Some(AdvanceCompaction {
-            took_ms: 1,
+            duration_ms: 1,
             ..AdvanceCompaction::new(running.key, CompactionInput::Summary { summary, made })
         })
     }
@@ -136,14 +140,14 @@ impl SessionHarness {
         let (before, there) = (self.shown(), self.taking_part());
         let leaving = self.leaving(&running.leaving);
         let pieces = self.session.sealed().pieces().to_vec();
-        let reported = self.session.about().reported_tokens;
+        let reported = self.session.info().reported_tokens;
         let usage = Usage {
             input_tokens: 900,
             output_tokens: place.into(),
             ..Usage::default()
         };
         let made = self.made(place);
-        let said = made.attached.iter();
+        let said = made.hook_messages.iter();
         let said = said.filter(|message| message.kind == MessageKind::Hook);
         let hooks = Self::hooks_at_end(place, said.map(|message| message.id).collect());
         let summary = WrittenSummary {
@@ -155,7 +159,7 @@ impl SessionHarness {
         };
         let decided = self.try_run(Command::AdvanceCompaction(AdvanceCompaction {
             attempt: running.attempt,
-            took_ms: 1,
+            duration_ms: 1,
             hooks,
             ..AdvanceCompaction::new(running.key, CompactionInput::Summary { summary, made })
         }));
@@ -168,11 +172,11 @@ impl SessionHarness {
             return;
         };
         match events.last() {
-            Some(Event::Compacted(event)) => {
+            Some(Event::CompactionFinished(event)) => {
                 Self::check_hooks(running, &events, event);
-                let now = self.session.about().reported_tokens;
+                let now = self.session.info().reported_tokens;
                 assert_eq!(now - reported, usage.total_tokens());
-                assert!(!running.touched && !running.ahead);
+                assert!(!running.range_changed && !running.ahead);
                 assert!(
                     leaving.is_subset(&there),
                     "the summary covers messages outside the view"
@@ -189,13 +193,13 @@ impl SessionHarness {
                 );
             }
             Some(Event::SummaryPrepared(_)) => {
-                assert!(!running.touched && running.ahead);
+                assert!(!running.range_changed && running.ahead);
                 assert_eq!(self.session.sealed().pieces(), pieces);
             }
             Some(Event::CompactionFailed(failed)) => {
-                let is_late = running.expires.as_millis() <= self.now;
-                assert!(match failed.why {
-                    CompactionFailureReason::RangeChanged => running.touched,
+                let is_late = running.deadline.as_millis() <= self.now;
+                assert!(match failed.reason {
+                    CompactionFailureReason::RangeChanged => running.range_changed,
                     CompactionFailureReason::Expired => is_late,
                     why => why == CompactionFailureReason::NotSmaller,
                 });
@@ -217,7 +221,7 @@ impl SessionHarness {
             SummarySource::Prepared(made),
         )));
         if let Some(RecordedEvent {
-            event: Event::Compacted(event),
+            event: Event::CompactionFinished(event),
             ..
         }) = self.log.last()
             && event.key == prepared.key
@@ -234,7 +238,10 @@ impl SessionHarness {
     /// Returns the messages that leave: the chosen ones except those that were pinned since.
     pub(super) fn leaving(&mut self, chosen: &[Ordinal]) -> BTreeSet<Ordinal> {
         self.load_content();
-        spared(&self.session, chosen).unwrap().into_iter().collect()
+        without_pinned(&self.session, chosen)
+            .unwrap()
+            .into_iter()
+            .collect()
     }
 
     pub(super) fn drop_oldest(&mut self, place: u8) {
@@ -245,13 +252,13 @@ impl SessionHarness {
         let start = turn.and_then(|turn| session.turns().start(turn));
         let entries = session.transcript().entries();
         let system = entries
-            .filter(|(_, entry)| entry.standing == Visibility::Visible && entry.role.is_system());
+            .filter(|(_, entry)| entry.visibility == Visibility::Visible && entry.role.is_system());
         let open = session.calls().iter();
         let open = open.filter(|(_, call)| call.state == CallState::Open);
         let mut stays: BTreeSet<Ordinal> = system.map(|(at, _)| at).collect();
         stays.extend(open.map(|(_, call)| call.message));
         stays.extend(start);
-        stays.retain(|at| session.transcript().is_visible(*at));
+        stays.retain(|at| session.transcript().is_in_view(*at));
         let made = self.made(1);
         let source = SummarySource::DropOldest {
             rule: DropRule::AtLeast((!place.is_multiple_of(3)).then_some(u64::from(place) * 5)),
@@ -283,7 +290,7 @@ impl SessionHarness {
             ..AdvanceCompaction::new(running.key, CompactionInput::Shortened(dropped))
         }));
         let Some(now) = self.session.compactions().running.as_ref() else {
-            assert!(running.is_delegated() && running.expires.as_millis() <= self.now);
+            assert!(running.is_delegated() && running.deadline.as_millis() <= self.now);
             return self.check_answer(running);
         };
         assert_eq!(Some(now).map(|now| now.attempt), Some(running.attempt + 1));
@@ -301,16 +308,16 @@ impl SessionHarness {
 
     /// Advances the clock to the deadline. The next command then closes the compaction.
     pub(super) fn expire(&mut self, running: &RunningCompaction) {
-        self.now = self.now.max(running.expires.as_millis());
+        self.now = self.now.max(running.deadline.as_millis());
         let before = self.session.revision();
-        let title = palimpsest_core::command::Update {
+        let title = palimpsest_core::command::UpdateSession {
             title: Some(format!("later {}", self.now).into()),
-            ..palimpsest_core::command::Update::default()
+            ..palimpsest_core::command::UpdateSession::default()
         };
         self.run(Command::UpdateSession(title));
         let closed = &self.log[usize::try_from(before.get()).unwrap()];
         assert!(matches!(&closed.event, Event::CompactionFailed(failed)
-            if failed.why == CompactionFailureReason::Expired && failed.key == running.key));
+            if failed.reason == CompactionFailureReason::Expired && failed.key == running.key));
         self.check_answer(running);
     }
 
@@ -321,7 +328,7 @@ impl SessionHarness {
         };
         self.run(Command::AdvanceCompaction(AdvanceCompaction {
             attempt: running.attempt,
-            took_ms: 1,
+            duration_ms: 1,
             ..AdvanceCompaction::new(running.key, failed)
         }));
         self.check_answer(running);
@@ -338,7 +345,7 @@ impl SessionHarness {
         if let Some(found) = self.session.requests().find(request, now) {
             let at = usize::try_from(found.revision.get() - 1).unwrap();
             let of = match &self.log[at].event {
-                Event::Compacted(event) => event.key,
+                Event::CompactionFinished(event) => event.key,
                 Event::CompactionFailed(event) => event.key,
                 Event::SummaryPrepared(event) => event.key,
                 other => panic!("{other:?} is no outcome"),
@@ -349,13 +356,13 @@ impl SessionHarness {
 
     fn taking_part(&self) -> BTreeSet<Ordinal> {
         let entries = self.session.transcript().entries();
-        let part = entries.filter(|(_, entry)| entry.standing.takes_part());
+        let part = entries.filter(|(_, entry)| entry.visibility.is_in_view());
         part.map(|(at, _)| at).collect()
     }
 
     fn shown(&self) -> BTreeSet<Ordinal> {
         let entries = self.session.transcript().entries();
-        let shown = entries.filter(|(_, entry)| entry.standing == Visibility::Visible);
+        let shown = entries.filter(|(_, entry)| entry.visibility == Visibility::Visible);
         shown.map(|(at, _)| at).collect()
     }
 
@@ -373,18 +380,18 @@ impl SessionHarness {
             self.next_id += 1;
             MessageId::new(Uuid::from_u128(self.next_id - 1))
         };
-        let (mark, summary, attached) = (id(), id(), id());
+        let (boundary_id, summary_id, attached) = (id(), id(), id());
         // Only hooks add messages here. The attachments of a compaction come from the working state.
         let mut note = Message::new(attached, Role::User, vec![Block::text("a file again")]);
         note.kind = MessageKind::Hook;
         note.machine_generated = true;
-        let latest = self.session.request_out_of_view();
+        let latest = self.session.hidden_latest_request();
         let latest = latest.and_then(|at| self.contents().nth(at.index()));
         CompactionMessages {
-            mark,
-            summary,
-            request: latest.map(|(_, message)| message),
-            attached: if place.is_multiple_of(2) {
+            boundary_id,
+            summary_id,
+            request_message: latest.map(|(_, message)| message),
+            hook_messages: if place.is_multiple_of(2) {
                 vec![Arc::new(note)]
             } else {
                 Vec::new()

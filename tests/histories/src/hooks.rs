@@ -13,7 +13,7 @@ impl SessionHarness {
     /// Records the answer of a hook before the summary is written.
     pub(super) fn answer_hook(&mut self, running: &RunningCompaction, place: u8) {
         let pieces = self.session.sealed().pieces().to_vec();
-        let was_asked = running.hooks.is_asked();
+        let was_asked = running.hooks.has_pre_compact_call();
         let must_keep: Vec<Box<str>> = (0..place % 3)
             .map(|at| format!("keep {at} of {place}").into())
             .collect();
@@ -26,7 +26,7 @@ impl SessionHarness {
         let decided = self.try_run(Command::AdvanceCompaction(answer));
         assert_eq!(self.session.sealed().pieces(), pieces);
         let Some(now) = self.session.compactions().running.as_ref() else {
-            assert!(running.is_delegated() && running.expires.as_millis() <= self.now);
+            assert!(running.is_delegated() && running.deadline.as_millis() <= self.now);
             return;
         };
         // Only the first answer counts. A second one records no event.
@@ -38,7 +38,7 @@ impl SessionHarness {
             );
         } else {
             assert_eq!(now.hooks.must_keep, must_keep);
-            assert!(now.hooks.is_asked());
+            assert!(now.hooks.has_pre_compact_call());
         }
     }
 
@@ -114,7 +114,7 @@ fn call(hook: Hook, result: HookResult) -> HookCall {
         hook,
         result,
         detail: "".into(),
-        took_ms: 2,
+        duration_ms: 2,
         messages: Vec::new(),
     }
 }

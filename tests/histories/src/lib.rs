@@ -10,9 +10,9 @@
 
 mod compactions;
 mod hooks;
+mod invariants;
 mod machine;
 mod offers;
-mod trial;
 mod working;
 
 use std::collections::{HashMap, HashSet};
@@ -23,16 +23,17 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use palimpsest_core::command::{
-    Append, Clear, Clearing, Collapse, Collapsing, Command, Create, Decided, Decision,
-    DecisionContext, FailMemory, FileMemory, Rejection, RestoreContext, Rewind, ServeView, Snip,
-    StageSpans, StartMemory, Update, UpdateMemory, create, decide,
+    Append, ClearResults, ClearTrigger, CollapseSpans, CollapseTrigger, Command, ConfirmMemoryFile,
+    CreateSession, Decided, Decision, DecisionContext, FailMemoryUpdate, RecordMemoryVersion,
+    Rejection, RestoreContext, Rewind, ServeView, Snip, StageSpans, StartMemoryUpdate,
+    UpdateSession, create_session, decide,
 };
 use palimpsest_core::event::{Event, RecordedEvent, Trigger, Visibility};
 use palimpsest_core::ids::{MessageId, Revision, SessionKey, Timestamp, TurnNumber};
 use palimpsest_core::json::{RawJson, UnknownFields};
 use palimpsest_core::levels::collapse::choose;
 use palimpsest_core::limits::Limits;
-use palimpsest_core::memory::{Memory, MemoryContent};
+use palimpsest_core::memory::{MemoryContent, MemoryDocument};
 use palimpsest_core::message::{
     Block, Media, MediaKind, MediaSource, Message, MessageOrigin, ResultContent, Role, Thinking,
     ToolInput, ToolResult, ToolUse,
@@ -40,7 +41,7 @@ use palimpsest_core::message::{
 use palimpsest_core::policy::{Overlay, Policy, Preset};
 use palimpsest_core::session::{self, Session};
 
-pub use trial::{Trial, flatten};
+pub use invariants::{InvariantChecker, flatten};
 
 /// One step of a history. Small numbers serve as ids, so that ids collide.
 #[derive(Debug, Clone)]
@@ -335,11 +336,11 @@ impl SessionHarness {
             file_salt: 0,
         };
         let key = SessionKey::parse("projects/p/sessions/s").unwrap();
-        let create_ = Create {
+        let create_ = CreateSession {
             policy: Arc::new(policy),
-            ..Create::default()
+            ..CreateSession::default()
         };
-        let event = create(create_, context).unwrap();
+        let event = create_session(create_, context).unwrap();
         let first = RecordedEvent {
             at: context.now,
             event,
@@ -472,7 +473,7 @@ impl SessionHarness {
         message
     }
 
-    /// Runs one step. `Operation::Serve` is ignored here, because [`Trial`] serves views itself.
+    /// Runs one step. `Operation::Serve` is ignored here, because [`InvariantChecker`] serves views itself.
     pub fn step(&mut self, operation: &Operation) {
         match operation {
             Operation::Append(drafts) => {
@@ -494,7 +495,7 @@ impl SessionHarness {
                 let at = usize::from(*to) % (visible.len() + 1);
                 let to = at.checked_sub(1).map(|at| visible[at]);
                 // Messages behind a summary are restored first, as the server does.
-                if let Some(shown) = to.and_then(|to| self.session.shown_until(to)) {
+                if let Some(shown) = to.and_then(|to| self.session.last_revision_showing(to)) {
                     self.restore(shown);
                 }
                 self.run(Command::Rewind(Rewind {
@@ -504,7 +505,7 @@ impl SessionHarness {
                 let to = to.and_then(|to| self.session.transcript().find(to));
                 let mut later = self.session.transcript().entries();
                 assert!(
-                    later.all(|(at, entry)| !entry.standing.holds()
+                    later.all(|(at, entry)| !entry.visibility.is_in_effect()
                         || to.is_some_and(|to| at <= to || self.session.is_framing(at))),
                     "a rewound message still takes part"
                 );
@@ -522,8 +523,8 @@ impl SessionHarness {
                 assert!(!matches!(refused, Err(Rejection::ContentNotLoaded)));
             }
             Operation::Clear(target) => {
-                self.run(Command::ClearResults(Clear {
-                    clearing: Clearing::Manual {
+                self.run(Command::ClearResults(ClearResults {
+                    trigger: ClearTrigger::Manual {
                         target_tokens: Some(u64::from(*target) * 10),
                     },
                     expected_revision: None,
@@ -536,10 +537,10 @@ impl SessionHarness {
                 self.run(Command::StageSpans(StageSpans { spans }));
             }
             Operation::Collapse { target, .. } => {
-                self.run(Command::CollapseSpans(Collapse {
-                    collapsing: match target % 3 {
-                        0 => Collapsing::Overflow,
-                        _ => Collapsing::Manual {
+                self.run(Command::CollapseSpans(CollapseSpans {
+                    trigger: match target % 3 {
+                        0 => CollapseTrigger::Overflow,
+                        _ => CollapseTrigger::Manual {
                             target_tokens: Some(u64::from(*target) * 4),
                         },
                     },
@@ -588,18 +589,18 @@ impl SessionHarness {
         let estimator = ["bytes", "o200k", "cl100k"][usize::from(which) % 3];
         let policy = Overlay::from_toml(&format!("tokens.estimator = \"{estimator}\"")).unwrap();
         // A policy that is valid only in this test may reject the change.
-        let _ = self.try_run(Command::UpdateSession(Update {
+        let _ = self.try_run(Command::UpdateSession(UpdateSession {
             policy: Some(policy),
-            ..Update::default()
+            ..UpdateSession::default()
         }));
     }
 
     fn wait(&mut self) {
         self.now += 2 * 60 * 60 * 1_000;
         let target = &self.session.last_served().target;
-        let last = self.session.last_place(target, None);
-        self.run(Command::ClearResults(Clear {
-            clearing: Clearing::Auto {
+        let last = self.session.last_array_position(target, None);
+        self.run(Command::ClearResults(ClearResults {
+            trigger: ClearTrigger::Auto {
                 cache_edits: true,
                 last,
             },
@@ -611,34 +612,37 @@ impl SessionHarness {
     fn note(&mut self, what: u8) {
         let notes = self.session.memory();
         let version = notes.version.as_ref();
-        let update = |author, read_to| {
-            Command::RecordMemoryVersion(UpdateMemory {
-                content: MemoryContent::verbatim(&Memory::parse(&format!(
+        let update = |author, read_through| {
+            Command::RecordMemoryVersion(RecordMemoryVersion {
+                content: MemoryContent::verbatim(&MemoryDocument::parse(&format!(
                     "# Task specification\nto do {what}\n"
                 ))),
                 author,
-                upon: version.map_or(0, |version| version.number),
+                base_version: version.map_or(0, |version| version.number),
                 source: self.session.revision(),
-                read_to,
-                file: (author == session::Author::Person).then_some([what; 16]),
-                took_ms: 1,
+                read_through,
+                edited_file: (author == session::Author::Person).then_some([what; 16]),
+                duration_ms: 1,
             })
         };
-        // `of_file` distinguishes a failed copy of the file from a failed update of the text.
-        let fail = |of_file| {
-            Command::FailMemoryUpdate(FailMemory {
-                of_file,
+        // `is_file_failure` distinguishes a failed copy of the file from a failed update of the text.
+        let fail = |is_file_failure| {
+            Command::FailMemoryUpdate(FailMemoryUpdate {
+                is_file_failure,
                 detail: "it could not be".into(),
-                next: Timestamp::from_millis(self.now + 1_000),
+                retry_at: Timestamp::from_millis(self.now + 1_000),
             })
         };
         let command = match what % 7 {
-            0 => Command::StartMemoryUpdate(StartMemory),
-            1 => update(session::Author::Person, notes.read_for_edit()),
+            0 => Command::StartMemoryUpdate(StartMemoryUpdate),
+            1 => update(session::Author::Person, notes.edit_read_through()),
             2 => fail(false),
             3 => fail(true),
-            4 => Command::ConfirmMemoryFile(FileMemory),
-            _ => update(session::Author::Extractive, self.session.memory_reach()),
+            4 => Command::ConfirmMemoryFile(ConfirmMemoryFile),
+            _ => update(
+                session::Author::Extractive,
+                self.session.memory_readable_through(),
+            ),
         };
         self.run(command);
     }
@@ -670,7 +674,7 @@ impl SessionHarness {
         self.session
             .transcript()
             .entries()
-            .filter(|(_, entry)| entry.standing == Visibility::Visible)
+            .filter(|(_, entry)| entry.visibility == Visibility::Visible)
             .map(|(_, entry)| entry.id)
             .collect()
     }
@@ -680,7 +684,7 @@ impl SessionHarness {
     pub fn loaded(&self) -> Session {
         let snapshot = self.session.snapshot();
         // Only the required revisions are loaded, so that the session behaves as after a restart.
-        let needed = snapshot.needed(1);
+        let needed = snapshot.content_range(1);
         let is_needed = |revision: &Revision| {
             needed.tail.is_some_and(|tail| *revision >= tail)
                 || needed

@@ -153,7 +153,7 @@ impl SessionHarness {
                     let event = event.clone();
                     session.apply(&RecordedEvent { at, event }).unwrap();
                 }
-                let compacted = |event: &Event| matches!(event, Event::Compacted(_));
+                let compacted = |event: &Event| matches!(event, Event::CompactionFinished(_));
                 let last = events.into_iter().next_back().filter(compacted);
                 StepResult::Previewed(last.map(|event| Preview {
                     session: Arc::new(session),
@@ -172,7 +172,7 @@ impl SessionHarness {
                         hook: hook_of(&request),
                         result,
                         detail: "".into(),
-                        took_ms: 2,
+                        duration_ms: 2,
                         messages: Vec::new(),
                     };
                     HookAnswer {
@@ -308,7 +308,7 @@ fn kind(event: &Event) -> char {
     match event {
         Event::CompactionStarted(_) => 'S',
         Event::HookCalled(_) => 'H',
-        Event::Compacted(_) => 'C',
+        Event::CompactionFinished(_) => 'C',
         Event::SummaryPrepared(_) => 'P',
         Event::CompactionFailed(_) => 'F',
         other => panic!("{other:?} is no event of a compaction"),

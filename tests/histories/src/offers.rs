@@ -1,7 +1,9 @@
 //! Persist decisions in random histories: callers request them and append the replacements that they received.
 
 use crate::{BlockDraft, SessionHarness, block};
-use palimpsest_core::command::{CallRef, Command, Decided, Offering, Rejection, told};
+use palimpsest_core::command::{
+    CallRef, Command, DecidePersist, Decided, Rejection, current_outcome,
+};
 use palimpsest_core::ids::CallKey;
 use palimpsest_core::message::{Block, ResultContent};
 use palimpsest_core::policy::ToolResultRule;
@@ -40,14 +42,14 @@ impl SessionHarness {
             key: by_key.then(|| CallKey::new(call.into())),
             id: if by_key { "".into() } else { id.clone() },
         };
-        let offering = Offering {
+        let offering = DecidePersist {
             tool: "Read".into(),
             rule: match rule {
                 0 => Some(ToolResultRule::FixedChars(5_000)),
                 1 => Some(ToolResultRule::NeverPersist(true)),
                 _ => None,
             },
-            ..Offering::new(name, result)
+            ..DecidePersist::new(name, result)
         };
         let decided = self.try_run(Command::DecidePersist(offering.clone()));
         // Ids collide in random histories, so some requests are ambiguous or conflict with an earlier decision.
@@ -62,7 +64,7 @@ impl SessionHarness {
         if decided.is_err() {
             return;
         }
-        let first = told(&self.session, &offering).unwrap();
+        let first = current_outcome(&self.session, &offering).unwrap();
         let again = self
             .try_run(Command::DecidePersist(offering.clone()))
             .unwrap();
@@ -71,11 +73,11 @@ impl SessionHarness {
             Decided::events(vec![]),
             "a repeated decision must record nothing"
         );
-        assert_eq!(told(&self.session, &offering).unwrap(), first);
+        assert_eq!(current_outcome(&self.session, &offering).unwrap(), first);
         let of_call = first.call.and_then(|call| self.session.calls().get(call));
         let id = of_call.map_or(id, |call| call.id.clone());
-        if let Some(kept) = first.kept {
-            self.given.insert(id, kept.text);
+        if let Some(kept) = first.stored {
+            self.given.insert(id, kept.replacement);
         }
     }
 }

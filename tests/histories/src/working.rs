@@ -4,8 +4,8 @@ use crate::SessionHarness;
 use palimpsest_core::command::{Command, Rejection, UpdateWorkingState};
 use palimpsest_core::ids::{Ordinal, Timestamp};
 use palimpsest_core::working::{
-    Capability, FileState, Note, NoteKind, Pin, PinTarget, Plan, Skill, StateChange, Task,
-    TaskStatus, WorkingState, WorkingStateRemoval,
+    Capability, FileState, Note, NoteKind, Pin, PinTarget, Plan, Skill, Task, TaskStatus,
+    WorkingState, WorkingStateChange, WorkingStateRemoval,
 };
 
 impl SessionHarness {
@@ -22,7 +22,7 @@ impl SessionHarness {
             remove.plan = true;
         }
         let decided = self.try_run(Command::UpdateWorkingState(Box::new(UpdateWorkingState {
-            change: StateChange { remove, set },
+            change: WorkingStateChange { remove, set },
             expected_revision: None,
             request: None,
         })));

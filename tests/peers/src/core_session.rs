@@ -11,9 +11,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use palimpsest_core::codec;
 use palimpsest_core::command::{
-    AdvanceCompaction, Append, Clear, Clearing, Command, CompactionInput, CompactionMessages,
-    Create, Decided, DecisionContext, Rejection, ServeView, StartCompaction, SummarySource,
-    SummarySpec, WrittenSummary, create, decide,
+    AdvanceCompaction, Append, ClearResults, ClearTrigger, Command, CompactionInput,
+    CompactionMessages, CreateSession, Decided, DecisionContext, Rejection, ServeView,
+    StartCompaction, SummarySource, SummarySpec, WrittenSummary, create_session, decide,
 };
 use palimpsest_core::event::{CompactionFailureReason, Event, RecordedEvent, Trigger as Asker};
 use palimpsest_core::ids::{MessageId, Ordinal, SessionKey, Timestamp};
@@ -161,11 +161,11 @@ impl Live {
             can_store: true,
             file_salt: 0,
         };
-        let command = Create {
+        let command = CreateSession {
             policy: Arc::new(policy),
-            ..Create::default()
+            ..CreateSession::default()
         };
-        let event = create(command, context)?;
+        let event = create_session(command, context)?;
         let key = SessionKey::parse("projects/peers/sessions/one")?;
         let at = context.now;
         Ok(Self {
@@ -194,8 +194,8 @@ impl Live {
             self.run(command)?;
         }
         self.serve()?;
-        self.run(Command::ClearResults(Clear {
-            clearing: Clearing::Auto {
+        self.run(Command::ClearResults(ClearResults {
+            trigger: ClearTrigger::Auto {
                 cache_edits: false,
                 last: None,
             },
@@ -267,7 +267,7 @@ impl Live {
     fn keep(&mut self, event: &Event) -> anyhow::Result<()> {
         let stored: &[StoredResult] = match event {
             Event::ResultsPersisted(event) => &event.results,
-            Event::ResultsCleared(event) => &event.saved,
+            Event::ResultsCleared(event) => &event.stored,
             _ => &[],
         };
         for stored in stored {
@@ -332,7 +332,11 @@ impl Live {
         let starts = self.session.turns().starts().iter();
         let transcript = self.session.transcript();
         let said: Vec<String> = starts
-            .filter(|at| transcript.get(**at).is_some_and(|it| it.standing.holds()))
+            .filter(|at| {
+                transcript
+                    .get(**at)
+                    .is_some_and(|it| it.visibility.is_in_effect())
+            })
             .filter_map(|at| user_text(self.log.get(at.index())?))
             .collect();
         summary_of(&self.session, leaving, &said, None).render()
@@ -343,10 +347,10 @@ impl Live {
         let number = self.log.len() as u128;
         let id = |what: u128| MessageId::new(Uuid::from_u128(u128::MAX - number * 2 - what));
         CompactionMessages {
-            mark: id(0),
-            summary: id(1),
-            request: None,
-            attached: Vec::new(),
+            boundary_id: id(0),
+            summary_id: id(1),
+            request_message: None,
+            hook_messages: Vec::new(),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use palimpsest_core::codec;
 use palimpsest_core::ids::MessageId;
-use palimpsest_core::tokens::Counter;
+use palimpsest_core::tokens::TokenCounter;
 use palimpsest_core::validate::{ParsedMessage, Violation, validate_parsed};
 use palimpsest_core::view::{Provider, Target};
 use serde::{Deserialize, Serialize};
@@ -124,11 +124,11 @@ impl Seen {
         let read = codec::read(provider, json.as_bytes(), &mut id);
         // An unreadable message costs tokens too.
         let tokens = read.map_or_else(
-            |_| Counter::BYTES.text(json).into(),
+            |_| TokenCounter::BYTES.text(json).into(),
             |messages| {
                 let sizes = messages
                     .iter()
-                    .map(|message| Counter::BYTES.message(message));
+                    .map(|message| TokenCounter::BYTES.message(message));
                 sizes.map(|size| u64::from(size.tokens)).sum()
             },
         );

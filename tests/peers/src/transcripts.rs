@@ -11,7 +11,8 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use palimpsest_core::codec;
 use palimpsest_core::command::{
-    Append, Command, Create, Decided, DecisionContext, Rewind, ServeView, create, decide,
+    Append, Command, CreateSession, Decided, DecisionContext, Rewind, ServeView, create_session,
+    decide,
 };
 use palimpsest_core::event::RecordedEvent;
 use palimpsest_core::ids::{MessageId, SessionKey, Timestamp};
@@ -122,12 +123,12 @@ struct Plain {
 impl Plain {
     fn new() -> anyhow::Result<Self> {
         let limits = Limits::default();
-        let command = Create {
+        let command = CreateSession {
             policy: Arc::new(no_levels()),
-            ..Create::default()
+            ..CreateSession::default()
         };
         let at = Timestamp::default();
-        let event = create(command, context(&limits))?;
+        let event = create_session(command, context(&limits))?;
         let key = SessionKey::parse("projects/peers/sessions/plain")?;
         Ok(Self {
             session: Session::replay(key, [RecordedEvent { at, event }])?,

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::reader::{At, CodecError, count, each, is_array, is_string};
+use super::reader::{CodecError, ErrorPath, is_array, is_string, read_array, read_token_count};
 use crate::ids::MessageId;
 use crate::json::{self, JsonError, ObjectFields, RawJson};
 use crate::message::{
@@ -15,7 +15,7 @@ pub(super) fn payload(
     next_id: &mut dyn FnMut() -> MessageId,
 ) -> Result<Vec<Message>, CodecError> {
     if is_array(raw) {
-        return each(raw, |element| {
+        return read_array(raw, |element| {
             message(ObjectFields::read(element)?, next_id())
         });
     }
@@ -31,7 +31,7 @@ pub(super) fn payload(
         all.push(operator);
     }
     all.extend(
-        each(messages, |element| {
+        read_array(messages, |element| {
             message(ObjectFields::read(element)?, next_id())
         })
         .at("messages")?,
@@ -72,10 +72,10 @@ fn message(mut fields: ObjectFields<'_>, id: MessageId) -> Result<Message, Codec
 pub(crate) fn usage(raw: &RawValue) -> Result<Usage, CodecError> {
     let mut fields = ObjectFields::read(raw)?;
     Ok(Usage {
-        input_tokens: count(&mut fields, "input_tokens")?,
-        cache_read_tokens: count(&mut fields, "cache_read_input_tokens")?,
-        cache_write_tokens: count(&mut fields, "cache_creation_input_tokens")?,
-        output_tokens: count(&mut fields, "output_tokens")?,
+        input_tokens: read_token_count(&mut fields, "input_tokens")?,
+        cache_read_tokens: read_token_count(&mut fields, "cache_read_input_tokens")?,
+        cache_write_tokens: read_token_count(&mut fields, "cache_creation_input_tokens")?,
+        output_tokens: read_token_count(&mut fields, "output_tokens")?,
     })
 }
 
@@ -93,7 +93,7 @@ fn content(raw: &RawValue) -> Result<Vec<Block>, CodecError> {
             expected: "a string or an array of blocks",
         }));
     }
-    each(raw, block)
+    read_array(raw, block)
 }
 
 /// Reads one content block. A block of an unknown type is kept verbatim.
@@ -125,7 +125,7 @@ pub(crate) fn block(raw: &RawValue) -> Result<Block, CodecError> {
             content: match fields.take("content")? {
                 None => ResultContent::None,
                 Some(raw) if is_string(raw) => ResultContent::Text(json::string(raw)?),
-                Some(raw) => ResultContent::Blocks(each(raw, block).at("content")?),
+                Some(raw) => ResultContent::Blocks(read_array(raw, block).at("content")?),
             },
             is_error: flag(&mut fields, "is_error")?,
             extra: fields.rest(),

@@ -1,6 +1,6 @@
 //! Writes wire messages as Anthropic Messages JSON.
 
-use super::reader::{Audience, close_for};
+use super::reader::{Audience, write_end_for};
 use crate::json::{RawJson, UnknownFields, write_str};
 use crate::message::{Media, MediaKind, MediaSource, Thinking, ToolInput};
 use crate::view::{WireBlock, WireMessage, WireResult, WireRole};
@@ -34,11 +34,11 @@ pub(super) fn block(block: &WireBlock<'_>, reader: Audience, out: &mut Vec<u8>) 
     match block {
         WireBlock::Text { text, extra } => {
             field(out, b"{\"type\":\"text\",\"text\":", text);
-            close_for(reader, out, *extra);
+            write_end_for(reader, out, *extra);
         }
         WireBlock::Media { media, extra } => {
             self::media(media, out);
-            close_for(reader, out, *extra);
+            write_end_for(reader, out, *extra);
         }
         WireBlock::Call {
             id,
@@ -50,7 +50,7 @@ pub(super) fn block(block: &WireBlock<'_>, reader: Audience, out: &mut Vec<u8>) 
             field(out, b",\"name\":", name);
             out.extend_from_slice(b",\"input\":");
             self::input(input, reader, out);
-            close_for(reader, out, *extra);
+            write_end_for(reader, out, *extra);
         }
         WireBlock::Result {
             id,
@@ -71,11 +71,11 @@ pub(super) fn block(block: &WireBlock<'_>, reader: Audience, out: &mut Vec<u8>) 
                 out.extend_from_slice(b",\"is_error\":");
                 out.extend_from_slice(if *is_error { b"true" } else { b"false" });
             }
-            close_for(reader, out, *extra);
+            write_end_for(reader, out, *extra);
         }
         WireBlock::Thinking { thinking, extra } => {
             self::thinking(thinking, out);
-            close_for(reader, out, *extra);
+            write_end_for(reader, out, *extra);
         }
         WireBlock::Opaque(json) => opaque(json, reader, out),
     }

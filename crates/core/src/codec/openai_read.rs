@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::reader::{At, CodecError, count, each, is_array, is_string};
+use super::reader::{CodecError, ErrorPath, is_array, is_string, read_array, read_token_count};
 use crate::ids::MessageId;
 use crate::json::{self, JsonError, ObjectFields, RawJson};
 use crate::message::{
@@ -15,13 +15,13 @@ pub(super) fn payload(
     next_id: &mut dyn FnMut() -> MessageId,
 ) -> Result<Vec<Message>, CodecError> {
     if is_array(raw) {
-        return each(raw, |element| {
+        return read_array(raw, |element| {
             message(ObjectFields::read(element)?, next_id())
         });
     }
     let mut fields = ObjectFields::read(raw)?;
     if let Some(messages) = fields.take("messages")? {
-        return each(messages, |element| {
+        return read_array(messages, |element| {
             message(ObjectFields::read(element)?, next_id())
         })
         .at("messages");
@@ -63,12 +63,12 @@ fn response(
 
 fn usage(raw: &RawValue) -> Result<Usage, CodecError> {
     let mut fields = ObjectFields::read(raw)?;
-    let prompt = count(&mut fields, "prompt_tokens")?;
-    let output_tokens = count(&mut fields, "completion_tokens")?;
+    let prompt = read_token_count(&mut fields, "prompt_tokens")?;
+    let output_tokens = read_token_count(&mut fields, "completion_tokens")?;
     let cached = match fields.take("prompt_tokens_details")? {
         Some(details) => {
             let mut details = ObjectFields::read(details).at("prompt_tokens_details")?;
-            count(&mut details, "cached_tokens").at("prompt_tokens_details")?
+            read_token_count(&mut details, "cached_tokens").at("prompt_tokens_details")?
         }
         None => 0,
     };
@@ -106,7 +106,7 @@ fn message(mut fields: ObjectFields<'_>, id: MessageId) -> Result<Message, Codec
                 blocks.push(Block::text(refusal));
             }
             if let Some(calls) = fields.take("tool_calls")? {
-                blocks.extend(each(calls, tool_call).at("tool_calls")?);
+                blocks.extend(read_array(calls, tool_call).at("tool_calls")?);
             }
             Message::new(id, Role::Assistant, blocks)
         }
@@ -140,7 +140,7 @@ fn parts(content: Option<&RawValue>) -> Result<Vec<Block>, CodecError> {
         })
         .at("content");
     }
-    each(raw, part).at("content")
+    read_array(raw, part).at("content")
 }
 
 fn result_content(content: Option<&RawValue>) -> Result<ResultContent, CodecError> {

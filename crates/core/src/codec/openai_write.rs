@@ -1,6 +1,6 @@
 //! Writes wire messages as OpenAI Chat Completions JSON.
 
-use super::reader::close;
+use super::reader::write_end;
 use crate::json::{UnknownFields, write_str};
 use crate::message::{Media, MediaKind, MediaSource, ToolInput};
 use crate::view::{WireBlock, WireMessage, WireResult, WireRole};
@@ -145,7 +145,7 @@ fn part(block: &WireBlock<'_>, out: &mut Vec<u8>) {
         WireBlock::Text { text, extra } => {
             out.extend_from_slice(b"{\"type\":\"text\",\"text\":");
             write_str(out, text);
-            close(out, *extra);
+            write_end(out, *extra);
         }
         WireBlock::Media { media, extra } if media.kind == MediaKind::Image => {
             image(media, *extra, out);
@@ -169,7 +169,7 @@ fn image(media: &Media, extra: Option<&UnknownFields>, out: &mut Vec<u8>) {
         MediaSource::Url(url) => write_str(out, url),
         MediaSource::Other(_) => out.extend_from_slice(b"\"\""),
     }
-    close(out, extra);
+    write_end(out, extra);
     out.push(b'}');
 }
 

@@ -30,12 +30,12 @@ impl From<JsonError> for CodecError {
 }
 
 /// Adds path segments to an error, from the innermost to the outermost.
-pub(super) trait At<T> {
+pub(super) trait ErrorPath<T> {
     fn at(self, segment: &str) -> Result<T, CodecError>;
     fn at_index(self, index: usize) -> Result<T, CodecError>;
 }
 
-impl<T, E: Into<CodecError>> At<T> for Result<T, E> {
+impl<T, E: Into<CodecError>> ErrorPath<T> for Result<T, E> {
     fn at(self, segment: &str) -> Result<T, CodecError> {
         self.map_err(|error| {
             let error = error.into();
@@ -63,13 +63,13 @@ pub(super) enum Audience {
 }
 
 /// Writes the unknown fields and the closing brace for a model.
-pub(super) fn close(out: &mut Vec<u8>, extra: Option<&UnknownFields>) {
-    close_for(Audience::Model, out, extra);
+pub(super) fn write_end(out: &mut Vec<u8>, extra: Option<&UnknownFields>) {
+    write_end_for(Audience::Model, out, extra);
 }
 
 /// Writes the unknown fields and the closing brace. Cache markers are omitted for a model. Breakpoints are placed
 /// on request, and must not change the bytes by which views are compared.
-pub(super) fn close_for(reader: Audience, out: &mut Vec<u8>, extra: Option<&UnknownFields>) {
+pub(super) fn write_end_for(reader: Audience, out: &mut Vec<u8>, extra: Option<&UnknownFields>) {
     for (name, value) in extra.into_iter().flat_map(UnknownFields::iter) {
         if name == "cache_control" && reader == Audience::Model {
             continue;
@@ -83,7 +83,7 @@ pub(super) fn close_for(reader: Audience, out: &mut Vec<u8>, extra: Option<&Unkn
 }
 
 /// Reads each element of an array. An error contains the index of the element.
-pub(super) fn each<T>(
+pub(super) fn read_array<T>(
     raw: &RawValue,
     mut read: impl FnMut(&RawValue) -> Result<T, CodecError>,
 ) -> Result<Vec<T>, CodecError> {
@@ -95,7 +95,10 @@ pub(super) fn each<T>(
 }
 
 /// Takes a token count out of a usage object. A missing field is 0.
-pub(super) fn count(fields: &mut ObjectFields<'_>, field: &'static str) -> Result<u64, CodecError> {
+pub(super) fn read_token_count(
+    fields: &mut ObjectFields<'_>,
+    field: &'static str,
+) -> Result<u64, CodecError> {
     match fields.take(field)? {
         None => Ok(0),
         Some(raw) => serde_json::from_str(raw.get())

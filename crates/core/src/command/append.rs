@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::classifier::MessageClassifier;
 use super::create::check_attributes;
 use super::decision::{Decided, DecisionContext};
-use super::intake::Intake;
 use super::reject::Rejection;
 use crate::event::{Event, MessagesAppended, RequestStamp, Visibility};
 use crate::ids::{MessageId, Ordinal, Revision};
@@ -28,17 +28,17 @@ pub struct Append {
 
 /// The outcome for one message of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Receipt {
+pub struct AppendReceipt {
     /// The message's id.
     pub id: MessageId,
     /// The position in the transcript.
     pub ordinal: Ordinal,
     /// The visibility of the message.
-    pub standing: Visibility,
+    pub visibility: Visibility,
     /// Estimated tokens.
     pub tokens: u32,
     /// True if the message was stored before this call.
-    pub known: bool,
+    pub is_duplicate: bool,
 }
 
 /// A problem that did not prevent the append.
@@ -74,15 +74,15 @@ impl Append {
         Rejection::at_most(count, "entries", "messages")?;
         // Nothing is written until all messages have passed, so an append is all or nothing.
         for (index, message) in self.messages.iter().enumerate() {
-            check(index, message, &limits, own)?;
+            check_message(index, message, &limits, own)?;
         }
         check_parents(session, &self.messages)?;
         let bytes = self.messages.iter().map(|message| message.content_bytes());
-        let mut intake = Intake::new(session, bytes.sum());
+        let mut classifier = MessageClassifier::new(session, bytes.sum());
         for (index, message) in self.messages.into_iter().enumerate() {
-            intake.take(index, message)?;
+            classifier.classify(index, message)?;
         }
-        let (messages, known) = intake.finish();
+        let (messages, duplicates) = classifier.finish();
         // Without a stamp, an append that brings only duplicates writes no event.
         if messages.is_empty() && self.request.is_none() {
             return Ok(Decided::events(Vec::new()));
@@ -90,7 +90,7 @@ impl Append {
         Ok(Decided::events(vec![Event::MessagesAppended(
             MessagesAppended {
                 messages,
-                known,
+                duplicates,
                 request: self.request,
             },
         )]))
@@ -99,29 +99,29 @@ impl Append {
 
 /// Returns the outcome for each message of the call that an event answers, in the order of the call. `session` can be
 /// any state after the event.
-pub fn receipts(session: &Session, event: &MessagesAppended) -> Vec<Receipt> {
+pub fn receipts(session: &Session, event: &MessagesAppended) -> Vec<AppendReceipt> {
     let mut new = event
         .messages
         .iter()
         .map(|appended| (appended.message.id, false));
-    let mut known = event.known.iter().peekable();
-    let total = event.messages.len() + event.known.len();
+    let mut is_duplicate = event.duplicates.iter().peekable();
+    let total = event.messages.len() + event.duplicates.len();
     let transcript = session.transcript();
     (0..crate::view::count(total))
         .filter_map(|index| {
             // Indexes that are not listed as duplicates belong to the new messages, in order.
-            let (id, known) = match known.next_if(|(at, _)| *at == index) {
+            let (id, is_duplicate) = match is_duplicate.next_if(|(at, _)| *at == index) {
                 Some((_, id)) => (*id, true),
                 None => new.next()?,
             };
             let ordinal = transcript.find(id)?;
             let entry = transcript.get(ordinal)?;
-            Some(Receipt {
+            Some(AppendReceipt {
                 id,
                 ordinal,
-                standing: entry.standing,
+                visibility: entry.visibility,
                 tokens: entry.size.tokens,
-                known,
+                is_duplicate,
             })
         })
         .collect()
@@ -133,7 +133,7 @@ pub fn warnings(session: &Session, event: &MessagesAppended) -> Vec<Warning> {
     let mut warnings = Vec::new();
     for appended in &event.messages {
         let message = appended.message.id;
-        if let Visibility::Reemission(of) = appended.standing {
+        if let Visibility::Reemission(of) = appended.visibility {
             warnings.push(Warning::Reemission { message, of });
         }
         if let Some(usage) = appended.message.usage {
@@ -166,7 +166,7 @@ pub(super) fn check_parents(session: &Session, messages: &[Arc<Message>]) -> Res
     Ok(())
 }
 
-pub(super) fn check(
+pub(super) fn check_message(
     index: usize,
     message: &Message,
     limits: &Limits,

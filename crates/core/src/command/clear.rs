@@ -3,26 +3,26 @@
 use std::collections::BTreeSet;
 
 use super::decision::{Decided, Decision, DecisionContext, SkipReason};
-use super::persist::shrunk;
+use super::persist::sizes_after_change;
 use super::reject::Rejection;
 use crate::effect::{Effect, StoreFile};
 use crate::event::{
-    CacheEditsIssued, ClearMode, Event, PinPlace, RequestStamp, ResultsCleared, StoredResult,
+    ArrayPosition, CacheEditsIssued, ClearMode, Event, RequestStamp, ResultsCleared, StoredResult,
     Trigger,
 };
 use crate::ids::{CallKey, Ordinal, Revision};
 use crate::levels::clearing::{hidden_paths, is_clearable, read_tool};
 use crate::levels::repair::{PieceAction, repair_layout};
-use crate::levels::results::save;
+use crate::levels::results::stored_for_clearing;
 use crate::session::Session;
 use crate::tokens::estimate_text;
-use crate::view::{CLEARED, PieceForm, Speaker, shown_tokens, side};
+use crate::view::{CLEARED, PieceForm, Speaker, shown_tokens, speaker};
 
 /// Clears old tool results.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Clear {
+pub struct ClearResults {
     /// The trigger and its parameters.
-    pub clearing: Clearing,
+    pub trigger: ClearTrigger,
     /// The revision that the caller expects. `None` accepts any.
     pub expected_revision: Option<Revision>,
     /// The stamp that identifies retries.
@@ -31,13 +31,13 @@ pub struct Clear {
 
 /// The trigger of level 3 and its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Clearing {
+pub enum ClearTrigger {
     /// A view is being prepared. The policy's thresholds decide.
     Auto {
         /// True if the caller's request supports cache edits.
         cache_edits: bool,
         /// The position of the last message in the caller's array, if known.
-        last: Option<PinPlace>,
+        last: Option<ArrayPosition>,
     },
     /// A caller requested it. The thresholds are ignored.
     Manual {
@@ -51,10 +51,10 @@ struct ClearPlan {
     mode: ClearMode,
     calls: Vec<CallKey>,
     /// True if the results are stored first.
-    save: bool,
+    stores_results: bool,
 }
 
-impl Clear {
+impl ClearResults {
     pub(super) fn decide(
         self,
         session: &Session,
@@ -64,26 +64,26 @@ impl Clear {
         if !policy.enabled {
             return Ok(Decided::Skipped(SkipReason::Disabled));
         }
-        let (plan, asked) = match self.clearing {
-            Clearing::Manual { target_tokens } => {
+        let (plan, asked) = match self.trigger {
+            ClearTrigger::Manual { target_tokens } => {
                 let target = target_tokens.unwrap_or(policy.size.target_tokens.into());
-                (by_size(session, target, 0), Trigger::Manual)
+                (plan_by_size(session, target, 0), Trigger::Manual)
             }
-            Clearing::Auto { cache_edits, last } => {
+            ClearTrigger::Auto { cache_edits, last } => {
                 // The order follows the cost. A cold cache makes clearing free, and a cache edit keeps the cached
                 // prefix. Clearing by size and pruning rewrite the prefix.
-                let mut outcome = by_time(session, context);
+                let mut outcome = plan_by_time(session, context);
                 if outcome.is_err()
                     && cache_edits
                     && policy.cached.enabled
-                    && let Some(event) = cached(session, context, last)
+                    && let Some(event) = issue_cache_edits(session, context, last)
                 {
                     return Ok(Decided::events(vec![Event::CacheEditsIssued(event)]));
                 }
                 if let Err(first) = outcome {
-                    outcome = under_pressure(session).or_else(|second| {
+                    outcome = plan_by_pressure(session).or_else(|second| {
                         // The most specific reason is reported: the first that is not `Disabled`.
-                        by_pruning(session).map_err(|third| {
+                        plan_by_pruning(session).map_err(|third| {
                             [first, second, third]
                                 .into_iter()
                                 .find(|skip| *skip != SkipReason::Disabled)
@@ -116,12 +116,12 @@ impl ClearPlan {
         // Without a usable file store, the results are cleared without a copy. The log still has the originals.
         let mut saved: Vec<StoredResult> = Vec::new();
         let mut effects = Vec::new();
-        if self.save && context.can_store {
+        if self.stores_results && context.can_store {
             let tool = read_tool(policy);
             let names = context.names(session);
             for call in &self.calls {
                 let result = session.result(*call)?;
-                let stored = save(names, policy, *call, result, &tool);
+                let stored = stored_for_clearing(names, policy, *call, result, &tool);
                 effects.push(Effect::StoreFile(StoreFile::of_call(session, &stored)?));
                 saved.push(stored);
             }
@@ -135,27 +135,28 @@ impl ClearPlan {
             PieceForm::Result(call) | PieceForm::ResultWithoutMedia(call)
                 if self.calls.contains(&call) =>
             {
-                PieceAction::Become(match stored(call) {
+                PieceAction::ChangeForm(match stored(call) {
                     Some(_) => PieceForm::Stored(call),
                     None => PieceForm::Cleared(call),
                 })
             }
-            _ => PieceAction::Stay,
+            _ => PieceAction::Keep,
         })?;
         let marker = estimate_text(CLEARED);
-        let after = |call| stored(call).map_or(marker, |stored| stored.text_tokens);
-        let sizes = shrunk(session, self.calls.iter().map(|call| (*call, after(*call))));
+        let after = |call| stored(call).map_or(marker, |stored| stored.replacement_tokens);
+        let sizes =
+            sizes_after_change(session, self.calls.iter().map(|call| (*call, after(*call))));
         let event = ResultsCleared {
             mode: self.mode,
             trigger: asked,
             hidden_paths: hidden_paths(session, &self.calls)?,
             before_tokens: session.tokens().tokens,
-            freed_tokens: super::snip::freed(session, &BTreeSet::new(), &sizes),
+            freed_tokens: super::snip::freed_tokens(session, &BTreeSet::new(), &sizes),
             sizes,
             change,
             request,
             calls: self.calls,
-            saved,
+            stored: saved,
         };
         Ok(Decision {
             events: vec![Event::ResultsCleared(event)],
@@ -166,23 +167,23 @@ impl ClearPlan {
 
 /// Returns the clearable results of the sealed view, oldest first.
 fn clearable(session: &Session) -> Vec<CallKey> {
-    let live = session.sealed().live().iter();
+    let live = session.sealed().live_results().iter();
     live.copied()
         .filter(|call| is_clearable(session, *call))
         .collect()
 }
 
 /// Returns the tokens that clearing a result frees.
-fn freed(session: &Session, call: CallKey) -> u64 {
+fn freed_tokens(session: &Session, call: CallKey) -> u64 {
     let shown = shown_tokens(session.calls(), PieceForm::Result(call), call);
     u64::from(shown.saturating_sub(estimate_text(CLEARED)))
 }
 
 /// Clears all but the latest results, because the prompt cache is cold.
-fn by_time(session: &Session, context: DecisionContext<'_>) -> Result<ClearPlan, SkipReason> {
+fn plan_by_time(session: &Session, context: DecisionContext<'_>) -> Result<ClearPlan, SkipReason> {
     // Subagent sessions are never cleared by time.
     let policy = &session.policy().microcompact.time;
-    if !policy.enabled || session.about().parent.is_some() {
+    if !policy.enabled || session.info().parent.is_some() {
         return Err(SkipReason::Disabled);
     }
     let last = session.last_response().ok_or(SkipReason::NothingEligible)?;
@@ -198,12 +199,12 @@ fn by_time(session: &Session, context: DecisionContext<'_>) -> Result<ClearPlan,
     Ok(ClearPlan {
         mode: ClearMode::Time,
         calls,
-        save: false,
+        stores_results: false,
     })
 }
 
 /// Clears by size if the view is above the warning threshold.
-fn under_pressure(session: &Session) -> Result<ClearPlan, SkipReason> {
+fn plan_by_pressure(session: &Session) -> Result<ClearPlan, SkipReason> {
     let policy = &session.policy().microcompact.size;
     if !policy.enabled {
         return Err(SkipReason::Disabled);
@@ -211,7 +212,7 @@ fn under_pressure(session: &Session) -> Result<ClearPlan, SkipReason> {
     if session.tokens().tokens <= session.thresholds().warn {
         return Err(SkipReason::UnderThreshold);
     }
-    by_size(
+    plan_by_size(
         session,
         policy.target_tokens.into(),
         policy.min_freed_tokens.into(),
@@ -220,7 +221,7 @@ fn under_pressure(session: &Session) -> Result<ClearPlan, SkipReason> {
 
 /// Clears the oldest results until the remaining ones are within `target` tokens. Skips if less than `least` tokens
 /// would be freed.
-fn by_size(session: &Session, target: u64, least: u64) -> Result<ClearPlan, SkipReason> {
+fn plan_by_size(session: &Session, target: u64, least: u64) -> Result<ClearPlan, SkipReason> {
     let policy = &session.policy().microcompact.size;
     let mut calls = clearable(session);
     let size = |call: &CallKey| {
@@ -236,34 +237,34 @@ fn by_size(session: &Session, target: u64, least: u64) -> Result<ClearPlan, Skip
     calls.truncate(calls.len() - kept);
     calls.retain(|call| {
         // A result that is not larger than the marker would free nothing, so it stays.
-        let goes = left > target && freed(session, *call) > 0;
+        let goes = left > target && freed_tokens(session, *call) > 0;
         if goes {
-            left -= freed(session, *call);
+            left -= freed_tokens(session, *call);
         }
         goes
     });
     if calls.is_empty() {
         return Err(SkipReason::NothingEligible);
     }
-    let gain: u64 = calls.iter().map(|call| freed(session, *call)).sum();
+    let gain: u64 = calls.iter().map(|call| freed_tokens(session, *call)).sum();
     if gain < least {
         return Err(SkipReason::TooLittleGain);
     }
     Ok(ClearPlan {
         mode: ClearMode::Size,
         calls,
-        save: true,
+        stores_results: true,
     })
 }
 
 /// Clears backwards from the end. The latest turns and the latest `keep_tokens` of results stay. The search stops at
 /// the newest result that was cleared before.
-fn by_pruning(session: &Session) -> Result<ClearPlan, SkipReason> {
+fn plan_by_pruning(session: &Session) -> Result<ClearPlan, SkipReason> {
     let policy = &session.policy().microcompact.prune;
     if !policy.enabled {
         return Err(SkipReason::Disabled);
     }
-    let visible = |start: &&Ordinal| session.transcript().is_visible(**start);
+    let visible = |start: &&Ordinal| session.transcript().is_in_view(**start);
     let starts = session.turns().starts().iter().rev().filter(visible);
     let Some(recent) = starts.take(policy.keep_turns as usize).last() else {
         return Err(SkipReason::NothingEligible);
@@ -272,7 +273,7 @@ fn by_pruning(session: &Session) -> Result<ClearPlan, SkipReason> {
     let mut calls = Vec::new();
     let mut gain = 0;
     let floor = session.sealed().last_cleared();
-    for call in session.sealed().live().iter().rev().copied() {
+    for call in session.sealed().live_results().iter().rev().copied() {
         // Older results were considered by an earlier pass.
         if floor.is_some_and(|floor| call <= floor) {
             break;
@@ -284,8 +285,8 @@ fn by_pruning(session: &Session) -> Result<ClearPlan, SkipReason> {
             continue;
         }
         kept += u64::from(known.result_tokens);
-        if kept > u64::from(policy.keep_tokens) && freed(session, call) > 0 {
-            gain += freed(session, call);
+        if kept > u64::from(policy.keep_tokens) && freed_tokens(session, call) > 0 {
+            gain += freed_tokens(session, call);
             calls.push(call);
         }
     }
@@ -299,15 +300,15 @@ fn by_pruning(session: &Session) -> Result<ClearPlan, SkipReason> {
     Ok(ClearPlan {
         mode: ClearMode::Prune,
         calls,
-        save: false,
+        stores_results: false,
     })
 }
 
 /// Issues cache edits for results that an earlier request has put into the provider's cache.
-fn cached(
+fn issue_cache_edits(
     session: &Session,
     context: DecisionContext<'_>,
-    place: Option<PinPlace>,
+    position: Option<ArrayPosition>,
 ) -> Option<CacheEditsIssued> {
     // The edit is carried by the last message of the array, which must be a user message.
     let policy = &session.policy().microcompact.cached;
@@ -317,12 +318,12 @@ fn cached(
         .iter()
         .rfind(|piece| piece.form.is_shown())?;
     // The position must stay valid, so the message itself has to be visible and not only a synthetic piece of it.
-    let lasts = session.transcript().is_visible(last.message);
-    if side(last, session.transcript()) != Speaker::User || !lasts {
+    let lasts = session.transcript().is_in_view(last.message);
+    if speaker(last, session.transcript()) != Speaker::User || !lasts {
         return None;
     }
     let after = session.cache_edits().last();
-    let live = session.sealed().live().iter().rev().copied();
+    let live = session.sealed().live_results().iter().rev().copied();
     let mut fresh: Vec<CallKey> = live
         .take_while(|call| after.is_none_or(|after| *call > after))
         .filter(|call| is_clearable(session, *call))
@@ -342,7 +343,9 @@ fn cached(
     let target = &session.last_served().target;
     let reused = session.cache_report(target, context.now).reused_pieces;
     let cached = session.sealed().pieces().iter().take(reused);
-    let cached: BTreeSet<CallKey> = cached.filter_map(|piece| piece.form.answers()).collect();
+    let cached: BTreeSet<CallKey> = cached
+        .filter_map(|piece| piece.form.answered_call_key())
+        .collect();
     fresh.retain(|call| cached.contains(call));
     let size = |call: &CallKey| {
         let call = session.calls().get(*call);
@@ -353,6 +356,6 @@ fn cached(
         freed_tokens: fresh.iter().map(size).sum(),
         calls: fresh,
         message: last.message,
-        place,
+        position,
     })
 }

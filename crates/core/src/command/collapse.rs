@@ -6,7 +6,7 @@ use super::decision::{Decided, SkipReason};
 use super::reject::Rejection;
 use crate::event::{Event, RequestStamp, Span, SpansCollapsed, SpansStaged, Trigger};
 use crate::ids::{Ordinal, Revision};
-use crate::levels::collapse::{Foldable, choose, foldable, is_due};
+use crate::levels::collapse::{CollapsibleSpan, choose, collapsible_spans, is_due};
 use crate::levels::repair::{PieceAction, repair_layout};
 use crate::session::Session;
 use crate::view::{Piece, PieceForm};
@@ -20,9 +20,9 @@ pub struct StageSpans {
 
 /// Replaces spans by placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Collapse {
+pub struct CollapseSpans {
     /// The trigger and its parameters.
-    pub collapsing: Collapsing,
+    pub trigger: CollapseTrigger,
     /// The revision that the caller expects. `None` accepts any.
     pub expected_revision: Option<Revision>,
     /// The stamp that identifies retries.
@@ -31,7 +31,7 @@ pub struct Collapse {
 
 /// The trigger of level 4 and its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Collapsing {
+pub enum CollapseTrigger {
     /// A view is being prepared. The policy's thresholds decide.
     Auto,
     /// The provider rejected the view as too long.
@@ -56,7 +56,7 @@ impl StageSpans {
     }
 }
 
-impl Collapse {
+impl CollapseSpans {
     pub(super) fn decide(self, session: &Session) -> Result<Decided, Rejection> {
         let target = match self.target(session) {
             Ok(target) => target,
@@ -65,16 +65,16 @@ impl Collapse {
         // The automatic trigger uses staged spans, and selects new ones only after the view has grown. The other
         // triggers always select anew.
         let staged = session.spans().staged();
-        let fresh = match self.collapsing {
-            Collapsing::Auto if !staged.is_empty() || !is_due(session) => None,
+        let fresh = match self.trigger {
+            CollapseTrigger::Auto if !staged.is_empty() || !is_due(session) => None,
             _ => Some(choose(session)?),
         };
-        let spans = foldable(session, fresh.as_deref().unwrap_or(staged));
-        let spans = safest(session, spans, target);
+        let spans = collapsible_spans(session, fresh.as_deref().unwrap_or(staged));
+        let spans = lowest_risk(session, spans, target);
         if spans.is_empty() {
             // The selection is recorded as staged, so that the search is repeated only after the view has grown.
-            return Ok(match (self.collapsing, fresh) {
-                (Collapsing::Auto, Some(spans)) => StageSpans { spans }.decide(session),
+            return Ok(match (self.trigger, fresh) {
+                (CollapseTrigger::Auto, Some(spans)) => StageSpans { spans }.decide(session),
                 _ => Decided::Skipped(SkipReason::NothingEligible),
             });
         }
@@ -87,22 +87,26 @@ impl Collapse {
         let policy = &session.policy().collapse;
         let effective = session.thresholds().effective;
         let tokens = session.tokens().tokens;
-        match self.collapsing {
-            Collapsing::Manual { target_tokens } => {
+        match self.trigger {
+            CollapseTrigger::Manual { target_tokens } => {
                 Ok(target_tokens.unwrap_or_else(|| policy.target_percent.of(effective)))
             }
             _ if !policy.enabled => Err(SkipReason::Disabled),
-            Collapsing::Overflow => Ok(0),
+            CollapseTrigger::Overflow => Ok(0),
             // Above the upper threshold, all eligible spans are collapsed.
-            Collapsing::Auto if tokens >= policy.compact_at_percent.of(effective) => Ok(0),
-            Collapsing::Auto if tokens >= policy.commit_at_percent.of(effective) => {
+            CollapseTrigger::Auto if tokens >= policy.compact_at_percent.of(effective) => Ok(0),
+            CollapseTrigger::Auto if tokens >= policy.commit_at_percent.of(effective) => {
                 Ok(policy.target_percent.of(effective))
             }
-            Collapsing::Auto => Err(SkipReason::UnderThreshold),
+            CollapseTrigger::Auto => Err(SkipReason::UnderThreshold),
         }
     }
 
-    fn event(self, session: &Session, spans: &[Foldable]) -> Result<SpansCollapsed, Rejection> {
+    fn event(
+        self,
+        session: &Session,
+        spans: &[CollapsibleSpan],
+    ) -> Result<SpansCollapsed, Rejection> {
         let messages = spans
             .iter()
             .flat_map(|span| &span.placeholder.span.messages);
@@ -110,27 +114,27 @@ impl Collapse {
         let change = repair_layout(session, |index, piece| {
             let before = spans.partition_point(|span| span.pieces.end <= index);
             match spans.get(before).filter(|span| span.pieces.start <= index) {
-                Some(span) if span.pieces.start == index => PieceAction::Yield(Piece {
+                Some(span) if span.pieces.start == index => PieceAction::Replace(Piece {
                     message: span.placeholder.span.first(),
                     block: 0,
                     form: PieceForm::Placeholder(span.placeholder.span.key),
                 }),
-                Some(_) => PieceAction::Leave,
+                Some(_) => PieceAction::Remove,
                 // A synthetic answer stays with its call. A synthetic opening or separator leaves with its message.
-                None if piece.form.answers().is_some() => PieceAction::Stay,
-                None if messages.contains(&piece.message) => PieceAction::Leave,
-                None => PieceAction::Stay,
+                None if piece.form.answered_call_key().is_some() => PieceAction::Keep,
+                None if messages.contains(&piece.message) => PieceAction::Remove,
+                None => PieceAction::Keep,
             }
         })?;
-        let freed = spans.iter().map(|span| u64::from(span.freed)).sum();
+        let freed = spans.iter().map(|span| u64::from(span.freed_tokens)).sum();
         Ok(SpansCollapsed {
-            trigger: match self.collapsing {
-                Collapsing::Auto => Trigger::Auto,
-                Collapsing::Overflow => Trigger::PromptTooLong,
-                Collapsing::Manual { .. } => Trigger::Manual,
+            trigger: match self.trigger {
+                CollapseTrigger::Auto => Trigger::Auto,
+                CollapseTrigger::Overflow => Trigger::PromptTooLong,
+                CollapseTrigger::Manual { .. } => Trigger::Manual,
             },
             placeholders: spans.iter().map(|span| span.placeholder.clone()).collect(),
-            gone: session.calls().of_all(&messages).collect(),
+            removed_calls: session.calls().of_all(&messages).collect(),
             messages: messages.into_iter().collect(),
             before_tokens: session.tokens().tokens,
             freed_tokens: session.ledger().calibration.apply(freed),
@@ -141,14 +145,18 @@ impl Collapse {
 }
 
 /// Selects the spans with the lowest risk until the view reaches its target. Returns them in the order of the view.
-fn safest(session: &Session, mut spans: Vec<Foldable>, target: u64) -> Vec<Foldable> {
+fn lowest_risk(
+    session: &Session,
+    mut spans: Vec<CollapsibleSpan>,
+    target: u64,
+) -> Vec<CollapsibleSpan> {
     let mut tokens = session.tokens().tokens;
     // Selection goes by risk, and the event lists spans by position, so they are sorted twice.
     spans.sort_by_key(|span| (span.placeholder.span.risk, span.placeholder.span.first()));
     spans.retain(|span| {
         let goes = tokens > target;
         if goes {
-            let freed = session.ledger().calibration.apply(span.freed.into());
+            let freed = session.ledger().calibration.apply(span.freed_tokens.into());
             tokens = tokens.saturating_sub(freed);
         }
         goes

@@ -11,7 +11,7 @@ use crate::policy::{LimitPolicy, Policy};
 
 /// Creates a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Create {
+pub struct CreateSession {
     /// True if the session is created implicitly by the first append.
     pub implicit: bool,
     /// The display title. May be empty.
@@ -37,7 +37,10 @@ pub struct Create {
 /// # Errors
 ///
 /// Returns an error if a name, the hold or the attributes exceed a limit.
-pub fn create(command: Create, context: DecisionContext<'_>) -> Result<Event, Rejection> {
+pub fn create_session(
+    command: CreateSession,
+    context: DecisionContext<'_>,
+) -> Result<Event, Rejection> {
     check_name("title", &command.title, context)?;
     check_name("project_path", &command.project_path, context)?;
     check_name("branch", &command.branch, context)?;
@@ -47,7 +50,7 @@ pub fn create(command: Create, context: DecisionContext<'_>) -> Result<Event, Re
         "session.attributes", &command.attributes, context.limits, own,
     )?;
     Ok(Event::SessionCreated(SessionCreated {
-        rules: RULES_VERSION,
+        rules_version: RULES_VERSION,
         policy: command.policy,
         implicit: command.implicit,
         title: command.title,
@@ -108,7 +111,7 @@ pub(super) fn check_attributes(
         let actual = name.len() + value.len();
         if actual > limits.max_attribute_bytes {
             return Err(Rejection::TooLarge {
-                field: format!("{field}[\"{}\"]", shortened(name)),
+                field: format!("{field}[\"{}\"]", truncated_name(name)),
                 limit: limits.max_attribute_bytes,
                 actual,
             });
@@ -128,7 +131,7 @@ pub(super) fn check_attributes(
     Ok(())
 }
 
-fn shortened(name: &str) -> &str {
+fn truncated_name(name: &str) -> &str {
     let end = name.char_indices().nth(64).map_or(name.len(), |(at, _)| at);
     &name[..end]
 }

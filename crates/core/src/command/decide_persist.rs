@@ -15,7 +15,8 @@ use crate::event::{
 use crate::hex;
 use crate::ids::{CallKey, Revision};
 use crate::levels::results::{
-    ExemptReason, FileNamer, exemption, file_content, is_json, is_json_file, keep, verdict,
+    ExemptReason, FileNamer, exemption, file_content, is_json, is_json_file, unbound_with_preview,
+    verdict,
 };
 use crate::message::{Block, Digest, ToolResult};
 use crate::policy::ToolResultRule;
@@ -32,7 +33,7 @@ pub struct CallRef {
 
 /// Decides whether a result stays inline or is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offering {
+pub struct DecidePersist {
     /// The call.
     pub call: CallRef,
     /// The name of the tool. Empty selects the tool of the call.
@@ -57,25 +58,25 @@ pub struct PersistOutcome {
     /// The decision.
     pub verdict: Verdict,
     /// The stored file and the replacement text. `None` if the result was not stored.
-    pub kept: Option<UnboundResult>,
+    pub stored: Option<UnboundResult>,
 }
 
 impl From<&PersistDecision> for PersistOutcome {
-    fn from(offer: &PersistDecision) -> Self {
+    fn from(decision: &PersistDecision) -> Self {
         Self {
-            call: offer.call,
-            verdict: offer.verdict,
-            kept: offer.kept.clone(),
+            call: decision.call,
+            verdict: decision.verdict,
+            stored: decision.stored.clone(),
         }
     }
 }
 
-/// The state of the call that an offering names.
+/// The state of the call that a decision names.
 enum CallLookup<'s> {
     /// No decision was made yet.
     New(Option<CallKey>),
     /// A decision is pending.
-    Offered(&'s PersistDecision),
+    Decided(&'s PersistDecision),
     /// The result was appended already.
     Answered(CallKey, &'s Call),
 }
@@ -87,9 +88,9 @@ impl CallRef {
     /// # Errors
     ///
     /// Returns an error if key and id disagree, if neither is given, or if several calls match.
-    fn find(&self, session: &Session) -> Result<Option<CallKey>, Rejection> {
+    fn resolve(&self, session: &Session) -> Result<Option<CallKey>, Rejection> {
         let calls = session.calls();
-        let mapped = calls.mapped(&self.id);
+        let mapped = calls.find_by_service_id(&self.id);
         if let Some(key) = self.key {
             let call = calls.get(key).ok_or(Rejection::CallNotFound(key))?;
             let agrees = self.id.is_empty() || call.id == self.id || mapped == Some(key);
@@ -123,8 +124,8 @@ impl CallRef {
     }
 }
 
-impl Offering {
-    /// Creates an offering without rule, expected revision and stamp. The tool is that of the call.
+impl DecidePersist {
+    /// Creates the command without rule, expected revision and stamp. The tool is that of the call.
     pub fn new(call: CallRef, result: ToolResult) -> Self {
         Self {
             call,
@@ -148,7 +149,7 @@ impl Offering {
             CallLookup::New(call) => call,
             // A replacement text carries no new information about its result.
             _ if self.is_replacement(session) => return nothing,
-            CallLookup::Offered(offer) => return self.check_offer(offer).and(nothing),
+            CallLookup::Decided(decision) => return self.check_same_content(decision).and(nothing),
             CallLookup::Answered(key, call) => {
                 return self.check_result(session, key, call).and(nothing);
             }
@@ -163,20 +164,23 @@ impl Offering {
         if !is_decided {
             return nothing;
         }
-        let forgotten = match (session.persist_decisions().room(session.calls()), verdict) {
-            (Ok(forgotten), _) => forgotten,
+        let evicted = match (
+            session.persist_decisions().slot_for_new(session.calls()),
+            verdict,
+        ) {
+            (Ok(evicted), _) => evicted,
             // A reference that was returned must stay valid, so no binding decision is removed for a new one.
             (Err(_), Verdict::Persist) => return Err(Rejection::TooManyPendingResults(MAX_OFFERS)),
             // Other decisions can be computed again from the result, so they need no record.
             (Err(_), _) => return nothing,
         };
-        let offer = self.offer(session, context.names(session), call, verdict);
-        let kept = offer.kept.as_ref();
+        let decision = self.build_decision(session, context.names(session), call, verdict);
+        let kept = decision.stored.as_ref();
         let file = kept.map(|kept| StoreFile::offered(kept, Arc::clone(&self.result)));
         Ok(Decided::Now(Decision {
             events: vec![Event::PersistDecided(PersistDecided {
-                offer,
-                forgotten,
+                decision,
+                evicted,
                 request: self.request,
             })],
             effects: file.into_iter().map(Effect::StoreFile).collect(),
@@ -205,16 +209,16 @@ impl Offering {
     }
 
     fn find<'s>(&self, session: &'s Session) -> Result<CallLookup<'s>, Rejection> {
-        let offers = session.persist_decisions();
-        let Some(key) = self.call.find(session)? else {
-            let unbound = offers.unbound(&self.call.id);
-            return Ok(unbound.map_or(CallLookup::New(None), CallLookup::Offered));
+        let decisions = session.persist_decisions();
+        let Some(key) = self.call.resolve(session)? else {
+            let unbound = decisions.find_unbound(&self.call.id);
+            return Ok(unbound.map_or(CallLookup::New(None), CallLookup::Decided));
         };
         let answered = session.calls().get(key).filter(|c| c.result().is_some());
-        Ok(match (answered, offers.of_call(key)) {
+        Ok(match (answered, decisions.find_by_call(key)) {
             // The appended result takes precedence over a pending decision.
             (Some(call), _) => CallLookup::Answered(key, call),
-            (None, Some(offer)) => CallLookup::Offered(offer),
+            (None, Some(decision)) => CallLookup::Decided(decision),
             (None, None) => CallLookup::New(Some(key)),
         })
     }
@@ -239,7 +243,7 @@ impl Offering {
         verdict(policy, tool, self.rule, &self.result, is_known)
     }
 
-    fn offer(
+    fn build_decision(
         &self,
         session: &Session,
         names: FileNamer<'_>,
@@ -250,9 +254,9 @@ impl Offering {
         let policy = session.policy();
         let result = &self.result;
         let kept = (verdict == Verdict::Persist).then(|| match call {
-            Some(call) => keep(names, policy, call, result),
+            Some(call) => unbound_with_preview(names, policy, call, result),
             // Without a call, the file is named after the decision.
-            None => keep(names, policy, key, result),
+            None => unbound_with_preview(names, policy, key, result),
         });
         let id = call.and_then(|call| session.calls().get(call));
         PersistDecision {
@@ -262,63 +266,66 @@ impl Offering {
             call,
             content: self.content,
             verdict,
-            kept,
+            stored: kept,
         }
     }
 
-    /// Rejects a second offering for the same call with other content. A silent change would hide a caller's mistake.
-    fn check_offer(&self, offer: &PersistDecision) -> Result<(), Rejection> {
-        if offer.content == self.content {
+    /// Rejects a second decision for the same call with other content. A silent change would hide a caller's mistake.
+    fn check_same_content(&self, decision: &PersistDecision) -> Result<(), Rejection> {
+        if decision.content == self.content {
             return Ok(());
         }
-        let [recorded, given] = [offer.content, self.content].map(|digest| digest.to_string());
-        Err(conflict(offer.call, recorded, given))
+        let [recorded, given] = [decision.content, self.content].map(|digest| digest.to_string());
+        Err(result_conflict(decision.call, recorded, given))
     }
 
     fn check_result(&self, session: &Session, key: CallKey, call: &Call) -> Result<(), Rejection> {
-        if let Some(stored) = stored(session, call) {
+        if let Some(stored) = find_stored(session, call) {
             // The transcript may lack the original, so the digest of its file is compared.
             let given: [u8; 32] = Sha256::digest(file_content(&self.result).as_bytes()).into();
             let is_of_a_kind = is_json(&self.result) == is_json_file(&stored.file);
             if given == stored.sha256 && is_of_a_kind {
                 return Ok(());
             }
-            return Err(conflict(Some(key), hex(&stored.sha256), hex(&given)));
+            return Err(result_conflict(Some(key), hex(&stored.sha256), hex(&given)));
         }
         let result = session.result(key)?;
         let recorded = Digest::of_result(&result.content);
         // A caller that received the line for an empty result appends that line.
-        let line = is_empty(&self.result).then(|| Verdict::Empty.line());
+        let line = is_empty(&self.result).then(|| Verdict::Empty.fixed_replacement());
         let is_line = line.is_some_and(|line| line == only_text(&result.content));
         if recorded == self.content || is_line || (is_empty(&self.result) && is_empty(result)) {
             return Ok(());
         }
         let [recorded, given] = [recorded, self.content].map(|digest| digest.to_string());
-        Err(conflict(Some(key), recorded, given))
+        Err(result_conflict(Some(key), recorded, given))
     }
 }
 
-/// Returns the answer for an offering that produced no event: an earlier decision holds, or nothing was recorded.
-pub fn told(session: &Session, offering: &Offering) -> Result<PersistOutcome, Rejection> {
-    let found = offering.find(session)?;
+/// Returns the answer for a command that produced no event: an earlier decision holds, or nothing was recorded.
+pub fn current_outcome(
+    session: &Session,
+    command: &DecidePersist,
+) -> Result<PersistOutcome, Rejection> {
+    let found = command.find(session)?;
     let call = match &found {
         CallLookup::New(call) => *call,
-        CallLookup::Offered(offer) => offer.call,
+        CallLookup::Decided(decision) => decision.call,
         CallLookup::Answered(key, _) => Some(*key),
     };
-    if offering.is_replacement(session) {
+    if command.is_replacement(session) {
         return Ok(PersistOutcome {
             call,
             verdict: Verdict::Replacement,
-            kept: None,
+            stored: None,
         });
     }
-    let kept = match found {
-        CallLookup::Offered(offer) => return Ok(offer.into()),
-        CallLookup::Answered(_, call) => stored(session, call).map(UnboundResult::from),
+    let stored = match found {
+        CallLookup::Decided(decision) => return Ok(decision.into()),
+        CallLookup::Answered(_, call) => find_stored(session, call).map(UnboundResult::from),
         CallLookup::New(_) => None,
     };
-    let verdict = match (offering.verdict(session, call), &kept, found) {
+    let verdict = match (command.verdict(session, call), &stored, found) {
         (_, Some(_), _) => Verdict::Persist,
         // The result was within its limit when it was appended, and it stays inline.
         (Verdict::Persist, None, CallLookup::Answered(..)) => Verdict::UnderLimit,
@@ -328,21 +335,21 @@ pub fn told(session: &Session, offering: &Offering) -> Result<PersistOutcome, Re
     Ok(PersistOutcome {
         call,
         verdict,
-        kept,
+        stored,
     })
 }
 
 /// Returns the stored form of a call's result.
-fn stored<'s>(session: &'s Session, call: &Call) -> Option<&'s StoredResult> {
+fn find_stored<'s>(session: &'s Session, call: &Call) -> Option<&'s StoredResult> {
     let (message, block) = call.result()?;
-    session.stored().at(message, block)
+    session.stored_results().at(message, block)
 }
 
 fn is_empty(result: &ToolResult) -> bool {
     exemption(result, |_| false) == Some(ExemptReason::Empty)
 }
 
-fn conflict(call: Option<CallKey>, stored: String, given: String) -> Rejection {
+fn result_conflict(call: Option<CallKey>, stored: String, given: String) -> Rejection {
     Rejection::ResultConflict {
         call,
         stored: stored.into(),

@@ -108,7 +108,7 @@ pub(super) fn find_visible(session: &Session, id: MessageId) -> Result<Ordinal, 
     let found = transcript
         .find(id)
         .ok_or(Rejection::MessageNotFound { id })?;
-    match transcript.get(found).map(|entry| entry.standing) {
+    match transcript.get(found).map(|entry| entry.visibility) {
         Some(Visibility::Visible) => Ok(found),
         Some(visibility) => Err(Rejection::MessageNotVisible { id, visibility }),
         None => Err(Rejection::MessageNotFound { id }),

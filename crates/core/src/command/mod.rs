@@ -5,13 +5,13 @@
 
 mod append;
 mod check_thresholds;
+mod classifier;
 mod clear;
 mod collapse;
 mod compact;
 mod create;
 mod decide_persist;
 mod decision;
-mod intake;
 mod persist;
 mod reject;
 mod restore;
@@ -20,31 +20,31 @@ mod serve;
 mod session_memory;
 mod snip;
 mod update;
-mod working;
+mod working_state;
 
-pub use append::{Append, Receipt, Warning, receipts, warnings};
+pub use append::{Append, AppendReceipt, Warning, receipts, warnings};
 pub use check_thresholds::CheckThresholds;
-pub use clear::{Clear, Clearing};
-pub use collapse::{Collapse, Collapsing, StageSpans};
+pub use clear::{ClearResults, ClearTrigger};
+pub use collapse::{CollapseSpans, CollapseTrigger, StageSpans};
 pub use compact::{
     AdvanceCompaction, CompactionInput, CompactionMessages, CompactionScope, DropRule,
     ExternalSummary, StartCompaction, SummarySource, SummarySpec, WrittenSummary,
     is_compaction_due, is_truncation_due, prepares_ahead,
 };
-pub use create::{Create, create};
-pub use decide_persist::{CallRef, Offering, PersistOutcome, told};
+pub use create::{CreateSession, create_session};
+pub use decide_persist::{CallRef, DecidePersist, PersistOutcome, current_outcome};
 pub use decision::{Decided, Decision, DecisionContext, SkipReason};
 pub use reject::{Rejection, SnipRejection, SnipTarget};
 pub use restore::RestoreContext;
 pub use rewind::Rewind;
 pub use serve::ServeView;
 pub use session_memory::{
-    FailMemory, FileMemory, StartMemory, UpdateMemory, effects_of_state, memory_due, memory_runs,
-    memory_update_due, wants_memory,
+    ConfirmMemoryFile, FailMemoryUpdate, RecordMemoryVersion, StartMemoryUpdate, effects_of_state,
+    is_memory_enabled, is_memory_update_running, memory_due_at, memory_update_due_at,
 };
 pub use snip::Snip;
-pub use update::Update;
-pub use working::UpdateWorkingState;
+pub use update::UpdateSession;
+pub use working_state::UpdateWorkingState;
 
 use crate::event::RequestStamp;
 use crate::ids::{Ordinal, Revision};
@@ -65,33 +65,33 @@ pub enum Command {
     /// Removes turns, messages or blocks from the view.
     Snip(Snip),
     /// Clears old tool results.
-    ClearResults(Clear),
+    ClearResults(ClearResults),
     /// Starts a compaction.
     StartCompaction(StartCompaction),
     /// Advances or ends a started compaction.
     AdvanceCompaction(AdvanceCompaction),
     /// Records the start of an update of session memory.
-    StartMemoryUpdate(StartMemory),
+    StartMemoryUpdate(StartMemoryUpdate),
     /// Records a new version of session memory.
-    RecordMemoryVersion(UpdateMemory),
+    RecordMemoryVersion(RecordMemoryVersion),
     /// Records a failed update of session memory.
-    FailMemoryUpdate(FailMemory),
-    /// Records that the file of session memory contains the latest text. See [`FileMemory`].
-    ConfirmMemoryFile(FileMemory),
+    FailMemoryUpdate(FailMemoryUpdate),
+    /// Records that the file of session memory contains the latest text. See [`ConfirmMemoryFile`].
+    ConfirmMemoryFile(ConfirmMemoryFile),
     /// Stages spans.
     StageSpans(StageSpans),
     /// Replaces spans by placeholders.
-    CollapseSpans(Collapse),
+    CollapseSpans(CollapseSpans),
     /// Undoes view-changing events.
     Restore(RestoreContext),
     /// Removes later messages from the view.
     Rewind(Rewind),
     /// Changes the metadata or the policy of the session.
-    UpdateSession(Update),
+    UpdateSession(UpdateSession),
     /// Changes the working state.
     UpdateWorkingState(Box<UpdateWorkingState>),
     /// Decides about a tool result before its message is appended.
-    DecidePersist(Offering),
+    DecidePersist(DecidePersist),
     /// Checks the thresholds of the view. See [`CheckThresholds`].
     CheckThresholds(CheckThresholds),
 }
@@ -152,9 +152,9 @@ pub fn decide(
     let over = match &command {
         // This command handles a compaction after its deadline itself.
         Command::AdvanceCompaction(_) => None,
-        _ => compact::expired(session, context.now),
+        _ => compact::expiry_event(session, context.now),
     };
-    let mut decided = decide_alone(session, command, context)?;
+    let mut decided = decide_command(session, command, context)?;
     // A command without events leaves the expired compaction in place, so that a call without effect writes
     // nothing.
     if let (Decided::Now(decision), Some(over)) = (&mut decided, over)
@@ -166,7 +166,7 @@ pub fn decide(
     Ok(decided)
 }
 
-fn decide_alone(
+fn decide_command(
     session: &Session,
     mut command: Command,
     context: DecisionContext<'_>,
@@ -179,7 +179,7 @@ fn decide_alone(
     match command {
         Command::Append(append) => append.decide(session, context),
         Command::PersistAppendedResults { from } => {
-            let decision = persist::at_intake(session, from, context)?;
+            let decision = persist::persist_on_append(session, from, context)?;
             Ok(Decided::Now(decision))
         }
         Command::ServeView(serve) => serve.decide(session, context),

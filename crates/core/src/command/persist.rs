@@ -8,14 +8,14 @@ use crate::event::{
     CallState, Event, Pairing, PersistDecisionsConsumed, ResultsPersisted, StoredResult,
 };
 use crate::ids::{CallKey, Ordinal};
-use crate::levels::results::{FileNamer, exemption, limit, persist};
-use crate::session::{Call, ContentNotLoaded, Match, Session};
-use crate::tokens::Size;
-use crate::view::{Piece, PieceForm, Speaker, side};
+use crate::levels::results::{FileNamer, exemption, inline_limit, stored_with_preview};
+use crate::session::{Call, ContentNotLoaded, ResultMatch, Session};
+use crate::tokens::TokenSize;
+use crate::view::{Piece, PieceForm, Speaker, speaker};
 
 /// Stores the results above their limits among the pending messages from `from` on. Earlier persist decisions about
 /// these results are binding.
-pub(super) fn at_intake(
+pub(super) fn persist_on_append(
     session: &Session,
     from: Ordinal,
     context: DecisionContext<'_>,
@@ -24,23 +24,23 @@ pub(super) fn at_intake(
     let can_store = policy.enabled && context.can_store;
     let (mut settled, mut offered) = (PersistDecisionsConsumed::default(), Vec::new());
     let mut chosen = Vec::new();
-    for call in answered(session, from) {
+    for call in answered_calls(session, from) {
         let Some(known) = session.calls().get(call) else {
             continue;
         };
         if session.persist_decisions().iter().len() > 0 {
             let result = session.result(call)?;
-            let fulfilled = session.persist_decisions().fulfilled(call, result);
+            let fulfilled = session.persist_decisions().find_match(call, result);
             // A decision for this call about another result is obsolete. If it stored a file, it stays, so that the
             // reference remains valid.
-            let own = session.persist_decisions().of_call(call);
-            let overtaken = own.filter(|offer| offer.kept.is_none());
-            let over = fulfilled.map(|(offer, _)| offer).or(overtaken);
-            settled.offers.extend(over.map(|offer| offer.key));
-            if let Some((offer, how)) = fulfilled {
-                let only_file = how == Match::Replacement;
-                let kept = offer.kept.clone();
-                offered.extend(kept.map(|kept| kept.of(call, only_file)));
+            let own = session.persist_decisions().find_by_call(call);
+            let overtaken = own.filter(|decision| decision.stored.is_none());
+            let over = fulfilled.map(|(decision, _)| decision).or(overtaken);
+            settled.decisions.extend(over.map(|decision| decision.key));
+            if let Some((decision, how)) = fulfilled {
+                let only_file = how == ResultMatch::Replacement;
+                let stored = decision.stored.clone();
+                offered.extend(stored.map(|stored| stored.bind(call, only_file)));
                 continue;
             }
         }
@@ -48,20 +48,20 @@ pub(super) fn at_intake(
         // A late result is shown as text and in full.
         let is_late = matches!(known.state, CallState::Late { .. });
         let stays = is_late || is_pinned(session, call);
-        if can_store && !stays && limit(policy, &known.name, None).is_some_and(over) {
+        if can_store && !stays && inline_limit(policy, &known.name, None).is_some_and(over) {
             chosen.push(call);
         }
     }
-    let (persisted, effects) = store(session, context.names(session), &chosen, offered)?;
+    let (persisted, effects) = persisted_event(session, context.names(session), &chosen, offered)?;
     let mut events: Vec<Event> = persisted.map(Event::ResultsPersisted).into_iter().collect();
-    if !settled.offers.is_empty() {
+    if !settled.decisions.is_empty() {
         events.push(Event::PersistDecisionsConsumed(settled));
     }
     Ok(Decision { events, effects })
 }
 
 /// Iterates over the calls that pending messages from `from` on answer.
-fn answered(session: &Session, from: Ordinal) -> impl Iterator<Item = CallKey> {
+fn answered_calls(session: &Session, from: Ordinal) -> impl Iterator<Item = CallKey> {
     let waiting = session.pending().iter();
     let new = waiting.filter(move |item| item.message >= from);
     let pairings = new.flat_map(|item| item.blocks.iter().filter_map(|(_, pairing)| *pairing));
@@ -75,7 +75,7 @@ fn answered(session: &Session, from: Ordinal) -> impl Iterator<Item = CallKey> {
 
 /// Stores results that are about to be served, largest first, until each message is within its limit. Results that
 /// were served before count toward the limit and are not changed.
-pub(super) fn at_serving(
+pub(super) fn persist_on_serve(
     session: &Session,
     pieces: &mut [Piece],
     context: DecisionContext<'_>,
@@ -91,18 +91,18 @@ pub(super) fn at_serving(
     let mut group = Vec::new();
     // A user message of the array ends at the next assistant piece.
     for piece in pieces.iter().filter(|piece| piece.form.is_shown()) {
-        if side(piece, session.transcript()) == Speaker::Assistant {
-            choose(session, &mut group, chars, &mut chosen);
+        if speaker(piece, session.transcript()) == Speaker::Assistant {
+            choose_largest(session, &mut group, chars, &mut chosen);
             chars = 0;
             continue;
         }
-        chars += chars_of(session, piece);
+        chars += piece_chars(session, piece);
         if let PieceForm::Result(call) = piece.form {
             group.push(call);
         }
     }
-    choose(session, &mut group, chars, &mut chosen);
-    let (event, effects) = store(session, context.names(session), &chosen, Vec::new())?;
+    choose_largest(session, &mut group, chars, &mut chosen);
+    let (event, effects) = persisted_event(session, context.names(session), &chosen, Vec::new())?;
     let results = event.iter().flat_map(|event| &event.results);
     let stored: BTreeMap<CallKey, &StoredResult> = results.map(|one| (one.call, one)).collect();
     for piece in pieces {
@@ -116,7 +116,12 @@ pub(super) fn at_serving(
 }
 
 /// Selects the largest results of one message until the rest is within the limit.
-fn choose(session: &Session, group: &mut Vec<CallKey>, mut chars: u64, chosen: &mut Vec<CallKey>) {
+fn choose_largest(
+    session: &Session,
+    group: &mut Vec<CallKey>,
+    mut chars: u64,
+    chosen: &mut Vec<CallKey>,
+) {
     let policy = &session.policy().tool_results;
     let size = |call: &CallKey| {
         session
@@ -126,7 +131,7 @@ fn choose(session: &Session, group: &mut Vec<CallKey>, mut chars: u64, chosen: &
     };
     let may_leave = |call: &CallKey| {
         let name = session.calls().get(*call).map(|call| &*call.name);
-        limit(policy, name.unwrap_or_default(), None).is_some()
+        inline_limit(policy, name.unwrap_or_default(), None).is_some()
     };
     group.retain(may_leave);
     // Among results of equal size, the earlier one is stored first.
@@ -151,7 +156,7 @@ fn choose(session: &Session, group: &mut Vec<CallKey>, mut chars: u64, chosen: &
 /// Returns true if the call's result is pinned. A pinned result stays as appended.
 fn is_pinned(session: &Session, call: CallKey) -> bool {
     let place = session.calls().get(call).and_then(Call::result);
-    place.is_some_and(|(message, block)| session.pins().at(message, block).is_some())
+    place.is_some_and(|(message, block)| session.pins().pin_of_block(message, block).is_some())
 }
 
 /// Approximate length of a replacement text without its preview, in characters.
@@ -161,20 +166,20 @@ const PREVIEW_FRAME_CHARS: u64 = 250;
 fn sealed_chars(session: &Session) -> u64 {
     let pieces = session.sealed().pieces().iter().rev();
     let shown = pieces.filter(|piece| piece.form.is_shown());
-    let open = shown.take_while(|piece| side(piece, session.transcript()) == Speaker::User);
-    open.map(|piece| chars_of(session, piece)).sum()
+    let open = shown.take_while(|piece| speaker(piece, session.transcript()) == Speaker::User);
+    open.map(|piece| piece_chars(session, piece)).sum()
 }
 
-fn chars_of(session: &Session, piece: &Piece) -> u64 {
+fn piece_chars(session: &Session, piece: &Piece) -> u64 {
     match piece.form {
         PieceForm::Result(call) | PieceForm::ResultWithoutMedia(call) => session
             .calls()
             .get(call)
             .map_or(0, |call| call.result_chars),
         PieceForm::Stored(_) => session
-            .stored()
+            .stored_results()
             .at(piece.message, piece.block)
-            .map_or(0, |stored| stored.text.chars().count() as u64),
+            .map_or(0, |stored| stored.replacement.chars().count() as u64),
         _ => 0,
     }
 }
@@ -184,7 +189,7 @@ type Persisted = (Option<ResultsPersisted>, Vec<Effect>);
 
 /// Builds the event that stores the results of `calls`, together with results that were stored by earlier decisions.
 /// The files of earlier decisions exist, so they have no effect.
-fn store(
+fn persisted_event(
     session: &Session,
     names: FileNamer<'_>,
     calls: &[CallKey],
@@ -202,20 +207,20 @@ fn store(
         let result = session.result(*call)?;
         let is_known = |text: &str| session.is_replacement(text);
         let place = session.calls().get(*call).and_then(Call::result);
-        let stored = place.and_then(|(message, block)| session.stored().at(message, block));
+        let stored = place.and_then(|(message, block)| session.stored_results().at(message, block));
         if stored.is_none() && exemption(result, is_known).is_none() {
-            let stored = persist(names, policy, *call, result);
+            let stored = stored_with_preview(names, policy, *call, result);
             effects.push(Effect::StoreFile(StoreFile::of_call(session, &stored)?));
             event.results.push(stored);
         }
     }
-    event.sizes = shrunk(
+    event.sizes = sizes_after_change(
         session,
         event
             .results
             .iter()
-            .filter(|stored| !stored.only_file && is_answered(session, stored.call))
-            .map(|stored| (stored.call, stored.text_tokens)),
+            .filter(|stored| !stored.original_only_in_file && is_answered(session, stored.call))
+            .map(|stored| (stored.call, stored.replacement_tokens)),
     );
     let event = (!event.results.is_empty()).then_some(event);
     Ok((event, effects))
@@ -227,11 +232,11 @@ fn is_answered(session: &Session, call: CallKey) -> bool {
 }
 
 /// Returns the new sizes of messages after the results of some calls changed their sizes.
-pub(super) fn shrunk(
+pub(super) fn sizes_after_change(
     session: &Session,
     results: impl Iterator<Item = (CallKey, u32)>,
-) -> Vec<(Ordinal, Size)> {
-    let mut sizes: BTreeMap<Ordinal, Size> = BTreeMap::new();
+) -> Vec<(Ordinal, TokenSize)> {
+    let mut sizes: BTreeMap<Ordinal, TokenSize> = BTreeMap::new();
     for (call, tokens) in results {
         let Some(known) = session.calls().get(call) else {
             continue;

@@ -212,7 +212,7 @@ pub struct SnipTarget {
     /// The name of the target as given.
     pub name: String,
     /// The reason.
-    pub refused: SnipRejection,
+    pub rejection: SnipRejection,
     /// The id of the pin that protects the target or a part of it, if that is the reason.
     pub pin: Option<Box<str>>,
 }

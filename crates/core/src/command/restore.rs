@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use super::decision::{Decided, SkipReason};
 use super::reject::Rejection;
-use crate::event::{CallState, ContextRestored, Event, RequestStamp, Span, settle};
+use crate::event::{CallState, ContextRestored, Event, RequestStamp, Span, remove_sealed};
 use crate::ids::{CallKey, Ordinal, Revision};
-use crate::levels::repair::{PieceAction, measured, mend_pieces};
+use crate::levels::repair::{PieceAction, repair_pieces, with_kept_tokens};
 use crate::message::Message;
 use crate::session::{ContentNotLoaded, Session};
 use crate::tokens::TokenLedger;
-use crate::view::{DropReason, LayoutChange, MarkerReason, Piece, PieceForm, Tail, lay_out};
+use crate::view::{
+    DropReason, LayoutChange, MarkerReason, Piece, PieceForm, ViewTail, extend_layout,
+};
 
 /// Undoes view-changing events.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +33,7 @@ pub struct RestoreContext {
 impl RestoreContext {
     pub(super) fn decide(self, session: &Session) -> Result<Decided, Rejection> {
         // The decision compares the layouts of both states, so it needs all visible contents.
-        if !session.transcript().is_whole() || !self.past.transcript().is_whole() {
+        if !session.transcript().is_fully_loaded() || !self.past.transcript().is_fully_loaded() {
             return Err(Rejection::ContentNotLoaded);
         }
         let to = self.past.revision();
@@ -48,7 +50,7 @@ impl RestoreContext {
         if undone.is_empty() {
             return Ok(Decided::Skipped(SkipReason::NothingEligible));
         }
-        let wanted = RestoredState::of(*self.past, session, &self.later)?;
+        let wanted = RestoredState::build(*self.past, session, &self.later)?;
         let count = wanted.ledger.count(session.last_served().overhead_tokens);
         let block = session.thresholds().block;
         // Requests above the block threshold are blocked, so such a view is restored only on explicit request.
@@ -71,24 +73,29 @@ struct RestoredState {
 }
 
 impl RestoredState {
-    fn of(past: Session, now: &Session, later: &[Arc<Message>]) -> Result<Self, ContentNotLoaded> {
+    fn build(
+        past: Session,
+        now: &Session,
+        later: &[Arc<Message>],
+    ) -> Result<Self, ContentNotLoaded> {
         let from = past.transcript().next();
         let mut ledger = past.ledger().clone();
-        let state = past.with_later(now, later);
-        if !state.transcript().is_whole() {
+        let state = past.with_later_messages(now, later);
+        if !state.transcript().is_fully_loaded() {
             return Err(ContentNotLoaded);
         }
-        let mut layout = lay_out(&state, false)?;
+        let mut layout = extend_layout(&state, false)?;
         // A placeholder must not separate a call from its result. If that cannot be avoided, the open calls are
         // reported as interrupted.
-        let open = Tail::of(state.sealed().pieces(), state.transcript()).open;
-        let has_place = |span: &Span| place_of(span, &layout.pieces, &open).is_some();
-        if !kept_spans(now, from).all(|(_, span)| has_place(span)) {
-            layout = lay_out(&state, true)?;
+        let open = ViewTail::of(state.sealed().pieces(), state.transcript()).open_calls;
+        let has_place = |span: &Span| placeholder_position(span, &layout.pieces, &open).is_some();
+        if !spans_to_keep(now, from).all(|(_, span)| has_place(span)) {
+            layout = extend_layout(&state, true)?;
         }
         // Later spans stay collapsed, so their placeholders are inserted into the new layout.
-        for (message, span) in kept_spans(now, from) {
-            let at = place_of(span, &layout.pieces, &open).unwrap_or(layout.pieces.len());
+        for (message, span) in spans_to_keep(now, from) {
+            let at =
+                placeholder_position(span, &layout.pieces, &open).unwrap_or(layout.pieces.len());
             let form = PieceForm::Placeholder(span.key);
             let piece = Piece {
                 message,
@@ -99,13 +106,13 @@ impl RestoredState {
         }
         // The restored ledger knows the earlier view. The later messages are added as estimates.
         for (_, entry) in state.transcript().entries().skip(from.index()) {
-            if entry.standing.takes_part() {
+            if entry.visibility.is_in_view() {
                 ledger.add_estimated(entry.counts_as(), entry.size);
             }
         }
         ledger.calibration = now.ledger().calibration;
         let pieces = [state.sealed().pieces(), &layout.pieces].concat();
-        let pieces = keep_forms(pieces, &state, now, from)?;
+        let pieces = reapply_forms(pieces, &state, now, from)?;
         Ok(Self {
             state,
             pieces,
@@ -121,18 +128,18 @@ impl RestoredState {
         request: Option<RequestStamp>,
     ) -> ContextRestored {
         let mut pending = self.state.pending().to_vec();
-        settle(&mut pending, &self.pieces);
+        remove_sealed(&mut pending, &self.pieces);
         // The event records only differences to the current state.
         let change = LayoutChange::between(now.sealed().pieces(), &self.pieces);
-        let interrupted: BTreeSet<_> = self.pieces.iter().filter_map(interrupted).collect();
+        let interrupted: BTreeSet<_> = self.pieces.iter().filter_map(interrupted_call).collect();
         let entries = now
             .transcript()
             .entries()
             .zip(self.state.transcript().entries());
-        let (mut standings, mut sizes) = (Vec::new(), Vec::new());
+        let (mut visibilities, mut sizes) = (Vec::new(), Vec::new());
         for ((ordinal, is), (_, wanted)) in entries {
-            if is.standing != wanted.standing {
-                standings.push((ordinal, wanted.standing));
+            if is.visibility != wanted.visibility {
+                visibilities.push((ordinal, wanted.visibility));
             }
             if is.size != wanted.size {
                 sizes.push((ordinal, wanted.size));
@@ -154,17 +161,17 @@ impl RestoredState {
             before_tokens: now.tokens().tokens,
             after_tokens: self.ledger.count(overhead).tokens,
             calls: calls.collect(),
-            standings,
+            visibilities,
             sizes,
             pending,
             ledger: self.ledger,
-            change: measured(change, now),
+            change: with_kept_tokens(change, now),
             request,
         }
     }
 }
 
-fn interrupted(piece: &Piece) -> Option<CallKey> {
+fn interrupted_call(piece: &Piece) -> Option<CallKey> {
     match piece.form {
         PieceForm::Interrupted(call) => Some(call),
         _ => None,
@@ -172,8 +179,8 @@ fn interrupted(piece: &Piece) -> Option<CallKey> {
 }
 
 /// Iterates over the spans of later messages that stay collapsed, each with its first remaining message.
-fn kept_spans(now: &Session, from: Ordinal) -> impl Iterator<Item = (Ordinal, &Span)> {
-    now.folds().filter_map(move |one| {
+fn spans_to_keep(now: &Session, from: Ordinal) -> impl Iterator<Item = (Ordinal, &Span)> {
+    now.placeholders().filter_map(move |one| {
         let span = &one.span;
         let left = span.messages.iter().find(|message| **message >= from)?;
         Some((*left, span))
@@ -182,16 +189,16 @@ fn kept_spans(now: &Session, from: Ordinal) -> impl Iterator<Item = (Ordinal, &S
 
 /// Returns the index among new pieces at which a placeholder is inserted: before later messages, and where no call is
 /// open. `open` are the calls that are open before the first new piece.
-fn place_of(span: &Span, pieces: &[Piece], open: &[CallKey]) -> Option<usize> {
+fn placeholder_position(span: &Span, pieces: &[Piece], open: &[CallKey]) -> Option<usize> {
     let later = |piece: &Piece| piece.message > span.last() && piece.form.is_shown();
     let from = pieces.iter().position(later).unwrap_or(pieces.len());
     let mut open: BTreeSet<CallKey> = open.iter().copied().collect();
     for (at, piece) in pieces.iter().enumerate() {
-        if at >= from && open.is_empty() && piece.form.answers().is_none() {
+        if at >= from && open.is_empty() && piece.form.answered_call_key().is_none() {
             return Some(at);
         }
-        open.extend(piece.form.calls());
-        if let Some(call) = piece.form.answers() {
+        open.extend(piece.form.call_key());
+        if let Some(call) = piece.form.answered_call_key() {
             open.remove(&call);
         }
     }
@@ -200,7 +207,7 @@ fn place_of(span: &Span, pieces: &[Piece], open: &[CallKey]) -> Option<usize> {
 
 /// Preserves cleared and snipped forms of later messages, and repairs the remaining pieces. A placeholder that stays
 /// can change the neighbors of a piece, so the forms are checked again.
-fn keep_forms(
+fn reapply_forms(
     pieces: Vec<Piece>,
     state: &Session,
     now: &Session,
@@ -221,32 +228,32 @@ fn keep_forms(
     let forms: HashMap<(Ordinal, u16), PieceForm> = shown
         .map(|piece| ((piece.message, piece.block), piece.form))
         .collect();
-    if forms.is_empty() && kept_spans(now, from).next().is_none() {
+    if forms.is_empty() && spans_to_keep(now, from).next().is_none() {
         return Ok(pieces);
     }
-    let change = mend_pieces(state, &pieces, None, |_, piece| {
+    let change = repair_pieces(state, &pieces, None, |_, piece| {
         // A marker in place of a hidden piece could make the view invalid.
-        if !piece.form.is_of_a_block() || !piece.form.is_shown() {
-            return PieceAction::Stay;
+        if !piece.form.represents_block() || !piece.form.is_shown() {
+            return PieceAction::Keep;
         }
         let form = forms.get(&(piece.message, piece.block));
-        match form.and_then(|form| kept(piece.form, *form)) {
-            Some(form) => PieceAction::Become(form),
-            None => PieceAction::Stay,
+        match form.and_then(|form| merge_form(piece.form, *form)) {
+            Some(form) => PieceAction::ChangeForm(form),
+            None => PieceAction::Keep,
         }
     })?;
     Ok(change.apply(&pieces))
 }
 
 /// Returns the form that preserves a lasting form. `None` if the piece cannot keep it.
-fn kept(form: PieceForm, lasting: PieceForm) -> Option<PieceForm> {
-    match (form.answers(), lasting) {
+fn merge_form(form: PieceForm, lasting: PieceForm) -> Option<PieceForm> {
+    match (form.answered_call_key(), lasting) {
         (Some(call), PieceForm::Cleared(_)) => Some(PieceForm::Cleared(call)),
         // The call may be visible again, and a call needs a result.
         (Some(call), _) => Some(PieceForm::SnippedResult(call)),
         (None, PieceForm::Cleared(_) | PieceForm::SnippedResult(_)) => None,
         // A result that is visible again needs its call.
-        (None, lasting) if form.calls().is_some() => match lasting {
+        (None, lasting) if form.call_key().is_some() => match lasting {
             PieceForm::SnippedCall(call) => Some(PieceForm::SnippedCall(call)),
             _ => None,
         },

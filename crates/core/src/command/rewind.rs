@@ -29,7 +29,7 @@ impl Rewind {
             Some(id) => {
                 let found = transcript
                     .find(id)
-                    .and_then(|ordinal| Some((ordinal, transcript.get(ordinal)?.standing)));
+                    .and_then(|ordinal| Some((ordinal, transcript.get(ordinal)?.visibility)));
                 match found {
                     // An earlier rewind removed the message, or a summary replaces it. An undo must restore it first.
                     Some((
@@ -47,7 +47,7 @@ impl Rewind {
                         return Err(Rejection::MessageNotVisible { id, visibility });
                     }
                     // A summary of later messages would describe removed messages.
-                    Some((ordinal, _)) if session.told_after(ordinal).next().is_some() => {
+                    Some((ordinal, _)) if session.summarized_after(ordinal).next().is_some() => {
                         let visibility = Visibility::Compacted;
                         return Err(Rejection::MessageNotVisible { id, visibility });
                     }
@@ -61,28 +61,30 @@ impl Rewind {
             to.is_some_and(|last| ordinal <= last || session.is_framing(ordinal))
         };
         // Messages that a placeholder or summary replaced are removed together with the visible ones.
-        let mut left: Vec<Ordinal> = transcript
+        let mut removed: Vec<Ordinal> = transcript
             .entries()
             .rev()
             .take_while(|(ordinal, _)| to.is_none_or(|last| *ordinal > last))
-            .filter(|(ordinal, entry)| entry.standing.holds() && !stays(*ordinal))
+            .filter(|(ordinal, entry)| entry.visibility.is_in_effect() && !stays(*ordinal))
             .map(|(ordinal, _)| ordinal)
             .collect();
-        left.reverse();
+        removed.reverse();
         // With a stamp, an event is written even without effect, so that a retry is recognized.
-        if left.is_empty() && self.request.is_none() {
+        if removed.is_empty() && self.request.is_none() {
             return Ok(Decided::events(Vec::new()));
         }
-        let change = without_later(session, stays)?;
+        let change = change_without_later(session, stays)?;
         let before_tokens = session.tokens().tokens;
-        let sizes = left.iter().filter_map(|it| session.transcript().get(*it));
-        let sizes = sizes.filter(|entry| entry.standing.takes_part());
+        let sizes = removed
+            .iter()
+            .filter_map(|it| session.transcript().get(*it));
+        let sizes = sizes.filter(|entry| entry.visibility.is_in_view());
         let sizes = sizes.map(|entry| u64::from(entry.size.tokens));
         Ok(Decided::events(vec![Event::SessionRewound(
             SessionRewound {
                 to,
                 freed_tokens: sizes.sum::<u64>().min(before_tokens),
-                left,
+                removed,
                 before_tokens,
                 ledger: ledger_without(session, stays)?,
                 change,
@@ -94,7 +96,7 @@ impl Rewind {
 
 /// Returns true if no placeholder covers both this message and a later one.
 fn ends_span(session: &Session, message: Ordinal) -> bool {
-    let placeholder = session.fold_of(message);
+    let placeholder = session.placeholder_of(message);
     placeholder.is_none_or(|one| one.span.last() == message)
 }
 
@@ -113,20 +115,20 @@ fn ledger_without(
     let boundaries = session.compactions().boundaries.iter().rev();
     let mut in_force = boundaries.filter(|boundary| {
         let summary = boundary.summary;
-        summary.is_some_and(|summary| session.transcript().is_visible(summary))
+        summary.is_some_and(|summary| session.transcript().is_in_view(summary))
     });
-    let boundary = in_force.next().map(|boundary| boundary.mark);
+    let boundary = in_force.next().map(|boundary| boundary.message);
     let staying = session
         .transcript()
         .entries()
-        .filter(|(ordinal, entry)| stays(*ordinal) && entry.standing.takes_part());
+        .filter(|(ordinal, entry)| stays(*ordinal) && entry.visibility.is_in_view());
     for (ordinal, entry) in staying {
         let is_before = boundary.is_some_and(|mark| ordinal < mark);
-        if is_before || entry.standing == Visibility::Collapsed {
+        if is_before || entry.visibility == Visibility::Collapsed {
             ledger.add_estimated(entry.counts_as(), entry.size);
             continue;
         }
-        let message = session.transcript().held(ordinal)?;
+        let message = session.transcript().require_content(ordinal)?;
         ledger.add(message, ordinal, entry.size, epoch, window);
     }
     // These responses were used for calibration when they were appended.
@@ -138,36 +140,40 @@ fn ledger_without(
 ///
 /// In the layout a result can precede text that arrived earlier. If the result leaves and the text stays, its call
 /// can no longer be answered in place, so an interruption replaces the result.
-fn without_later(
+fn change_without_later(
     session: &Session,
     stays: impl Fn(Ordinal) -> bool,
 ) -> Result<LayoutChange, ContentNotLoaded> {
     let pieces = session.sealed().pieces();
     let is_words = |piece: &Piece| {
-        stays(piece.message) && piece.form.is_shown() && piece.form.answers().is_none()
+        stays(piece.message) && piece.form.is_shown() && piece.form.answered_call_key().is_none()
     };
     let last_words = pieces.iter().rposition(is_words);
     repair_layout(session, |index, piece| {
-        let of_call = piece.form.answers().and_then(|call| {
+        let of_call = piece.form.answered_call_key().and_then(|call| {
             let call = session.calls().get(call)?;
             Some(call.message)
         });
         // A synthetic answer leaves together with its call.
-        if !piece.form.is_of_a_block() && of_call.is_some_and(|message| !stays(message)) {
-            return PieceAction::Leave;
+        if !piece.form.represents_block() && of_call.is_some_and(|message| !stays(message)) {
+            return PieceAction::Remove;
         }
         if stays(piece.message) {
-            return PieceAction::Stay;
+            return PieceAction::Keep;
         }
         let followed = last_words.is_some_and(|last| last > index);
-        let interrupted = piece.form.answers().filter(|_| followed).and_then(|call| {
-            let message = session.calls().get(call)?.message;
-            stays(message).then_some(Piece {
-                message,
-                block: 0,
-                form: PieceForm::Interrupted(call),
-            })
-        });
-        interrupted.map_or(PieceAction::Leave, PieceAction::Yield)
+        let interrupted = piece
+            .form
+            .answered_call_key()
+            .filter(|_| followed)
+            .and_then(|call| {
+                let message = session.calls().get(call)?.message;
+                stays(message).then_some(Piece {
+                    message,
+                    block: 0,
+                    form: PieceForm::Interrupted(call),
+                })
+            });
+        interrupted.map_or(PieceAction::Remove, PieceAction::Replace)
     })
 }

@@ -1,12 +1,12 @@
 //! Serves the view: lays out and repairs its new pieces, and seals them.
 
 use super::decision::{Decided, Decision, DecisionContext};
-use super::persist::at_serving;
+use super::persist::persist_on_serve;
 use super::reject::Rejection;
 use crate::event::{Event, ViewServed};
 use crate::policy::WindowHint;
 use crate::session::Session;
-use crate::view::{Layout, Piece, PieceForm, Speaker, Target, TargetOverride, lay_out};
+use crate::view::{Layout, Piece, PieceForm, Speaker, Target, TargetOverride, extend_layout};
 
 /// Serves the view.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -37,7 +37,7 @@ impl ServeView {
         session: &Session,
         context: DecisionContext<'_>,
     ) -> Result<Decided, Rejection> {
-        let mut layout = lay_out(session, self.interrupt_open_calls)?;
+        let mut layout = extend_layout(session, self.interrupt_open_calls)?;
         let last = session.last_served();
         let overhead_tokens = self.overhead_tokens.unwrap_or(last.overhead_tokens);
         // A call with nothing pending writes no event, also for another model. Another window or prompt prefix is
@@ -46,8 +46,8 @@ impl ServeView {
         if layout.pieces.is_empty() && (is_same_room || session.sealed().pieces().is_empty()) {
             return Ok(Decided::events(Vec::new()));
         }
-        remind(session, &mut layout);
-        let (persisted, effects) = at_serving(session, &mut layout.pieces, context)?;
+        add_snip_reminder(session, &mut layout);
+        let (persisted, effects) = persist_on_serve(session, &mut layout.pieces, context)?;
         let mut events: Vec<Event> = persisted.map(Event::ResultsPersisted).into_iter().collect();
         events.push(Event::ViewServed(ViewServed {
             pieces: layout.pieces,
@@ -62,12 +62,13 @@ impl ServeView {
 
 /// Adds a reminder to snip at the end of the user message, if the policy enables reminders. A reminder is due when
 /// enough messages or tokens arrived since the last snip or reminder.
-fn remind(session: &Session, layout: &mut Layout) {
+fn add_snip_reminder(session: &Session, layout: &mut Layout) {
     let (policy, since) = (&session.policy().snip, session.since_snip());
     let is_due = since.messages >= policy.nudge_after_messages
         || since.tokens >= u64::from(policy.nudge_after_tokens);
-    let is_turn_of_model = layout.tail.last == Some(Speaker::User) && layout.tail.open.is_empty();
-    if !(policy.nudge && policy.tag_turns && is_due && is_turn_of_model && !layout.holds_back) {
+    let is_turn_of_model =
+        layout.tail.last == Some(Speaker::User) && layout.tail.open_calls.is_empty();
+    if !(policy.nudge && policy.tag_turns && is_due && is_turn_of_model && !layout.defers_message) {
         return;
     }
     if let Some(last) = layout.pieces.iter().rfind(|piece| piece.form.is_shown()) {

@@ -4,8 +4,8 @@ use super::decision::{Decided, SkipReason};
 use super::reject::Rejection;
 use crate::effect::Effect;
 use crate::event::{
-    Author, Event, MemoryFiled, MemoryUpdateFailed, MemoryUpdateStarted, MemoryUpdated, TextDigest,
-    Visibility,
+    Author, Event, MemoryFileWritten, MemoryUpdateFailed, MemoryUpdateStarted, MemoryUpdated,
+    TextDigest, Visibility,
 };
 use crate::ids::{Ordinal, Revision, Timestamp};
 use crate::memory::MemoryContent;
@@ -23,56 +23,56 @@ const PAUSE_MS: u64 = 1_000;
 
 /// Records the start of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StartMemory;
+pub struct StartMemoryUpdate;
 
 /// Records a new version of session memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UpdateMemory {
+pub struct RecordMemoryVersion {
     /// The facts from which `summary.md` is rendered.
     pub content: MemoryContent,
     /// The author of the version.
     pub author: Author,
     /// The number of the version that the facts are based on. 0 if there is none. If a newer version exists, the command
     /// does nothing, so that no fact of another author is lost.
-    pub upon: u64,
+    pub base_version: u64,
     /// The session's revision that the facts were derived from.
     pub source: Revision,
     /// The last message that was read for the facts or for the version it is based on. `None` if no message was read.
-    pub read_to: Option<Ordinal>,
+    pub read_through: Option<Ordinal>,
     /// The digest of the file as a person left it. `None` for other authors.
-    pub file: Option<TextDigest>,
+    pub edited_file: Option<TextDigest>,
     /// Duration, in milliseconds.
-    pub took_ms: u64,
+    pub duration_ms: u64,
 }
 
 /// Records a failed update, or a failed write of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailMemory {
+pub struct FailMemoryUpdate {
     /// True if only the write of the file failed.
-    pub of_file: bool,
+    pub is_file_failure: bool,
     /// The reason. Never contains content of the conversation.
     pub detail: Box<str>,
     /// The due time of the next attempt.
-    pub next: Timestamp,
+    pub retry_at: Timestamp,
 }
 
 /// Records that the file contains the latest text, if a failed write was recorded before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileMemory;
+pub struct ConfirmMemoryFile;
 
-impl StartMemory {
+impl StartMemoryUpdate {
     #[expect(clippy::unused_self, reason = "it reads as every other command")]
     pub(super) fn decide(self, session: &Session) -> Decided {
-        if !wants_memory(session) {
+        if !is_memory_enabled(session) {
             return Decided::Skipped(SkipReason::Disabled);
         }
         Decided::events(vec![Event::MemoryUpdateStarted(MemoryUpdateStarted {
-            number: latest_number(session) + 1,
+            version: latest_version(session) + 1,
         })])
     }
 }
 
-impl UpdateMemory {
+impl RecordMemoryVersion {
     pub(super) fn decide(self, session: &Session) -> Result<Decided, Rejection> {
         let policy = &session.policy().session_memory;
         let limit = (policy.max_tokens as usize).saturating_mul(MAX_BYTES_PER_TOKEN);
@@ -90,7 +90,7 @@ impl UpdateMemory {
         let before = session.memory().version.as_ref();
         let is_same = before.is_some_and(|before| before.digest == digest);
         let says_the_same = is_same && matches!(self.author, Author::Template | Author::Person);
-        if self.upon != latest_number(session) || says_the_same {
+        if self.base_version != latest_version(session) || says_the_same {
             return Ok(Decided::events(Vec::new()));
         }
         if matches!(self.author, Author::Model | Author::Extractive) && !text.is_ready() {
@@ -99,75 +99,75 @@ impl UpdateMemory {
                 "is empty: fill in the task or the current state",
             ));
         }
-        let covered = before.and_then(|before| before.covers);
-        let read = match self.author {
-            Author::Template | Author::Person => self.read_to,
+        let covered = before.and_then(|before| before.covered_through);
+        let read_through = match self.author {
+            Author::Template | Author::Person => self.read_through,
             // An update continues from the previous version, so that version's messages were read too.
-            Author::Model | Author::Extractive => {
-                self.read_to.max(before.and_then(|before| before.read))
-            }
+            Author::Model | Author::Extractive => self
+                .read_through
+                .max(before.and_then(|before| before.read_through)),
         };
-        let covers = match self.author {
+        let covered_through = match self.author {
             Author::Template => None,
             // A person edits the file, which may contain an older version with a smaller coverage.
-            Author::Person => covered.min(self.read_to),
-            Author::Model | Author::Extractive => session.memory_mark(read, covered),
+            Author::Person => covered.min(self.read_through),
+            Author::Model | Author::Extractive => session.memory_coverage(read_through, covered),
         };
         let template = MemoryContent::default();
         let earlier = before.map_or(&template, |before| &before.content);
-        let number = self.upon + 1;
+        let number = self.base_version + 1;
         Ok(Decided::events(vec![Event::MemoryUpdated(MemoryUpdated {
-            number,
-            covers,
-            read,
+            version: number,
+            covered_through,
+            read_through,
             changed: self.content.changed_sections(earlier),
             content: self.content.recorded(number, earlier),
             digest,
             author: self.author,
             source: self.source,
-            file: self.file,
-            took_ms: self.took_ms,
+            file: self.edited_file,
+            duration_ms: self.duration_ms,
         })]))
     }
 }
 
-impl FailMemory {
+impl FailMemoryUpdate {
     pub(super) fn decide(self, session: &Session) -> Decided {
         let notes = session.memory();
-        let failure = if self.of_file {
-            &notes.unfiled
+        let failure = if self.is_file_failure {
+            &notes.file_failure
         } else {
             &notes.failure
         };
         let attempts = failure.as_ref().map_or(0, |failure| failure.attempts) + 1;
         Decided::events(vec![Event::MemoryUpdateFailed(MemoryUpdateFailed {
-            of_file: self.of_file,
+            is_file_failure: self.is_file_failure,
             detail: self.detail,
             attempts,
-            next: self.next,
+            retry_at: self.retry_at,
         })])
     }
 }
 
-impl FileMemory {
+impl ConfirmMemoryFile {
     #[expect(clippy::unused_self, reason = "it reads as every other command")]
     pub(super) fn decide(self, session: &Session) -> Decided {
-        let was_missing = session.memory().unfiled.is_some();
-        let number = latest_number(session);
-        let filed = was_missing.then_some(Event::MemoryFiled(MemoryFiled { number }));
+        let was_missing = session.memory().file_failure.is_some();
+        let version = latest_version(session);
+        let filed = was_missing.then_some(Event::MemoryFileWritten(MemoryFileWritten { version }));
         Decided::events(filed.into_iter().collect())
     }
 }
 
-fn latest_number(session: &Session) -> u64 {
+fn latest_version(session: &Session) -> u64 {
     let version = session.memory().version.as_ref();
     version.map_or(0, |version| version.number)
 }
 
 /// Returns true if the policy enables session memory for this session.
-pub fn wants_memory(session: &Session) -> bool {
+pub fn is_memory_enabled(session: &Session) -> bool {
     let policy = &session.policy().session_memory;
-    policy.enabled && (policy.include_subagents || session.about().parent.is_none())
+    policy.enabled && (policy.include_subagents || session.info().parent.is_none())
 }
 
 /// Returns the time at which a worker should process the session, or `None`. While an update runs, nothing is due,
@@ -175,13 +175,13 @@ pub fn wants_memory(session: &Session) -> bool {
 ///
 /// `None` does not mean that the session can leave the work queue: it may wait for its file or for a worker that
 /// stopped. The worker that finds no work removes the session from the queue.
-pub fn memory_due(session: &Session, now: Timestamp) -> Option<Timestamp> {
-    if memory_runs(session, now) {
+pub fn memory_due_at(session: &Session, now: Timestamp) -> Option<Timestamp> {
+    if is_memory_update_running(session, now) {
         return None;
     }
-    let file = session.memory().unfiled.as_ref();
-    let file = file.map(|failure| again(failure, now).max(now));
-    memory_update_due(session, now)
+    let file = session.memory().file_failure.as_ref();
+    let file = file.map(|failure| retry_time(failure, now).max(now));
+    memory_update_due_at(session, now)
         .into_iter()
         .chain(file)
         .min()
@@ -190,44 +190,48 @@ pub fn memory_due(session: &Session, now: Timestamp) -> Option<Timestamp> {
 /// Returns the effects of the session's state after a transaction, whichever commands changed it. Most commands can
 /// change the due time, so no command derives it.
 pub fn effects_of_state(session: &Session, now: Timestamp) -> impl Iterator<Item = Effect> + use<> {
-    let due = memory_due(session, now);
+    let due = memory_due_at(session, now);
     let wake = due.filter(|due| *due <= now).map(|_| Effect::WakeWorker);
     due.map(Effect::MemoryDue).into_iter().chain(wake)
 }
 
 /// Returns the time at which an update of the text is due, regardless of a running update.
-pub fn memory_update_due(session: &Session, now: Timestamp) -> Option<Timestamp> {
-    if !wants_memory(session) || !has_grown(session) {
+pub fn memory_update_due_at(session: &Session, now: Timestamp) -> Option<Timestamp> {
+    if !is_memory_enabled(session) || !has_enough_growth(session) {
         return None;
     }
-    let read = session.memory().version.as_ref().and_then(|it| it.read);
-    if session.memory_reach() <= read {
+    let read = session
+        .memory()
+        .version
+        .as_ref()
+        .and_then(|it| it.read_through);
+    if session.memory_readable_through() <= read {
         return None;
     }
     let failure = session.memory().failure.as_ref();
-    let again = failure.map_or(now, |failure| again(failure, now));
-    Some(now.max(again).max(rested(session, now)))
+    let retry = failure.map_or(now, |failure| retry_time(failure, now));
+    Some(now.max(retry).max(earliest_next_update(session, now)))
 }
 
 /// Returns the time of the next attempt after a failure.
-fn again(failure: &MemoryFailure, now: Timestamp) -> Timestamp {
-    let wait = failure.next.millis_since(failure.at);
-    not_astray(failure.next, wait, now)
+fn retry_time(failure: &MemoryFailure, now: Timestamp) -> Timestamp {
+    let wait = failure.retry_at.millis_since(failure.failed_at);
+    cap_wait(failure.retry_at, wait, now)
 }
 
 /// Returns the earliest time of the next update by the service. The first text and a person's edit can be followed
 /// immediately.
-fn rested(session: &Session, now: Timestamp) -> Timestamp {
-    let version = session.memory().written();
+fn earliest_next_update(session: &Session, now: Timestamp) -> Timestamp {
+    let version = session.memory().latest_written();
     let ours = version.filter(|version| version.author != Author::Person);
     ours.map_or(now, |version| {
-        not_astray(version.at.plus_millis(PAUSE_MS), PAUSE_MS, now)
+        cap_wait(version.at.plus_millis(PAUSE_MS), PAUSE_MS, now)
     })
 }
 
 /// Returns `until`, or `now` if `until` is more than twice the wait ahead. Such a time was recorded by a clock that
 /// was ahead, and waiting for it could take arbitrarily long.
-fn not_astray(until: Timestamp, wait_ms: u64, now: Timestamp) -> Timestamp {
+fn cap_wait(until: Timestamp, wait_ms: u64, now: Timestamp) -> Timestamp {
     if until.millis_since(now) > wait_ms.saturating_mul(2) {
         return now;
     }
@@ -235,7 +239,7 @@ fn not_astray(until: Timestamp, wait_ms: u64, now: Timestamp) -> Timestamp {
 }
 
 /// Returns true if an update is running and younger than `session_memory.stale_after`.
-pub fn memory_runs(session: &Session, now: Timestamp) -> bool {
+pub fn is_memory_update_running(session: &Session, now: Timestamp) -> bool {
     let stale_after = session.policy().session_memory.stale_after.get();
     let began = session.memory().running;
     // A start time in the future was recorded by a clock that was ahead. A small difference is normal.
@@ -244,9 +248,9 @@ pub fn memory_runs(session: &Session, now: Timestamp) -> bool {
     began.is_some_and(is_near)
 }
 
-fn has_grown(session: &Session) -> bool {
+fn has_enough_growth(session: &Session) -> bool {
     let (policy, notes) = (&session.policy().session_memory, session.memory());
-    if notes.written().is_none() {
+    if notes.latest_written().is_none() {
         return session.tokens().tokens >= u64::from(policy.start_tokens);
     }
     // After enough growth, an update waits for enough calls or for a response without calls.
@@ -258,7 +262,7 @@ fn has_grown(session: &Session) -> bool {
 /// Returns true if the last response, including all its fragments, contains no calls.
 fn last_response_has_no_calls(session: &Session) -> bool {
     let entries = session.transcript().entries().rev();
-    let mut visible = entries.filter(|(_, entry)| entry.standing == Visibility::Visible);
+    let mut visible = entries.filter(|(_, entry)| entry.visibility == Visibility::Visible);
     let is_model =
         |(_, entry): &(Ordinal, &crate::session::TranscriptEntry)| entry.role == Role::Assistant;
     let last = visible.find(is_model);

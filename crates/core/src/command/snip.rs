@@ -9,7 +9,7 @@ use crate::ids::{CallKey, MessageId, Ordinal, Revision, TurnNumber};
 use crate::levels::repair::{PieceAction, repair_layout};
 use crate::message::Block;
 use crate::session::{ContentNotLoaded, Session};
-use crate::tokens::Size;
+use crate::tokens::TokenSize;
 use crate::view::{DropReason, MARKER_TOKENS, MarkerReason, Piece, PieceForm, shown_tokens};
 
 const MAX_REASON_CHARS: usize = 1_000;
@@ -35,26 +35,26 @@ pub struct Snip {
 
 /// The resolved targets of a snip.
 #[derive(Default)]
-struct Leaving {
+struct SnipSelection {
     turns: Vec<TurnNumber>,
     messages: BTreeSet<Ordinal>,
     /// Blocks that become markers.
     blocks: BTreeSet<(Ordinal, u16)>,
     /// Blocks that leave because the other half of their tool call leaves.
-    with_it: BTreeSet<(Ordinal, u16)>,
+    dependent_blocks: BTreeSet<(Ordinal, u16)>,
     /// Calls that leave the view.
-    gone: BTreeSet<CallKey>,
+    removed_calls: BTreeSet<CallKey>,
 }
 
 impl Snip {
     pub(super) fn decide(self, session: &Session) -> Result<Decided, Rejection> {
         self.check(session)?;
-        let mut leaving = self.leaving(session)?;
+        let mut leaving = self.select(session)?;
         // A call without its result (or a result without its call) is invalid for providers, so both leave.
-        leaving.take_along(session);
-        let change = repair_layout(session, |_, piece| leaving.fate(session, piece))?;
+        leaving.add_dependents(session);
+        let change = repair_layout(session, |_, piece| leaving.action_for(session, piece))?;
         let sizes = leaving.sizes(session)?;
-        let blocks = leaving.blocks.union(&leaving.with_it);
+        let blocks = leaving.blocks.union(&leaving.dependent_blocks);
         Ok(Decided::events(vec![Event::ContentSnipped(
             ContentSnipped {
                 trigger: self.trigger,
@@ -63,9 +63,9 @@ impl Snip {
                 messages: leaving.messages.iter().copied().collect(),
                 reason: self.reason,
                 before_tokens: session.tokens().tokens,
-                freed_tokens: freed(session, &leaving.messages, &sizes),
+                freed_tokens: freed_tokens(session, &leaving.messages, &sizes),
                 sizes,
-                gone: leaving.gone.into_iter().collect(),
+                removed_calls: leaving.removed_calls.into_iter().collect(),
                 change,
                 request: self.request,
             },
@@ -89,28 +89,28 @@ impl Snip {
                 format!("must have at most {MAX_REASON_CHARS} characters"),
             ));
         }
-        repeated("turn_ids", &self.turns)?;
-        repeated("message_ids", &self.messages)?;
-        repeated("blocks", &self.blocks)
+        check_unique("turn_ids", &self.turns)?;
+        check_unique("message_ids", &self.messages)?;
+        check_unique("blocks", &self.blocks)
     }
 
     /// Resolves all targets. Returns an error that lists every target that cannot be removed.
-    fn leaving(&self, session: &Session) -> Result<Leaving, Rejection> {
-        let mut leaving = Leaving::default();
+    fn select(&self, session: &Session) -> Result<SnipSelection, Rejection> {
+        let mut leaving = SnipSelection::default();
         // All failures are collected, so that a caller can correct the request in one step.
         let mut refused = Vec::new();
         for (index, name) in self.turns.iter().enumerate() {
-            let found = turn(session, name).and_then(|turn| {
+            let found = resolve_turn(session, name).and_then(|turn| {
                 pinned_among(session, &messages_of(session, turn).into_iter().collect())?;
                 Ok(turn)
             });
             match found {
                 Ok(turn) => leaving.turns.push(turn),
-                Err(why) => refused.push(target("turn_ids", index, name.to_string(), why)),
+                Err(why) => refused.push(rejected_target("turn_ids", index, name.to_string(), why)),
             }
         }
         for (index, id) in self.messages.iter().enumerate() {
-            let found = visible(session, *id).and_then(|message| {
+            let found = resolve_message(session, *id).and_then(|message| {
                 pinned_among(session, &BTreeSet::from([message]))?;
                 Ok(message)
             });
@@ -118,22 +118,29 @@ impl Snip {
                 Ok(message) => {
                     leaving.messages.insert(message);
                 }
-                Err(why) => refused.push(target("message_ids", index, id.to_string(), why)),
+                Err(why) => {
+                    refused.push(rejected_target("message_ids", index, id.to_string(), why))
+                }
             }
         }
         for (index, (id, block)) in self.blocks.iter().enumerate() {
-            let found = shown_block(session, *id, *block).and_then(|place| {
-                match session.pins().at(place.0, place.1) {
-                    Some(pin) => Err(Why::pinned(pin)),
-                    None => Ok(place),
+            let found = resolve_block(session, *id, *block).and_then(|position| {
+                match session.pins().pin_of_block(position.0, position.1) {
+                    Some(pin) => Err(RejectionCause::pinned(pin)),
+                    None => Ok(position),
                 }
             });
             match found {
-                Ok(place) => {
-                    leaving.blocks.insert(place);
+                Ok(position) => {
+                    leaving.blocks.insert(position);
                 }
                 Err(why) => {
-                    refused.push(target("blocks", index, format!("{id}#{block}"), why));
+                    refused.push(rejected_target(
+                        "blocks",
+                        index,
+                        format!("{id}#{block}"),
+                        why,
+                    ));
                 }
             }
         }
@@ -147,75 +154,78 @@ impl Snip {
     }
 }
 
-impl Leaving {
+impl SnipSelection {
     /// Adds the other halves of tool calls, and all messages that share a placeholder with a removed one.
-    fn take_along(&mut self, session: &Session) {
-        session.add_folded(&mut self.messages);
+    fn add_dependents(&mut self, session: &Session) {
+        session.extend_with_collapsed(&mut self.messages);
         let calls = session.calls();
         for (key, call) in calls.iter() {
             let call_leaves = self.messages.contains(&call.message);
             let result = call.result();
             let result_leaves = result.is_some_and(|(message, _)| self.messages.contains(&message));
             if call_leaves || result_leaves {
-                self.gone.insert(key);
+                self.removed_calls.insert(key);
             }
             match result {
                 Some(result) if call_leaves && !result_leaves => {
-                    self.with_it.insert(result);
+                    self.dependent_blocks.insert(result);
                 }
                 Some(_) if result_leaves && !call_leaves => {
-                    self.with_it.insert((call.message, call.block));
+                    self.dependent_blocks.insert((call.message, call.block));
                 }
                 _ => {}
             }
         }
     }
 
-    fn fate(&self, session: &Session, piece: &Piece) -> PieceAction {
+    fn action_for(&self, session: &Session, piece: &Piece) -> PieceAction {
         // The order of the checks matters: a whole message leaves first, then synthetic pieces, then single blocks.
-        let place = (piece.message, piece.block);
-        if self.messages.contains(&piece.message) && piece.form.is_of_a_block() {
-            return PieceAction::Leave;
+        let position = (piece.message, piece.block);
+        if self.messages.contains(&piece.message) && piece.form.represents_block() {
+            return PieceAction::Remove;
         }
         match piece.form {
-            PieceForm::Interrupted(call) if self.gone.contains(&call) => {
-                return PieceAction::Leave;
+            PieceForm::Interrupted(call) if self.removed_calls.contains(&call) => {
+                return PieceAction::Remove;
             }
             // A synthetic piece leaves together with its message. The interruption of a call that stays must stay.
-            PieceForm::Interrupted(_) => return PieceAction::Stay,
-            form if !form.is_of_a_block() => {
+            PieceForm::Interrupted(_) => return PieceAction::Keep,
+            form if !form.represents_block() => {
                 return if self.messages.contains(&piece.message) {
-                    PieceAction::Leave
+                    PieceAction::Remove
                 } else {
-                    PieceAction::Stay
+                    PieceAction::Keep
                 };
             }
             _ => {}
         }
-        if self.with_it.contains(&place) {
-            return PieceAction::Become(PieceForm::Dropped(DropReason::Snipped));
+        if self.dependent_blocks.contains(&position) {
+            return PieceAction::ChangeForm(PieceForm::Dropped(DropReason::Snipped));
         }
-        if !self.blocks.contains(&place) {
-            return PieceAction::Stay;
+        if !self.blocks.contains(&position) {
+            return PieceAction::Keep;
         }
-        match (piece.form.answers(), piece.form.calls()) {
-            (Some(call), _) => PieceAction::Become(PieceForm::SnippedResult(call)),
-            (_, Some(call)) => PieceAction::Become(PieceForm::SnippedCall(call)),
+        match (piece.form.answered_call_key(), piece.form.call_key()) {
+            (Some(call), _) => PieceAction::ChangeForm(PieceForm::SnippedResult(call)),
+            (_, Some(call)) => PieceAction::ChangeForm(PieceForm::SnippedCall(call)),
             // No marker can replace a mid-conversation operator message or thinking, so these blocks are dropped.
             _ if piece.form == PieceForm::Operator || is_thinking(session, piece) => {
-                PieceAction::Become(PieceForm::Dropped(DropReason::Snipped))
+                PieceAction::ChangeForm(PieceForm::Dropped(DropReason::Snipped))
             }
-            _ => PieceAction::Become(PieceForm::Marker(MarkerReason::Snipped)),
+            _ => PieceAction::ChangeForm(PieceForm::Marker(MarkerReason::Snipped)),
         }
     }
 
     /// Returns the new sizes of the messages that stay and lose blocks.
-    fn sizes(&self, session: &Session) -> Result<Vec<(Ordinal, Size)>, ContentNotLoaded> {
-        let mut sizes: BTreeMap<Ordinal, Size> = BTreeMap::new();
+    fn sizes(&self, session: &Session) -> Result<Vec<(Ordinal, TokenSize)>, ContentNotLoaded> {
+        let mut sizes: BTreeMap<Ordinal, TokenSize> = BTreeMap::new();
         for piece in session.sealed().pieces() {
-            let place = (piece.message, piece.block);
-            let stays = !self.messages.contains(&piece.message) && piece.form.is_of_a_block();
-            let after = match (self.with_it.contains(&place), self.blocks.contains(&place)) {
+            let position = (piece.message, piece.block);
+            let stays = !self.messages.contains(&piece.message) && piece.form.represents_block();
+            let after = match (
+                self.dependent_blocks.contains(&position),
+                self.blocks.contains(&position),
+            ) {
                 (true, _) => 0,
                 (false, true) => MARKER_TOKENS,
                 _ => continue,
@@ -224,7 +234,7 @@ impl Leaving {
                 continue;
             };
             let size = sizes.entry(piece.message).or_insert(entry.size);
-            *size = match piece.form.answers() {
+            *size = match piece.form.answered_call_key() {
                 Some(call) => size.with_result(tokens_of(session, piece, call), after),
                 // A result that is shown as text is still counted as a result.
                 None if is_result(session, piece) => {
@@ -238,10 +248,10 @@ impl Leaving {
 }
 
 /// Returns the tokens that a removal frees: the removed messages and the difference of the resized ones.
-pub(super) fn freed(
+pub(super) fn freed_tokens(
     session: &Session,
     messages: &BTreeSet<Ordinal>,
-    sizes: &[(Ordinal, Size)],
+    sizes: &[(Ordinal, TokenSize)],
 ) -> u64 {
     let shown = |message: Ordinal| {
         let entry = session.transcript().get(message);
@@ -256,9 +266,9 @@ pub(super) fn freed(
 }
 
 fn tokens_of(session: &Session, piece: &Piece, call: CallKey) -> u32 {
-    let stored = session.stored().at(piece.message, piece.block);
+    let stored = session.stored_results().at(piece.message, piece.block);
     match (piece.form, stored) {
-        (PieceForm::Stored(_), Some(stored)) => stored.text_tokens,
+        (PieceForm::Stored(_), Some(stored)) => stored.replacement_tokens,
         (form, _) => shown_tokens(session.calls(), form, call),
     }
 }
@@ -271,7 +281,7 @@ fn block_tokens(session: &Session, piece: &Piece) -> Result<u32, ContentNotLoade
         PieceForm::Dropped(DropReason::Snipped) => return Ok(0),
         _ => {}
     }
-    let message = session.transcript().held(piece.message)?;
+    let message = session.transcript().require_content(piece.message)?;
     let block = message.blocks.get(usize::from(piece.block));
     let counter = session.counter_of(piece.message);
     Ok(block.map_or(0, |block| counter.block(block)))
@@ -287,60 +297,65 @@ fn is_thinking(session: &Session, piece: &Piece) -> bool {
     block.is_some_and(Block::is_thinking)
 }
 
-fn target(field: &str, index: usize, name: String, why: Why) -> SnipTarget {
+fn rejected_target(field: &str, index: usize, name: String, why: RejectionCause) -> SnipTarget {
     SnipTarget {
         field: format!("{field}[{index}]"),
         name,
-        refused: why.refused,
+        rejection: why.rejection,
         pin: why.pin,
     }
 }
 
 /// The reason why a target cannot be removed, with the pin that protects it.
-struct Why {
-    refused: SnipRejection,
+struct RejectionCause {
+    rejection: SnipRejection,
     pin: Option<Box<str>>,
 }
 
-impl Why {
+impl RejectionCause {
     fn pinned(pin: &str) -> Self {
         Self {
-            refused: SnipRejection::Pinned,
+            rejection: SnipRejection::Pinned,
             pin: Some(pin.into()),
         }
     }
 }
 
-impl From<SnipRejection> for Why {
-    fn from(refused: SnipRejection) -> Self {
-        Self { refused, pin: None }
+impl From<SnipRejection> for RejectionCause {
+    fn from(rejection: SnipRejection) -> Self {
+        Self {
+            rejection,
+            pin: None,
+        }
     }
 }
 
 /// Rejects messages that are pinned, or whose tool calls or results are pinned.
-fn pinned_among(session: &Session, messages: &BTreeSet<Ordinal>) -> Result<(), Why> {
+fn pinned_among(session: &Session, messages: &BTreeSet<Ordinal>) -> Result<(), RejectionCause> {
     let pins = session.pins();
     if pins.is_empty() {
         return Ok(());
     }
-    let within = messages.iter().find_map(|message| pins.within(*message));
+    let within = messages
+        .iter()
+        .find_map(|message| pins.pin_of_message(*message));
     let pin = within.or_else(|| {
         let mut calls = session.calls().iter();
         calls.find_map(|(_, call)| {
             let (message, block) = call.result()?;
             if messages.contains(&call.message) {
-                pins.at(message, block)
+                pins.pin_of_block(message, block)
             } else if messages.contains(&message) {
-                pins.at(call.message, call.block)
+                pins.pin_of_block(call.message, call.block)
             } else {
                 None
             }
         })
     });
-    pin.map_or(Ok(()), |pin| Err(Why::pinned(pin)))
+    pin.map_or(Ok(()), |pin| Err(RejectionCause::pinned(pin)))
 }
 
-fn repeated<T: Ord>(field: &str, names: &[T]) -> Result<(), Rejection> {
+fn check_unique<T: Ord>(field: &str, names: &[T]) -> Result<(), Rejection> {
     let mut seen = BTreeSet::new();
     match names.iter().position(|name| !seen.insert(name)) {
         None => Ok(()),
@@ -352,11 +367,11 @@ fn repeated<T: Ord>(field: &str, names: &[T]) -> Result<(), Rejection> {
 }
 
 /// Returns the turn with a name, if it can be removed.
-fn turn(session: &Session, name: &str) -> Result<TurnNumber, Why> {
+fn resolve_turn(session: &Session, name: &str) -> Result<TurnNumber, RejectionCause> {
     let turns = session.turns();
     let turn = turns.find(name).ok_or(SnipRejection::NotFound)?;
     let start = turns.start(turn).ok_or(SnipRejection::NotFound)?;
-    standing(session, start)?;
+    check_snippable(session, start)?;
     if session.current_turn() == Some(turn) {
         return Err(SnipRejection::IsCurrent.into());
     }
@@ -371,45 +386,49 @@ pub(crate) fn messages_of(session: &Session, turn: TurnNumber) -> Vec<Ordinal> {
     let later = starts[turn.index() + 1..].iter();
     let end = later
         .copied()
-        .find(|start| session.transcript().is_visible(*start));
+        .find(|start| session.transcript().is_in_view(*start));
     let end = end.unwrap_or(session.transcript().next());
     let entries = session.transcript().entries();
     let from = starts[turn.index()].index();
     let inside = entries.skip(from).take(end.index() - from);
     inside
-        .filter(|(_, entry)| entry.standing.takes_part() && !entry.role.is_system())
+        .filter(|(_, entry)| entry.visibility.is_in_view() && !entry.role.is_system())
         .filter(|(ordinal, _)| !session.is_framing(*ordinal))
         .map(|(ordinal, _)| ordinal)
         .collect()
 }
 
-fn standing(session: &Session, message: Ordinal) -> Result<(), SnipRejection> {
+fn check_snippable(session: &Session, message: Ordinal) -> Result<(), SnipRejection> {
     match session
         .transcript()
         .get(message)
-        .map(|entry| entry.standing)
+        .map(|entry| entry.visibility)
     {
         Some(Visibility::Visible) => Ok(()),
         Some(Visibility::Snipped) => Err(SnipRejection::AlreadySnipped),
-        Some(standing) => Err(SnipRejection::NotVisible(standing)),
+        Some(visibility) => Err(SnipRejection::NotVisible(visibility)),
         None => Err(SnipRejection::NotFound),
     }
 }
 
-fn visible(session: &Session, id: MessageId) -> Result<Ordinal, Why> {
+fn resolve_message(session: &Session, id: MessageId) -> Result<Ordinal, RejectionCause> {
     let found = session
         .transcript()
         .find(id)
         .ok_or(SnipRejection::NotFound)?;
-    standing(session, found)?;
+    check_snippable(session, found)?;
     Ok(found)
 }
 
-fn shown_block(session: &Session, id: MessageId, block: u16) -> Result<(Ordinal, u16), Why> {
+fn resolve_block(
+    session: &Session,
+    id: MessageId,
+    block: u16,
+) -> Result<(Ordinal, u16), RejectionCause> {
     // Only sealed pieces can be snipped, so a pending message has no block to remove.
-    let message = visible(session, id)?;
+    let message = resolve_message(session, id)?;
     let of_block = |piece: &&Piece| {
-        piece.message == message && piece.block == block && piece.form.is_of_a_block()
+        piece.message == message && piece.block == block && piece.form.represents_block()
     };
     let piece = session.sealed().pieces().iter().find(of_block);
     match piece.map(|piece| piece.form) {

@@ -12,7 +12,7 @@ use crate::session::Session;
 
 /// Changes metadata or policy. Fields that are `None` stay unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Update {
+pub struct UpdateSession {
     /// The new title.
     pub title: Option<Box<str>>,
     /// The new project folder.
@@ -31,7 +31,7 @@ pub struct Update {
     pub request: Option<RequestStamp>,
 }
 
-impl Update {
+impl UpdateSession {
     pub(super) fn decide(
         self,
         session: &Session,
@@ -51,7 +51,7 @@ impl Update {
             check_attributes("session.attributes", attributes, context.limits, own)?;
         }
         // Values that equal the current ones are removed, so that an update without effect writes no event.
-        let about = session.about();
+        let about = session.info();
         let new = |name: Option<Box<str>>, old: &str| name.filter(|name| **name != *old);
         let event = SessionUpdated {
             title: new(self.title, &about.title),

@@ -10,7 +10,7 @@ use super::step::{
 };
 use crate::command::{
     CompactionMessages, DropRule, SkipReason, StartCompaction, SummarySource, SummarySpec,
-    memory_runs,
+    is_memory_update_running,
 };
 use crate::event::{Event, Strategy, Trigger};
 use crate::session::Session;
@@ -73,7 +73,7 @@ impl Choosing {
         request.trigger == Trigger::Manual
             && self.sources.len() > 1
             && self.sources.front() == Some(&Source::SessionMemory)
-            && session.memory().written().is_some()
+            && session.memory().latest_written().is_some()
     }
 
     pub(super) fn next(
@@ -133,7 +133,7 @@ impl Choosing {
                 let may_help = session.policy().autocompact.session_memory_first;
                 let waits = may_help && !self.waited_for_memory;
                 let at_most_ms = session.policy().session_memory.wait.get();
-                (waits && memory_runs(session, context.now))
+                (waits && is_memory_update_running(session, context.now))
                     .then_some(Wait::ForMemory { at_most_ms })
             }
             Source::Prepared if request.trigger != Trigger::Manual && !self.waited_for_end => {

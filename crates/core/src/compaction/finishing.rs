@@ -17,7 +17,7 @@ pub(super) struct Finishing {
     messages: Option<CompactionMessages>,
     began: Timestamp,
     /// Duration without the hooks at the end, in milliseconds. Known after the first step.
-    took_ms: Option<u64>,
+    duration_ms: Option<u64>,
     hooks: Vec<HookCall>,
     stamps: Stamps,
     stage: Stage,
@@ -50,7 +50,7 @@ impl Finishing {
             summary,
             messages: None,
             began,
-            took_ms: None,
+            duration_ms: None,
             hooks: Vec::new(),
             stamps,
             stage: Stage::Preview,
@@ -62,8 +62,8 @@ impl Finishing {
         request: &CompactionRequest,
         context: &CompactionContext,
     ) -> Step {
-        let took_ms = context.now.millis_since(self.began);
-        self.took_ms.get_or_insert(took_ms);
+        let duration_ms = context.now.millis_since(self.began);
+        self.duration_ms.get_or_insert(duration_ms);
         let input = match (&self.summary, &self.messages) {
             (Ok(_), None) => return Step::Load,
             (Ok(summary), Some(made)) => CompactionInput::Summary {
@@ -96,7 +96,7 @@ impl Finishing {
         AdvanceCompaction {
             attempt: self.started.running.attempt,
             hooks: self.hooks.clone(),
-            took_ms: self.took_ms.unwrap_or_default(),
+            duration_ms: self.duration_ms.unwrap_or_default(),
             request: self.stamps.request.clone(),
             commit: self.stamps.commit.clone(),
             ..AdvanceCompaction::new(self.started.running.key, input)
@@ -129,12 +129,14 @@ impl Finishing {
     fn answered(&mut self, answer: HookAnswer) {
         let mut call = answer.call;
         call.messages = answer.messages.iter().map(|message| message.id).collect();
-        self.took_ms = self.took_ms.map(|took| took.saturating_add(call.took_ms));
+        self.duration_ms = self
+            .duration_ms
+            .map(|took| took.saturating_add(call.duration_ms));
         if call.result.stops() {
             self.summary = Err(stopped(&call));
             self.stage = Stage::Commit;
         } else if let Some(messages) = &mut self.messages {
-            messages.attached.extend(answer.messages);
+            messages.hook_messages.extend(answer.messages);
         }
         self.hooks.push(call);
     }

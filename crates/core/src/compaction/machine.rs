@@ -53,7 +53,7 @@ impl CompactionMachine {
         request: Option<RequestStamp>,
         commit: Option<RequestStamp>,
     ) -> Self {
-        let (began, stamps) = (started.running.at, Stamps { request, commit });
+        let (began, stamps) = (started.running.started_at, Stamps { request, commit });
         Self {
             request: request_of(&started.running),
             phase: Phase::Finishing(Box::new(Finishing::new(started, summary, began, stamps))),
@@ -164,7 +164,7 @@ fn orphaned<'s>(
 ) -> Option<&'s RunningCompaction> {
     let before = context.orphaned_before?;
     let running = session.compactions().running.as_ref();
-    running.filter(|running| running.at < before && !running.is_delegated())
+    running.filter(|running| running.started_at < before && !running.is_delegated())
 }
 
 fn expire(orphan: &RunningCompaction, now: Timestamp) -> AdvanceCompaction {
@@ -174,7 +174,7 @@ fn expire(orphan: &RunningCompaction, now: Timestamp) -> AdvanceCompaction {
     };
     AdvanceCompaction {
         attempt: orphan.attempt,
-        took_ms: now.millis_since(orphan.at),
+        duration_ms: now.millis_since(orphan.started_at),
         ..AdvanceCompaction::new(orphan.key, failed)
     }
 }

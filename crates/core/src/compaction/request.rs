@@ -93,7 +93,7 @@ impl CompactionRequest {
         let is_limited = session.policy().autocompact.max_input_tokens > 0;
         let has_more = self.trigger == Trigger::Manual || is_compaction_due(session);
         // A round without effect would be repeated forever.
-        let is_compacted = matches!(last.event(), Some((_, Event::Compacted(_))));
+        let is_compacted = matches!(last.event(), Some((_, Event::CompactionFinished(_))));
         // Only the first round answers the request and checks the expected revision.
         (is_divisible && is_limited && has_more && is_compacted).then(|| Self {
             expected_revision: None,

@@ -11,7 +11,7 @@ use crate::event::Strategy;
 use crate::ids::{CompactionKey, Timestamp};
 use crate::message::Usage;
 use crate::session::{RunningCompaction, Session};
-use crate::session_summary::stand_in;
+use crate::session_summary::render_session_memory;
 
 /// A compaction after `CompactionStarted`.
 #[derive(Debug, Clone)]
@@ -72,7 +72,7 @@ impl Started {
         match &self.hook {
             PreCompact::Open => {
                 // The first answer is durable. A restart or another process must not call the hook again.
-                let is_asked = self.compaction.running.hooks.is_asked();
+                let is_asked = self.compaction.running.hooks.has_pre_compact_call();
                 if context.calls_hooks && !is_asked && !request.is_dry_run {
                     let call = HookRequest::PreCompact(self.compaction.clone());
                     return Ok(step(Step::CallHook(call)));
@@ -113,7 +113,7 @@ impl Started {
         }
         AdvanceCompaction {
             attempt: self.compaction.running.attempt,
-            took_ms: call.took_ms,
+            duration_ms: call.duration_ms,
             hooks: vec![call.clone()],
             ..AdvanceCompaction::new(key, stopped(&call).into())
         }
@@ -172,7 +172,7 @@ pub(super) fn ready(session: &Session, running: &RunningCompaction) -> Option<Wr
         });
     }
     Some(WrittenSummary {
-        text: stand_in(session, &session.memory().written()?.content).into(),
+        text: render_session_memory(session, &session.memory().latest_written()?.content).into(),
         strategy: Strategy::SessionMemory,
         model: "".into(),
         usage: Usage::default(),

@@ -6,14 +6,14 @@ use super::parts::{RequestStamp, Visibility};
 use crate::ids::{Attributes, MessageId, SessionKey};
 use crate::message::Message;
 use crate::policy::{Policy, WindowHint};
-use crate::tokens::Size;
+use crate::tokens::TokenSize;
 use crate::view::{Piece, Target};
 
 /// A session was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionCreated {
     /// The version of the rules by which commands are decided.
-    pub rules: u32,
+    pub rules_version: u32,
     /// The resolved policy.
     pub policy: Arc<Policy>,
     /// True if the session was created implicitly by the first append.
@@ -57,7 +57,7 @@ pub struct MessagesAppended {
     /// The new messages, in order.
     pub messages: Vec<AppendedMessage>,
     /// Duplicates: the index in the call and the id of messages that were stored before.
-    pub known: Vec<(u32, MessageId)>,
+    pub duplicates: Vec<(u32, MessageId)>,
     /// The stamp of the request.
     pub request: Option<RequestStamp>,
 }
@@ -68,9 +68,9 @@ pub struct AppendedMessage {
     /// The message.
     pub message: Arc<Message>,
     /// The visibility of the message.
-    pub standing: Visibility,
+    pub visibility: Visibility,
     /// The estimated size, before calibration.
-    pub size: Size,
+    pub size: TokenSize,
     /// The sizes of the tool results in the message.
     pub results: Vec<ResultSize>,
 }

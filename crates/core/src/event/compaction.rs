@@ -18,7 +18,7 @@ pub struct CompactionStarted {
     /// The planned source of the summary.
     pub strategy: Strategy,
     /// The deadline. After it the compaction counts as failed.
-    pub expires: Timestamp,
+    pub deadline: Timestamp,
     /// The messages that the summary replaces, in order.
     pub leaving: Vec<Ordinal>,
     /// Tokens of the view at the start.
@@ -72,11 +72,11 @@ pub struct CompactionFailed {
     /// Start time. `None` in logs that do not record it.
     pub started: Option<Timestamp>,
     /// The reason of the failure.
-    pub why: CompactionFailureReason,
+    pub reason: CompactionFailureReason,
     /// The reason as text. Never contains content of the conversation.
     pub detail: Box<str>,
     /// Duration, in milliseconds.
-    pub took_ms: u64,
+    pub duration_ms: u64,
     /// The hook calls of the compaction, in order.
     pub hooks: Vec<HookCall>,
     /// The stamp of the request that ended the compaction, if a caller ended it.
@@ -129,7 +129,7 @@ pub struct SummaryPrepared {
     /// The content that was removed from the input.
     pub dropped: Option<DroppedContent>,
     /// Duration, in milliseconds.
-    pub took_ms: u64,
+    pub duration_ms: u64,
 }
 
 /// A compaction replaced messages by a summary.
@@ -148,7 +148,7 @@ pub struct CompactionFinished {
     /// The messages that stay verbatim, in the order of the view.
     pub kept: Vec<Ordinal>,
     /// Calls that left the view.
-    pub gone: Vec<CallKey>,
+    pub removed_calls: Vec<CallKey>,
     /// Tokens of the view before.
     pub before_tokens: u64,
     /// Tokens of the view after.
@@ -162,7 +162,7 @@ pub struct CompactionFinished {
     /// The usage that the model reported.
     pub usage: Usage,
     /// Duration, in milliseconds.
-    pub took_ms: u64,
+    pub duration_ms: u64,
     /// Messages that left the view without being in the summary's input, because the input was too long.
     pub dropped: Option<DroppedContent>,
     /// The hook calls of the compaction, in order.
@@ -170,7 +170,7 @@ pub struct CompactionFinished {
     /// The stamp of the request that started the compaction or delivered the summary.
     pub request: Option<RequestStamp>,
     /// The attachments, including those that exceeded the budget.
-    pub attached: Vec<AttachmentRecord>,
+    pub attachments: Vec<AttachmentRecord>,
     /// The stamp of the delegation that this event answers.
     pub commit: Option<RequestStamp>,
 }

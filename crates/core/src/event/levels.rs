@@ -1,11 +1,11 @@
 //! Events of levels 1 to 4, of undo and of rewind.
 
 use super::parts::{
-    CallState, PendingMessage, PersistDecision, PinPlace, Placeholder, RequestStamp, Span,
+    ArrayPosition, CallState, PendingMessage, PersistDecision, Placeholder, RequestStamp, Span,
     StoredResult, Visibility,
 };
 use crate::ids::{CallKey, Ordinal, PersistDecisionKey, Revision, TurnNumber};
-use crate::tokens::{Size, TokenLedger};
+use crate::tokens::{TokenLedger, TokenSize};
 use crate::view::LayoutChange;
 
 /// Level 1 stored results and replaced them in the view.
@@ -14,7 +14,7 @@ pub struct ResultsPersisted {
     /// The stored results and their replacement texts.
     pub results: Vec<StoredResult>,
     /// The new sizes of the messages that contain these results.
-    pub sizes: Vec<(Ordinal, Size)>,
+    pub sizes: Vec<(Ordinal, TokenSize)>,
     /// Tokens of the view before.
     pub before_tokens: u64,
 }
@@ -23,9 +23,9 @@ pub struct ResultsPersisted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PersistDecided {
     /// The decision and its result.
-    pub offer: PersistDecision,
+    pub decision: PersistDecision,
     /// An earlier decision that was removed to make space for this one.
-    pub forgotten: Option<PersistDecisionKey>,
+    pub evicted: Option<PersistDecisionKey>,
     /// The stamp of the request.
     pub request: Option<RequestStamp>,
 }
@@ -34,7 +34,7 @@ pub struct PersistDecided {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PersistDecisionsConsumed {
     /// The decisions that are no longer pending.
-    pub offers: Vec<PersistDecisionKey>,
+    pub decisions: Vec<PersistDecisionKey>,
 }
 
 /// The cause of a level's action.
@@ -68,9 +68,9 @@ pub struct ContentSnipped {
     /// Tokens that were freed.
     pub freed_tokens: u64,
     /// The new sizes of messages that stay and lost blocks.
-    pub sizes: Vec<(Ordinal, Size)>,
+    pub sizes: Vec<(Ordinal, TokenSize)>,
     /// Calls that left the view.
-    pub gone: Vec<CallKey>,
+    pub removed_calls: Vec<CallKey>,
     /// The change of the sealed layout.
     pub change: LayoutChange,
     /// The stamp of the request.
@@ -98,7 +98,7 @@ pub struct ResultsCleared {
     /// The calls whose results were cleared.
     pub calls: Vec<CallKey>,
     /// The results that were stored before they were cleared.
-    pub saved: Vec<StoredResult>,
+    pub stored: Vec<StoredResult>,
     /// Paths of files that the model had read and can no longer see.
     pub hidden_paths: Vec<Box<str>>,
     /// Tokens of the view before.
@@ -106,7 +106,7 @@ pub struct ResultsCleared {
     /// Tokens that were freed.
     pub freed_tokens: u64,
     /// The new sizes of the messages that contain these results.
-    pub sizes: Vec<(Ordinal, Size)>,
+    pub sizes: Vec<(Ordinal, TokenSize)>,
     /// The change of the sealed layout.
     pub change: LayoutChange,
     /// The stamp of the request.
@@ -121,7 +121,7 @@ pub struct CacheEditsIssued {
     /// The user message that carries the edit.
     pub message: Ordinal,
     /// The position of this message in the array, if known.
-    pub place: Option<PinPlace>,
+    pub position: Option<ArrayPosition>,
     /// Tokens of the view at that time.
     pub before_tokens: u64,
     /// Tokens that the provider removes.
@@ -149,7 +149,7 @@ pub struct SpansCollapsed {
     /// All messages that left the view, in order.
     pub messages: Vec<Ordinal>,
     /// Calls that left the view.
-    pub gone: Vec<CallKey>,
+    pub removed_calls: Vec<CallKey>,
     /// Tokens of the view before.
     pub before_tokens: u64,
     /// Tokens that were freed.
@@ -191,9 +191,9 @@ pub struct ContextRestored {
     /// Tokens of the view after.
     pub after_tokens: u64,
     /// The messages whose visibility changed.
-    pub standings: Vec<(Ordinal, Visibility)>,
+    pub visibilities: Vec<(Ordinal, Visibility)>,
     /// The messages whose size changed.
-    pub sizes: Vec<(Ordinal, Size)>,
+    pub sizes: Vec<(Ordinal, TokenSize)>,
     /// The calls whose state changed.
     pub calls: Vec<(CallKey, CallState)>,
     /// All pending messages after the undo.
@@ -212,7 +212,7 @@ pub struct SessionRewound {
     /// The last message that stays. `None` if all messages left.
     pub to: Option<Ordinal>,
     /// The messages that left the view. Messages that an earlier rewind removed are not included.
-    pub left: Vec<Ordinal>,
+    pub removed: Vec<Ordinal>,
     /// Tokens of the view before.
     pub before_tokens: u64,
     /// Tokens that were freed.

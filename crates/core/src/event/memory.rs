@@ -8,14 +8,14 @@ use crate::memory::{MemoryContent, SectionKind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryUpdateStarted {
     /// The number of the version that the update will produce.
-    pub number: u64,
+    pub version: u64,
 }
 
 /// Session memory has a new version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryUpdated {
     /// The version number, starting at 1.
-    pub number: u64,
+    pub version: u64,
     /// The facts from which `summary.md` is rendered.
     pub content: MemoryContent,
     /// Digest of the text that was rendered. A later wording renders another text.
@@ -25,33 +25,33 @@ pub struct MemoryUpdated {
     /// The session's revision that the facts were derived from.
     pub source: Revision,
     /// The coverage: the last message that the facts summarize.
-    pub covers: Option<Ordinal>,
+    pub covered_through: Option<Ordinal>,
     /// The last message that was read for the facts.
-    pub read: Option<Ordinal>,
+    pub read_through: Option<Ordinal>,
     /// The sections that differ from the previous version.
     pub changed: Vec<SectionKind>,
     /// Digest of the file as a person left it. `None` for other authors.
     pub file: Option<TextDigest>,
     /// Duration, in milliseconds.
-    pub took_ms: u64,
+    pub duration_ms: u64,
 }
 
 /// An update of session memory failed, or its file could not be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryUpdateFailed {
     /// True if only the write of the file failed. The text itself is recorded in the log.
-    pub of_file: bool,
+    pub is_file_failure: bool,
     /// The reason. Never contains content of the conversation.
     pub detail: Box<str>,
     /// Number of consecutive failures.
     pub attempts: u32,
     /// The due time of the next attempt.
-    pub next: Timestamp,
+    pub retry_at: Timestamp,
 }
 
 /// The file of session memory contains the latest text again, after a failed write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemoryFiled {
+pub struct MemoryFileWritten {
     /// The number of the version in the file.
-    pub number: u64,
+    pub version: u64,
 }

@@ -24,13 +24,13 @@ pub use self::levels::{
     PersistDecisionsConsumed, ResultsCleared, ResultsPersisted, SessionRewound, SpansCollapsed,
     SpansStaged, Trigger,
 };
-pub use self::memory::{MemoryFiled, MemoryUpdateFailed, MemoryUpdateStarted, MemoryUpdated};
-pub(crate) use self::parts::settle;
+pub use self::memory::{MemoryFileWritten, MemoryUpdateFailed, MemoryUpdateStarted, MemoryUpdated};
+pub(crate) use self::parts::remove_sealed;
 pub use self::parts::{
-    AttachmentKind, AttachmentRecord, Author, CallState, CompactionHooks, DroppedContent, Hook,
-    HookCall, HookResult, Pairing, PendingMessage, PersistDecision, PinPlace, Placeholder,
-    RequestMethod, RequestStamp, Span, StoredResult, Strategy, TextDigest, UnboundResult, Verdict,
-    Visibility, only_text,
+    ArrayPosition, AttachmentKind, AttachmentRecord, Author, CallState, CompactionHooks,
+    DroppedContent, Hook, HookCall, HookResult, Pairing, PendingMessage, PersistDecision,
+    Placeholder, RequestMethod, RequestStamp, Span, StoredResult, Strategy, TextDigest,
+    UnboundResult, Verdict, Visibility, only_text,
 };
 pub use self::policy::PolicyChanged;
 pub use self::working::WorkingStateUpdated;
@@ -90,7 +90,7 @@ pub enum Event {
     /// A summary was prepared before its threshold. The view did not change.
     SummaryPrepared(SummaryPrepared),
     /// Level 5 replaced messages by a summary. View-changing.
-    Compacted(CompactionFinished),
+    CompactionFinished(CompactionFinished),
     /// An update of session memory started.
     MemoryUpdateStarted(MemoryUpdateStarted),
     /// Session memory has a new version.
@@ -98,7 +98,7 @@ pub enum Event {
     /// An update of session memory failed, or its file could not be written.
     MemoryUpdateFailed(MemoryUpdateFailed),
     /// The file of session memory contains the latest text again, after a failed write.
-    MemoryFiled(MemoryFiled),
+    MemoryFileWritten(MemoryFileWritten),
     /// The working state changed.
     WorkingStateUpdated(WorkingStateUpdated),
     /// The policy changed. View-changing, so that later decisions belong to an epoch of their own. Sealed pieces stay
@@ -125,7 +125,7 @@ impl Event {
             Self::ContextRestored(_) => Some(ChangeKind::Restored),
             Self::SessionRewound(_) => Some(ChangeKind::Rewound),
             Self::SpansCollapsed(_) => Some(ChangeKind::SpansCollapsed),
-            Self::Compacted(_) => Some(ChangeKind::Compacted),
+            Self::CompactionFinished(_) => Some(ChangeKind::Compacted),
             Self::PolicyChanged(_) => Some(ChangeKind::PolicyChanged),
             Self::SessionCreated(_)
             | Self::SessionUpdated(_)
@@ -141,7 +141,7 @@ impl Event {
             | Self::MemoryUpdateStarted(_)
             | Self::MemoryUpdated(_)
             | Self::MemoryUpdateFailed(_)
-            | Self::MemoryFiled(_)
+            | Self::MemoryFileWritten(_)
             | Self::WorkingStateUpdated(_)
             | Self::PersistDecided(_)
             | Self::PersistDecisionsConsumed(_)
@@ -153,7 +153,7 @@ impl Event {
     pub fn messages(&self) -> &[AppendedMessage] {
         match self {
             Self::MessagesAppended(event) => &event.messages,
-            Self::Compacted(event) => &event.messages,
+            Self::CompactionFinished(event) => &event.messages,
             _ => &[],
         }
     }
@@ -162,8 +162,8 @@ impl Event {
     pub fn files(&self) -> impl Iterator<Item = (&str, &[u8; 32])> {
         let (stored, kept) = match self {
             Self::ResultsPersisted(event) => (event.results.as_slice(), None),
-            Self::ResultsCleared(event) => (event.saved.as_slice(), None),
-            Self::PersistDecided(event) => (&[][..], event.offer.kept.as_ref()),
+            Self::ResultsCleared(event) => (event.stored.as_slice(), None),
+            Self::PersistDecided(event) => (&[][..], event.decision.stored.as_ref()),
             _ => (&[][..], None),
         };
         let stored = stored.iter().map(|stored| (&*stored.file, &stored.sha256));
@@ -178,7 +178,7 @@ impl Event {
             Self::ResultsCleared(event) => Some(&event.change),
             Self::ContextRestored(event) => Some(&event.change),
             Self::SpansCollapsed(event) => Some(&event.change),
-            Self::Compacted(event) => Some(&event.change),
+            Self::CompactionFinished(event) => Some(&event.change),
             _ => None,
         }
     }
@@ -198,7 +198,7 @@ impl Event {
             Self::CompactionStarted(event) => event.request.as_ref(),
             Self::CompactionFailed(event) => event.request.as_ref(),
             Self::CompactionShortened(event) => event.request.as_ref(),
-            Self::Compacted(event) => event.request.as_ref(),
+            Self::CompactionFinished(event) => event.request.as_ref(),
             Self::PersistDecided(event) => event.request.as_ref(),
             Self::WorkingStateUpdated(event) => event.request.as_ref(),
             Self::ViewServed(_)
@@ -211,7 +211,7 @@ impl Event {
             | Self::MemoryUpdateStarted(_)
             | Self::MemoryUpdated(_)
             | Self::MemoryUpdateFailed(_)
-            | Self::MemoryFiled(_)
+            | Self::MemoryFileWritten(_)
             | Self::CacheEditsIssued(_) => None,
         }
     }
@@ -221,7 +221,7 @@ impl Event {
         match self {
             Self::CompactionFailed(event) => event.commit.as_ref(),
             Self::CompactionShortened(event) => event.commit.as_ref(),
-            Self::Compacted(event) => event.commit.as_ref(),
+            Self::CompactionFinished(event) => event.commit.as_ref(),
             _ => None,
         }
     }

@@ -21,11 +21,11 @@ pub(crate) fn is_clearable(session: &Session, call: CallKey) -> bool {
         Some(protected) => !protected.iter().any(|name| is(name)),
         None => policy.clearable_tools.iter().any(|name| is(name)),
     };
-    let place = call.result();
-    let is_pinned =
-        place.is_some_and(|(message, block)| session.pins().at(message, block).is_some());
-    let has_media =
-        place.is_some_and(|(message, block)| session.transcript().pictures_in(message, block) > 0);
+    let position = call.result();
+    let is_pinned = position
+        .is_some_and(|(message, block)| session.pins().pin_of_block(message, block).is_some());
+    let has_media = position
+        .is_some_and(|(message, block)| session.transcript().image_count(message, block) > 0);
     by_name && !is_pinned && (!has_media || call.result_tokens >= policy.min_media_tokens)
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn hidden_paths(
         hidden.extend(read_path(session, *call)?);
     }
     // A path stays visible if another shown result of a reading call contains it.
-    for call in session.sealed().live() {
+    for call in session.sealed().live_results() {
         if hidden.is_empty() {
             break;
         }
@@ -67,7 +67,7 @@ fn read_path(session: &Session, call: CallKey) -> Result<Option<Box<str>>, Conte
     if !name.contains("read") && !name.contains("view") {
         return Ok(None);
     }
-    let message = session.transcript().held(call.message)?;
+    let message = session.transcript().require_content(call.message)?;
     Ok(match message.blocks.get(usize::from(call.block)) {
         Some(Block::ToolUse(tool)) => path_in(&tool.input),
         _ => None,

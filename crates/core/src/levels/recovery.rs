@@ -16,9 +16,9 @@ use crate::view::{DropReason, MarkerReason, PieceForm, Target};
 
 /// Content that left the view.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Departed {
+pub struct RemovedContent {
     /// The removed content.
-    pub what: ContentRef,
+    pub content: ContentRef,
     /// The revision of the event that removed the content. `None` for a result that level 1 replaced earlier.
     pub cause: Option<Revision>,
     /// The size of the content in calibrated tokens.
@@ -29,11 +29,11 @@ pub struct Departed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ContentRef {
     /// A user turn. The range ends with the last removed message of the turn.
-    Turn(TurnNumber, Messages),
+    Turn(TurnNumber, MessageRange),
     /// Consecutive messages.
-    Messages(Messages),
+    Messages(MessageRange),
     /// A collapsed span with a placeholder in the view.
-    Span(SpanKey, Messages),
+    Span(SpanKey, MessageRange),
     /// A block that is not a tool result.
     Block(Ordinal, u16),
     /// A tool result, named by its call.
@@ -42,7 +42,7 @@ pub enum ContentRef {
 
 /// A range of messages of the transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Messages {
+pub struct MessageRange {
     /// The first message of the range.
     pub first: Ordinal,
     /// The last message of the range.
@@ -77,7 +77,7 @@ pub struct ModelToolUse {
 
 /// Finds ways to recover content of a session for the model of a target.
 #[derive(Debug)]
-pub struct Recovery<'s> {
+pub struct RecoveryIndex<'s> {
     session: &'s Session,
     target: &'s Target,
     /// The form of each block in the view, sorted by block. Filled on first use.
@@ -86,7 +86,7 @@ pub struct Recovery<'s> {
     calls: OnceCell<BTreeSet<CallKey>>,
 }
 
-impl<'s> Recovery<'s> {
+impl<'s> RecoveryIndex<'s> {
     /// Creates a recovery for the session's current view.
     pub fn new(session: &'s Session, target: &'s Target) -> Self {
         Self {
@@ -98,18 +98,18 @@ impl<'s> Recovery<'s> {
     }
 
     /// Returns the form of a block in the view. `None` if the view has no piece for the block.
-    fn form_at(&self, place: (Ordinal, u16)) -> Option<PieceForm> {
+    fn form_at(&self, position: (Ordinal, u16)) -> Option<PieceForm> {
         let forms = self.forms.get_or_init(|| {
             let pieces = self.session.sealed().pieces().iter();
-            let of_block = pieces.filter(|piece| piece.form.is_of_a_block());
+            let of_block = pieces.filter(|piece| piece.form.represents_block());
             let mut forms: Vec<_> = of_block
                 .map(|piece| ((piece.message, piece.block), piece.form))
                 .collect();
             // The pieces are almost sorted already, which makes the sort cheap.
-            forms.sort_by_key(|(place, _)| *place);
+            forms.sort_by_key(|(position, _)| *position);
             forms
         });
-        let found = forms.binary_search_by_key(&place, |(place, _)| *place);
+        let found = forms.binary_search_by_key(&position, |(position, _)| *position);
         found.ok().map(|at| forms[at].1)
     }
 
@@ -117,52 +117,56 @@ impl<'s> Recovery<'s> {
     fn shows_call(&self, call: CallKey) -> bool {
         let calls = self.calls.get_or_init(|| {
             let pieces = self.session.sealed().pieces().iter();
-            pieces.filter_map(|piece| piece.form.calls()).collect()
+            pieces.filter_map(|piece| piece.form.call_key()).collect()
         });
         calls.contains(&call)
     }
 
     /// Returns the content that an event removed from the view, in the order of the transcript.
-    pub fn removed_by(&self, event: &Event, revision: Revision) -> Vec<Departed> {
+    pub fn removed_by(&self, event: &Event, revision: Revision) -> Vec<RemovedContent> {
         // Sizes are estimates by the service. The calibration scales them to the counts of the provider.
-        let departed = |(what, estimated): (ContentRef, u64)| Departed {
-            what,
+        let removed = |(what, estimated): (ContentRef, u64)| RemovedContent {
+            content: what,
             cause: Some(revision),
             tokens: self.session.ledger().calibration.apply(estimated),
         };
         let found = match event {
             Event::ResultsPersisted(event) => {
                 let calls = event.results.iter().map(|stored| stored.call);
-                self.sized(calls.map(|call| self.result_of(call)))
+                self.with_tokens(calls.map(|call| self.result_of(call)))
             }
             Event::ResultsCleared(event) => {
                 let calls = event.calls.iter().copied();
-                self.sized(calls.map(|call| self.result_of(call)))
+                self.with_tokens(calls.map(|call| self.result_of(call)))
             }
             Event::ContentSnipped(event) => self.snipped(event),
-            Event::Compacted(event) => self.sized(rows(event.leaving.iter().copied())),
+            Event::CompactionFinished(event) => {
+                self.with_tokens(consecutive_ranges(event.leaving.iter().copied()))
+            }
             Event::SpansCollapsed(event) => {
                 let spans = event.placeholders.iter();
-                self.sized(spans.map(|one| of_span(&one.span)))
+                self.with_tokens(spans.map(|one| of_span(&one.span)))
             }
-            Event::SessionRewound(event) => self.sized(rows(event.left.iter().copied())),
+            Event::SessionRewound(event) => {
+                self.with_tokens(consecutive_ranges(event.removed.iter().copied()))
+            }
             // A restore also removes messages: those that were appended or shown after the restored revision.
             Event::ContextRestored(event) => {
-                let left = event.standings.iter();
+                let left = event.visibilities.iter();
                 // Messages that a compaction added leave with it. They are no part of the conversation.
-                let left = left.filter(|(message, standing)| {
-                    !standing.takes_part() && !self.session.is_framing(*message)
+                let left = left.filter(|(message, visibility)| {
+                    !visibility.is_in_view() && !self.session.is_framing(*message)
                 });
-                self.sized(rows(left.map(|(message, _)| *message)))
+                self.with_tokens(consecutive_ranges(left.map(|(message, _)| *message)))
             }
             _ => Vec::new(),
         };
-        found.into_iter().map(departed).collect()
+        found.into_iter().map(removed).collect()
     }
 
     /// Returns the results that level 1 replaced and whose replacement is still in the view.
-    pub fn replaced(&self) -> Vec<Departed> {
-        let stored = self.session.stored().iter();
+    pub fn replaced_results(&self) -> Vec<RemovedContent> {
+        let stored = self.session.stored_results().iter();
         let replaced =
             stored.filter_map(
                 |(message, block, _)| match self.form_at((message, block))? {
@@ -170,38 +174,38 @@ impl<'s> Recovery<'s> {
                     _ => None,
                 },
             );
-        let sized = self.sized(replaced).into_iter();
-        let departed = |(what, estimated)| Departed {
-            what,
+        let sized = self.with_tokens(replaced).into_iter();
+        let removed = |(what, estimated)| RemovedContent {
+            content: what,
             cause: None,
             tokens: self.session.ledger().calibration.apply(estimated),
         };
-        sized.map(departed).collect()
+        sized.map(removed).collect()
     }
 
     /// Returns the parts of some content that are in the view, or with `gone` the parts that are not. An undo may
     /// restore the beginning of a range and not its end.
-    pub fn parts(&self, departed: Departed, gone: bool) -> Vec<Departed> {
+    pub fn parts(&self, removed: RemovedContent, hidden: bool) -> Vec<RemovedContent> {
         // Only ranges can be partly gone. Everything else is either in the view or not.
-        let row = match departed.what {
+        let row = match removed.content {
             ContentRef::Turn(_, row) | ContentRef::Messages(row) => row,
-            what if self.is_gone(what) == gone => return vec![departed],
+            content if self.is_out_of_view(content) == hidden => return vec![removed],
             _ => return Vec::new(),
         };
         let transcript = self.session.transcript();
         // Content behind a placeholder is reported with the placeholder, so a collapsed message counts as present.
         let stays = |message: Ordinal| {
             let entry = transcript.get(message);
-            entry.is_some_and(|entry| entry.standing.takes_part())
+            entry.is_some_and(|entry| entry.visibility.is_in_view())
         };
-        let asked = |message: &Ordinal| stays(*message) != gone;
+        let asked = |message: &Ordinal| stays(*message) != hidden;
         // System messages belong to no turn, and some messages were never in the view.
-        let of_turn = matches!(departed.what, ContentRef::Turn(..));
+        let of_turn = matches!(removed.content, ContentRef::Turn(..));
         let counts = |message: &Ordinal| {
             let entry = transcript.get(*message);
             entry.is_some_and(|entry| {
                 let never = matches!(
-                    entry.standing,
+                    entry.visibility,
                     Visibility::TranscriptOnly | Visibility::Reemission(_)
                 );
                 !(never || of_turn && entry.role.is_system())
@@ -210,12 +214,14 @@ impl<'s> Recovery<'s> {
         let all = (row.first.get()..=row.last.get()).map(Ordinal::new);
         let all: Vec<Ordinal> = all.filter(counts).collect();
         if all.iter().all(asked) {
-            return vec![departed];
+            return vec![removed];
         }
-        let parts = self.sized(rows(all.into_iter().filter(asked))).into_iter();
-        let part = |(what, estimated)| Departed {
-            what,
-            cause: departed.cause,
+        let parts = self
+            .with_tokens(consecutive_ranges(all.into_iter().filter(asked)))
+            .into_iter();
+        let part = |(content, estimated)| RemovedContent {
+            content,
+            cause: removed.cause,
             tokens: self.session.ledger().calibration.apply(estimated),
         };
         parts.map(part).collect()
@@ -223,7 +229,10 @@ impl<'s> Recovery<'s> {
 
     /// Keeps the first report of each content. The input must be ordered from the newest event to the oldest. Parts of
     /// a range that left on their own later are not reported separately from the range.
-    pub fn latest_first(&self, departed: impl IntoIterator<Item = Departed>) -> Vec<Departed> {
+    pub fn deduplicate(
+        &self,
+        removed: impl IntoIterator<Item = RemovedContent>,
+    ) -> Vec<RemovedContent> {
         let mut seen: HashSet<ContentRef> = HashSet::new();
         let mut messages: HashSet<Ordinal> = HashSet::new();
         // `count` visits every message, so that all messages of the range are recorded. `any` would stop early.
@@ -231,8 +240,8 @@ impl<'s> Recovery<'s> {
             all.filter(|message| messages.insert(*message)).count() > 0
         };
         let mut kept = Vec::new();
-        for departed in departed {
-            let is_new = match departed.what {
+        for removed in removed {
+            let is_new = match removed.content {
                 ContentRef::Turn(_, row) | ContentRef::Messages(row) => {
                     any_new(&mut (row.first.get()..=row.last.get()).map(Ordinal::new))
                 }
@@ -245,19 +254,21 @@ impl<'s> Recovery<'s> {
                 what => seen.insert(what),
             };
             if is_new {
-                kept.push(departed);
+                kept.push(removed);
             }
         }
         kept
     }
 
     /// Returns true if the content is not in the view.
-    fn is_gone(&self, what: ContentRef) -> bool {
+    fn is_out_of_view(&self, what: ContentRef) -> bool {
         match what {
             ContentRef::Turn(_, row) | ContentRef::Messages(row) => {
-                !self.session.transcript().is_visible(row.first)
+                !self.session.transcript().is_in_view(row.first)
             }
-            ContentRef::Span(span, _) => self.session.folds().any(|one| one.span.key == span),
+            ContentRef::Span(span, _) => {
+                self.session.placeholders().any(|one| one.span.key == span)
+            }
             ContentRef::Block(message, block) => match self.form_at((message, block)) {
                 None
                 | Some(
@@ -278,7 +289,7 @@ impl<'s> Recovery<'s> {
     pub fn handle(&self, what: ContentRef) -> RecoveryHandle {
         let call = match what {
             ContentRef::Result(call) => call,
-            ContentRef::Span(span, _) if self.is_gone(what) => {
+            ContentRef::Span(span, _) if self.is_out_of_view(what) => {
                 return RecoveryHandle::Placeholder(span);
             }
             _ => return RecoveryHandle::None,
@@ -300,8 +311,8 @@ impl<'s> Recovery<'s> {
                 let input = json!({"first": number(row.first), "last": number(row.last)});
                 (ModelTool::ReadTranscript, input)
             }
-            ContentRef::Turn(_, Messages { first, .. })
-            | ContentRef::Messages(Messages { first, .. })
+            ContentRef::Turn(_, MessageRange { first, .. })
+            | ContentRef::Messages(MessageRange { first, .. })
             | ContentRef::Block(first, _) => {
                 let id = self.session.transcript().get(first)?.id;
                 let input = json!({"message_id": id.to_string()});
@@ -325,28 +336,28 @@ impl<'s> Recovery<'s> {
 
     /// Returns the last revision whose view contains the content. `None` if no view-changing event is recorded as the
     /// cause.
-    pub fn restore_to(&self, departed: &Departed) -> Option<Revision> {
-        let cause = self.session.view_change(departed.cause?)?;
+    pub fn restore_revision(&self, removed: &RemovedContent) -> Option<Revision> {
+        let cause = self.session.view_change(removed.cause?)?;
         Some(Revision::new(cause.revision.get() - 1))
     }
 
     /// Returns the message and block of a call's original result.
-    pub fn place(&self, call: CallKey) -> Option<(Ordinal, u16)> {
-        self.session.calls().get(call)?.original
+    pub fn result_position(&self, call: CallKey) -> Option<(Ordinal, u16)> {
+        self.session.calls().get(call)?.result_position
     }
 
     /// Returns the result in the block of a call's result. After an undo that block may answer another call.
     fn result_of(&self, call: CallKey) -> ContentRef {
-        let answers = self.form_of(call).and_then(PieceForm::answers);
+        let answers = self.form_of(call).and_then(PieceForm::answered_call_key);
         ContentRef::Result(answers.unwrap_or(call))
     }
 
     fn form_of(&self, call: CallKey) -> Option<PieceForm> {
-        self.form_at(self.place(call)?)
+        self.form_at(self.result_position(call)?)
     }
 
     fn reference(&self, call: CallKey) -> Option<String> {
-        let stored = self.session.stored_of(call)?;
+        let stored = self.session.stored_result(call)?;
         let template = &self.session.policy().tool_results.reference_template;
         Some(reference(template, self.session.key(), &stored.file))
     }
@@ -364,7 +375,7 @@ impl<'s> Recovery<'s> {
         let shown = self.wire_id(call);
         match calls.with_id(&shown) {
             [] | [_] => shown,
-            _ => calls.own_id(call),
+            _ => calls.service_id(call),
         }
     }
 
@@ -383,7 +394,7 @@ impl<'s> Recovery<'s> {
                 .filter(|message| range.contains(&Some(*message)))
                 .collect();
             if let (Some(first), Some(last)) = (inside.first(), inside.last()) {
-                let row = Messages {
+                let row = MessageRange {
                     first: *first,
                     last: *last,
                     count: crate::view::count(inside.len()),
@@ -393,26 +404,28 @@ impl<'s> Recovery<'s> {
                 left.retain(|message| !inside.contains(message));
             }
         }
-        found.extend(self.sized(rows(left.into_iter())));
-        found.extend(self.sized(event.blocks.iter().map(|place| self.block(*place))));
+        found.extend(self.with_tokens(consecutive_ranges(left.into_iter())));
+        found.extend(self.with_tokens(event.blocks.iter().map(|position| self.block(*position))));
         found
     }
 
     /// Returns the reference to a block: a result if the block is or was one.
     fn block(&self, (message, block): (Ordinal, u16)) -> ContentRef {
         // The view is asked first: after an undo, the block may answer another call than its original one.
-        let call = self.form_at((message, block)).and_then(PieceForm::answers);
+        let call = self
+            .form_at((message, block))
+            .and_then(PieceForm::answered_call_key);
         let calls = self.session.calls();
         let call = call.or_else(|| {
             let mut all = calls
                 .iter()
-                .filter(|(_, call)| call.original == Some((message, block)));
+                .filter(|(_, call)| call.result_position == Some((message, block)));
             all.next().map(|(key, _)| key)
         });
         call.map_or(ContentRef::Block(message, block), ContentRef::Result)
     }
 
-    fn sized(&self, found: impl IntoIterator<Item = ContentRef>) -> Vec<(ContentRef, u64)> {
+    fn with_tokens(&self, found: impl IntoIterator<Item = ContentRef>) -> Vec<(ContentRef, u64)> {
         let sized = |what| (what, self.tokens(what));
         found.into_iter().map(sized).collect()
     }
@@ -431,7 +444,9 @@ impl<'s> Recovery<'s> {
             }
             ContentRef::Span(span, _) => {
                 let placeholder = self.session.spans().placeholder(span);
-                placeholder.map_or(0, |one| u64::from(one.span.freed) + u64::from(one.tokens))
+                placeholder.map_or(0, |one| {
+                    u64::from(one.span.freed_tokens) + u64::from(one.tokens)
+                })
             }
             ContentRef::Block(message, block) => {
                 let found = self.session.transcript().block(message, block);
@@ -447,7 +462,7 @@ impl<'s> Recovery<'s> {
 }
 
 fn of_span(span: &Span) -> ContentRef {
-    let messages = Messages {
+    let messages = MessageRange {
         first: span.first(),
         last: span.last(),
         count: crate::view::count(span.messages.len()),
@@ -461,37 +476,38 @@ fn number(message: Ordinal) -> u64 {
 }
 
 /// Groups messages into ranges of neighbours.
-fn rows(messages: impl Iterator<Item = Ordinal>) -> impl Iterator<Item = ContentRef> {
-    let mut rows: Vec<Messages> = Vec::new();
+fn consecutive_ranges(messages: impl Iterator<Item = Ordinal>) -> impl Iterator<Item = ContentRef> {
+    let mut ranges: Vec<MessageRange> = Vec::new();
     for message in messages {
-        match rows.last_mut() {
-            Some(row) if row.last.get() + 1 == message.get() => {
-                row.last = message;
-                row.count += 1;
+        match ranges.last_mut() {
+            Some(range) if range.last.get() + 1 == message.get() => {
+                range.last = message;
+                range.count += 1;
             }
-            _ => rows.push(Messages {
+            _ => ranges.push(MessageRange {
                 first: message,
                 last: message,
                 count: 1,
             }),
         }
     }
-    rows.into_iter().map(ContentRef::Messages)
+    ranges.into_iter().map(ContentRef::Messages)
 }
 
 /// Returns the call to which an id in the view leads, and the number of tool calls that this takes.
 ///
 /// The number is 1, or 2 if several calls share the id. In that case the first tool call is rejected with the
 /// candidates, and the second one names a call key.
-pub fn resolve(calls: &Calls, id: &str) -> Option<(CallKey, u32)> {
-    if let Some(call) = calls.mapped(id) {
+pub fn resolve_call_id(calls: &Calls, id: &str) -> Option<(CallKey, u32)> {
+    if let Some(call) = calls.find_by_service_id(id) {
         return Some((call, 1));
     }
     match calls.with_id(id) {
         [] => None,
         [only] => Some((*only, 1)),
         candidates => {
-            let goes_by_it = |call: &&CallKey| calls.get(**call).is_some_and(|call| !call.mapped);
+            let goes_by_it =
+                |call: &&CallKey| calls.get(**call).is_some_and(|call| !call.uses_service_id);
             Some((*candidates.iter().find(goes_by_it)?, 2))
         }
     }

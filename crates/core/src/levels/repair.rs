@@ -3,19 +3,21 @@
 
 use crate::message::Block;
 use crate::session::{ContentNotLoaded, Session};
-use crate::view::{DropReason, LayoutChange, Piece, PieceForm, Rewriter, Speaker, side};
+use crate::view::{
+    DropReason, LayoutChange, LayoutChangeBuilder, Piece, PieceForm, Speaker, speaker,
+};
 
 /// The change of one piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PieceAction {
     /// The piece stays unchanged.
-    Stay,
+    Keep,
     /// The piece is removed.
-    Leave,
+    Remove,
     /// The piece is replaced by another piece.
-    Yield(Piece),
+    Replace(Piece),
     /// The piece changes its form.
-    Become(PieceForm),
+    ChangeForm(PieceForm),
 }
 
 /// Returns the change that applies an action to each piece of a session's view.
@@ -25,95 +27,95 @@ pub enum PieceAction {
 /// Fails if the content of any message is not loaded.
 pub fn repair_layout(
     session: &Session,
-    fate: impl Fn(usize, &Piece) -> PieceAction,
+    action: impl Fn(usize, &Piece) -> PieceAction,
 ) -> Result<LayoutChange, ContentNotLoaded> {
-    mend_with(session, None, fate)
+    repair_layout_with(session, None, action)
 }
 
 /// Like `repair_layout`, and inserts the piece `new` before the given index.
-pub fn mend_with(
+pub fn repair_layout_with(
     session: &Session,
     new: Option<(usize, Piece)>,
-    fate: impl Fn(usize, &Piece) -> PieceAction,
+    action: impl Fn(usize, &Piece) -> PieceAction,
 ) -> Result<LayoutChange, ContentNotLoaded> {
-    let change = mend_pieces(session, session.sealed().pieces(), new, fate)?;
-    Ok(measured(change, session))
+    let change = repair_pieces(session, session.sealed().pieces(), new, action)?;
+    Ok(with_kept_tokens(change, session))
 }
 
-/// Like `mend_with`, for pieces that are not the session's view. `kept_tokens` of the change stays 0.
-pub fn mend_pieces(
+/// Like `repair_layout_with`, for pieces that are not the session's view. `kept_tokens` of the change stays 0.
+pub fn repair_pieces(
     session: &Session,
     before: &[Piece],
     new: Option<(usize, Piece)>,
-    fate: impl Fn(usize, &Piece) -> PieceAction,
+    action: impl Fn(usize, &Piece) -> PieceAction,
 ) -> Result<LayoutChange, ContentNotLoaded> {
     // System text, thinking and gaps depend on the content of neighbours, so all content must be loaded.
-    if !session.transcript().is_whole() {
+    if !session.transcript().is_fully_loaded() {
         return Err(ContentNotLoaded);
     }
     let mut after: Vec<Option<Piece>> = before
         .iter()
         .enumerate()
-        .map(|(index, piece)| match fate(index, piece) {
-            PieceAction::Stay => Some(*piece),
-            PieceAction::Leave => None,
-            PieceAction::Yield(other) => Some(other),
-            PieceAction::Become(form) => Some(Piece { form, ..*piece }),
+        .map(|(index, piece)| match action(index, piece) {
+            PieceAction::Keep => Some(*piece),
+            PieceAction::Remove => None,
+            PieceAction::Replace(other) => Some(other),
+            PieceAction::ChangeForm(form) => Some(Piece { form, ..*piece }),
         })
         .collect();
     drop_trailing_thinking(before, &mut after, session);
-    let mut rewriter = Rewriter::default();
+    let mut builder = LayoutChangeBuilder::default();
     // `last` is the last shown speaker, and `user_left` is true if user content after it was removed. Two responses
     // need a gap only in that case: without a removal they were already adjacent and belong together.
     let mut last = None;
     let mut user_left = false;
     for (index, (old, kept)) in before.iter().zip(after).enumerate() {
         if let Some((_, new)) = new.filter(|(at, _)| *at == index) {
-            rewriter.insert(new);
+            builder.insert(new);
             (last, user_left) = (Some(of(session, &new)), false);
         }
         let new = kept;
         let stays = new.is_some_and(|new| new.form.is_shown());
         user_left |= !stays && old.form.is_shown() && of(session, old) == Speaker::User;
         let Some(mut new) = new else {
-            rewriter.remove();
+            builder.remove();
             continue;
         };
-        new.form = placed(session, &new, last.is_none());
+        new.form = form_at_position(session, &new, last.is_none());
         if new.form.is_shown() {
-            let side = of(session, &new);
+            let speaker = of(session, &new);
             let synthetic = |form| Piece {
                 message: new.message,
                 block: 0,
                 form,
             };
-            match (last, side) {
-                (None, Speaker::Assistant) => rewriter.insert(synthetic(PieceForm::Opening)),
+            match (last, speaker) {
+                (None, Speaker::Assistant) => builder.insert(synthetic(PieceForm::Opening)),
                 (Some(Speaker::Assistant), Speaker::Assistant) if user_left => {
-                    rewriter.insert(synthetic(PieceForm::Gap));
+                    builder.insert(synthetic(PieceForm::Gap));
                 }
                 _ => {}
             }
             // System pieces lead the view and do not count as speakers.
-            if side != Speaker::System {
-                last = Some(side);
+            if speaker != Speaker::System {
+                last = Some(speaker);
             }
             user_left = false;
         }
         if new == *old {
-            rewriter.keep();
+            builder.keep();
         } else {
-            rewriter.replace(new);
+            builder.replace(new);
         }
     }
     if let Some((_, new)) = new.filter(|(at, _)| *at == before.len()) {
-        rewriter.insert(new);
+        builder.insert(new);
     }
-    Ok(rewriter.finish())
+    Ok(builder.finish())
 }
 
 /// Sets `kept_tokens` of a change: the tokens before the first change, which a prompt cache can still use.
-pub fn measured(mut change: LayoutChange, session: &Session) -> LayoutChange {
+pub fn with_kept_tokens(mut change: LayoutChange, session: &Session) -> LayoutChange {
     // Without a change the whole view can still be used.
     let first = change.first().unwrap_or(usize::MAX);
     change.kept_tokens = session.tokens_of(|index, _| index < first);
@@ -121,11 +123,11 @@ pub fn measured(mut change: LayoutChange, session: &Session) -> LayoutChange {
 }
 
 fn of(session: &Session, piece: &Piece) -> Speaker {
-    side(piece, session.transcript())
+    speaker(piece, session.transcript())
 }
 
 /// Returns the form of a piece at its new position. System text leads the view until someone else speaks.
-fn placed(session: &Session, piece: &Piece, leads: bool) -> PieceForm {
+fn form_at_position(session: &Session, piece: &Piece, leads: bool) -> PieceForm {
     match piece.form {
         PieceForm::Operator if leads => PieceForm::Block,
         PieceForm::Block if !leads && of(session, piece) == Speaker::System => {
@@ -146,7 +148,7 @@ fn drop_trailing_thinking(before: &[Piece], after: &mut [Option<Piece>], session
     let mut ends = true;
     for (old, new) in before.iter().zip(after).rev() {
         let Some(piece) = new.as_mut().filter(|piece| piece.form.is_shown()) else {
-            // Removed user content still ends the message before it: `mend_pieces` inserts a gap if one is needed.
+            // Removed user content still ends the message before it: `repair_pieces` inserts a gap if one is needed.
             ends |= old.form.is_shown() && of(session, old) == Speaker::User;
             continue;
         };
@@ -157,7 +159,7 @@ fn drop_trailing_thinking(before: &[Piece], after: &mut [Option<Piece>], session
         if thinks && ends {
             piece.form = PieceForm::Dropped(DropReason::TrailingThinking);
         } else {
-            ends = side(piece, transcript) != Speaker::Assistant;
+            ends = speaker(piece, transcript) != Speaker::Assistant;
         }
     }
 }

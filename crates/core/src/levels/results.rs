@@ -20,11 +20,11 @@ const END: &str = "</persisted-output>";
 const MAX_REPLACEMENT_CHARS: usize = 4 * 1024;
 
 /// Returns the size of a result in characters. For a result of blocks, the characters of its JSON count.
-pub fn chars_of(result: &ToolResult) -> u64 {
+pub fn result_chars(result: &ToolResult) -> u64 {
     let chars = match &result.content {
         ResultContent::None => 0,
         ResultContent::Text(text) => text.chars().count(),
-        ResultContent::Blocks(blocks) => as_json(blocks).chars().count(),
+        ResultContent::Blocks(blocks) => blocks_to_json(blocks).chars().count(),
     };
     chars as u64
 }
@@ -34,7 +34,7 @@ pub fn file_content(result: &ToolResult) -> Cow<'_, str> {
     match &result.content {
         ResultContent::None => "".into(),
         ResultContent::Text(text) => (&**text).into(),
-        ResultContent::Blocks(blocks) => json::pretty_print(&as_json(blocks)).into(),
+        ResultContent::Blocks(blocks) => json::pretty_print(&blocks_to_json(blocks)).into(),
     }
 }
 
@@ -114,11 +114,11 @@ pub fn verdict(
         Some(ExemptReason::Image) => return Verdict::Image,
         None => {}
     }
-    match limit(policy, tool, own) {
+    match inline_limit(policy, tool, own) {
         None => Verdict::Never,
         // A text has at most as many characters as bytes. The byte length avoids a scan of the whole text.
         Some(most) if text_bytes(result).is_some_and(|bytes| bytes <= most) => Verdict::UnderLimit,
-        Some(most) if chars_of(result) <= most => Verdict::UnderLimit,
+        Some(most) if result_chars(result) <= most => Verdict::UnderLimit,
         Some(_) => Verdict::Persist,
     }
 }
@@ -131,7 +131,11 @@ fn text_bytes(result: &ToolResult) -> Option<u64> {
 }
 
 /// Returns the maximum characters of an inline result of a tool. `None` if the result always stays inline.
-pub fn limit(policy: &ToolResultPolicy, tool: &str, own: Option<ToolResultRule>) -> Option<u64> {
+pub fn inline_limit(
+    policy: &ToolResultPolicy,
+    tool: &str,
+    own: Option<ToolResultRule>,
+) -> Option<u64> {
     match own.or_else(|| policy.rules.get(tool).copied()) {
         None => Some(policy.max_result_chars),
         Some(ToolResultRule::NeverPersist(_)) => None,
@@ -162,28 +166,28 @@ impl FileNamer<'_> {
 }
 
 /// Returns the stored result of a call, with a preview as its replacement. Nothing is written here.
-pub fn persist(
+pub fn stored_with_preview(
     names: FileNamer<'_>,
     policy: &Policy,
     call: CallKey,
     result: &ToolResult,
 ) -> StoredResult {
-    keep(names, policy, call, result).of(call, false)
+    unbound_with_preview(names, policy, call, result).bind(call, false)
 }
 
-/// Like `persist`, for a file that is named after any `owner`: a call or a persist decision.
-pub fn keep(
+/// Like `stored_with_preview`, for a file that is named after any `owner`: a call or a persist decision.
+pub fn unbound_with_preview(
     names: FileNamer<'_>,
     policy: &Policy,
     owner: impl Display,
     result: &ToolResult,
 ) -> UnboundResult {
-    store(names, policy, owner, result, |reference, content| {
+    stored_with_replacement(names, policy, owner, result, |reference, content| {
         let policy = &policy.tool_results;
         let preview = preview(content, policy.preview_chars as usize, policy.preview_mode);
         // The limits count characters, so the size does too. It is shown in units that people use for sizes.
-        let size = size(content.chars().count());
-        let shown = size_of_preview(policy.preview_chars);
+        let size = format_bytes(content.chars().count());
+        let shown = format_preview_length(policy.preview_chars);
         format!(
             "{TAG}\nOutput too large ({size}). Full output saved to: {reference}\n\n\
              Preview ({} {shown}):\n{preview}\n{END}",
@@ -196,20 +200,20 @@ pub fn keep(
 }
 
 /// Returns the stored result of a call whose result will be cleared. Its text names the file and the reading tool.
-pub fn save(
+pub fn stored_for_clearing(
     names: FileNamer<'_>,
     policy: &Policy,
     call: CallKey,
     result: &ToolResult,
     read_tool: &str,
 ) -> StoredResult {
-    let kept = store(names, policy, call, result, |reference, _| {
+    let kept = stored_with_replacement(names, policy, call, result, |reference, _| {
         format!("{TAG}Tool result saved to: {reference}\n\nUse {read_tool} to view{END}")
     });
-    kept.of(call, false)
+    kept.bind(call, false)
 }
 
-fn store(
+fn stored_with_replacement(
     names: FileNamer<'_>,
     policy: &Policy,
     owner: impl Display,
@@ -230,8 +234,8 @@ fn store(
         sha256,
         bytes: content.len() as u64,
         tokens: counter.result(result),
-        text_tokens: counter.text(&text),
-        text: text.into(),
+        replacement_tokens: counter.text(&text),
+        replacement: text.into(),
     }
 }
 
@@ -244,7 +248,11 @@ pub fn reference(template: &str, key: &SessionKey, file: &str) -> String {
 }
 
 /// Returns the file that a reference names. `None` if the reference is not one of this session.
-pub fn file_of<'r>(template: &str, key: &SessionKey, reference: &'r str) -> Option<&'r str> {
+pub fn file_from_reference<'r>(
+    template: &str,
+    key: &SessionKey,
+    reference: &'r str,
+) -> Option<&'r str> {
     // NUL marks the position of the file name in the reference.
     let marked = self::reference(template, key, "\0");
     let (before, after) = marked.split_once('\0')?;
@@ -297,7 +305,7 @@ fn preview(text: &str, chars: usize, mode: PreviewMode) -> String {
 }
 
 /// Formats a size for people, with units of 1,024.
-pub fn size(bytes: usize) -> String {
+pub fn format_bytes(bytes: usize) -> String {
     #[expect(clippy::cast_precision_loss, reason = "it is shown with one decimal")]
     let mut number = bytes as f64;
     for unit in ["", "KB", "MB", "GB"] {
@@ -313,21 +321,21 @@ pub fn size(bytes: usize) -> String {
 }
 
 /// Formats the length of a preview. Multiples of 1,000 use a unit of 1,000, like the settings.
-fn size_of_preview(chars: u32) -> String {
+fn format_preview_length(chars: u32) -> String {
     if chars.is_multiple_of(1_000) {
         format!("{}KB", chars / 1_000)
     } else {
-        size(chars as usize)
+        format_bytes(chars as usize)
     }
 }
 
-fn as_json(blocks: &[Block]) -> String {
+fn blocks_to_json(blocks: &[Block]) -> String {
     let mut out = Vec::from(*b"[");
     for (index, block) in blocks.iter().enumerate() {
         if index > 0 {
             out.push(b',');
         }
-        codec::write_block(Provider::Anthropic, &WireBlock::plain(block), &mut out);
+        codec::write_block(Provider::Anthropic, &WireBlock::from_block(block), &mut out);
     }
     out.push(b']');
     // Every codec writes valid UTF-8, so the default is never used.
@@ -356,7 +364,7 @@ mod tests {
     #[test]
     fn sizes_are_formatted_with_binary_units() {
         let sizes = [0, 1_023, 1_024, 93_184, 137_933, 5 * 1_024 * 1_024];
-        let written = sizes.map(size);
+        let written = sizes.map(format_bytes);
         let expected = ["0 bytes", "1023 bytes", "1KB", "91KB", "134.7KB", "5MB"];
         assert_eq!(written, expected);
     }
@@ -385,7 +393,7 @@ mod tests {
         let all = Policy::default();
         let policy = &all.tool_results;
         let text = "x".repeat(60_000);
-        let stored = persist(
+        let stored = stored_with_preview(
             FileNamer {
                 session: &key(),
                 salt: 0,
@@ -401,23 +409,26 @@ mod tests {
             stored.file,
             "x".repeat(2_000),
         );
-        assert_eq!(&*stored.text, expected);
+        assert_eq!(&*stored.replacement, expected);
         assert_eq!(
-            exemption(&result(&stored.text), |_| false),
+            exemption(&result(&stored.replacement), |_| false),
             Some(ExemptReason::Replacement)
         );
         let reference = reference(&policy.reference_template, &key(), &stored.file);
         let template = &policy.reference_template;
-        assert_eq!(file_of(template, &key(), &reference), Some(&*stored.file));
+        assert_eq!(
+            file_from_reference(template, &key(), &reference),
+            Some(&*stored.file)
+        );
         let other = SessionKey::parse("projects/p/sessions/t").unwrap();
-        assert_eq!(file_of(template, &other, &reference), None);
+        assert_eq!(file_from_reference(template, &other, &reference), None);
         let escape = "palimpsest://p/s/tool-results/../x";
-        assert_eq!(file_of(template, &key(), escape), None);
+        assert_eq!(file_from_reference(template, &key(), escape), None);
     }
 
     #[test]
     fn a_replacement_counts_characters_and_not_bytes() {
-        let stored = persist(
+        let stored = stored_with_preview(
             FileNamer {
                 session: &key(),
                 salt: 0,
@@ -426,8 +437,8 @@ mod tests {
             CallKey::new(3),
             &result(&"字".repeat(60_000)),
         );
-        assert!(stored.text.contains("Output too large (58.6KB)"));
-        assert_eq!(stored.text.matches('字').count(), 2_000);
+        assert!(stored.replacement.contains("Output too large (58.6KB)"));
+        assert_eq!(stored.replacement.matches('字').count(), 2_000);
         assert_eq!(stored.bytes, 180_000);
     }
 
@@ -450,7 +461,7 @@ mod tests {
         let mut policy = Policy::default().tool_results;
         let mut rule = |rule| {
             policy.rules.insert("Read".into(), rule);
-            limit(&policy, "Read", None)
+            inline_limit(&policy, "Read", None)
         };
         assert_eq!(rule(ToolResultRule::DeclaredChars(90_000)), Some(50_000));
         assert_eq!(rule(ToolResultRule::DeclaredChars(9_000)), Some(9_000));
@@ -458,6 +469,6 @@ mod tests {
         assert_eq!(rule(ToolResultRule::NeverPersist(true)), None);
         // A rule of the call overrides the rule of the tool.
         let own = Some(ToolResultRule::FixedChars(5));
-        assert_eq!(limit(&policy, "Read", own), Some(5));
+        assert_eq!(inline_limit(&policy, "Read", own), Some(5));
     }
 }

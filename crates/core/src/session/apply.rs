@@ -5,26 +5,26 @@ use std::sync::Arc;
 
 use super::cache_edits::CacheEdits;
 use super::calls::{Call, Calls};
-use super::compaction::{Boundary, Compactions};
+use super::compaction::{CompactionBoundary, Compactions};
 use super::persist_decisions::PersistDecisions;
 use super::requests::{AnsweredRequest, Requests};
 use super::session_memory::SessionMemory;
 use super::spans::Spans;
-use super::state::first_words;
-use super::stored::StoredResults;
+use super::state::prompt_excerpt;
+use super::stored_results::StoredResults;
 use super::transcript::{Transcript, TranscriptEntry};
 use super::turns::Turns;
-use super::working::SessionWorkingState;
-use super::{About, LastServed, PromptCache, Session, SnipGrowth, WaitsFor};
+use super::working_state::SessionWorkingState;
+use super::{AwaitedParty, LastServed, PromptCache, Session, SessionInfo, SnipGrowth};
 use crate::event::{
     AppendedMessage, CallState, CompactionFinished, ContentSnipped, ContextRestored, Event,
     MessagesAppended, Pairing, PendingMessage, PolicyChanged, RecordedEvent, ResultSize,
     SessionCreated, SessionRewound, SessionUpdated, SpansCollapsed, StoredResult, ViewServed,
-    Visibility, settle,
+    Visibility, remove_sealed,
 };
 use crate::ids::{CallKey, CompactionKey, Ordinal, Revision, SessionKey, Timestamp};
 use crate::message::{Block, Digest, Message, MessageKind, Role};
-use crate::tokens::{Calibration, Size, TokenLedger};
+use crate::tokens::{Calibration, TokenLedger, TokenSize};
 use crate::view::{LayoutChange, PieceForm, Sealed};
 use crate::working::Pins;
 
@@ -53,9 +53,9 @@ impl Session {
         let mut session = Self {
             key,
             revision: Revision::new(1),
-            rules: event.rules,
+            rules_version: event.rules_version,
             policy: Arc::clone(&event.policy),
-            about: About {
+            info: SessionInfo {
                 title: event.title.clone(),
                 project_path: event.project_path.clone(),
                 branch: event.branch.clone(),
@@ -64,12 +64,12 @@ impl Session {
                 attributes: event.attributes.clone(),
                 created: at,
                 modified: at,
-                ..About::default()
+                ..SessionInfo::default()
             },
             transcript: Transcript::default(),
             turns,
             calls: Calls::default(),
-            stored: StoredResults::default(),
+            stored_results: StoredResults::default(),
             spans: Spans::default(),
             memory: SessionMemory::default(),
             compactions: Compactions::default(),
@@ -122,24 +122,24 @@ impl Session {
     /// Returns an error if the event is `SessionCreated`, which can only be the first event of a log.
     pub fn apply(&mut self, recorded: &RecordedEvent) -> Result<(), ReplayError> {
         self.revision = self.revision.plus(1);
-        self.about.modified = recorded.at;
+        self.info.modified = recorded.at;
         // The prompt-cache ledger compares the layout before and after a view-changing event, so the old layout is
         // captured before the event is applied.
         let change = recorded.event.change_kind();
-        let change = change.map(|kind| (kind, self.before_change()));
+        let change = change.map(|kind| (kind, self.cache_baseline()));
         match &recorded.event {
             Event::SessionCreated(_) => return Err(ReplayError::CreatedTwice(self.revision)),
             Event::SessionUpdated(event) => self.updated(event),
             Event::MessagesAppended(event) => self.appended(event),
             Event::ViewServed(event) => self.served(event),
             Event::ResultsPersisted(event) => {
-                self.keep_stored(&event.results);
-                self.resize(&event.sizes);
+                self.add_stored_results(&event.results);
+                self.update_sizes(&event.sizes);
             }
             Event::ContentSnipped(event) => self.snipped(event),
             Event::ResultsCleared(event) => {
-                self.keep_stored(&event.saved);
-                self.resize(&event.sizes);
+                self.add_stored_results(&event.stored);
+                self.update_sizes(&event.sizes);
                 self.sealed.change(&event.change, &self.transcript);
             }
             Event::CacheEditsIssued(event) => self.cache_edits.issue(event),
@@ -154,27 +154,28 @@ impl Session {
                 self.compactions.started(recorded.at, event, pieces);
             }
             Event::CompactionFailed(event) => {
-                self.compaction_ends(event.key, recorded.at);
+                self.answer_compaction_request(event.key, recorded.at);
                 self.compactions.failed(event);
             }
             Event::CompactionShortened(event) => self.compactions.shortened(event),
             Event::HookCalled(event) => self.compactions.hook_called(event),
             Event::SummaryPrepared(event) => {
-                self.compaction_ends(event.key, recorded.at);
+                self.answer_compaction_request(event.key, recorded.at);
                 self.compactions.prepared(event);
             }
-            Event::Compacted(event) => {
-                self.compaction_ends(event.key, recorded.at);
+            Event::CompactionFinished(event) => {
+                self.answer_compaction_request(event.key, recorded.at);
                 self.compacted(event);
             }
             Event::MemoryUpdateStarted(_) => self.memory.started(recorded.at),
             Event::MemoryUpdated(event) => {
                 self.memory.updated(recorded.at, event);
                 // Growth counts from the last message that was read, which can be later than the coverage.
-                self.memory.count_from(self.memory_since(event.read));
+                self.memory
+                    .reset_growth(self.memory_growth(event.read_through));
             }
             Event::MemoryUpdateFailed(event) => self.memory.failed(recorded.at, event),
-            Event::MemoryFiled(_) => self.memory.filed(),
+            Event::MemoryFileWritten(_) => self.memory.record_file_written(),
             Event::WorkingStateUpdated(event) => {
                 self.working.updated(self.revision, &event.change);
                 // Pins depend on the working state and on the positions of messages, so they are computed anew.
@@ -186,33 +187,35 @@ impl Session {
             Event::PolicyChanged(event) => self.policy_changed(event),
             Event::PersistDecided(event) => {
                 self.persist_decisions
-                    .insert(event.offer.clone(), event.forgotten);
+                    .insert(event.decision.clone(), event.evicted);
             }
-            Event::PersistDecisionsConsumed(event) => self.persist_decisions.settle(&event.offers),
+            Event::PersistDecisionsConsumed(event) => {
+                self.persist_decisions.remove_consumed(&event.decisions)
+            }
         }
         // These fields are derived from several parts of the state, so they are recomputed after every event.
-        self.about.epoch = self.sealed.epoch();
-        self.about.waits_for = self.waits_for();
-        self.settle_memory_mark();
+        self.info.epoch = self.sealed.epoch();
+        self.info.awaits = self.awaited_party();
+        self.advance_memory_coverage();
         if let Some((kind, before)) = change {
-            self.after_change(&recorded.event, kind, &before);
+            self.record_cache_change(&recorded.event, kind, &before);
             self.compactions
                 .view_changed(recorded.event.layout_change());
             // A running or prepared summary must not bring back a message that this event removed from the view.
             let transcript = &self.transcript;
-            self.compactions.forget_what_left(|message| {
+            self.compactions.invalidate_if_removed(|message| {
                 let entry = transcript.get(message);
-                entry.is_none_or(|entry| !entry.standing.takes_part())
+                entry.is_none_or(|entry| !entry.visibility.is_in_view())
             });
             let live = |call| self.sealed.shows_result(call);
-            let stands = |message| self.transcript.is_visible(message);
+            let stands = |message| self.transcript.is_in_view(message);
             self.cache_edits.retain(live, stands);
             // A policy change has no layout change. The messages keep their positions, so the positions of cache edits
             // stay valid.
             if recorded.event.layout_change().is_some() {
-                self.cache_edits.displace();
+                self.cache_edits.invalidate_positions();
             }
-            self.spans.shrunk(self.tokens().tokens);
+            self.spans.lower_pass_tokens(self.tokens().tokens);
         }
         // A retry of one of these requests is answered from this event's revision.
         let stamps = [recorded.event.request(), recorded.event.commit()];
@@ -232,7 +235,7 @@ impl Session {
     }
 
     /// Records the request that started a compaction as answered by the compaction's outcome.
-    fn compaction_ends(&mut self, key: CompactionKey, at: Timestamp) {
+    fn answer_compaction_request(&mut self, key: CompactionKey, at: Timestamp) {
         if let Some(request) = self.compactions.request_of(key) {
             self.remember(&request, at);
         }
@@ -240,19 +243,19 @@ impl Session {
 
     fn updated(&mut self, event: &SessionUpdated) {
         if let Some(title) = &event.title {
-            self.about.title.clone_from(title);
+            self.info.title.clone_from(title);
         }
         if let Some(path) = &event.project_path {
-            self.about.project_path.clone_from(path);
+            self.info.project_path.clone_from(path);
         }
         if let Some(branch) = &event.branch {
-            self.about.branch.clone_from(branch);
+            self.info.branch.clone_from(branch);
         }
         if let Some(hold) = &event.hold {
-            self.about.hold.clone_from(hold);
+            self.info.hold.clone_from(hold);
         }
         if let Some(attributes) = &event.attributes {
-            self.about.attributes.clone_from(attributes);
+            self.info.attributes.clone_from(attributes);
         }
     }
 
@@ -266,51 +269,54 @@ impl Session {
         // Content stays in memory only for visible messages. All other content can be read back from the log by
         // revision.
         let message = &appended.message;
-        let visible = appended.standing == Visibility::Visible;
+        let visible = appended.visibility == Visibility::Visible;
         let entry = TranscriptEntry {
             id: message.id,
             revision: self.revision,
             digest: Digest::of_message(message),
             role: message.role,
             kind: message.kind,
-            standing: appended.standing,
+            visibility: appended.visibility,
             size: appended.size,
             counted_by: self.policy.tokens.estimator,
             content: visible.then(|| Arc::clone(message)),
         };
-        let at = message.at.unwrap_or(self.about.modified);
+        let at = message.at.unwrap_or(self.info.modified);
         // The response is handled before its own message is added: the prompt cache holds the view that was sent,
         // which does not contain the response.
         if visible && message.role == Role::Assistant {
-            self.answered_at(at);
+            self.record_response(at);
             self.last_response = Some(at);
         }
         let ordinal = self.transcript.push(entry, message);
-        self.describe(message);
-        self.last_reemitted = match appended.standing {
+        self.update_info(message);
+        self.last_reemitted = match appended.visibility {
             Visibility::Reemission(of) => Some(of),
             _ => None,
         };
         if visible {
             let calls = message.blocks.iter().filter(|block| block.is_call());
             let calls = crate::view::count(calls.count());
-            self.memory.grow(appended.size.tokens, calls);
+            self.memory.add_growth(appended.size.tokens, calls);
             self.since_snip.messages += 1;
             self.since_snip.tokens += u64::from(appended.size.tokens);
         }
         if visible && message.is_real_user_input() {
             // New user input allows automatic compaction again after an undo or a veto.
-            (self.compactions.held, self.compactions.vetoed) = (false, false);
+            (
+                self.compactions.held_after_restore,
+                self.compactions.held_after_veto,
+            ) = (false, false);
             self.turns.begin(ordinal);
         }
         if visible {
-            self.pair(ordinal, &appended.results, message);
+            self.register_calls(ordinal, &appended.results, message);
             let (epoch, window) = (self.sealed.epoch(), self.thresholds().window);
             let calibration = self.ledger.calibration;
             let reported = self
                 .ledger
                 .add(message, ordinal, appended.size, epoch, window);
-            self.about.reported_tokens = self.about.reported_tokens.saturating_add(reported);
+            self.info.reported_tokens = self.info.reported_tokens.saturating_add(reported);
             // The ledger learns from reported usage. With `tokens.calibrate` off, the earlier factor is restored.
             if !self.policy.tokens.calibrate {
                 self.ledger.calibration = calibration;
@@ -319,7 +325,7 @@ impl Session {
     }
 
     /// Registers the calls of a message, pairs its results with earlier calls, and adds its blocks to the pending ones.
-    fn pair(&mut self, ordinal: Ordinal, sizes: &[ResultSize], message: &Message) {
+    fn register_calls(&mut self, ordinal: Ordinal, sizes: &[ResultSize], message: &Message) {
         for (block, content) in (0_u16..).zip(&message.blocks) {
             if let (Role::Assistant, Block::ToolUse(call)) = (message.role, content) {
                 let key = self.calls.push(ordinal, block, call);
@@ -337,7 +343,7 @@ impl Session {
                 item.blocks.iter().find(of_block)?.1
             });
             if let Some(Pairing::Answer(call) | Pairing::Late(call)) = answered {
-                self.calls.measure(call, size.chars, size.tokens);
+                self.calls.set_result_size(call, size.chars, size.tokens);
             }
         }
     }
@@ -376,9 +382,9 @@ impl Session {
 
     /// Returns the party that the session waits for, derived from the last visible message of the conversation.
     /// Operator messages and framing messages are ignored.
-    fn waits_for(&self) -> WaitsFor {
+    fn awaited_party(&self) -> AwaitedParty {
         let mut latest = self.transcript.entries().rev().filter(|(_, entry)| {
-            entry.standing == Visibility::Visible
+            entry.visibility == Visibility::Visible
                 && !entry.role.is_system()
                 && !entry.kind.is_framing()
         });
@@ -388,9 +394,9 @@ impl Session {
         };
         let Some((last, entry)) = latest.next() else {
             return if self.transcript.is_empty() {
-                WaitsFor::Anything
+                AwaitedParty::Anything
             } else {
-                WaitsFor::User
+                AwaitedParty::User
             };
         };
         if entry.role == Role::Assistant {
@@ -398,9 +404,9 @@ impl Session {
             let said = latest.take_while(|(_, entry)| entry.role == Role::Assistant);
             let mut said = std::iter::once(last).chain(said.map(|(ordinal, _)| ordinal));
             return if said.any(is_open) {
-                WaitsFor::Tools
+                AwaitedParty::Tools
             } else {
-                WaitsFor::User
+                AwaitedParty::User
             };
         }
         // A result answers a call, and the same response may have further open calls. A user input that begins a
@@ -411,31 +417,31 @@ impl Session {
             .filter(|(_, call)| answers(call))
             .any(|(_, call)| is_open(call.message));
         if waits && self.turns.beginning_at(last).is_none() {
-            WaitsFor::Tools
+            AwaitedParty::Tools
         } else {
-            WaitsFor::Model
+            AwaitedParty::Model
         }
     }
 
-    fn describe(&mut self, message: &Message) {
-        self.about.count(message.role);
+    fn update_info(&mut self, message: &Message) {
+        self.info.count(message.role);
         if let (Role::Assistant, Some(model)) = (message.role, &message.model) {
-            self.about.last_model.clone_from(model);
+            self.info.last_model.clone_from(model);
         }
-        if self.about.first_prompt.is_empty()
+        if self.info.first_prompt.is_empty()
             && message.is_real_user_input()
             && let Some(Block::Text { text, .. }) =
                 message.blocks.iter().find(|block| !block.is_blank())
         {
-            self.about.first_prompt = first_words(text);
+            self.info.first_prompt = prompt_excerpt(text);
         }
         // Attributes that Claude Code writes on its messages. An explicit project path is never overwritten.
         for (name, value) in &message.attributes {
             match &**name {
-                "cwd" if self.about.project_path.is_empty() => {
-                    self.about.project_path.clone_from(value);
+                "cwd" if self.info.project_path.is_empty() => {
+                    self.info.project_path.clone_from(value);
                 }
-                "gitBranch" => self.about.branch.clone_from(value),
+                "gitBranch" => self.info.branch.clone_from(value),
                 _ => {}
             }
         }
@@ -443,7 +449,7 @@ impl Session {
 
     fn served(&mut self, event: &ViewServed) {
         // The first serving starts the cache statistics. An interruption becomes final once it was served.
-        self.prompt_cache.since.get_or_insert(self.about.modified);
+        self.prompt_cache.since.get_or_insert(self.info.modified);
         for piece in &event.pieces {
             if let PieceForm::Interrupted(call) = piece.form {
                 self.calls.set(call, CallState::Interrupted);
@@ -456,7 +462,7 @@ impl Session {
         {
             self.since_snip = SnipGrowth::default();
         }
-        settle(&mut self.pending, &event.pieces);
+        remove_sealed(&mut self.pending, &event.pieces);
         self.sealed.extend(&event.pieces, &self.transcript);
         self.last_served = LastServed {
             target: event.target.clone(),
@@ -465,18 +471,18 @@ impl Session {
         };
     }
 
-    fn keep_stored(&mut self, results: &[StoredResult]) {
+    fn add_stored_results(&mut self, results: &[StoredResult]) {
         for stored in results {
             let call = self.calls.get(stored.call);
             // A call that left the view still has the position of its last result.
-            if let Some(place) = call.and_then(|call| call.result().or(call.original)) {
-                self.stored.insert(place, stored.clone());
+            if let Some(position) = call.and_then(|call| call.result().or(call.result_position)) {
+                self.stored_results.insert(position, stored.clone());
             }
         }
     }
 
     /// Sets the new sizes of messages that stay in the view with changed content.
-    fn resize(&mut self, sizes: &[(Ordinal, Size)]) {
+    fn update_sizes(&mut self, sizes: &[(Ordinal, TokenSize)]) {
         for (ordinal, size) in sizes {
             let Some(entry) = self.transcript.get(*ordinal) else {
                 continue;
@@ -489,7 +495,7 @@ impl Session {
 
     fn snipped(&mut self, event: &ContentSnipped) {
         self.since_snip = SnipGrowth::default();
-        self.resize(&event.sizes);
+        self.update_sizes(&event.sizes);
         self.sealed.change(&event.change, &self.transcript);
         // A snipped message frees all its tokens, but its transcript entry keeps the original size.
         for ordinal in &event.messages {
@@ -497,11 +503,12 @@ impl Session {
                 continue;
             };
             let what = entry.counts_as();
-            let nothing = Size::default();
+            let nothing = TokenSize::default();
             self.ledger.resize(*ordinal, what, entry.size, nothing);
-            self.transcript.stand(*ordinal, Visibility::Snipped);
+            self.transcript
+                .set_visibility(*ordinal, Visibility::Snipped);
         }
-        for call in &event.gone {
+        for call in &event.removed_calls {
             self.calls.set(*call, CallState::Gone);
         }
         let stays = |item: &PendingMessage| !event.messages.contains(&item.message);
@@ -513,7 +520,7 @@ impl Session {
         self.sealed.change(&event.change, &self.transcript);
         // The first message of a span carries the placeholder's size, the other messages carry size 0. The tokens
         // count as a summary, not under the role of the replaced message.
-        let mut sizes: HashMap<Ordinal, Size> = HashMap::new();
+        let mut sizes: HashMap<Ordinal, TokenSize> = HashMap::new();
         for placeholder in &event.placeholders {
             sizes.insert(placeholder.span.first(), placeholder.size());
         }
@@ -522,14 +529,15 @@ impl Session {
                 continue;
             };
             let before = (entry.counts_as(), entry.size);
-            self.transcript.stand(*ordinal, Visibility::Collapsed);
+            self.transcript
+                .set_visibility(*ordinal, Visibility::Collapsed);
             let after = sizes.remove(ordinal).unwrap_or_default();
             let counts_as = (MessageKind::Summary, Role::User);
             self.ledger
                 .replace_message(*ordinal, before, (counts_as, after));
             self.transcript.resize(*ordinal, after);
         }
-        for call in &event.gone {
+        for call in &event.removed_calls {
             self.calls.set(*call, CallState::Gone);
         }
         self.spans.collapse(self.revision, &event.placeholders);
@@ -538,20 +546,20 @@ impl Session {
 
     fn compacted(&mut self, event: &CompactionFinished) {
         let reported = event.usage.total_tokens();
-        self.about.reported_tokens = self.about.reported_tokens.saturating_add(reported);
+        self.info.reported_tokens = self.info.reported_tokens.saturating_add(reported);
         // The boundary message is the first that this event appends, so its ordinal is the next free one.
         let mark = self.transcript.next();
         let mut summary = None;
         for appended in &event.messages {
             let message = &appended.message;
-            let visible = appended.standing == Visibility::Visible;
+            let visible = appended.visibility == Visibility::Visible;
             let entry = TranscriptEntry {
                 id: message.id,
                 revision: self.revision,
                 digest: Digest::of_message(message),
                 role: message.role,
                 kind: message.kind,
-                standing: appended.standing,
+                visibility: appended.visibility,
                 size: appended.size,
                 counted_by: self.policy.tokens.estimator,
                 content: visible.then(|| Arc::clone(message)),
@@ -566,9 +574,10 @@ impl Session {
             }
         }
         for message in &event.leaving {
-            self.transcript.stand(*message, Visibility::Compacted);
+            self.transcript
+                .set_visibility(*message, Visibility::Compacted);
         }
-        for call in &event.gone {
+        for call in &event.removed_calls {
             self.calls.set(*call, CallState::Gone);
         }
         let stays = |item: &PendingMessage| event.leaving.binary_search(&item.message).is_err();
@@ -578,20 +587,20 @@ impl Session {
         self.ledger = event.ledger.clone();
         self.since_snip = SnipGrowth::default();
         self.last_reemitted = None;
-        let boundary = Boundary {
+        let boundary = CompactionBoundary {
             revision: self.revision,
             key: event.key,
             trigger: event.trigger,
             strategy: event.strategy,
-            at: self.about.modified,
-            mark,
+            created_at: self.info.modified,
+            message: mark,
             summary,
             kept: event.kept.clone(),
-            left: crate::view::count(event.leaving.len()),
-            last_left: event.leaving.last().copied(),
+            replaced_count: crate::view::count(event.leaving.len()),
+            last_replaced: event.leaving.last().copied(),
             before_tokens: event.before_tokens,
             after_tokens: event.after_tokens,
-            attached: event.attached.clone(),
+            attached: event.attachments.clone(),
             discovered: self.working.discovered(),
         };
         let threshold = self.thresholds().compact;
@@ -602,13 +611,13 @@ impl Session {
         self.compactions.restored();
         // The decision computed the complete restored state. Nothing is recomputed here, so a newer version of the
         // rules replays an old undo unchanged.
-        for (ordinal, standing) in &event.standings {
-            self.transcript.stand(*ordinal, *standing);
+        for (ordinal, visibility) in &event.visibilities {
+            self.transcript.set_visibility(*ordinal, *visibility);
         }
         for (ordinal, size) in &event.sizes {
             self.transcript.resize(*ordinal, *size);
         }
-        self.calls.settle(event.calls.iter().copied());
+        self.calls.restore_states(event.calls.iter().copied());
         self.sealed.change(&event.change, &self.transcript);
         self.pending.clone_from(&event.pending);
         self.ledger = event.ledger.clone();
@@ -629,8 +638,8 @@ impl Session {
 
     fn rewound(&mut self, event: &SessionRewound) {
         self.sealed.change(&event.change, &self.transcript);
-        for left in &event.left {
-            self.transcript.stand(*left, Visibility::Rewound);
+        for left in &event.removed {
+            self.transcript.set_visibility(*left, Visibility::Rewound);
         }
         // The interruption texts that remain in the layout were served. Their calls must stay interrupted.
         let interrupted: Vec<CallKey> = self
@@ -643,7 +652,7 @@ impl Session {
             })
             .collect();
         self.calls.rewind(event.to, &interrupted);
-        let stays = |item: &PendingMessage| event.left.binary_search(&item.message).is_err();
+        let stays = |item: &PendingMessage| event.removed.binary_search(&item.message).is_err();
         self.pending.retain(stays);
         self.last_reemitted = None;
         self.ledger = event.ledger.clone();
@@ -656,8 +665,8 @@ impl Session {
         }
         let (calls, pins) = (&self.calls, &self.pins);
         let is_pinned = |call| {
-            let place = calls.get(call).and_then(Call::result);
-            place.is_some_and(|(message, block)| pins.at(message, block).is_some())
+            let position = calls.get(call).and_then(Call::result);
+            position.is_some_and(|(message, block)| pins.pin_of_block(message, block).is_some())
         };
         self.cache_edits.retain(|call| !is_pinned(call), |_| true);
     }

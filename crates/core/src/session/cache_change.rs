@@ -1,7 +1,7 @@
 //! The effect of responses and of view-changing events on the session's record of the prompt cache.
 
 use super::Session;
-use super::prompt_cache::{CacheReport, CachedRequest, Drift, PromptCache, ViewChange};
+use super::prompt_cache::{CacheDivergence, CacheReport, CachedRequest, PromptCache, ViewChange};
 use crate::event::{ChangeKind, Event};
 use crate::ids::{Ordinal, Revision, Timestamp};
 use crate::view::{LayoutChange, Piece, PieceForm, Target, count, shown_tokens};
@@ -9,7 +9,7 @@ use crate::view::{LayoutChange, Piece, PieceForm, Target, count, shown_tokens};
 /// The state before a view-changing event.
 pub(super) struct CacheBaseline {
     /// The pieces that the provider's cache holds.
-    held: Vec<Piece>,
+    cached_pieces: Vec<Piece>,
     /// Estimated tokens of all visible messages.
     tokens: u64,
 }
@@ -28,20 +28,31 @@ impl Session {
     pub fn cache_report(&self, target: &Target, now: Timestamp) -> CacheReport {
         let cache = &self.prompt_cache;
         // Providers keep one cache per target. Only the cache of the last served target is tracked.
-        let cold = self.is_cold(now);
-        let known = cache.held.target == *target && cache.held.pieces > 0;
+        let cold = self.is_cache_cold(now);
+        let known = cache.last_request.target == *target && cache.last_request.pieces > 0;
         let calibrated = |tokens| self.ledger.calibration.apply(tokens);
-        let (reused_pieces, kept, rewritten) = match &cache.drift {
+        let (reused_pieces, kept, rewritten) = match &cache.divergence {
             _ if !known => (0, 0, 0),
-            None => (cache.held.pieces as usize, cache.held.tokens, 0),
-            Some(drift) => {
-                let at = drift.back.first().unwrap_or(drift.pieces as usize);
-                (at, drift.back.kept_tokens, drift.rewritten)
+            None => (
+                cache.last_request.pieces as usize,
+                cache.last_request.tokens,
+                0,
+            ),
+            Some(divergence) => {
+                let at = divergence
+                    .restore_change
+                    .first()
+                    .unwrap_or(divergence.pieces as usize);
+                (
+                    at,
+                    divergence.restore_change.kept_tokens,
+                    divergence.rewritten,
+                )
             }
         };
         // The prompt prefix precedes all messages, so it is reused whenever the cache is warm.
         let warm = known && !cold;
-        let cause = cache.drift.as_ref().filter(|_| known);
+        let cause = cache.divergence.as_ref().filter(|_| known);
         CacheReport {
             reused_pieces,
             reused: if warm {
@@ -50,8 +61,8 @@ impl Session {
                 0
             },
             invalidated: if warm { calibrated(rewritten) } else { 0 },
-            saved: calibrated(cache.saving.saturating_sub(cache.held.saving)),
-            cause: cause.and_then(|drift| self.view_change(drift.cause)),
+            saved: calibrated(cache.saving.saturating_sub(cache.last_request.saving)),
+            cause: cause.and_then(|divergence| self.view_change(divergence.cause)),
             idle_ms: self.last_response.map(|last| now.millis_since(last)),
             cold,
             total_invalidated: cache.total_invalidated,
@@ -61,10 +72,15 @@ impl Session {
     }
 
     /// Returns the number of pieces in the last answered request, if the view still begins with all of them.
-    pub(crate) fn sent_pieces(&self, target: &Target) -> Option<usize> {
-        let PromptCache { held, drift, .. } = &self.prompt_cache;
-        let known = held.target == *target && held.pieces > 0 && drift.is_none();
-        known.then_some(held.pieces as usize)
+    pub(crate) fn sent_piece_count(&self, target: &Target) -> Option<usize> {
+        let PromptCache {
+            last_request,
+            divergence,
+            ..
+        } = &self.prompt_cache;
+        let known =
+            last_request.target == *target && last_request.pieces > 0 && divergence.is_none();
+        known.then_some(last_request.pieces as usize)
     }
 
     /// Returns the view-changing event at a revision.
@@ -74,17 +90,17 @@ impl Session {
         found.ok().map(|at| changes[at])
     }
 
-    fn is_cold(&self, now: Timestamp) -> bool {
+    fn is_cache_cold(&self, now: Timestamp) -> bool {
         let idle = self.policy.microcompact.time.idle.get();
         self.last_response
             .is_some_and(|last| now.millis_since(last) >= idle)
     }
 
     /// Records that the model answered: everything sealed was sent to the provider, if the view was sendable.
-    pub(super) fn answered_at(&mut self, at: Timestamp) {
+    pub(super) fn record_response(&mut self, at: Timestamp) {
         // With pending messages or an unsendable view, the response answers a different array. `pending` is checked
         // first because that check is cheaper.
-        if !self.pending.is_empty() || self.unsendable().is_some() {
+        if !self.pending.is_empty() || self.not_sendable_reason().is_some() {
             return;
         }
         let report = self.cache_report(&self.last_served.target, at);
@@ -93,8 +109,8 @@ impl Session {
         // Totals are added here and not at each change, because only a request that was sent costs or saves tokens.
         cache.total_invalidated += report.invalidated;
         cache.total_saved += calibration.apply(cache.saving);
-        cache.drift = None;
-        cache.held = CachedRequest {
+        cache.divergence = None;
+        cache.last_request = CachedRequest {
             target: self.last_served.target.clone(),
             pieces: count(self.sealed.pieces().len()),
             tokens: self.ledger.all.total(),
@@ -103,15 +119,20 @@ impl Session {
     }
 
     /// Captures the state before a view-changing event. Must be called before the event is applied.
-    pub(super) fn before_change(&self) -> CacheBaseline {
+    pub(super) fn cache_baseline(&self) -> CacheBaseline {
         CacheBaseline {
-            held: self.prompt_cache.pieces(self.sealed.pieces()),
+            cached_pieces: self.prompt_cache.cached_pieces(self.sealed.pieces()),
             tokens: self.ledger.all.total(),
         }
     }
 
-    /// Updates the savings and the drift after a view-changing event was applied.
-    pub(super) fn after_change(&mut self, event: &Event, kind: ChangeKind, before: &CacheBaseline) {
+    /// Updates the savings and the divergence after a view-changing event was applied.
+    pub(super) fn record_cache_change(
+        &mut self,
+        event: &Event,
+        kind: ChangeKind,
+        before: &CacheBaseline,
+    ) {
         let cache = &mut self.prompt_cache;
         cache.saving = match event {
             // Rewound messages are usually replaced by others, so a rewind counts as no saving.
@@ -132,14 +153,14 @@ impl Session {
             kind,
             saving: cache.saving,
         });
-        self.drift_from(&before.held);
+        self.record_divergence(&before.cached_pieces);
     }
 
     /// Records how the view differs from the pieces that the cache holds.
-    fn drift_from(&mut self, held: &[Piece]) {
+    fn record_divergence(&mut self, held: &[Piece]) {
         let pieces = self.sealed.pieces();
         if pieces.starts_with(held) {
-            self.prompt_cache.drift = None;
+            self.prompt_cache.divergence = None;
             return;
         }
         let mut sent: Vec<Ordinal> = held.iter().map(|piece| piece.message).collect();
@@ -149,8 +170,8 @@ impl Session {
         let was_sent = |piece: &Piece| sent.binary_search(&piece.message).is_ok();
         // Pieces after the last sent message are new to the provider. They are not part of the difference.
         let end = pieces.iter().rposition(was_sent).map_or(0, |last| last + 1);
-        let mut back = LayoutChange::between(&pieces[..end], held);
-        let first = back.first().unwrap_or(end);
+        let mut restore_change = LayoutChange::between(&pieces[..end], held);
+        let first = restore_change.first().unwrap_or(end);
         // A placeholder replaces the text of messages that were sent. Its own text was sent only if the cache holds
         // the same placeholder.
         let is_placeholder = |piece: &&Piece| matches!(piece.form, PieceForm::Placeholder(_));
@@ -158,42 +179,42 @@ impl Session {
         let is_sent_again = |piece: &Piece| {
             was_sent(piece) && (!is_placeholder(&piece) || placeholders.contains(&piece))
         };
-        let [kept, rewritten] = self.tokens_in(|index, piece| {
+        let [kept, rewritten] = self.tokens_by_part(|index, piece| {
             if index < first {
                 Some(0)
             } else {
                 is_sent_again(piece).then_some(1)
             }
         });
-        back.kept_tokens = kept;
+        restore_change.kept_tokens = kept;
         // The cause stays with the earliest event as long as the first difference stays at the same position.
-        let earlier = self.prompt_cache.drift.as_ref();
-        let same = earlier.filter(|drift| drift.back.first() == Some(first));
-        self.prompt_cache.drift = Some(Drift {
-            cause: same.map_or(self.revision, |drift| drift.cause),
+        let earlier = self.prompt_cache.divergence.as_ref();
+        let same = earlier.filter(|divergence| divergence.restore_change.first() == Some(first));
+        self.prompt_cache.divergence = Some(CacheDivergence {
+            cause: same.map_or(self.revision, |divergence| divergence.cause),
             pieces: count(end),
-            back,
+            restore_change,
             rewritten,
         });
     }
 
     /// Returns the estimated tokens of the sealed pieces that satisfy `is_asked`.
     pub(crate) fn tokens_of(&self, is_asked: impl Fn(usize, &Piece) -> bool) -> u64 {
-        let [tokens] = self.tokens_in(|index, piece| is_asked(index, piece).then_some(0));
+        let [tokens] = self.tokens_by_part(|index, piece| is_asked(index, piece).then_some(0));
         tokens
     }
 
     /// Returns the estimated tokens of sealed pieces, split into `N` parts. Message contents are not required: a
     /// result's size is recorded, and the rest of a message is divided evenly among its other pieces.
-    fn tokens_in<const N: usize>(
+    fn tokens_by_part<const N: usize>(
         &self,
         part_of: impl Fn(usize, &Piece) -> Option<usize>,
     ) -> [u64; N] {
         let mut shares: Vec<(Ordinal, PieceShare)> = Vec::new();
         for (index, piece) in self.sealed.pieces().iter().enumerate() {
             // The first message of a collapsed span carries the size of the placeholder.
-            let folds = matches!(piece.form, PieceForm::Placeholder(_));
-            if (piece.form.is_of_a_block() || folds) && piece.form.is_shown() {
+            let is_placeholder = matches!(piece.form, PieceForm::Placeholder(_));
+            if (piece.form.represents_block() || is_placeholder) && piece.form.is_shown() {
                 shares.push((
                     piece.message,
                     PieceShare {
@@ -210,14 +231,14 @@ impl Session {
             let message = pieces.first().map(|(message, _)| *message);
             let entry = message.and_then(|message| self.transcript.get(message));
             let all = entry.map_or(0, |entry| entry.size.tokens.into());
-            share_out(pieces, all, &mut tokens);
+            distribute_tokens(pieces, all, &mut tokens);
         }
         tokens
     }
 
     /// Returns the estimated tokens of a piece that represents a tool result.
     fn result_tokens_of(&self, piece: &Piece) -> Option<u64> {
-        let call = piece.form.answers()?;
+        let call = piece.form.answered_call_key()?;
         let tokens = shown_tokens(&self.calls, piece.form, call);
         Some(tokens.into())
     }
@@ -233,7 +254,7 @@ struct PieceShare {
 }
 
 /// Distributes the tokens of one message over the parts of its pieces.
-fn share_out<const N: usize>(
+fn distribute_tokens<const N: usize>(
     pieces: &[(Ordinal, PieceShare)],
     message_tokens: u64,
     tokens: &mut [u64; N],

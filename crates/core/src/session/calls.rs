@@ -23,11 +23,11 @@ pub struct Call {
     /// The name of the tool.
     pub name: Box<str>,
     /// True if the caller's id cannot be used on the wire: it is illegal or not unique.
-    pub mapped: bool,
+    pub uses_service_id: bool,
     /// The state of the call.
     pub state: CallState,
     /// The message and block of the latest result in the transcript, visible or not.
-    pub original: Option<(Ordinal, u16)>,
+    pub result_position: Option<(Ordinal, u16)>,
     /// Size of the result as appended, in characters.
     pub result_chars: u64,
     /// Estimated tokens of the result as appended.
@@ -73,7 +73,7 @@ impl Calls {
     }
 
     /// Returns the call in a block.
-    pub fn at(&self, message: Ordinal, block: u16) -> Option<CallKey> {
+    pub fn find_at(&self, message: Ordinal, block: u16) -> Option<CallKey> {
         self.calls
             .binary_search_by_key(&(message, block), |call| (call.message, call.block))
             .ok()
@@ -98,18 +98,18 @@ impl Calls {
     /// Otherwise returns the service's own id.
     pub fn wire_id(&self, key: CallKey, max_len: usize) -> std::borrow::Cow<'_, str> {
         match self.get(key) {
-            Some(call) if !call.mapped && call.id.len() <= max_len => (&*call.id).into(),
-            _ => self.own_id(key).into(),
+            Some(call) if !call.uses_service_id && call.id.len() <= max_len => (&*call.id).into(),
+            _ => self.service_id(key).into(),
         }
     }
 
     /// Returns the service's own wire id of a call. This id is unique within the session.
-    pub fn own_id(&self, key: CallKey) -> String {
+    pub fn service_id(&self, key: CallKey) -> String {
         format!("{MAPPED_PREFIX}{key}")
     }
 
     /// Returns the call that one of the service's own wire ids names.
-    pub fn mapped(&self, wire_id: &str) -> Option<CallKey> {
+    pub fn find_by_service_id(&self, wire_id: &str) -> Option<CallKey> {
         let key = CallKey::parse(wire_id.strip_prefix(MAPPED_PREFIX)?)?;
         self.get(key).map(|_| key)
     }
@@ -120,16 +120,16 @@ impl Calls {
         let key = CallKey::new(crate::view::count(self.calls.len()));
         let same = self.by_id.entry(id.into()).or_default();
         // Providers require unique ids, so every later call with the same id is mapped.
-        let mapped = !is_legal(id) || !same.is_empty();
+        let uses_service_id = !is_legal(id) || !same.is_empty();
         same.push(key);
         self.calls.push(Call {
             message,
             block,
             id: id.into(),
             name: tool.name.clone(),
-            mapped,
+            uses_service_id,
             state: CallState::Open,
-            original: None,
+            result_position: None,
             result_chars: 0,
             result_tokens: 0,
         });
@@ -163,13 +163,13 @@ impl Calls {
 
     /// Returns the call with this id whose result is in the given block, visible or not. After an undo moved the
     /// result to another call, returns the call that the result answers now.
-    pub fn answered_by(&self, id: &str, message: Ordinal, block: u16) -> Option<CallKey> {
-        let place = Some((message, block));
+    pub fn find_by_result(&self, id: &str, message: Ordinal, block: u16) -> Option<CallKey> {
+        let position = Some((message, block));
         let of = |known: fn(&Call) -> Option<(Ordinal, u16)>| {
-            let stands_there = |key: &CallKey| self.get(*key).and_then(known) == place;
+            let stands_there = |key: &CallKey| self.get(*key).and_then(known) == position;
             self.with_id(id).iter().copied().find(stands_there)
         };
-        of(Call::result).or_else(|| of(|call| call.original))
+        of(Call::result).or_else(|| of(|call| call.result_position))
     }
 
     /// Returns the state of a call. Unknown calls count as gone.
@@ -181,7 +181,7 @@ impl Calls {
         if let Some(call) = self.calls.get_mut(key.get() as usize) {
             call.state = state;
             // The position of the last result is kept when the call loses it, so that the result can still be read.
-            call.original = call.result().or(call.original);
+            call.result_position = call.result().or(call.result_position);
         }
     }
 
@@ -193,31 +193,43 @@ impl Calls {
     }
 
     /// Sets the size of a call's result.
-    pub(crate) fn measure(&mut self, key: CallKey, chars: u64, tokens: u32) {
+    pub(crate) fn set_result_size(&mut self, key: CallKey, chars: u64, tokens: u32) {
         if let Some(call) = self.calls.get_mut(key.get() as usize) {
             (call.result_chars, call.result_tokens) = (chars, tokens);
         }
     }
 
     /// Sets the states of several calls. A result that moves to another call keeps its measured size.
-    pub(crate) fn settle(&mut self, states: impl IntoIterator<Item = (CallKey, CallState)>) {
+    pub(crate) fn restore_states(
+        &mut self,
+        states: impl IntoIterator<Item = (CallKey, CallState)>,
+    ) {
         let sizes = self.result_sizes();
         for (key, state) in states {
             self.set(key, state);
-            self.measure_by(key, &sizes);
+            self.restore_result_size(key, &sizes);
         }
     }
 
     /// Returns the sizes of all results, by message and block, in characters and tokens.
     pub(super) fn result_sizes(&self) -> HashMap<(Ordinal, u16), (u64, u32)> {
-        let size = |call: &Call| Some((call.original?, (call.result_chars, call.result_tokens)));
+        let size = |call: &Call| {
+            Some((
+                call.result_position?,
+                (call.result_chars, call.result_tokens),
+            ))
+        };
         self.calls.iter().filter_map(size).collect()
     }
 
-    pub(super) fn measure_by(&mut self, key: CallKey, sizes: &HashMap<(Ordinal, u16), (u64, u32)>) {
-        let place = self.get(key).and_then(Call::result);
-        if let Some((chars, tokens)) = place.and_then(|place| sizes.get(&place)) {
-            self.measure(key, *chars, *tokens);
+    pub(super) fn restore_result_size(
+        &mut self,
+        key: CallKey,
+        sizes: &HashMap<(Ordinal, u16), (u64, u32)>,
+    ) {
+        let position = self.get(key).and_then(Call::result);
+        if let Some((chars, tokens)) = position.and_then(|position| sizes.get(&position)) {
+            self.set_result_size(key, *chars, *tokens);
         }
     }
 

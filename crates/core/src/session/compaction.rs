@@ -20,15 +20,15 @@ pub struct RunningCompaction {
     /// The source of the summary.
     pub strategy: Strategy,
     /// Start time.
-    pub at: Timestamp,
+    pub started_at: Timestamp,
     /// The deadline. After it the compaction counts as failed.
-    pub expires: Timestamp,
+    pub deadline: Timestamp,
     /// The messages that the summary replaces, in order.
     pub leaving: Vec<Ordinal>,
     /// Number of sealed pieces at the start.
-    pub pieces: u32,
+    pub pieces_at_start: u32,
     /// True if one of these pieces or messages changed since. The summary could otherwise restore removed content.
-    pub touched: bool,
+    pub range_changed: bool,
     /// True if the summary is prepared before the compaction threshold is reached.
     pub ahead: bool,
     /// The caller's additional instructions for the summary.
@@ -51,9 +51,9 @@ impl RunningCompaction {
 
     /// Returns true if the deadline has passed. A deadline that is further ahead than twice the compaction's time
     /// limit also counts as passed. Such a deadline comes from a clock that was ahead.
-    pub fn is_over(&self, now: Timestamp) -> bool {
-        let takes = self.expires.millis_since(self.at);
-        self.expires <= now || self.expires.millis_since(now) > takes.saturating_mul(2)
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        let takes = self.deadline.millis_since(self.started_at);
+        self.deadline <= now || self.deadline.millis_since(now) > takes.saturating_mul(2)
     }
 }
 
@@ -77,15 +77,15 @@ pub struct PreparedSummary {
     /// The content that was removed from the input.
     pub dropped: Option<DroppedContent>,
     /// Duration, in milliseconds.
-    pub took_ms: u64,
+    pub duration_ms: u64,
     /// The hook calls so far and their requests for the summary.
     pub hooks: CompactionHooks,
 }
 
 /// The record of a finished compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Boundary {
-    /// The revision of the `Compacted` event.
+pub struct CompactionBoundary {
+    /// The revision of the event `CompactionFinished`.
     pub revision: Revision,
     /// The compaction's key.
     pub key: CompactionKey,
@@ -94,17 +94,17 @@ pub struct Boundary {
     /// The source of the summary.
     pub strategy: Strategy,
     /// Completion time.
-    pub at: Timestamp,
+    pub created_at: Timestamp,
     /// The boundary message in the transcript.
-    pub mark: Ordinal,
+    pub message: Ordinal,
     /// The message that contains the summary. `None` if the compaction only dropped messages.
     pub summary: Option<Ordinal>,
     /// The messages that stayed verbatim, in the order of the view.
     pub kept: Vec<Ordinal>,
     /// Number of messages that left the view.
-    pub left: u32,
+    pub replaced_count: u32,
     /// The last message that left the view.
-    pub last_left: Option<Ordinal>,
+    pub last_replaced: Option<Ordinal>,
     /// Tokens of the view before.
     pub before_tokens: u64,
     /// Tokens of the view after.
@@ -121,40 +121,45 @@ pub struct Compactions {
     /// The running compaction.
     pub running: Option<RunningCompaction>,
     /// The finished compactions, oldest first.
-    pub boundaries: Vec<Boundary>,
+    pub boundaries: Vec<CompactionBoundary>,
     /// Number of consecutive failed attempts that were not manual.
-    pub failures: u32,
+    pub consecutive_failures: u32,
     /// True if an undo suspends automatic compaction until the next user input.
-    pub held: bool,
+    pub held_after_restore: bool,
     /// Tokens of the view after the last compaction, if they were still at or above the threshold.
-    pub floor: Option<u64>,
+    pub irreducible_tokens: Option<u64>,
     /// The number of the next compaction.
-    pub next: u32,
+    pub next_number: u32,
     /// The prepared summary.
     pub prepared: Option<PreparedSummary>,
     /// True if preparing a summary failed. No further attempt is made before the next compaction.
-    pub ahead_failed: bool,
+    pub prepare_failed: bool,
     /// True if a veto by a hook suspends automatic compaction until the next user input.
-    pub vetoed: bool,
+    pub held_after_veto: bool,
 }
 
 impl Compactions {
     /// Returns the key of the next compaction.
     pub fn next_key(&self) -> CompactionKey {
-        CompactionKey::new(self.next)
+        CompactionKey::new(self.next_number)
     }
 
     /// Returns the compaction that finished at a revision.
-    pub fn made_by(&self, revision: Revision) -> Option<&Boundary> {
+    pub fn made_by(&self, revision: Revision) -> Option<&CompactionBoundary> {
         let found = self
             .boundaries
             .binary_search_by_key(&revision, |boundary| boundary.revision);
         found.ok().map(|at| &self.boundaries[at])
     }
 
-    pub(super) fn started(&mut self, at: Timestamp, event: &CompactionStarted, pieces: u32) {
+    pub(super) fn started(
+        &mut self,
+        started_at: Timestamp,
+        event: &CompactionStarted,
+        pieces_at_start: u32,
+    ) {
         // Keys are never reused, so the counter only grows.
-        self.next = self.next.max(event.key.get() + 1);
+        self.next_number = self.next_number.max(event.key.get() + 1);
         // A compaction that uses a prepared summary has its key. The hooks were called when that summary was prepared.
         let prepared = self.prepared.as_ref();
         let asked = prepared.filter(|prepared| prepared.key == event.key);
@@ -163,11 +168,11 @@ impl Compactions {
             key: event.key,
             trigger: event.trigger,
             strategy: event.strategy,
-            at,
-            expires: event.expires,
+            started_at,
+            deadline: event.deadline,
             leaving: event.leaving.clone(),
-            pieces,
-            touched: false,
+            pieces_at_start,
+            range_changed: false,
             ahead: event.ahead,
             instructions: event.instructions.clone(),
             attempt: 0,
@@ -180,14 +185,14 @@ impl Compactions {
     pub(super) fn failed(&mut self, event: &CompactionFailed) {
         let ahead = self.end(event.key).is_some_and(|ended| ended.ahead);
         let vetoed = event.hooks.last().is_some_and(HookCall::is_veto);
-        self.vetoed |= vetoed && event.trigger == Trigger::Auto;
+        self.held_after_veto |= vetoed && event.trigger == Trigger::Auto;
         self.prepared.take_if(|prepared| prepared.key == event.key);
         if ahead {
             // No caller waits for a prepared summary, so its failure is not counted as a failed attempt. A veto or a
             // changed range does not block a later attempt either.
-            self.ahead_failed |= event.why != CompactionFailureReason::RangeChanged && !vetoed;
+            self.prepare_failed |= event.reason != CompactionFailureReason::RangeChanged && !vetoed;
         } else if event.trigger != Trigger::Manual && !vetoed {
-            self.failures = self.failures.saturating_add(1);
+            self.consecutive_failures = self.consecutive_failures.saturating_add(1);
         }
     }
 
@@ -219,13 +224,13 @@ impl Compactions {
             self.prepared = Some(PreparedSummary {
                 key: event.key,
                 leaving: ended.leaving,
-                pieces: ended.pieces,
+                pieces: ended.pieces_at_start,
                 text: event.text.clone(),
                 strategy: event.strategy,
                 model: event.model.clone(),
                 usage: event.usage,
                 dropped: event.dropped,
-                took_ms: event.took_ms,
+                duration_ms: event.duration_ms,
                 hooks: ended.hooks,
             });
         }
@@ -238,15 +243,20 @@ impl Compactions {
     }
 
     /// Records a finished compaction and resets the conditions that held automatic compaction back.
-    pub(super) fn finished(&mut self, boundary: Boundary, threshold: u64) {
-        self.next = self.next.max(boundary.key.get() + 1);
+    pub(super) fn finished(&mut self, boundary: CompactionBoundary, threshold: u64) {
+        self.next_number = self.next_number.max(boundary.key.get() + 1);
         self.end(boundary.key);
-        (self.prepared, self.ahead_failed) = (None, false);
+        (self.prepared, self.prepare_failed) = (None, false);
         // Dropping messages is a fallback without a summary, so the count of failures stays.
         if boundary.strategy != Strategy::DropOldest {
-            (self.failures, self.held, self.vetoed) = (0, false, false);
+            (
+                self.consecutive_failures,
+                self.held_after_restore,
+                self.held_after_veto,
+            ) = (0, false, false);
         }
-        self.floor = (boundary.after_tokens >= threshold).then_some(boundary.after_tokens);
+        self.irreducible_tokens =
+            (boundary.after_tokens >= threshold).then_some(boundary.after_tokens);
         self.boundaries.push(boundary);
     }
 
@@ -260,23 +270,27 @@ impl Compactions {
             return;
         };
         if let Some(running) = &mut self.running {
-            running.touched |= first < running.pieces;
+            running.range_changed |= first < running.pieces_at_start;
         }
         self.prepared.take_if(|prepared| first < prepared.pieces);
     }
 
     /// Invalidates the running compaction and the prepared summary if one of their messages left the view. This
     /// covers messages that have no piece to change.
-    pub(super) fn forget_what_left(&mut self, has_left: impl Fn(Ordinal) -> bool) {
+    pub(super) fn invalidate_if_removed(&mut self, has_left: impl Fn(Ordinal) -> bool) {
         let tells = |leaving: &[Ordinal]| leaving.iter().any(|at| has_left(*at));
         if let Some(running) = &mut self.running {
-            running.touched |= tells(&running.leaving);
+            running.range_changed |= tells(&running.leaving);
         }
         self.prepared.take_if(|prepared| tells(&prepared.leaving));
     }
 
     /// Suspends automatic compaction until the next user input, because an undo restored the view.
     pub(super) fn restored(&mut self) {
-        (self.failures, self.held, self.floor) = (0, true, None);
+        (
+            self.consecutive_failures,
+            self.held_after_restore,
+            self.irreducible_tokens,
+        ) = (0, true, None);
     }
 }

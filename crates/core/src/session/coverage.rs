@@ -1,7 +1,7 @@
 //! The messages that session memory covers, and the messages that its next update may read.
 
-use super::session_memory::Since;
-use super::{Session, WaitsFor};
+use super::session_memory::MemoryGrowth;
+use super::{AwaitedParty, Session};
 use crate::event::CallState;
 use crate::ids::Ordinal;
 use crate::message::{MessageKind, Role};
@@ -18,9 +18,9 @@ pub struct MemoryLag {
 impl Session {
     /// Returns the last message that an update may read now. A round with open calls is left to the next update, so
     /// that a result is never read apart from its call.
-    pub fn memory_reach(&self) -> Option<Ordinal> {
+    pub fn memory_readable_through(&self) -> Option<Ordinal> {
         let last = Ordinal::new(self.transcript.next().get().checked_sub(1)?);
-        if self.about.waits_for != WaitsFor::Tools {
+        if self.info.awaits != AwaitedParty::Tools {
             return Some(last);
         }
         let begin = self.turn_start(last);
@@ -41,32 +41,36 @@ impl Session {
 
     /// Returns true if session memory describes messages that left the view. Session memory then cannot replace the
     /// conversation until its next update.
-    pub fn memory_is_stale(&self) -> bool {
+    pub fn is_memory_stale(&self) -> bool {
         let version = self.memory.version.as_ref();
         version.is_some_and(|version| {
-            let left = |at: Option<Ordinal>| at.is_some_and(|at| !self.takes_part(at));
-            left(version.covers) || left(version.read)
+            let left = |at: Option<Ordinal>| at.is_some_and(|at| !self.is_in_view(at));
+            left(version.covered_through) || left(version.read_through)
         })
     }
 
     /// Returns true if session memory describes messages that were rewound or snipped. Messages that a compaction
     /// replaced still count as true.
-    pub fn memory_is_false(&self) -> bool {
+    pub fn is_memory_invalidated(&self) -> bool {
         let version = self.memory.version.as_ref();
         version.is_some_and(|version| {
             let gone = |at: Option<Ordinal>| {
                 let entry = at.and_then(|at| self.transcript.get(at));
-                entry.is_some_and(|entry| !entry.standing.holds())
+                entry.is_some_and(|entry| !entry.visibility.is_in_effect())
             };
-            gone(version.covers) || gone(version.read)
+            gone(version.covered_through) || gone(version.read_through)
         })
     }
 
     /// Returns the lag: the messages after the last one that session memory covers, or all messages if it covers none.
-    pub fn memory_behind(&self) -> MemoryLag {
-        let covers = self.memory.version.as_ref().and_then(|it| it.covers);
+    pub fn memory_lag(&self) -> MemoryLag {
+        let covers = self
+            .memory
+            .version
+            .as_ref()
+            .and_then(|it| it.covered_through);
         let mut behind = MemoryLag::default();
-        for (_, entry) in self.after(covers) {
+        for (_, entry) in self.conversation_after(covers) {
             behind.messages += 1;
             behind.tokens += u64::from(entry.size.tokens);
         }
@@ -74,19 +78,21 @@ impl Session {
     }
 
     /// Iterates over the ordinary messages of the view after `last`, latest first.
-    fn after(
+    fn conversation_after(
         &self,
         last: Option<Ordinal>,
     ) -> impl Iterator<Item = (Ordinal, &super::transcript::TranscriptEntry)> {
         let entries = self.transcript.entries().rev();
         entries
             .take_while(move |(at, _)| last.is_none_or(|last| *at > last))
-            .filter(|(_, entry)| entry.standing.takes_part() && entry.kind == MessageKind::Ordinary)
+            .filter(|(_, entry)| {
+                entry.visibility.is_in_view() && entry.kind == MessageKind::Ordinary
+            })
     }
 
     /// Returns the coverage of a text that was written from all messages up to `read`. The coverage never separates a
     /// call from its result, so it stays at `before` while a call is open.
-    pub(crate) fn memory_mark(
+    pub(crate) fn memory_coverage(
         &self,
         read: Option<Ordinal>,
         before: Option<Ordinal>,
@@ -94,17 +100,17 @@ impl Session {
         let Some(read) = read else {
             return before;
         };
-        if self.about.waits_for == WaitsFor::Tools || self.is_answered_after(read) {
+        if self.info.awaits == AwaitedParty::Tools || self.is_answered_after(read) {
             return before;
         }
         let read = (0..=read.get()).rev().map(Ordinal::new);
         let last = read.take_while(|at| before.is_none_or(|before| *at > before));
-        let last = last.into_iter().find(|at| self.takes_part(*at));
-        let stands = before.filter(|before| self.takes_part(*before));
+        let last = last.into_iter().find(|at| self.is_in_view(*at));
+        let stands = before.filter(|before| self.is_in_view(*before));
         last.or(stands).or_else(|| {
             // The covered message itself left the view. The coverage moves back to the last remaining message.
             let earlier = (0..before?.get()).rev().map(Ordinal::new);
-            earlier.into_iter().find(|at| self.takes_part(*at))
+            earlier.into_iter().find(|at| self.is_in_view(*at))
         })
     }
 
@@ -129,35 +135,37 @@ impl Session {
         starts[..turns].last().map_or(0, |start| start.get())
     }
 
-    fn takes_part(&self, at: Ordinal) -> bool {
+    fn is_in_view(&self, at: Ordinal) -> bool {
         let entry = self.transcript.get(at);
-        entry.is_some_and(|entry| entry.standing.takes_part())
+        entry.is_some_and(|entry| entry.visibility.is_in_view())
     }
 
     /// Returns the growth since the message `read`, in tokens and calls.
-    pub(super) fn memory_since(&self, read: Option<Ordinal>) -> Since {
-        let tokens = self.after(read).map(|(_, entry)| entry.size.tokens);
+    pub(super) fn memory_growth(&self, read: Option<Ordinal>) -> MemoryGrowth {
+        let tokens = self
+            .conversation_after(read)
+            .map(|(_, entry)| entry.size.tokens);
         let calls = self.calls.iter().rev();
         let calls = calls.take_while(|(_, call)| read.is_none_or(|read| call.message > read));
-        Since {
+        MemoryGrowth {
             tokens: tokens.map(u64::from).sum(),
             calls: crate::view::count(calls.count()),
         }
     }
 
     /// Advances the coverage to the last message that was read, once no call is open.
-    pub(super) fn settle_memory_mark(&mut self) {
+    pub(super) fn advance_memory_coverage(&mut self) {
         let Some(version) = &self.memory.version else {
             return;
         };
-        let (read, covers) = (version.read, version.covers);
+        let (read, covers) = (version.read_through, version.covered_through);
         // Nothing to advance, or the message that was read left the view.
-        if read == covers || read.is_none_or(|read| !self.takes_part(read)) {
+        if read == covers || read.is_none_or(|read| !self.is_in_view(read)) {
             return;
         }
-        let mark = self.memory_mark(read, covers);
+        let mark = self.memory_coverage(read, covers);
         if let Some(version) = &mut self.memory.version {
-            version.covers = mark;
+            version.covered_through = mark;
         }
     }
 }

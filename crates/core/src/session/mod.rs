@@ -9,7 +9,7 @@ mod cache_edits;
 mod calls;
 mod compaction;
 mod coverage;
-mod later;
+mod later_messages;
 mod persist_decisions;
 mod prompt_cache;
 mod requests;
@@ -17,31 +17,31 @@ mod session_memory;
 mod snapshot;
 mod spans;
 mod state;
-mod stored;
+mod stored_results;
 mod transcript;
 mod turns;
-mod working;
+mod working_state;
 
 pub use crate::event::{
-    Author, CallState, CompactionHooks, DroppedContent, Hook, HookCall, HookResult, Pairing,
-    PendingMessage, PersistDecision, PinPlace, Placeholder, RequestMethod, RequestStamp, Span,
+    ArrayPosition, Author, CallState, CompactionHooks, DroppedContent, Hook, HookCall, HookResult,
+    Pairing, PendingMessage, PersistDecision, Placeholder, RequestMethod, RequestStamp, Span,
     Strategy, TextDigest, Visibility,
 };
 pub use crate::view::{NotSendableReason, View};
 pub use apply::ReplayError;
-pub use cache_edits::{CacheEdits, CachePin};
+pub use cache_edits::{CacheEditBatch, CacheEdits};
 pub use calls::{Call, Calls};
-pub use compaction::{Boundary, Compactions, PreparedSummary, RunningCompaction};
+pub use compaction::{CompactionBoundary, Compactions, PreparedSummary, RunningCompaction};
 pub use coverage::MemoryLag;
-pub use persist_decisions::{MAX_OFFERS, Match, PersistDecisions, TooManyPending};
-pub use prompt_cache::{CacheReport, CachedRequest, Drift, PromptCache, ViewChange};
+pub use persist_decisions::{MAX_OFFERS, PersistDecisions, ResultMatch, TooManyPending};
+pub use prompt_cache::{CacheDivergence, CacheReport, CachedRequest, PromptCache, ViewChange};
 pub use requests::{AnsweredRequest, Requests};
 pub use session_memory::{MemoryFailure, MemoryVersion, SessionMemory, text_digest};
-pub use snapshot::{Needed, Snapshot, SnapshotEntry};
+pub use snapshot::{ContentRange, Snapshot, SnapshotEntry};
 pub use spans::Spans;
-pub use state::{About, LastServed, Session, SnipGrowth, WaitsFor};
-pub use stored::{PositionedResult, StoredResults};
-pub(crate) use transcript::emission;
+pub use state::{AwaitedParty, LastServed, Session, SessionInfo, SnipGrowth};
+pub use stored_results::{PositionedResult, StoredResults};
+pub(crate) use transcript::reemission_key;
 pub use transcript::{ContentNotLoaded, Transcript, TranscriptEntry};
 pub use turns::Turns;
-pub use working::{DelistedName, SessionWorkingState};
+pub use working_state::{DelistedName, SessionWorkingState};

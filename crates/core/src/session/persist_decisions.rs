@@ -15,7 +15,7 @@ pub const MAX_OFFERS: usize = 256;
 
 /// The relation of an appended result to a persist decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Match {
+pub enum ResultMatch {
     /// The result has the content that the decision was made about.
     Original,
     /// The result is the replacement text that the caller received.
@@ -49,54 +49,64 @@ impl PersistDecisions {
     }
 
     /// Returns the decision for a call.
-    pub fn of_call(&self, call: CallKey) -> Option<&PersistDecision> {
-        self.all.iter().find(|offer| offer.call == Some(call))
+    pub fn find_by_call(&self, call: CallKey) -> Option<&PersistDecision> {
+        self.all.iter().find(|decision| decision.call == Some(call))
     }
 
     /// Returns the decision for an id whose call was not appended yet.
-    pub fn unbound(&self, id: &str) -> Option<&PersistDecision> {
-        let waits = |offer: &&PersistDecision| offer.call.is_none() && *offer.tool_use_id == *id;
+    pub fn find_unbound(&self, id: &str) -> Option<&PersistDecision> {
+        let waits =
+            |decision: &&PersistDecision| decision.call.is_none() && *decision.tool_use_id == *id;
         self.all.iter().find(waits)
     }
 
     /// Returns the decision whose result is stored in a file.
-    pub fn in_file(&self, file: &str) -> Option<&PersistDecision> {
-        let is_in =
-            |offer: &&PersistDecision| offer.kept.as_ref().is_some_and(|kept| *kept.file == *file);
+    pub fn find_by_file(&self, file: &str) -> Option<&PersistDecision> {
+        let is_in = |decision: &&PersistDecision| {
+            decision
+                .stored
+                .as_ref()
+                .is_some_and(|stored| *stored.file == *file)
+        };
         self.all.iter().find(is_in)
     }
 
     /// Returns true if a text is the replacement of one of these results.
     pub fn is_replacement(&self, text: &str) -> bool {
-        let mut kept = self.all.iter().filter_map(|offer| offer.kept.as_ref());
-        kept.any(|kept| *kept.text == *text)
+        let mut stored = self
+            .all
+            .iter()
+            .filter_map(|decision| decision.stored.as_ref());
+        stored.any(|stored| *stored.replacement == *text)
     }
 
     /// Returns the decision that a result of a call fulfills. The call's own decision is preferred. Another one with
     /// the same id is accepted, because results with a shared id are paired by order and not by content.
-    pub fn fulfilled(
+    pub fn find_match(
         &self,
         call: CallKey,
         result: &ToolResult,
-    ) -> Option<(&PersistDecision, Match)> {
-        let same_id = |offer: &&PersistDecision| offer.tool_use_id == result.tool_use_id;
+    ) -> Option<(&PersistDecision, ResultMatch)> {
+        let same_id = |decision: &&PersistDecision| decision.tool_use_id == result.tool_use_id;
         let mut candidates: Vec<&PersistDecision> = self.all.iter().filter(same_id).collect();
         if candidates.is_empty() {
             return None;
         }
-        candidates.sort_by_key(|offer| offer.call != Some(call));
+        candidates.sort_by_key(|decision| decision.call != Some(call));
         // The replacement is compared first: a caller that received it usually appends it unchanged.
         let said = only_text(&result.content);
-        let given = |offer: &&&PersistDecision| {
-            let kept = offer.kept.as_ref().map(|kept| &*kept.text);
-            said.is_some() && kept.or(offer.verdict.line()) == said
+        let given = |decision: &&&PersistDecision| {
+            let stored = decision.stored.as_ref().map(|stored| &*stored.replacement);
+            said.is_some() && stored.or(decision.verdict.fixed_replacement()) == said
         };
-        if let Some(offer) = candidates.iter().find(given) {
-            return Some((offer, Match::Replacement));
+        if let Some(decision) = candidates.iter().find(given) {
+            return Some((decision, ResultMatch::Replacement));
         }
         let digest = Digest::of_result(&result.content);
-        let offered = candidates.iter().find(|offer| offer.content == digest);
-        offered.map(|offer| (*offer, Match::Original))
+        let decided = candidates
+            .iter()
+            .find(|decision| decision.content == digest);
+        decided.map(|decision| (*decision, ResultMatch::Original))
     }
 
     /// Returns the decision that must be removed before another can be added. `None` if there is space. Candidates are
@@ -105,39 +115,49 @@ impl PersistDecisions {
     /// # Errors
     ///
     /// Returns an error if all decisions are still binding. A reference that a caller received is never revoked.
-    pub fn room(&self, calls: &Calls) -> Result<Option<PersistDecisionKey>, TooManyPending> {
+    pub fn slot_for_new(
+        &self,
+        calls: &Calls,
+    ) -> Result<Option<PersistDecisionKey>, TooManyPending> {
         if self.all.len() < MAX_OFFERS {
             return Ok(None);
         }
-        let promised_nothing = |offer: &&PersistDecision| offer.kept.is_none();
-        let is_over = |offer: &&PersistDecision| {
+        let stored_nothing = |decision: &&PersistDecision| decision.stored.is_none();
+        let is_over = |decision: &&PersistDecision| {
             let waits =
                 |call| matches!(calls.state(call), CallState::Open | CallState::Interrupted);
-            offer.call.is_some_and(|call| !waits(call))
+            decision.call.is_some_and(|call| !waits(call))
         };
-        let oldest = self.all.iter().find(promised_nothing);
+        let oldest = self.all.iter().find(stored_nothing);
         let oldest = oldest.or_else(|| self.all.iter().find(is_over));
-        oldest.map(|offer| Some(offer.key)).ok_or(TooManyPending)
+        oldest
+            .map(|decision| Some(decision.key))
+            .ok_or(TooManyPending)
     }
 
-    pub(crate) fn insert(&mut self, offer: PersistDecision, forgotten: Option<PersistDecisionKey>) {
+    pub(crate) fn insert(
+        &mut self,
+        decision: PersistDecision,
+        forgotten: Option<PersistDecisionKey>,
+    ) {
         self.all.retain(|other| Some(other.key) != forgotten);
         // Keys are never reused, so the counter only grows.
-        self.next = self.next.max(offer.key.get() + 1);
-        self.all.push_back(offer);
+        self.next = self.next.max(decision.key.get() + 1);
+        self.all.push_back(decision);
     }
 
     /// Binds the pending decision with this id to its call, which was appended now.
     pub(crate) fn bind(&mut self, id: &str, call: CallKey) {
-        let waits =
-            |offer: &&mut PersistDecision| offer.call.is_none() && *offer.tool_use_id == *id;
-        if let Some(offer) = self.all.iter_mut().find(waits) {
-            offer.call = Some(call);
+        let waits = |decision: &&mut PersistDecision| {
+            decision.call.is_none() && *decision.tool_use_id == *id
+        };
+        if let Some(decision) = self.all.iter_mut().find(waits) {
+            decision.call = Some(call);
         }
     }
 
-    pub(crate) fn settle(&mut self, settled: &[PersistDecisionKey]) {
-        self.all.retain(|offer| !settled.contains(&offer.key));
+    pub(crate) fn remove_consumed(&mut self, settled: &[PersistDecisionKey]) {
+        self.all.retain(|decision| !settled.contains(&decision.key));
     }
 }
 

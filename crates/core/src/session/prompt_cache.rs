@@ -27,9 +27,9 @@ pub struct PromptCache {
     /// Time of the first serving.
     pub since: Option<Timestamp>,
     /// The last answered request.
-    pub held: CachedRequest,
+    pub last_request: CachedRequest,
     /// The difference between the view and that request. `None` if the view still begins with the whole request.
-    pub drift: Option<Drift>,
+    pub divergence: Option<CacheDivergence>,
     /// Estimated tokens by which a request is smaller now.
     pub saving: u64,
     /// Total tokens that answered requests had to write to the cache again.
@@ -53,11 +53,11 @@ pub struct CachedRequest {
 
 /// The difference between the view and the cached request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Drift {
+pub struct CacheDivergence {
     /// Number of pieces at the start of the view that correspond to the cached request.
     pub pieces: u32,
     /// The change that turns these pieces back into the cached ones. Contains the tokens before the first difference.
-    pub back: LayoutChange,
+    pub restore_change: LayoutChange,
     /// Estimated tokens after the first difference that had been sent before.
     pub rewritten: u64,
     /// The event that caused the first difference.
@@ -91,12 +91,12 @@ pub struct CacheReport {
 
 impl PromptCache {
     /// Returns the cached pieces, reconstructed from the sealed pieces of the current view.
-    pub(super) fn pieces(&self, sealed: &[Piece]) -> Vec<Piece> {
-        // The drift contains the reverse change, so the cached pieces need not be stored.
+    pub(super) fn cached_pieces(&self, sealed: &[Piece]) -> Vec<Piece> {
+        // The divergence contains the reverse change, so the cached pieces need not be stored.
         let first = |pieces: u32| &sealed[..sealed.len().min(pieces as usize)];
-        match &self.drift {
-            None => first(self.held.pieces).to_vec(),
-            Some(drift) => drift.back.apply(first(drift.pieces)),
+        match &self.divergence {
+            None => first(self.last_request.pieces).to_vec(),
+            Some(drift) => drift.restore_change.apply(first(drift.pieces)),
         }
     }
 }

@@ -29,24 +29,24 @@ pub struct MemoryVersion {
     /// The session's revision that the text was written from.
     pub source: Revision,
     /// The coverage: the last message that the text summarizes. A compaction keeps all later messages.
-    pub covers: Option<Ordinal>,
-    /// The last message that was read for the text. It is later than `covers` while calls are open.
-    pub read: Option<Ordinal>,
+    pub covered_through: Option<Ordinal>,
+    /// The last message that was read for the text. It is later than `covered_through` while calls are open.
+    pub read_through: Option<Ordinal>,
     /// Duration of the update, in milliseconds.
-    pub took_ms: u64,
+    pub duration_ms: u64,
 }
 
 /// A failed update of session memory, or a failed write of its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryFailure {
     /// Time of the failure.
-    pub at: Timestamp,
+    pub failed_at: Timestamp,
     /// The reason. Never contains content of the conversation.
     pub detail: Box<str>,
     /// Number of consecutive failures.
     pub attempts: u32,
     /// The due time of the next attempt.
-    pub next: Timestamp,
+    pub retry_at: Timestamp,
 }
 
 /// Session memory of a session.
@@ -59,22 +59,22 @@ pub struct SessionMemory {
     /// The last failed update. Cleared when an update succeeds.
     pub failure: Option<MemoryFailure>,
     /// The last failed write of the file. Cleared when the file contains the text again.
-    pub unfiled: Option<MemoryFailure>,
+    pub file_failure: Option<MemoryFailure>,
     /// Estimated tokens that were appended since the last message that an update read.
     pub since_tokens: u64,
     /// Number of calls since then.
     pub since_calls: u32,
     /// Digests of earlier versions, latest last. At most 32.
-    pub earlier: VecDeque<TextDigest>,
+    pub earlier_digests: VecDeque<TextDigest>,
     /// The last message that was read for the text in the file, if known.
-    pub filed_read: Option<Ordinal>,
+    pub file_read_through: Option<Ordinal>,
     /// True if a model or a person wrote a part of the text.
-    pub by_others: bool,
+    pub has_foreign_text: bool,
 }
 
 /// The growth that makes the next update due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Since {
+pub(super) struct MemoryGrowth {
     pub(super) tokens: u64,
     pub(super) calls: u32,
 }
@@ -96,39 +96,40 @@ impl MemoryVersion {
 
 impl SessionMemory {
     /// Returns the latest version, unless it contains only the template's headings.
-    pub fn written(&self) -> Option<&MemoryVersion> {
+    pub fn latest_written(&self) -> Option<&MemoryVersion> {
         let version = self.version.as_ref();
         version.filter(|version| version.author != Author::Template)
     }
 
     /// Returns true if the text is a version of this session memory. Any other text was written by a person.
-    pub fn knows(&self, text: &[u8]) -> bool {
+    pub fn is_known_text(&self, text: &[u8]) -> bool {
         let latest = self.version.as_ref();
         let digest = text_digest(text);
-        latest.is_some_and(|latest| latest.digest == digest) || self.earlier.contains(&digest)
+        latest.is_some_and(|latest| latest.digest == digest)
+            || self.earlier_digests.contains(&digest)
     }
 
     /// Returns true if the update that began at `began` is still running. Always true for `None`.
-    pub fn is_at(&self, began: Option<Timestamp>) -> bool {
+    pub fn is_running_since(&self, began: Option<Timestamp>) -> bool {
         began.is_none() || began == self.running
     }
 
     /// Returns the last message that was read for the text that a person edited. This is the latest version, unless
     /// the file is known to be outdated.
-    pub fn read_for_edit(&self) -> Option<Ordinal> {
-        match (&self.unfiled, &self.version) {
-            (None, Some(version)) => version.read,
-            _ => self.filed_read,
+    pub fn edit_read_through(&self) -> Option<Ordinal> {
+        match (&self.file_failure, &self.version) {
+            (None, Some(version)) => version.read_through,
+            _ => self.file_read_through,
         }
     }
 
     /// Returns the latest failure, of an update or of the file.
     pub fn last_failure(&self) -> Option<&MemoryFailure> {
-        let both = self.failure.iter().chain(&self.unfiled);
-        both.max_by_key(|failure| failure.at)
+        let both = self.failure.iter().chain(&self.file_failure);
+        both.max_by_key(|failure| failure.failed_at)
     }
 
-    pub(super) fn grow(&mut self, tokens: u32, calls: u32) {
+    pub(super) fn add_growth(&mut self, tokens: u32, calls: u32) {
         self.since_tokens += u64::from(tokens);
         self.since_calls += calls;
     }
@@ -139,34 +140,34 @@ impl SessionMemory {
 
     pub(super) fn updated(&mut self, at: Timestamp, event: &MemoryUpdated) {
         let before = self.version.replace(MemoryVersion {
-            number: event.number,
+            number: event.version,
             content: event.content.clone(),
             digest: event.digest,
             author: event.author,
             at,
             source: event.source,
-            covers: event.covers,
-            read: event.read,
-            took_ms: event.took_ms,
+            covered_through: event.covered_through,
+            read_through: event.read_through,
+            duration_ms: event.duration_ms,
         });
         // While the file cannot be written, it still contains the older text, so its coverage is kept.
-        if self.unfiled.is_none() {
-            self.filed_read = before.as_ref().and_then(|before| before.read);
+        if self.file_failure.is_none() {
+            self.file_read_through = before.as_ref().and_then(|before| before.read_through);
         }
         // The file that a person edited also counts as known, so that it is not taken for a second edit.
         let before = before.map(|before| before.digest);
         for digest in before.into_iter().chain(event.file) {
-            if self.earlier.len() >= MAX_DIGESTS {
-                self.earlier.pop_front();
+            if self.earlier_digests.len() >= MAX_DIGESTS {
+                self.earlier_digests.pop_front();
             }
-            self.earlier.push_back(digest);
+            self.earlier_digests.push_back(digest);
         }
         // Only a finished update clears the running one. The template and a person's edit can arrive during an update.
         match event.author {
             Author::Template => {}
-            Author::Person => self.by_others = true,
+            Author::Person => self.has_foreign_text = true,
             Author::Model | Author::Extractive => {
-                self.by_others |= event.author == Author::Model;
+                self.has_foreign_text |= event.author == Author::Model;
                 self.running = None;
                 self.failure = None;
             }
@@ -174,27 +175,27 @@ impl SessionMemory {
     }
 
     /// Sets the growth since the last message that was read.
-    pub(super) fn count_from(&mut self, since: Since) {
+    pub(super) fn reset_growth(&mut self, since: MemoryGrowth) {
         self.since_tokens = since.tokens;
         self.since_calls = since.calls;
     }
 
-    pub(super) fn failed(&mut self, at: Timestamp, event: &MemoryUpdateFailed) {
+    pub(super) fn failed(&mut self, failed_at: Timestamp, event: &MemoryUpdateFailed) {
         let failure = Some(MemoryFailure {
-            at,
+            failed_at,
             detail: event.detail.clone(),
             attempts: event.attempts,
-            next: event.next,
+            retry_at: event.retry_at,
         });
-        if event.of_file {
-            self.unfiled = failure;
+        if event.is_file_failure {
+            self.file_failure = failure;
         } else {
             self.running = None;
             self.failure = failure;
         }
     }
 
-    pub(super) fn filed(&mut self) {
-        self.unfiled = None;
+    pub(super) fn record_file_written(&mut self) {
+        self.file_failure = None;
     }
 }

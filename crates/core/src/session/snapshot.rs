@@ -1,24 +1,24 @@
 //! Snapshots: the state of a session without message contents, so that loading does not replay the whole log.
 //!
-//! The contents that a session needs first ([`Snapshot::needed`]) are read from the log. The other contents are
+//! The contents that a session needs first ([`Snapshot::content_range`]) are read from the log. The other contents are
 //! read on demand.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::cache_edits::{CacheEdits, CachePin};
+use super::cache_edits::{CacheEditBatch, CacheEdits};
 use super::calls::{Call, Calls};
 use super::compaction::Compactions;
 use super::persist_decisions::PersistDecisions;
 use super::requests::{AnsweredRequest, Requests};
 use super::session_memory::SessionMemory;
 use super::spans::Spans;
-use super::stored::{PositionedResult, StoredResults};
+use super::stored_results::{PositionedResult, StoredResults};
 use super::transcript::{Transcript, TranscriptEntry};
 use super::turns::Turns;
-use super::working::SessionWorkingState;
-use super::{About, LastServed, PromptCache, Session, SnipGrowth, ViewChange};
+use super::working_state::SessionWorkingState;
+use super::{LastServed, PromptCache, Session, SessionInfo, SnipGrowth, ViewChange};
 use crate::event::{PendingMessage, PersistDecision, RequestMethod, Visibility};
 use crate::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use crate::message::{Digest, Message};
@@ -35,21 +35,21 @@ pub struct Snapshot {
     /// The revision that the snapshot covers.
     pub revision: Revision,
     /// The version of the rules by which commands are decided.
-    pub rules: u32,
+    pub rules_version: u32,
     /// The resolved policy.
     pub policy: Arc<Policy>,
     /// The summary fields that lists show.
-    pub about: About,
+    pub info: SessionInfo,
     /// The index of all messages.
     pub entries: Vec<SnapshotEntry>,
     /// The first message of each user turn.
     pub turns: Vec<Ordinal>,
     /// Blocks with images, as message, block and number of images.
-    pub pictures: Vec<(Ordinal, u16, u16)>,
+    pub image_counts: Vec<(Ordinal, u16, u16)>,
     /// The tool calls.
     pub calls: Vec<Call>,
     /// The stored results.
-    pub stored: Vec<PositionedResult>,
+    pub stored_results: Vec<PositionedResult>,
     /// The persist decisions about results that were not appended yet.
     pub persist_decisions: Vec<PersistDecision>,
     /// The number of the next persist decision.
@@ -65,7 +65,7 @@ pub struct Snapshot {
     /// The sealed layout.
     pub sealed: Sealed,
     /// The cache edits that are in effect.
-    pub cache_edits: Vec<CachePin>,
+    pub cache_edits: Vec<CacheEditBatch>,
     /// The token ledger.
     pub ledger: TokenLedger,
     /// The answered requests, oldest first.
@@ -92,12 +92,12 @@ pub struct SnapshotEntry {
     /// The index entry, without the content.
     pub entry: TranscriptEntry,
     /// The key by which a re-emission of this message is recognized.
-    pub emission: Option<Digest>,
+    pub reemission_key: Option<Digest>,
 }
 
 /// The events whose messages must be read before a session can be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Needed {
+pub struct ContentRange {
     /// The revisions of the operator messages before the conversation. Every view contains them.
     pub lead: Option<RangeInclusive<Revision>>,
     /// The first revision of the loaded end of the session. All later revisions are needed too.
@@ -106,14 +106,14 @@ pub struct Needed {
 
 impl Snapshot {
     /// Returns the events that must be read so that the session holds its last `messages` visible messages.
-    pub fn needed(&self, messages: usize) -> Needed {
+    pub fn content_range(&self, messages: usize) -> ContentRange {
         // At least one message is always loaded, because `restore` requires the content of the last one.
         let entries = || self.entries.iter().map(|stored| &stored.entry);
-        let visible = || entries().filter(|entry| entry.standing == Visibility::Visible);
+        let visible = || entries().filter(|entry| entry.visibility == Visibility::Visible);
         let lead = || visible().take_while(|entry| entry.role.is_system());
         let spoken = visible().rev().filter(|entry| !entry.role.is_system());
         let tail = spoken.take(messages.max(1)).last();
-        Needed {
+        ContentRange {
             lead: lead()
                 .next()
                 .zip(lead().last())
@@ -122,7 +122,7 @@ impl Snapshot {
         }
     }
 
-    /// Rebuilds the session. `contents` are messages up to [`Self::revision`], at least those that [`Self::needed`]
+    /// Rebuilds the session. `contents` are messages up to [`Self::revision`], at least those that [`Self::content_range`]
     /// names.
     ///
     /// Returns `None` if the content of the last visible message of the conversation is missing.
@@ -135,17 +135,17 @@ impl Snapshot {
         // Hidden messages keep no content in memory, even if the caller supplies it.
         for SnapshotEntry {
             mut entry,
-            emission,
+            reemission_key: emission,
         } in self.entries
         {
-            if entry.standing == Visibility::Visible {
+            if entry.visibility == Visibility::Visible {
                 entry.content = contents.remove(&entry.id);
             }
             transcript.push_with(entry, emission);
         }
-        transcript.set_pictures(self.pictures);
+        transcript.set_image_counts(self.image_counts);
         let is_spoken = |entry: &TranscriptEntry| {
-            entry.standing == Visibility::Visible && !entry.role.is_system()
+            entry.visibility == Visibility::Visible && !entry.role.is_system()
         };
         let last = transcript
             .entries()
@@ -165,11 +165,11 @@ impl Snapshot {
             turns: Turns::new(&self.key, self.turns),
             key: self.key,
             revision: self.revision,
-            rules: self.rules,
+            rules_version: self.rules_version,
             policy: self.policy,
-            about: self.about,
+            info: self.info,
             transcript,
-            stored: StoredResults::restore(self.stored, &calls),
+            stored_results: StoredResults::restore(self.stored_results, &calls),
             persist_decisions: PersistDecisions::restore(
                 self.persist_decisions,
                 self.next_persist_decision,
@@ -200,29 +200,29 @@ impl Session {
     pub fn snapshot(&self) -> Snapshot {
         // The re-emission keys depend on contents that a snapshot does not contain, so they are stored with the
         // entries.
-        let emissions: HashMap<Ordinal, Digest> = self.transcript.emissions().collect();
+        let emissions: HashMap<Ordinal, Digest> = self.transcript.reemission_keys().collect();
         Snapshot {
             key: self.key.clone(),
             revision: self.revision,
-            rules: self.rules,
+            rules_version: self.rules_version,
             policy: Arc::clone(&self.policy),
-            about: self.about.clone(),
+            info: self.info.clone(),
             entries: self
                 .transcript
                 .entries()
                 .map(|(ordinal, entry)| SnapshotEntry {
                     entry: entry.without_content(),
-                    emission: emissions.get(&ordinal).copied(),
+                    reemission_key: emissions.get(&ordinal).copied(),
                 })
                 .collect(),
             turns: self.turns.starts().to_vec(),
-            pictures: self.transcript.pictures().collect(),
+            image_counts: self.transcript.image_counts().collect(),
             calls: self.calls.iter().map(|(_, call)| call.clone()).collect(),
-            stored: self
-                .stored
+            stored_results: self
+                .stored_results
                 .iter()
                 .map(|(message, block, stored)| PositionedResult {
-                    place: Some((message, block)),
+                    position: Some((message, block)),
                     stored: stored.clone(),
                 })
                 .collect(),
@@ -233,7 +233,7 @@ impl Session {
             compactions: self.compactions.clone(),
             pending: self.pending.clone(),
             sealed: self.sealed.clone(),
-            cache_edits: self.cache_edits.pins().to_vec(),
+            cache_edits: self.cache_edits.batches().to_vec(),
             ledger: self.ledger.clone(),
             requests: self
                 .requests

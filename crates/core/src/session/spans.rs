@@ -56,7 +56,7 @@ impl Spans {
     }
 
     /// Returns the revision at which a span was collapsed.
-    pub fn folded_at(&self, key: SpanKey) -> Option<Revision> {
+    pub fn collapsed_at(&self, key: SpanKey) -> Option<Revision> {
         self.placeholders.get(&key).map(|(at, _)| *at)
     }
 
@@ -66,7 +66,7 @@ impl Spans {
     }
 
     /// Returns the key of the next span.
-    pub fn next(&self) -> SpanKey {
+    pub fn next_key(&self) -> SpanKey {
         SpanKey::new(self.next)
     }
 
@@ -89,7 +89,7 @@ impl Spans {
     }
 
     /// Lowers the base from which growth counts, because the view became smaller.
-    pub(crate) fn shrunk(&mut self, tokens: u64) {
+    pub(crate) fn lower_pass_tokens(&mut self, tokens: u64) {
         self.pass_tokens = self.pass_tokens.min(tokens);
     }
 }

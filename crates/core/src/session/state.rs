@@ -11,21 +11,21 @@ use super::prompt_cache::{PromptCache, ViewChange};
 use super::requests::Requests;
 use super::session_memory::SessionMemory;
 use super::spans::Spans;
-use super::stored::StoredResults;
+use super::stored_results::StoredResults;
 use super::transcript::{ContentNotLoaded, Transcript};
 use super::turns::Turns;
-use super::working::SessionWorkingState;
+use super::working_state::SessionWorkingState;
 use crate::event::{PendingMessage, Placeholder, Visibility};
 use crate::ids::{
     Attributes, CallKey, Epoch, MessageId, Ordinal, Revision, SessionKey, Timestamp, TurnNumber,
 };
 use crate::message::{Block, Message, Role, ToolResult};
 use crate::policy::{BudgetState, Policy, Thresholds, WindowHint};
-use crate::tokens::{Counter, TokenCount, TokenLedger};
+use crate::tokens::{TokenCount, TokenCounter, TokenLedger};
 use crate::view::{Sealed, Target, TargetOverride};
 use crate::working::Pins;
 
-/// Maximum length of [`About::first_prompt`], in characters.
+/// Maximum length of [`SessionInfo::first_prompt`], in characters.
 const FIRST_PROMPT_CHARS: usize = 200;
 
 /// The state of a session: the result of applying all events of its log.
@@ -33,13 +33,13 @@ const FIRST_PROMPT_CHARS: usize = 200;
 pub struct Session {
     pub(super) key: SessionKey,
     pub(super) revision: Revision,
-    pub(super) rules: u32,
+    pub(super) rules_version: u32,
     pub(super) policy: Arc<Policy>,
-    pub(super) about: About,
+    pub(super) info: SessionInfo,
     pub(super) transcript: Transcript,
     pub(super) turns: Turns,
     pub(super) calls: Calls,
-    pub(super) stored: StoredResults,
+    pub(super) stored_results: StoredResults,
     pub(super) spans: Spans,
     pub(super) memory: SessionMemory,
     pub(super) compactions: Compactions,
@@ -61,7 +61,7 @@ pub struct Session {
 
 /// Summary fields of a session, as shown in lists of sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct About {
+pub struct SessionInfo {
     /// The display title. May be empty.
     pub title: Box<str>,
     /// The beginning of the first user input, at most 200 characters.
@@ -91,12 +91,12 @@ pub struct About {
     /// The model of the last response. Empty before the first.
     pub last_model: Box<str>,
     /// The party that the session waits for.
-    pub waits_for: WaitsFor,
+    pub awaits: AwaitedParty,
 }
 
 /// The party that a session waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum WaitsFor {
+pub enum AwaitedParty {
     /// No message was appended yet.
     #[default]
     Anything,
@@ -152,8 +152,8 @@ impl Session {
     }
 
     /// Returns the version of the rules by which commands on this session are decided.
-    pub fn rules(&self) -> u32 {
-        self.rules
+    pub fn rules_version(&self) -> u32 {
+        self.rules_version
     }
 
     /// Returns the resolved policy.
@@ -162,8 +162,8 @@ impl Session {
     }
 
     /// Returns the summary fields that lists of sessions show.
-    pub fn about(&self) -> &About {
-        &self.about
+    pub fn info(&self) -> &SessionInfo {
+        &self.info
     }
 
     /// Returns the index of all messages.
@@ -178,7 +178,7 @@ impl Session {
 
     /// Returns the latest user turn whose first message is visible.
     pub fn current_turn(&self) -> Option<TurnNumber> {
-        let visible = |start: &Ordinal| self.transcript.is_visible(*start);
+        let visible = |start: &Ordinal| self.transcript.is_in_view(*start);
         let index = self.turns.starts().iter().rposition(visible)?;
         TurnNumber::new(crate::view::count(index + 1))
     }
@@ -188,15 +188,15 @@ impl Session {
     pub fn latest_request(&self) -> Option<Ordinal> {
         let holds = |start: &&Ordinal| {
             let entry = self.transcript.get(**start);
-            entry.is_some_and(|entry| entry.standing.holds())
+            entry.is_some_and(|entry| entry.visibility.is_in_effect())
         };
         self.turns.starts().iter().rev().find(holds).copied()
     }
 
     /// Returns the latest user input if the view does not show it. A compaction keeps this message next to its summary.
-    pub fn request_out_of_view(&self) -> Option<Ordinal> {
+    pub fn hidden_latest_request(&self) -> Option<Ordinal> {
         let latest = self.latest_request();
-        latest.filter(|latest| !self.transcript.is_visible(*latest))
+        latest.filter(|latest| !self.transcript.is_in_view(*latest))
     }
 
     /// Returns the staged spans and the placeholders of collapsed spans.
@@ -232,7 +232,7 @@ impl Session {
     }
 
     /// Returns the placeholders of the current sealed view, in order.
-    pub fn folds(&self) -> impl Iterator<Item = &Placeholder> {
+    pub fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
         let pieces = self.sealed.pieces().iter();
         pieces.filter_map(|piece| match piece.form {
             crate::view::PieceForm::Placeholder(span) => self.spans.placeholder(span),
@@ -241,59 +241,68 @@ impl Session {
     }
 
     /// Returns the messages that a placeholder replaces now. An undo may have restored other messages of its span.
-    pub fn folded<'a>(&'a self, fold: &'a Placeholder) -> impl Iterator<Item = Ordinal> + 'a {
-        let messages = fold.span.messages.iter().copied();
+    pub fn collapsed_messages<'a>(
+        &'a self,
+        placeholder: &'a Placeholder,
+    ) -> impl Iterator<Item = Ordinal> + 'a {
+        let messages = placeholder.span.messages.iter().copied();
         messages.filter(|message| {
             let entry = self.transcript.get(*message);
-            entry.is_some_and(|entry| entry.standing == Visibility::Collapsed)
+            entry.is_some_and(|entry| entry.visibility == Visibility::Collapsed)
         })
     }
 
     /// Extends a set of messages by all messages that share a placeholder with one of them. Such messages leave the
     /// view together.
-    pub(crate) fn add_folded(&self, messages: &mut BTreeSet<Ordinal>) {
-        for fold in self.folds() {
-            if self.folded(fold).any(|one| messages.contains(&one)) {
-                messages.extend(self.folded(fold));
+    pub(crate) fn extend_with_collapsed(&self, messages: &mut BTreeSet<Ordinal>) {
+        for placeholder in self.placeholders() {
+            if self
+                .collapsed_messages(placeholder)
+                .any(|one| messages.contains(&one))
+            {
+                messages.extend(self.collapsed_messages(placeholder));
             }
         }
     }
 
     /// Returns the placeholder that replaces a message in the current sealed view.
-    pub fn fold_of(&self, message: Ordinal) -> Option<&Placeholder> {
-        self.folds()
-            .find(|fold| self.folded(fold).any(|one| one == message))
+    pub fn placeholder_of(&self, message: Ordinal) -> Option<&Placeholder> {
+        self.placeholders().find(|placeholder| {
+            self.collapsed_messages(placeholder)
+                .any(|one| one == message)
+        })
     }
 
     /// Returns the compacted messages after the given one. Only a compaction of the end of the conversation hides
     /// later messages and keeps earlier ones.
-    pub(crate) fn told_after(&self, message: Ordinal) -> impl Iterator<Item = Ordinal> {
+    pub(crate) fn summarized_after(&self, message: Ordinal) -> impl Iterator<Item = Ordinal> {
         let entries = self.transcript.entries().rev();
         let later = entries.take_while(move |(at, _)| *at > message);
-        let told = later
-            .filter(|(at, entry)| entry.standing == Visibility::Compacted && !self.is_framing(*at));
-        told.map(|(at, _)| at)
+        let summarized = later.filter(|(at, entry)| {
+            entry.visibility == Visibility::Compacted && !self.is_framing(*at)
+        });
+        summarized.map(|(at, _)| at)
     }
 
     /// Returns the latest revision whose view shows a message and all compacted messages after it. Returns `None`
     /// if nothing hides these messages.
-    pub fn shown_until(&self, message: MessageId) -> Option<Revision> {
+    pub fn last_revision_showing(&self, message: MessageId) -> Option<Revision> {
         let message = self.transcript.find(message)?;
-        let hidden = self.told_after(message).chain([message]);
-        hidden.filter_map(|at| self.hidden_since(at)).min()
+        let hidden = self.summarized_after(message).chain([message]);
+        hidden.filter_map(|at| self.last_visible_revision(at)).min()
     }
 
     /// Returns the last revision before a placeholder or a summary replaced a message.
-    fn hidden_since(&self, ordinal: Ordinal) -> Option<Revision> {
-        let event = match self.transcript.get(ordinal)?.standing {
+    fn last_visible_revision(&self, ordinal: Ordinal) -> Option<Revision> {
+        let event = match self.transcript.get(ordinal)?.visibility {
             Visibility::Collapsed => {
-                let fold = self.fold_of(ordinal)?;
-                self.spans.folded_at(fold.span.key)?
+                let placeholder = self.placeholder_of(ordinal)?;
+                self.spans.collapsed_at(placeholder.span.key)?
             }
             Visibility::Compacted => {
                 // A message left with the first later compaction that did not keep it.
                 let boundaries = self.compactions.boundaries.iter();
-                let mut after = boundaries.filter(|one| one.mark > ordinal);
+                let mut after = boundaries.filter(|one| one.message > ordinal);
                 after.find(|one| !one.kept.contains(&ordinal))?.revision
             }
             _ => return None,
@@ -312,15 +321,15 @@ impl Session {
     }
 
     /// Returns the stored results and their replacement texts.
-    pub fn stored(&self) -> &StoredResults {
-        &self.stored
+    pub fn stored_results(&self) -> &StoredResults {
+        &self.stored_results
     }
 
     /// Returns the stored result of a call. The lookup goes by the block that answers the call now, because a
     /// rewind can reopen a call that had another result before.
-    pub fn stored_of(&self, call: CallKey) -> Option<&crate::event::StoredResult> {
-        let (message, block) = self.calls.get(call)?.original?;
-        self.stored.at(message, block)
+    pub fn stored_result(&self, call: CallKey) -> Option<&crate::event::StoredResult> {
+        let (message, block) = self.calls.get(call)?.result_position?;
+        self.stored_results.at(message, block)
     }
 
     /// Returns the persist decisions about results whose messages were not appended yet.
@@ -330,7 +339,7 @@ impl Session {
 
     /// Returns true if a text is the replacement of a result, in the transcript or in a persist decision.
     pub fn is_replacement(&self, text: &str) -> bool {
-        self.stored.is_replacement(text) || self.persist_decisions.is_replacement(text)
+        self.stored_results.is_replacement(text) || self.persist_decisions.is_replacement(text)
     }
 
     /// Returns the result of a call as the transcript holds it.
@@ -339,13 +348,13 @@ impl Session {
     ///
     /// Returns an error if the call has no result in the view, or if its content is not in memory.
     pub fn result(&self, call: CallKey) -> Result<&ToolResult, ContentNotLoaded> {
-        let place = self
+        let position = self
             .calls
             .get(call)
             .and_then(Call::result)
             .ok_or(ContentNotLoaded)?;
-        let message = self.transcript.held(place.0)?;
-        match message.blocks.get(usize::from(place.1)) {
+        let message = self.transcript.require_content(position.0)?;
+        match message.blocks.get(usize::from(position.1)) {
             Some(Block::ToolResult(result)) => Ok(result),
             _ => Err(ContentNotLoaded),
         }
@@ -390,15 +399,16 @@ impl Session {
 
     /// Estimates the memory use of this session, in bytes.
     pub fn weight_bytes(&self) -> usize {
-        const BASE: usize = 16 * 1024;
+        const BASE_BYTES: usize = 16 * 1024;
         // Measured averages: a message with one block, its index entries and its pending blocks.
-        const PER_MESSAGE: usize = 480;
-        const PER_CALL: usize = 288;
+        const BYTES_PER_MESSAGE: usize = 480;
+        const BYTES_PER_CALL: usize = 288;
         const BYTES_PER_PERSIST_DECISION: usize = 3 * 1024;
         let version = self.memory.version.as_ref();
-        BASE + self.transcript.content_bytes()
-            + self.transcript.len() * PER_MESSAGE
-            + self.calls.iter().len() * PER_CALL
+        BASE_BYTES
+            + self.transcript.content_bytes()
+            + self.transcript.len() * BYTES_PER_MESSAGE
+            + self.calls.iter().len() * BYTES_PER_CALL
             + self.persist_decisions.iter().len() * BYTES_PER_PERSIST_DECISION
             + size_of_val(self.sealed.pieces())
             + usize::try_from(self.working.bytes()).unwrap_or(usize::MAX)
@@ -426,12 +436,12 @@ impl Session {
     }
 
     /// Returns the estimator for new messages.
-    pub fn counter(&self) -> Counter {
+    pub fn counter(&self) -> TokenCounter {
         self.policy.counter()
     }
 
     /// Returns the estimator that a message was counted with, so that a part of the message is measured like the whole.
-    pub(crate) fn counter_of(&self, message: Ordinal) -> Counter {
+    pub(crate) fn counter_of(&self, message: Ordinal) -> TokenCounter {
         let entry = self.transcript.get(message);
         entry.map_or(self.counter(), |entry| self.counter().by(entry.counted_by))
     }
@@ -452,8 +462,8 @@ impl Session {
     }
 }
 
-/// Joins the words of a text by single spaces and cuts the result to the length of [`About::first_prompt`].
-pub(super) fn first_words(text: &str) -> Box<str> {
+/// Joins the words of a text by single spaces and cuts the result to the length of [`SessionInfo::first_prompt`].
+pub(super) fn prompt_excerpt(text: &str) -> Box<str> {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(FIRST_PROMPT_CHARS) {
         Some((end, _)) => line[..end].into(),
@@ -461,7 +471,7 @@ pub(super) fn first_words(text: &str) -> Box<str> {
     }
 }
 
-impl About {
+impl SessionInfo {
     pub(super) fn count(&mut self, role: Role) {
         match role {
             Role::User => self.user_messages += 1,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::ids::{MessageId, Ordinal, Revision};
 use crate::message::{Block, Digest, Message, MessageKind, Role};
 use crate::policy::TokenEstimator;
-use crate::tokens::Size;
+use crate::tokens::TokenSize;
 
 /// Error: the content of a message is stored in the log and not loaded into memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -31,10 +31,10 @@ pub struct TranscriptEntry {
     /// The kind of message: ordinary, summary or another kind that the service appends.
     pub kind: MessageKind,
     /// The visibility of the message in the view.
-    pub standing: Visibility,
+    pub visibility: Visibility,
     /// The estimated size as shown, before calibration. In a collapsed span, the first message has the size of the
     /// placeholder and the others have size 0.
-    pub size: Size,
+    pub size: TokenSize,
     /// The estimator that the size was counted with.
     pub counted_by: TokenEstimator,
     /// The content. `None` if the view does not need the content or it was not loaded from the log.
@@ -46,18 +46,18 @@ pub struct TranscriptEntry {
 pub struct Transcript {
     entries: Vec<TranscriptEntry>,
     by_id: HashMap<MessageId, Ordinal>,
-    emitted: HashMap<Digest, Ordinal>,
+    by_reemission_key: HashMap<Digest, Ordinal>,
     content_bytes: usize,
     /// Number of visible messages whose content is not in memory.
-    unheld: usize,
+    unloaded_count: usize,
     /// Number of images per block, for blocks with images in a format that a provider accepts.
-    pictures: BTreeMap<(Ordinal, u16), u16>,
+    image_counts: BTreeMap<(Ordinal, u16), u16>,
 }
 
 impl TranscriptEntry {
     /// Returns the kind and role under which the tokens are counted. A placeholder counts as a summary.
     pub fn counts_as(&self) -> (MessageKind, Role) {
-        match self.standing {
+        match self.visibility {
             Visibility::Collapsed => (MessageKind::Summary, Role::User),
             _ => (self.kind, self.role),
         }
@@ -70,38 +70,46 @@ impl TranscriptEntry {
         }
     }
 
-    fn is_unheld(&self) -> bool {
-        self.standing == Visibility::Visible && self.content.is_none()
+    fn is_unloaded(&self) -> bool {
+        self.visibility == Visibility::Visible && self.content.is_none()
     }
 }
 
 impl Transcript {
     /// Returns true if the content of every visible message is in memory.
-    pub fn is_whole(&self) -> bool {
-        self.unheld == 0
+    pub fn is_fully_loaded(&self) -> bool {
+        self.unloaded_count == 0
     }
 
     /// Returns the revision of the first visible message whose content is not in memory.
-    pub fn first_unheld(&self) -> Option<Revision> {
-        let unheld = |entry: &&TranscriptEntry| entry.is_unheld();
+    pub fn first_unloaded(&self) -> Option<Revision> {
+        let is_unloaded = |entry: &&TranscriptEntry| entry.is_unloaded();
         // The counter avoids the scan when all contents are in memory.
-        (self.unheld > 0).then(|| self.entries.iter().find(unheld).map(|entry| entry.revision))?
+        (self.unloaded_count > 0).then(|| {
+            self.entries
+                .iter()
+                .find(is_unloaded)
+                .map(|entry| entry.revision)
+        })?
     }
 
     /// Returns the number of images in a block that a provider accepts.
-    pub(crate) fn pictures_in(&self, message: Ordinal, block: u16) -> u16 {
-        self.pictures.get(&(message, block)).copied().unwrap_or(0)
+    pub(crate) fn image_count(&self, message: Ordinal, block: u16) -> u16 {
+        self.image_counts
+            .get(&(message, block))
+            .copied()
+            .unwrap_or(0)
     }
 
     /// Iterates over the blocks with images, as message, block and number of images.
-    pub(crate) fn pictures(&self) -> impl Iterator<Item = (Ordinal, u16, u16)> {
-        let pictures = self.pictures.iter();
-        pictures.map(|(&(message, block), &count)| (message, block, count))
+    pub(crate) fn image_counts(&self) -> impl Iterator<Item = (Ordinal, u16, u16)> {
+        let image_counts = self.image_counts.iter();
+        image_counts.map(|(&(message, block), &count)| (message, block, count))
     }
 
-    pub(crate) fn set_pictures(&mut self, pictures: Vec<(Ordinal, u16, u16)>) {
-        let pictures = pictures.into_iter();
-        self.pictures = pictures
+    pub(crate) fn set_image_counts(&mut self, image_counts: Vec<(Ordinal, u16, u16)>) {
+        let image_counts = image_counts.into_iter();
+        self.image_counts = image_counts
             .map(|(message, block, count)| ((message, block), count))
             .collect();
     }
@@ -113,8 +121,8 @@ impl Transcript {
                 continue;
             };
             let entry = &mut self.entries[ordinal.index()];
-            if entry.is_unheld() {
-                self.unheld -= 1;
+            if entry.is_unloaded() {
+                self.unloaded_count -= 1;
                 self.content_bytes += message.content_bytes();
                 entry.content = Some(message);
             }
@@ -183,9 +191,9 @@ impl Transcript {
     }
 
     /// Returns true if the message is visible.
-    pub fn is_visible(&self, ordinal: Ordinal) -> bool {
+    pub fn is_in_view(&self, ordinal: Ordinal) -> bool {
         let entry = self.get(ordinal);
-        entry.is_some_and(|entry| entry.standing == Visibility::Visible)
+        entry.is_some_and(|entry| entry.visibility == Visibility::Visible)
     }
 
     /// Returns a block of a message, if the message's content is in memory.
@@ -194,23 +202,28 @@ impl Transcript {
     }
 
     /// Returns the content of a message, or an error if the content is not in memory.
-    pub(crate) fn held(&self, ordinal: Ordinal) -> Result<&Arc<Message>, ContentNotLoaded> {
+    pub(crate) fn require_content(
+        &self,
+        ordinal: Ordinal,
+    ) -> Result<&Arc<Message>, ContentNotLoaded> {
         self.content(ordinal).ok_or(ContentNotLoaded)
     }
 
     /// Returns the earlier message with the same content and the same provider's message id.
-    pub(crate) fn emitted(&self, message: &Message, digest: Digest) -> Option<Ordinal> {
-        self.emitted.get(&emission(message, digest)?).copied()
+    pub(crate) fn find_reemitted(&self, message: &Message, digest: Digest) -> Option<Ordinal> {
+        self.by_reemission_key
+            .get(&reemission_key(message, digest)?)
+            .copied()
     }
 
     pub(crate) fn push(&mut self, entry: TranscriptEntry, message: &Message) -> Ordinal {
-        let emission = emission(message, entry.digest);
-        let visible = entry.standing == Visibility::Visible;
-        let ordinal = self.push_with(entry, emission);
+        let key = reemission_key(message, entry.digest);
+        let visible = entry.visibility == Visibility::Visible;
+        let ordinal = self.push_with(entry, key);
         for (block, content) in (0_u16..).zip(&message.blocks) {
             let count = content.image_count();
             if visible && count > 0 {
-                self.pictures.insert((ordinal, block), count);
+                self.image_counts.insert((ordinal, block), count);
             }
         }
         ordinal
@@ -225,38 +238,40 @@ impl Transcript {
         let ordinal = self.next();
         self.by_id.insert(entry.id, ordinal);
         self.content_bytes += entry.content.as_deref().map_or(0, Message::content_bytes);
-        self.unheld += usize::from(entry.is_unheld());
-        // The first emission is the original, so a later one does not replace it.
+        self.unloaded_count += usize::from(entry.is_unloaded());
+        // The first message with a key is the original, so a later one does not replace it.
         if let Some(emission) = emission {
-            self.emitted.entry(emission).or_insert(ordinal);
+            self.by_reemission_key.entry(emission).or_insert(ordinal);
         }
         self.entries.push(entry);
         ordinal
     }
 
     /// Iterates over the re-emission keys.
-    pub(crate) fn emissions(&self) -> impl Iterator<Item = (Ordinal, Digest)> {
-        self.emitted.iter().map(|(key, ordinal)| (*ordinal, *key))
+    pub(crate) fn reemission_keys(&self) -> impl Iterator<Item = (Ordinal, Digest)> {
+        self.by_reemission_key
+            .iter()
+            .map(|(key, ordinal)| (*ordinal, *key))
     }
 
     /// Sets the visibility of a message. The content of a message that becomes hidden is released. The content of
     /// one that becomes visible again must be loaded from the log.
-    pub(crate) fn stand(&mut self, ordinal: Ordinal, standing: Visibility) {
+    pub(crate) fn set_visibility(&mut self, ordinal: Ordinal, visibility: Visibility) {
         let Some(entry) = self.entries.get_mut(ordinal.index()) else {
             return;
         };
         // The counter depends on visibility and content, so it is adjusted around the change.
-        self.unheld -= usize::from(entry.is_unheld());
-        entry.standing = standing;
-        if standing != Visibility::Visible {
+        self.unloaded_count -= usize::from(entry.is_unloaded());
+        entry.visibility = visibility;
+        if visibility != Visibility::Visible {
             let content = entry.content.take();
             self.content_bytes -= content.as_deref().map_or(0, Message::content_bytes);
         }
-        self.unheld += usize::from(entry.is_unheld());
+        self.unloaded_count += usize::from(entry.is_unloaded());
     }
 
     /// Sets the size of a message as it is shown now.
-    pub(crate) fn resize(&mut self, ordinal: Ordinal, size: Size) {
+    pub(crate) fn resize(&mut self, ordinal: Ordinal, size: TokenSize) {
         if let Some(entry) = self.entries.get_mut(ordinal.index()) {
             entry.size = size;
         }
@@ -265,7 +280,7 @@ impl Transcript {
 
 /// Returns the key by which a re-emission is recognized: the content and the provider's message id. Only responses
 /// have a key, because a user may deliberately send the same text twice.
-pub(crate) fn emission(message: &Message, digest: Digest) -> Option<Digest> {
+pub(crate) fn reemission_key(message: &Message, digest: Digest) -> Option<Digest> {
     let id = message.provider_message_id.as_deref()?;
     (message.role == Role::Assistant).then(|| digest.chain(id.as_bytes()))
 }

@@ -5,11 +5,11 @@ use serde_json::Value;
 use super::report::{ViolationReport, has_only, text};
 
 /// Maximum number of breakpoints in a request.
-const MOST: usize = 4;
+const MAX_BREAKPOINTS: usize = 4;
 
 /// Checks breakpoints that are fields of blocks, as in Anthropic's API.
 pub(super) fn check_fields(messages: &[&Value], report: &mut ViolationReport) {
-    let mut markers = Markers::new(report);
+    let mut markers = BreakpointValidator::new(report);
     for (index, message) in messages.iter().enumerate() {
         let blocks = message.get("content").and_then(Value::as_array);
         for (block_index, block) in blocks.into_iter().flatten().enumerate() {
@@ -27,7 +27,7 @@ pub(super) fn check_fields(messages: &[&Value], report: &mut ViolationReport) {
 
 /// Checks breakpoints that are blocks, as in Bedrock's API. Returns the messages without these blocks.
 pub(super) fn check_blocks(messages: &[&Value], report: &mut ViolationReport) -> Vec<Value> {
-    let mut markers = Markers::new(report);
+    let mut markers = BreakpointValidator::new(report);
     let mut without: Vec<Value> = messages.iter().map(|message| (*message).clone()).collect();
     for (index, message) in without.iter_mut().enumerate() {
         let Some(blocks) = message.get_mut("content").and_then(Value::as_array_mut) else {
@@ -51,13 +51,13 @@ pub(super) fn check_blocks(messages: &[&Value], report: &mut ViolationReport) ->
     without
 }
 
-struct Markers<'r> {
+struct BreakpointValidator<'r> {
     report: &'r mut ViolationReport,
     found: usize,
     short_lived: bool,
 }
 
-impl<'r> Markers<'r> {
+impl<'r> BreakpointValidator<'r> {
     fn new(report: &'r mut ViolationReport) -> Self {
         Self {
             report,
@@ -138,7 +138,7 @@ impl<'r> Markers<'r> {
 
     fn end(self) {
         self.report.unless(
-            self.found <= MOST,
+            self.found <= MAX_BREAKPOINTS,
             "messages",
             "a maximum of 4 blocks with cache_control may be provided",
         );

@@ -20,7 +20,7 @@
 //!   breakpoint follows its block.
 //! - `OpenAI` caches automatically and has no breakpoints.
 
-use super::places::{Backwards, PositionedPiece, place_in_message};
+use super::positions::{PositionedPiece, ReversePieces, position_in_message};
 use super::{Provider, Target, WireBlock, WireRole, count};
 use crate::message::MediaKind;
 use crate::session::{ContentNotLoaded, Session};
@@ -28,7 +28,7 @@ use crate::session::{ContentNotLoaded, Session};
 /// Maximum number of breakpoints in a request.
 pub const MAX_BREAKPOINTS: usize = 4;
 /// Maximum number of breakpoints in the system prompt. The messages have the same limit.
-const OF_EACH: usize = 2;
+const BREAKPOINTS_PER_PART: usize = 2;
 /// Maximum number of blocks that are searched backwards for the end of the last request. If that end is further back,
 /// the end of the previous user message is used instead. The limit bounds the cost for long views.
 const MAX_BLOCKS: usize = 2_048;
@@ -39,16 +39,16 @@ pub struct BreakpointRequest<'a> {
     /// The number of messages in the array for the target.
     pub length: u32,
     /// The maximum number of breakpoints to return. More than [`MAX_BREAKPOINTS`] are never returned.
-    pub most: usize,
+    pub max_breakpoints: usize,
     /// For each block of the caller's own system prompt, true if it can carry a breakpoint. These blocks precede the
     /// session's system blocks. `None` if unknown: the block positions are then unknown, so no system block is
     /// returned.
-    pub own_system: Option<&'a [bool]>,
+    pub caller_system: Option<&'a [bool]>,
 }
 
 /// The position of a block in the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Spot {
+pub struct WireBlockPosition {
     /// The index of the message in the array.
     pub message: u32,
     /// The index of the block in the message.
@@ -61,7 +61,7 @@ pub struct Breakpoints {
     /// Indexes of system blocks. The caller's own blocks are counted first, then the session's.
     pub system: Vec<u32>,
     /// Positions of blocks in the array.
-    pub messages: Vec<Spot>,
+    pub messages: Vec<WireBlockPosition>,
 }
 
 impl WireBlock<'_> {
@@ -94,13 +94,13 @@ pub fn breakpoints(
     if !target.provider.is_anthropic() {
         return Ok(Breakpoints::default());
     }
-    let mut left = wanted.most.min(MAX_BREAKPOINTS);
+    let mut left = wanted.max_breakpoints.min(MAX_BREAKPOINTS);
     let mut messages = in_messages(session, target, wanted.length)?;
     // The most important positions come first here. They are returned in the order of the prompt.
     messages.truncate(left);
     left -= messages.len();
     messages.reverse();
-    let mut system = match wanted.own_system {
+    let mut system = match wanted.caller_system {
         Some(own) if left > 0 => in_system(session, target, own)?,
         _ => Vec::new(),
     };
@@ -118,7 +118,7 @@ fn in_system(
     let given = given.iter().flat_map(|message| &message.blocks);
     let given = given.map(|block| block.takes_breakpoint(target.provider));
     let all = own.iter().copied().chain(given).enumerate();
-    let takers = all.filter(|(_, takes)| *takes).take(OF_EACH);
+    let takers = all.filter(|(_, takes)| *takes).take(BREAKPOINTS_PER_PART);
     Ok(takers.map(|(index, _)| count(index)).collect())
 }
 
@@ -127,9 +127,9 @@ fn in_messages(
     session: &Session,
     target: &Target,
     length: u32,
-) -> Result<Vec<Spot>, ContentNotLoaded> {
+) -> Result<Vec<WireBlockPosition>, ContentNotLoaded> {
     let takes = |seen: &PositionedPiece<'_>| seen.block.takes_breakpoint(target.provider);
-    let mut walk = Backwards::of(session, target, length);
+    let mut walk = ReversePieces::of(session, target, length);
     // The last breakpoint is on the last suitable block at or before the end of the last user message.
     let mut in_user = false;
     let last = loop {
@@ -142,7 +142,7 @@ fn in_messages(
         }
     };
     // The end of the last answered request, if it precedes the new content.
-    let sent = session.sent_pieces(target);
+    let sent = session.sent_piece_count(target);
     let sent = sent.filter(|sent| *sent <= last.index);
     let mut earlier: Option<PositionedPiece<'_>> = None;
     let mut behind_response = false;
@@ -168,9 +168,9 @@ fn in_messages(
         }
     }
     let spot = |seen: PositionedPiece<'_>| {
-        Ok(Spot {
+        Ok(WireBlockPosition {
             message: seen.message,
-            block: place_in_message(session, seen.index, target)?,
+            block: position_in_message(session, seen.index, target)?,
         })
     };
     std::iter::once(last).chain(earlier).map(spot).collect()

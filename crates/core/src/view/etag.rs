@@ -1,6 +1,6 @@
 //! Etags: the names of served views, and the part of a caller's copy that is still valid.
 
-use super::wire::{group_key, in_array, wire};
+use super::wire::{array_length, group_key, wire};
 use super::{Piece, Sealed, Target};
 use crate::ids::Epoch;
 use crate::message::Digest;
@@ -122,7 +122,7 @@ impl Etag {
         }
         let kept = wire(session, &pieces[..start], target)?;
         Ok(Prefix {
-            keep: in_array(&kept, target),
+            keep: array_length(&kept, target),
             from: start,
         })
     }
@@ -150,7 +150,7 @@ pub(super) fn kept_messages(
     } else {
         kept
     };
-    Ok(in_array(&wire(session, whole, target)?, target))
+    Ok(array_length(&wire(session, whole, target)?, target))
 }
 
 /// Returns the index at which the last wire message of some pieces begins, and the key of that message.

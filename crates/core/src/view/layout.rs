@@ -8,15 +8,15 @@
 
 use std::collections::HashMap;
 
-use super::dress::dress;
-use super::tail::{Speaker, Tail};
+use super::annotate::annotate_user_input;
+use super::tail::{Speaker, ViewTail};
 use super::{DropReason, MarkerReason, Piece, PieceForm, TextReason};
 use crate::event::{CallState, Pairing, PendingMessage};
 use crate::ids::Ordinal;
 use crate::message::{Block, MediaKind, MediaProblem, Message, Role};
 use crate::session::{Calls, ContentNotLoaded, Session, Transcript};
 
-/// Maximum number of pictures in one request. Providers reject more.
+/// Maximum number of images in one request. Providers reject more.
 const MAX_PICTURES: usize = 100;
 
 /// The continuation of a view.
@@ -25,9 +25,9 @@ pub struct Layout {
     /// The pieces that follow the sealed pieces.
     pub pieces: Vec<Piece>,
     /// The end of the view after these pieces.
-    pub tail: Tail,
+    pub tail: ViewTail,
     /// True if an appended message cannot be placed yet.
-    pub holds_back: bool,
+    pub defers_message: bool,
 }
 
 /// Returns the continuation of a session's view. With `interrupt`, calls that are still open get an error result
@@ -36,10 +36,10 @@ pub struct Layout {
 /// # Errors
 ///
 /// Fails if the content of a pending message is not loaded.
-pub fn lay_out(session: &Session, interrupt: bool) -> Result<Layout, ContentNotLoaded> {
+pub fn extend_layout(session: &Session, interrupt: bool) -> Result<Layout, ContentNotLoaded> {
     let (sealed, transcript) = (session.sealed(), session.transcript());
-    let tail = Tail::of(sealed.pieces(), transcript);
-    let sorted = Sorted::of(transcript, session.calls(), session.pending(), &tail)?;
+    let tail = ViewTail::of(sealed.pieces(), transcript);
+    let sorted = PendingBlocks::of(transcript, session.calls(), session.pending(), &tail)?;
     let mut writer = LayoutBuilder {
         session,
         transcript,
@@ -48,7 +48,7 @@ pub fn lay_out(session: &Session, interrupt: bool) -> Result<Layout, ContentNotL
             tail,
             ..Layout::default()
         },
-        pictures: sealed.pictures(),
+        images: sealed.image_count(),
     };
     writer.write(sorted, interrupt)?;
     Ok(writer.layout)
@@ -56,7 +56,7 @@ pub fn lay_out(session: &Session, interrupt: bool) -> Result<Layout, ContentNotL
 
 /// The pending blocks, grouped by the turn to which they belong.
 #[derive(Default)]
-struct Sorted {
+struct PendingBlocks {
     /// Pieces that precede all groups: results of sealed calls, and blocks that are dropped.
     early: Vec<(Ordinal, u16, PieceForm)>,
     groups: Vec<NewBlockGroup>,
@@ -83,18 +83,18 @@ struct UserContent {
     real: bool,
 }
 
-impl Sorted {
+impl PendingBlocks {
     fn of(
         transcript: &Transcript,
         calls: &Calls,
         pending: &[PendingMessage],
-        tail: &Tail,
+        tail: &ViewTail,
     ) -> Result<Self, ContentNotLoaded> {
         let mut sorted = Self::default();
         // A result finds the response with its call through `group_of`, even if other groups follow that response.
         let mut group_of: HashMap<Ordinal, usize> = HashMap::new();
         for item in pending {
-            let message = transcript.held(item.message)?;
+            let message = transcript.require_content(item.message)?;
             match message.role {
                 Role::Assistant => {
                     let group = sorted.response(message);
@@ -135,7 +135,7 @@ impl Sorted {
         item: &PendingMessage,
         message: &Message,
         calls: &Calls,
-        tail: &Tail,
+        tail: &ViewTail,
         group_of: &HashMap<Ordinal, usize>,
     ) {
         // Results join the group of their call, whatever arrived in between. All other shown blocks keep the order of
@@ -147,7 +147,7 @@ impl Sorted {
                 Some(Pairing::Answer(call)) => {
                     let result = (at, block, PieceForm::Result(*call));
                     // A call may be sealed while thinking that follows it in the same message is pending.
-                    if tail.open.contains(call) {
+                    if tail.open_calls.contains(call) {
                         self.early.push(result);
                         continue;
                     }
@@ -193,7 +193,7 @@ impl Sorted {
         }
     }
 
-    fn system(&mut self, item: &PendingMessage, tail: &Tail) {
+    fn system(&mut self, item: &PendingMessage, tail: &ViewTail) {
         // Anthropic's APIs have no system messages inside the conversation, so later system text gets another form.
         let leads = tail.last.is_none()
             && self
@@ -227,12 +227,12 @@ struct LayoutBuilder<'a> {
     transcript: &'a Transcript,
     calls: &'a Calls,
     layout: Layout,
-    /// The number of pictures that the view contains.
-    pictures: usize,
+    /// The number of images that the view contains.
+    images: usize,
 }
 
 impl LayoutBuilder<'_> {
-    fn write(&mut self, sorted: Sorted, interrupt: bool) -> Result<(), ContentNotLoaded> {
+    fn write(&mut self, sorted: PendingBlocks, interrupt: bool) -> Result<(), ContentNotLoaded> {
         // Results of sealed calls close the open calls of the view. They precede everything that a new group adds.
         for (message, block, form) in sorted.early {
             self.result(message, block, form);
@@ -248,7 +248,7 @@ impl LayoutBuilder<'_> {
                 }
                 NewBlockGroup::Assistant(response) => {
                     if is_last && !interrupt && self.continues_open_response(&response)? {
-                        self.layout.holds_back = true;
+                        self.layout.defers_message = true;
                         break;
                     }
                     self.response(response, is_last);
@@ -257,15 +257,15 @@ impl LayoutBuilder<'_> {
                     // An open call is interrupted only when a person writes, when more content follows, or on request.
                     // In all other cases the result is probably in transit.
                     let closes = words.real || !is_last || interrupt;
-                    if !self.layout.tail.open.is_empty() && !closes {
-                        self.layout.holds_back = true;
+                    if !self.layout.tail.open_calls.is_empty() && !closes {
+                        self.layout.defers_message = true;
                         break;
                     }
                     self.words(words);
                 }
             }
         }
-        if interrupt && !self.layout.holds_back {
+        if interrupt && !self.layout.defers_message {
             self.interrupt_open(None);
         }
         Ok(())
@@ -274,11 +274,14 @@ impl LayoutBuilder<'_> {
     /// Returns true if a response contains more fragments of a response with open calls. A provider accepts these
     /// fragments only after every result. The results are probably in transit, so the fragments stay pending.
     fn continues_open_response(&self, response: &Response) -> Result<bool, ContentNotLoaded> {
-        let open = self.layout.tail.open.first();
+        let open = self.layout.tail.open_calls.first();
         let Some(open) = open.and_then(|call| self.calls.get(*call)) else {
             return Ok(false);
         };
-        let of_open = &self.transcript.held(open.message)?.provider_message_id;
+        let of_open = &self
+            .transcript
+            .require_content(open.message)?
+            .provider_message_id;
         Ok(self.layout.tail.last == Some(Speaker::User)
             && of_open.is_some()
             && *of_open == response.provider_message_id)
@@ -301,17 +304,17 @@ impl LayoutBuilder<'_> {
             let mut form = self.assistant_form(message, block);
             if form == PieceForm::Block && shown.is_none_or(|last| index > last) {
                 if !ended {
-                    self.layout.holds_back = true;
+                    self.layout.defers_message = true;
                     continue;
                 }
                 form = PieceForm::Dropped(DropReason::TrailingThinking);
             }
             if form.is_shown() {
-                self.open_with_the_user(message);
+                self.insert_opening(message);
                 self.layout.tail.last = Some(Speaker::Assistant);
             }
             if let PieceForm::Call(call) = form {
-                self.layout.tail.open.push(call);
+                self.layout.tail.open_calls.push(call);
             }
             self.push(message, block, form);
         }
@@ -323,11 +326,11 @@ impl LayoutBuilder<'_> {
     /// Returns the form of a block that the model wrote. The neighbours of the block are ignored.
     fn assistant_form(&self, message: Ordinal, block: u16) -> PieceForm {
         match self.block(message, block) {
-            Some(Block::ToolUse(_)) => match self.calls.at(message, block) {
+            Some(Block::ToolUse(_)) => match self.calls.find_at(message, block) {
                 Some(call) => PieceForm::Call(call),
                 None => PieceForm::Dropped(DropReason::WrongRole),
             },
-            // Providers accept neither pictures nor results in a message of the model.
+            // Providers accept neither images nor results in a message of the model.
             Some(Block::ToolResult(_) | Block::Media(_)) | None => {
                 PieceForm::Dropped(DropReason::WrongRole)
             }
@@ -344,23 +347,23 @@ impl LayoutBuilder<'_> {
             self.push(message, block, form);
             return;
         };
-        let pictures = self.transcript.pictures_in(message, block);
-        // Only pictures that are shown count against the limit. A stored result shows none.
-        let form = if self.session.stored().at(message, block).is_some() {
+        let pictures = self.transcript.image_count(message, block);
+        // Only images that are shown count against the limit. A stored result shows none.
+        let form = if self.session.stored_results().at(message, block).is_some() {
             PieceForm::Stored(call)
-        } else if self.take_pictures(pictures) {
+        } else if self.reserve_images(pictures) {
             form
         } else {
             PieceForm::ResultWithoutMedia(call)
         };
-        self.layout.tail.open.retain(|open| *open != call);
+        self.layout.tail.open_calls.retain(|open| *open != call);
         self.layout.tail.last = Some(Speaker::User);
         self.push(message, block, form);
     }
 
     fn words(&mut self, words: UserContent) {
         // The state must be read before `interrupt_open` closes the open calls.
-        let at_work = self.is_at_work();
+        let at_work = self.is_mid_turn();
         let written = self.layout.pieces.len();
         let first = words.blocks.first().map(|(message, ..)| *message);
         self.interrupt_open(first);
@@ -372,7 +375,7 @@ impl LayoutBuilder<'_> {
                 }
                 Some(Block::Media(media)) => match media.problem() {
                     Some(problem) => PieceForm::Marker(MarkerReason::Media(problem)),
-                    None if media.kind == MediaKind::Image && !self.take_pictures(1) => {
+                    None if media.kind == MediaKind::Image && !self.reserve_images(1) => {
                         PieceForm::Marker(MarkerReason::Media(MediaProblem::TooMany))
                     }
                     None => form,
@@ -382,17 +385,17 @@ impl LayoutBuilder<'_> {
             self.layout.tail.last = Some(Speaker::User);
             self.push(message, block, form);
         }
-        dress(&mut self.layout.pieces, written, self.session, at_work);
+        annotate_user_input(&mut self.layout.pieces, written, self.session, at_work);
     }
 
     /// Returns true if the model is in the middle of its work: a tool result is the last shown piece, or a call is
     /// open.
-    fn is_at_work(&self) -> bool {
+    fn is_mid_turn(&self) -> bool {
         let sealed = self.session.sealed().pieces().iter();
         let mut latest = sealed.chain(&self.layout.pieces).rev();
         let last = latest.find(|piece| piece.form.is_shown());
-        !self.layout.tail.open.is_empty()
-            || last.is_some_and(|piece| piece.form.answers().is_some())
+        !self.layout.tail.open_calls.is_empty()
+            || last.is_some_and(|piece| piece.form.answered_call_key().is_some())
     }
 
     /// Adds a block of the operator. Only text can be passed on to a provider.
@@ -414,7 +417,7 @@ impl LayoutBuilder<'_> {
 
     fn interrupt_open(&mut self, because_of: Option<Ordinal>) {
         // The message that forced the interruption is recorded. Without one, the message of the call is.
-        for call in std::mem::take(&mut self.layout.tail.open) {
+        for call in std::mem::take(&mut self.layout.tail.open_calls) {
             let of_call = self.calls.get(call).map(|call| call.message);
             let Some(message) = because_of.or(of_call) else {
                 continue;
@@ -424,7 +427,7 @@ impl LayoutBuilder<'_> {
         }
     }
 
-    fn open_with_the_user(&mut self, because_of: Ordinal) {
+    fn insert_opening(&mut self, because_of: Ordinal) {
         // Providers require that the first message is the user's.
         if self.layout.tail.last.is_none() {
             self.push(because_of, 0, PieceForm::Opening);
@@ -439,12 +442,12 @@ impl LayoutBuilder<'_> {
         });
     }
 
-    /// Returns true if the view can contain `more` additional pictures, and adds them to the count in that case.
-    fn take_pictures(&mut self, more: u16) -> bool {
-        let with = self.pictures + usize::from(more);
+    /// Returns true if the view can contain `more` additional images, and adds them to the count in that case.
+    fn reserve_images(&mut self, more: u16) -> bool {
+        let with = self.images + usize::from(more);
         let fits = more == 0 || with <= MAX_PICTURES;
         if fits {
-            self.pictures = with;
+            self.images = with;
         }
         fits
     }

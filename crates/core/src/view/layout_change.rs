@@ -75,12 +75,12 @@ impl LayoutChange {
 
 /// Builds a change by visiting the pieces of a list in order.
 #[derive(Debug, Default)]
-pub struct Rewriter {
+pub struct LayoutChangeBuilder {
     splices: Vec<Splice>,
     next: u32,
 }
 
-impl Rewriter {
+impl LayoutChangeBuilder {
     /// Leaves the next piece unchanged.
     pub fn keep(&mut self) {
         self.next += 1;
@@ -88,13 +88,13 @@ impl Rewriter {
 
     /// Removes the next piece.
     pub fn remove(&mut self) {
-        self.here().remove += 1;
+        self.current_splice().remove += 1;
         self.next += 1;
     }
 
     /// Replaces the next piece.
     pub fn replace(&mut self, piece: Piece) {
-        let splice = self.here();
+        let splice = self.current_splice();
         splice.remove += 1;
         splice.insert.push(piece);
         self.next += 1;
@@ -102,7 +102,7 @@ impl Rewriter {
 
     /// Inserts a piece before the next one.
     pub fn insert(&mut self, piece: Piece) {
-        self.here().insert.push(piece);
+        self.current_splice().insert.push(piece);
     }
 
     /// Returns the complete change. `kept_tokens` is 0.
@@ -114,7 +114,7 @@ impl Rewriter {
     }
 
     /// Returns the splice that ends directly before the next piece, and starts one if necessary.
-    fn here(&mut self) -> &mut Splice {
+    fn current_splice(&mut self) -> &mut Splice {
         // Adjacent changes share a splice, which keeps the event small.
         let touches = self
             .splices
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_rewriter_merges_adjacent_edits_into_splices() {
-        let mut rewriter = Rewriter::default();
+        let mut rewriter = LayoutChangeBuilder::default();
         let new = pieces(&[7, 8, 9]);
         rewriter.keep();
         rewriter.remove();

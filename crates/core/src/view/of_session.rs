@@ -2,10 +2,10 @@
 
 use super::etag::{Etag, Prefix};
 use super::piece::{Piece, PieceForm, Repair, RepairKind, count};
-use super::places::at;
-use super::tail::{Speaker, Tail, side};
+use super::positions::pieces_at;
+use super::tail::{Speaker, ViewTail, speaker};
 use super::target::Target;
-use super::wire::{WireMessage, in_array, wire};
+use super::wire::{WireMessage, array_length, wire};
 use crate::ids::{CallKey, MessageId};
 use crate::session::{ContentNotLoaded, Session};
 
@@ -23,7 +23,7 @@ pub struct View<'a> {
     /// The etag of this view.
     pub etag: Etag,
     /// The reason for which a provider would reject the view now. `None` if the view is sendable.
-    pub unsendable: Option<NotSendableReason>,
+    pub not_sendable: Option<NotSendableReason>,
     /// The repairs in the part that is returned.
     pub repairs: Vec<Repair>,
 }
@@ -50,10 +50,10 @@ impl Session {
         let new = &pieces[prefix.from..];
         let mut messages = wire(self, new, target)?;
         // Separate system messages come first, so one split divides the list.
-        let apart = messages.len() - in_array(&messages, target) as usize;
+        let apart = messages.len() - array_length(&messages, target) as usize;
         let rest = messages.split_off(apart);
         let (system, messages) = (messages, rest);
-        let length = prefix.keep + in_array(&messages, target);
+        let length = prefix.keep + array_length(&messages, target);
         Ok(View {
             keep: prefix.keep,
             length,
@@ -64,7 +64,7 @@ impl Session {
                 self.sealed().digest(),
                 target,
             ),
-            unsendable: self.unsendable(),
+            not_sendable: self.not_sendable_reason(),
             repairs: self.repairs(new),
             messages,
             system,
@@ -78,16 +78,16 @@ impl Session {
         let lead = pieces
             .iter()
             .position(|piece| {
-                piece.form.is_shown() && side(piece, self.transcript()) != Speaker::System
+                piece.form.is_shown() && speaker(piece, self.transcript()) != Speaker::System
             })
             .unwrap_or(pieces.len());
         let mut messages = wire(self, &pieces[..lead], target)?;
-        messages.retain(|message| target.takes_apart(message.role));
+        messages.retain(|message| target.sends_separately(message.role));
         Ok(messages)
     }
 
     /// Returns the array that an etag names. The etag must satisfy [`Etag::is_current`].
-    pub fn wire_of(
+    pub fn wire_messages(
         &self,
         etag: Etag,
         target: &Target,
@@ -95,7 +95,7 @@ impl Session {
         let pieces = self.sealed().pieces();
         let named = &pieces[..etag.pieces().min(pieces.len())];
         let mut messages = wire(self, named, target)?;
-        messages.retain(|message| !target.takes_apart(message.role));
+        messages.retain(|message| !target.sends_separately(message.role));
         Ok(messages)
     }
 
@@ -110,8 +110,8 @@ impl Session {
     ) -> Result<Vec<(MessageId, u16)>, ContentNotLoaded> {
         let pieces = self.sealed().pieces();
         let named = &pieces[..etag.pieces().min(pieces.len())];
-        let at = at(self, named, target, message, block)?;
-        let of_block = at.into_iter().filter(|piece| piece.form.is_of_a_block());
+        let at = pieces_at(self, named, target, message, block)?;
+        let of_block = at.into_iter().filter(|piece| piece.form.represents_block());
         let named = of_block.filter_map(|piece| {
             let entry = self.transcript().get(piece.message)?;
             Some((entry.id, piece.block))
@@ -120,11 +120,11 @@ impl Session {
     }
 
     /// Returns the reason for which a provider would reject the view now. `None` if the view is sendable.
-    pub fn unsendable(&self) -> Option<NotSendableReason> {
-        let tail = Tail::of(self.sealed().pieces(), self.transcript());
+    pub fn not_sendable_reason(&self) -> Option<NotSendableReason> {
+        let tail = ViewTail::of(self.sealed().pieces(), self.transcript());
         // Open calls are the more specific reason, so they are reported first.
-        if !tail.open.is_empty() {
-            return Some(NotSendableReason::OpenCalls(tail.open));
+        if !tail.open_calls.is_empty() {
+            return Some(NotSendableReason::OpenCalls(tail.open_calls));
         }
         match tail.last {
             None => Some(NotSendableReason::Empty),
@@ -135,7 +135,7 @@ impl Session {
 
     fn repairs(&self, pieces: &[Piece]) -> Vec<Repair> {
         let mapped = |piece: &Piece| match piece.form {
-            PieceForm::Call(call) if self.calls().get(call)?.mapped => Some(Repair {
+            PieceForm::Call(call) if self.calls().get(call)?.uses_service_id => Some(Repair {
                 message: piece.message,
                 block: piece.block,
                 kind: RepairKind::MappedCallId(call),

@@ -35,7 +35,7 @@ pub enum PieceForm {
     SnippedCall(CallKey),
     /// A tool result, under the wire id of its call.
     Result(CallKey),
-    /// A tool result with markers in place of its pictures.
+    /// A tool result with markers in place of its images.
     ResultWithoutMedia(CallKey),
     /// The replacement of a stored result.
     Stored(CallKey),
@@ -111,7 +111,7 @@ impl PieceForm {
     }
 
     /// Returns true if the piece represents a block of the transcript.
-    pub const fn is_of_a_block(self) -> bool {
+    pub const fn represents_block(self) -> bool {
         !matches!(
             self,
             Self::Interrupted(_)
@@ -124,7 +124,7 @@ impl PieceForm {
     }
 
     /// Returns the call if the piece is a tool call.
-    pub const fn calls(self) -> Option<CallKey> {
+    pub const fn call_key(self) -> Option<CallKey> {
         match self {
             Self::Call(call) | Self::SnippedCall(call) => Some(call),
             _ => None,
@@ -132,7 +132,7 @@ impl PieceForm {
     }
 
     /// Returns the call that the piece answers, in whatever form the result is shown.
-    pub const fn answers(self) -> Option<CallKey> {
+    pub const fn answered_call_key(self) -> Option<CallKey> {
         match self {
             Self::Result(call)
             | Self::ResultWithoutMedia(call)
@@ -171,7 +171,7 @@ pub enum RepairKind {
     LateResultHidden(CallKey),
     /// A call without a result gets an error result.
     InterruptedCall(CallKey),
-    /// A picture or document is replaced by a marker.
+    /// An image or document is replaced by a marker.
     Media(MediaProblem),
     /// Thinking at the end of a message is omitted.
     TrailingThinking,

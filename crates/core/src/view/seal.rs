@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::words::CLEARED;
+use super::fixed_texts::CLEARED;
 use super::{LayoutChange, Piece, PieceForm, count};
 use crate::ids::{CallKey, Epoch};
 use crate::message::Digest;
@@ -34,14 +34,14 @@ pub struct Sealed {
     digest: Digest,
     epoch: Epoch,
     seals: VecDeque<Seal>,
-    /// The number of pictures in the pieces.
-    pictures: usize,
+    /// The number of images in the pieces.
+    image_count: usize,
     /// The calls whose results are shown without a replacement, oldest first.
-    live: BTreeSet<CallKey>,
+    live_results: BTreeSet<CallKey>,
     /// The newest call whose result was cleared.
     last_cleared: Option<CallKey>,
     /// The index of the first piece of the latest serving.
-    newest_from: usize,
+    last_serve_start: usize,
 }
 
 impl Sealed {
@@ -51,18 +51,18 @@ impl Sealed {
         digest: Digest,
         epoch: Epoch,
         seals: Vec<Seal>,
-        pictures: usize,
-        newest_from: usize,
+        image_count: usize,
+        last_serve_start: usize,
     ) -> Self {
         Self {
-            live: live(&pieces).collect(),
+            live_results: live_results(&pieces).collect(),
             last_cleared: last_cleared(&pieces),
-            newest_from,
+            last_serve_start,
             pieces,
             digest,
             epoch,
             seals: seals.into(),
-            pictures,
+            image_count,
         }
     }
 
@@ -92,23 +92,23 @@ impl Sealed {
     }
 
     /// Returns the index of the first piece of the latest serving.
-    pub fn newest_from(&self) -> usize {
-        self.newest_from
+    pub fn last_serve_start(&self) -> usize {
+        self.last_serve_start
     }
 
-    /// Returns the number of pictures in the pieces.
-    pub fn pictures(&self) -> usize {
-        self.pictures
+    /// Returns the number of images in the pieces.
+    pub fn image_count(&self) -> usize {
+        self.image_count
     }
 
     /// Returns the calls whose results are shown without a replacement, oldest first.
-    pub fn live(&self) -> &BTreeSet<CallKey> {
-        &self.live
+    pub fn live_results(&self) -> &BTreeSet<CallKey> {
+        &self.live_results
     }
 
     /// Returns true if a call's result is shown without a replacement.
     pub(crate) fn shows_result(&self, call: CallKey) -> bool {
-        self.live.contains(&call)
+        self.live_results.contains(&call)
     }
 
     /// Returns the newest call whose result was cleared.
@@ -118,7 +118,7 @@ impl Sealed {
 
     /// Returns the calls whose results were shown for the first time in the latest serving.
     pub(crate) fn newest_results(&self) -> BTreeSet<CallKey> {
-        live(&self.pieces[self.newest_from.min(self.pieces.len())..]).collect()
+        live_results(&self.pieces[self.last_serve_start.min(self.pieces.len())..]).collect()
     }
 
     /// Returns the digest after these pieces are appended.
@@ -143,11 +143,11 @@ impl Sealed {
     /// Seals newly served pieces at the end of the view.
     pub(crate) fn extend(&mut self, pieces: &[Piece], transcript: &Transcript) {
         self.digest = self.digest_with(pieces, transcript);
-        self.pictures += pictures(pieces, transcript);
-        self.live.extend(live(pieces));
-        self.newest_from = self.pieces.len();
+        self.image_count += image_count(pieces, transcript);
+        self.live_results.extend(live_results(pieces));
+        self.last_serve_start = self.pieces.len();
         self.pieces.extend_from_slice(pieces);
-        self.mark();
+        self.push_seal();
     }
 
     /// Applies a view-changing event: changes the pieces and increments the epoch.
@@ -166,15 +166,15 @@ impl Sealed {
         }
         let before = self.pieces.len();
         self.pieces = change.apply(&self.pieces);
-        self.live = live(&self.pieces).collect();
+        self.live_results = live_results(&self.pieces).collect();
         self.last_cleared = last_cleared(&self.pieces);
         // The latest serving shifts by the number of pieces that were inserted or removed before it.
-        self.newest_from = (self.newest_from + self.pieces.len()).saturating_sub(before);
-        self.pictures = pictures(&self.pieces, transcript);
-        self.mark();
+        self.last_serve_start = (self.last_serve_start + self.pieces.len()).saturating_sub(before);
+        self.image_count = image_count(&self.pieces, transcript);
+        self.push_seal();
     }
 
-    fn mark(&mut self) {
+    fn push_seal(&mut self) {
         let pieces = count(self.pieces.len());
         self.seals.push_back(Seal {
             epoch: self.epoch,
@@ -190,7 +190,7 @@ impl Sealed {
 }
 
 /// Returns the calls whose results are shown without a replacement.
-fn live(pieces: &[Piece]) -> impl Iterator<Item = CallKey> {
+fn live_results(pieces: &[Piece]) -> impl Iterator<Item = CallKey> {
     pieces.iter().filter_map(|piece| match piece.form {
         PieceForm::Result(call) | PieceForm::ResultWithoutMedia(call) => Some(call),
         _ => None,
@@ -206,11 +206,11 @@ fn last_cleared(pieces: &[Piece]) -> Option<CallKey> {
     cleared.max()
 }
 
-/// Returns the number of pictures in some pieces.
-fn pictures(pieces: &[Piece], transcript: &Transcript) -> usize {
+/// Returns the number of images in some pieces.
+fn image_count(pieces: &[Piece], transcript: &Transcript) -> usize {
     let of_piece = |piece: &Piece| match piece.form {
         PieceForm::Block | PieceForm::Result(_) => {
-            transcript.pictures_in(piece.message, piece.block).into()
+            transcript.image_count(piece.message, piece.block).into()
         }
         _ => 0,
     };

@@ -5,7 +5,7 @@ use crate::ids::CallKey;
 use crate::message::Role;
 use crate::session::Transcript;
 
-/// The side of the conversation to which a piece belongs.
+/// The author of a piece: the operator, the user or the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaker {
     /// The operator, at the start of the view.
@@ -19,14 +19,14 @@ pub enum Speaker {
 /// The state at the end of a view that its continuation depends on. Only the last two messages are read, so the cost
 /// does not depend on the length of the view.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tail {
+pub struct ViewTail {
     /// The last speaker. `None` if the view contains only system messages or nothing.
     pub last: Option<Speaker>,
     /// The calls of the last assistant message without a result, in order.
-    pub open: Vec<CallKey>,
+    pub open_calls: Vec<CallKey>,
 }
 
-impl Tail {
+impl ViewTail {
     /// Determines the end of a list of pieces.
     pub fn of(pieces: &[Piece], transcript: &Transcript) -> Self {
         let mut tail = Self::default();
@@ -35,31 +35,31 @@ impl Tail {
         // A provider requires results directly after the message with their calls. Only the last such message can have
         // open calls.
         for piece in pieces.iter().rev().filter(|piece| piece.form.is_shown()) {
-            match side(piece, transcript) {
+            match speaker(piece, transcript) {
                 Speaker::System => break,
                 Speaker::User if in_assistant => break,
                 Speaker::User => {
                     tail.last.get_or_insert(Speaker::User);
-                    answered.extend(piece.form.answers());
+                    answered.extend(piece.form.answered_call_key());
                 }
                 Speaker::Assistant => {
                     in_assistant = true;
                     tail.last.get_or_insert(Speaker::Assistant);
-                    if let Some(call) = piece.form.calls()
+                    if let Some(call) = piece.form.call_key()
                         && !answered.contains(&call)
                     {
-                        tail.open.push(call);
+                        tail.open_calls.push(call);
                     }
                 }
             }
         }
-        tail.open.reverse();
+        tail.open_calls.reverse();
         tail
     }
 }
 
-/// Returns the side of the conversation to which a piece belongs.
-pub(crate) fn side(piece: &Piece, transcript: &Transcript) -> Speaker {
+/// Returns the speaker of a piece.
+pub(crate) fn speaker(piece: &Piece, transcript: &Transcript) -> Speaker {
     match piece.form {
         PieceForm::Interrupted(_)
         | PieceForm::Opening

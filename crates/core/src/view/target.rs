@@ -70,12 +70,12 @@ impl Target {
     }
 
     /// Returns true if messages of this role are sent outside the array.
-    pub(crate) fn takes_apart(&self, role: WireRole) -> bool {
+    pub(crate) fn sends_separately(&self, role: WireRole) -> bool {
         self.provider.is_anthropic() && role == WireRole::System
     }
 
     /// Returns true if the thinking in a message is returned to this target. An unknown model on either side matches.
-    pub(crate) fn takes_thinking_of(&self, message: &Message) -> bool {
+    pub(crate) fn accepts_thinking_of(&self, message: &Message) -> bool {
         // A signature is valid only for the model that wrote the thinking.
         self.provider.is_anthropic()
             && self.thinking
@@ -85,7 +85,7 @@ impl Target {
     }
 
     /// Returns true if this target defines the unknown fields of messages with this origin.
-    pub(crate) fn takes_extra_of(&self, origin: MessageOrigin) -> bool {
+    pub(crate) fn accepts_unknown_fields_of(&self, origin: MessageOrigin) -> bool {
         match origin {
             MessageOrigin::Typed => true,
             MessageOrigin::Anthropic => self.provider.is_anthropic(),

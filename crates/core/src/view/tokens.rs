@@ -2,39 +2,39 @@
 
 use super::{WireBlock, WireResult};
 use crate::message::Thinking;
-use crate::tokens::{CALL_TOKENS, Counter, Nature, TokenTally};
+use crate::tokens::{CALL_TOKENS, TextKind, TokenCounter, TokenTally};
 
 /// Returns the tokens of a block in the form that a provider receives.
-pub fn wire_tokens(counter: Counter, block: &WireBlock<'_>) -> u32 {
+pub fn wire_tokens(counter: TokenCounter, block: &WireBlock<'_>) -> u32 {
     let mut tally = counter.tally(wire_bytes(block));
-    let tokens = add_wire(&mut tally, block, Nature::Prose);
+    let tokens = add_wire(&mut tally, block, TextKind::Prose);
     u32::try_from(tokens).unwrap_or(u32::MAX)
 }
 
 /// Adds a block to the tally. `words` is the nature of its text: text inside a result is program output.
-fn add_wire(tally: &mut TokenTally, block: &WireBlock<'_>, words: Nature) -> u64 {
+fn add_wire(tally: &mut TokenTally, block: &WireBlock<'_>, words: TextKind) -> u64 {
     match block {
         WireBlock::Text { text, .. } => tally.text(text, words),
         WireBlock::Media { media, .. } => tally.media(media),
         WireBlock::Call { name, input, .. } => {
-            let name = tally.text(name, Nature::Prose);
-            CALL_TOKENS + name + tally.text(input.as_str(), Nature::Code)
+            let name = tally.text(name, TextKind::Prose);
+            CALL_TOKENS + name + tally.text(input.as_str(), TextKind::Code)
         }
         WireBlock::Result { content, .. } => {
             let content = match content {
                 WireResult::None => 0,
-                WireResult::Text(text) => tally.text(text, Nature::Code),
+                WireResult::Text(text) => tally.text(text, TextKind::Code),
                 WireResult::Blocks(blocks) => {
                     let inner = blocks
                         .iter()
-                        .map(|block| add_wire(tally, block, Nature::Code));
+                        .map(|block| add_wire(tally, block, TextKind::Code));
                     inner.sum()
                 }
             };
             CALL_TOKENS + content
         }
         WireBlock::Thinking { thinking, .. } => tally.thinking(thinking),
-        WireBlock::Opaque(json) => tally.text(json.as_str(), Nature::Code),
+        WireBlock::Opaque(json) => tally.text(json.as_str(), TextKind::Code),
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
             ] {
                 for estimator in ALL {
                     let counter = Policy::default().counter().by(estimator);
-                    let wire = wire_tokens(counter, &WireBlock::plain(&block));
+                    let wire = wire_tokens(counter, &WireBlock::from_block(&block));
                     assert_eq!(wire, counter.block(&block), "{counter:?}");
                 }
             }

@@ -4,11 +4,11 @@
 
 use std::borrow::Cow;
 
-use super::tail::{Speaker, side};
-use super::words::{
+use super::fixed_texts::{
     CLEARED, FAILED_SILENTLY, GAP, INTERJECTED, INTERRUPTED, NO_INPUT, NO_OUTPUT, NUDGE, OPENING,
-    SNIPPED_RESULT, kind_name, marker, snipped, told_in_words,
+    SNIPPED_RESULT, kind_name, media_marker, result_as_text, snipped_marker,
 };
+use super::tail::{Speaker, speaker};
 use super::{MarkerReason, Piece, PieceForm, Provider, Target, WireRole, count};
 use crate::ids::{CallKey, Ordinal, TurnNumber};
 use crate::json::{RawJson, UnknownFields};
@@ -42,9 +42,9 @@ pub enum WireBlock<'a> {
         /// Unknown fields.
         extra: Option<&'a UnknownFields>,
     },
-    /// A picture or a document.
+    /// An image or a document.
     Media {
-        /// The picture or document.
+        /// The image or document.
         media: &'a Media,
         /// Unknown fields.
         extra: Option<&'a UnknownFields>,
@@ -94,7 +94,7 @@ pub enum WireResult<'a> {
 }
 
 impl<'a> WireBlock<'a> {
-    fn say(text: impl Into<Cow<'a, str>>) -> Self {
+    fn text(text: impl Into<Cow<'a, str>>) -> Self {
         Self::Text {
             text: text.into(),
             extra: None,
@@ -102,22 +102,22 @@ impl<'a> WireBlock<'a> {
     }
 
     /// Converts a block of the transcript without any repair.
-    pub fn plain(block: &'a Block) -> Self {
+    pub fn from_block(block: &'a Block) -> Self {
         // Every block type is listed, so that a new type cannot be dropped here without a compile error.
         match block {
             Block::Text { text, extra } => Self::Text {
                 text: (&**text).into(),
-                extra: some(extra),
+                extra: non_empty(extra),
             },
             Block::Media(media) => Self::Media {
                 media,
-                extra: some(&media.extra),
+                extra: non_empty(&media.extra),
             },
             Block::ToolUse(call) => Self::Call {
                 id: (&*call.id).into(),
                 name: (&*call.name).into(),
                 input: &call.input,
-                extra: some(&call.extra),
+                extra: non_empty(&call.extra),
             },
             Block::ToolResult(result) => Self::Result {
                 id: (&*result.tool_use_id).into(),
@@ -125,22 +125,22 @@ impl<'a> WireBlock<'a> {
                     ResultContent::None => WireResult::None,
                     ResultContent::Text(text) => WireResult::Text((&**text).into()),
                     ResultContent::Blocks(blocks) => {
-                        WireResult::Blocks(blocks.iter().map(Self::plain).collect())
+                        WireResult::Blocks(blocks.iter().map(Self::from_block).collect())
                     }
                 },
                 is_error: result.is_error,
-                extra: some(&result.extra),
+                extra: non_empty(&result.extra),
             },
             Block::Thinking(thinking) => Self::Thinking {
                 thinking,
-                extra: some(thinking.extra()),
+                extra: non_empty(thinking.extra()),
             },
             Block::Opaque { json, .. } => Self::Opaque(json),
         }
     }
 }
 
-fn some(extra: &UnknownFields) -> Option<&UnknownFields> {
+fn non_empty(extra: &UnknownFields) -> Option<&UnknownFields> {
     (!extra.is_empty()).then_some(extra)
 }
 
@@ -219,33 +219,37 @@ impl<'a, 't> Renderer<'a, 't> {
         &self,
         piece: &Piece,
     ) -> Result<Option<(GroupKey, WireBlock<'a>)>, ContentNotLoaded> {
-        let side = side(piece, self.transcript);
+        let speaker = speaker(piece, self.transcript);
         // The texts of these forms are constants or part of the session state, so their messages need not be loaded.
         let block = match piece.form {
             PieceForm::Dropped(_) => return Ok(None),
-            PieceForm::Opening => WireBlock::say(OPENING),
-            PieceForm::Gap => WireBlock::say(GAP),
-            PieceForm::Nudge => WireBlock::say(NUDGE),
+            PieceForm::Opening => WireBlock::text(OPENING),
+            PieceForm::Gap => WireBlock::text(GAP),
+            PieceForm::Nudge => WireBlock::text(NUDGE),
             PieceForm::Placeholder(span) => {
                 let placeholder = self.session.spans().placeholder(span);
-                WireBlock::say(placeholder.map_or(GAP, |one| &one.text))
+                WireBlock::text(placeholder.map_or(GAP, |one| &one.text))
             }
-            PieceForm::Tag(turn) => WireBlock::say(self.tag(turn)),
-            PieceForm::Interrupted(call) => self.marked(call, INTERRUPTED, Some(true)),
-            PieceForm::Cleared(call) => self.marked(call, CLEARED, None),
-            PieceForm::SnippedResult(call) => self.marked(call, SNIPPED_RESULT, None),
-            PieceForm::Stored(call) => self.marked(call, self.stored_text(piece, call), None),
-            _ => match self.block(piece, side, self.transcript.held(piece.message)?) {
+            PieceForm::Tag(turn) => WireBlock::text(self.tag(turn)),
+            PieceForm::Interrupted(call) => self.fixed_result(call, INTERRUPTED, Some(true)),
+            PieceForm::Cleared(call) => self.fixed_result(call, CLEARED, None),
+            PieceForm::SnippedResult(call) => self.fixed_result(call, SNIPPED_RESULT, None),
+            PieceForm::Stored(call) => self.fixed_result(call, self.stored_text(piece, call), None),
+            _ => match self.block(
+                piece,
+                speaker,
+                self.transcript.require_content(piece.message)?,
+            ) {
                 Some(block) => block,
                 None => return Ok(None),
             },
         };
-        Ok(Some((self.key(piece, side, &block), block)))
+        Ok(Some((self.key(piece, speaker, &block), block)))
     }
 
-    fn key(&self, piece: &Piece, side: Speaker, block: &WireBlock<'_>) -> GroupKey {
+    fn key(&self, piece: &Piece, speaker: Speaker, block: &WireBlock<'_>) -> GroupKey {
         let message = self.transcript.role(piece.message);
-        let role = match (self.target.provider, side) {
+        let role = match (self.target.provider, speaker) {
             // The order of the arms matters: a developer message keeps its role even where it leads the view.
             (_, Speaker::Assistant) => WireRole::Assistant,
             (Provider::OpenAi, _) if message == Role::Developer => WireRole::Developer,
@@ -260,7 +264,7 @@ impl<'a, 't> Renderer<'a, 't> {
             (Provider::OpenAi, WireRole::Assistant)
             | (Provider::Anthropic | Provider::Bedrock, _) => None,
             // Interruptions of several calls share a message and block 0. The call distinguishes them.
-            (Provider::OpenAi, WireRole::Tool) => match piece.form.answers() {
+            (Provider::OpenAi, WireRole::Tool) => match piece.form.answered_call_key() {
                 Some(call) => Some((Ordinal::new(call.get()), u16::MAX)),
                 None => Some((piece.message, piece.block)),
             },
@@ -279,7 +283,7 @@ impl<'a, 't> Renderer<'a, 't> {
                 piece.form,
                 PieceForm::Block | PieceForm::Call(_) | PieceForm::Result(_)
             ))
-        .then(|| some(&message.extra))
+        .then(|| non_empty(&message.extra))
         .flatten()
     }
 
@@ -288,22 +292,27 @@ impl<'a, 't> Renderer<'a, 't> {
             .wire_id(call, self.target.provider.max_call_id_len())
     }
 
-    fn block(&self, piece: &Piece, side: Speaker, message: &'a Message) -> Option<WireBlock<'a>> {
+    fn block(
+        &self,
+        piece: &Piece,
+        speaker: Speaker,
+        message: &'a Message,
+    ) -> Option<WireBlock<'a>> {
         let block = message.blocks.get(usize::from(piece.block))?;
         // Another provider rejects fields that it does not define.
         let extra = |extra: &'a UnknownFields| {
-            (self.target.takes_extra_of(message.origin))
-                .then(|| some(extra))
+            (self.target.accepts_unknown_fields_of(message.origin))
+                .then(|| non_empty(extra))
                 .flatten()
         };
         Some(match (block, piece.form) {
             (Block::ToolResult(result), PieceForm::Text(reason)) => {
-                WireBlock::say(told_in_words(result, reason, self.calls))
+                WireBlock::text(result_as_text(result, reason, self.calls))
             }
             (Block::Media(media), PieceForm::Marker(MarkerReason::Media(problem))) => {
-                WireBlock::say(marker(media, problem))
+                WireBlock::text(media_marker(media, problem))
             }
-            (block, PieceForm::Marker(_)) => WireBlock::say(snipped(block)),
+            (block, PieceForm::Marker(_)) => WireBlock::text(snipped_marker(block)),
             (Block::ToolResult(result), PieceForm::Result(call)) => {
                 self.result(result, call, true, extra(&result.extra), message.origin)
             }
@@ -322,18 +331,18 @@ impl<'a, 't> Renderer<'a, 't> {
                 input: &NO_INPUT,
                 extra: extra(&call.extra),
             },
-            (Block::Text { text, extra: e }, _) if side == Speaker::System => WireBlock::Text {
+            (Block::Text { text, extra: e }, _) if speaker == Speaker::System => WireBlock::Text {
                 text: (&**text).into(),
                 extra: extra(e),
             },
             (Block::Text { text, .. }, PieceForm::Operator)
                 if self.target.provider.is_anthropic() =>
             {
-                WireBlock::say(format!("<system-reminder>\n{text}\n</system-reminder>"))
+                WireBlock::text(format!("<system-reminder>\n{text}\n</system-reminder>"))
             }
             (Block::Text { text, extra: e }, PieceForm::Input { turn, interjected }) => {
                 WireBlock::Text {
-                    text: self.dressed(text, turn, interjected).into(),
+                    text: self.annotated_text(text, turn, interjected).into(),
                     extra: extra(e),
                 }
             }
@@ -343,7 +352,7 @@ impl<'a, 't> Renderer<'a, 't> {
             },
             (Block::Media(media), _) => self.media(media, extra(&media.extra)),
             (Block::Thinking(thinking), _) => {
-                if !self.target.takes_thinking_of(message) {
+                if !self.target.accepts_thinking_of(message) {
                     return None;
                 }
                 WireBlock::Thinking {
@@ -351,7 +360,9 @@ impl<'a, 't> Renderer<'a, 't> {
                     extra: extra(thinking.extra()),
                 }
             }
-            (Block::Opaque { kind, json }, _) => self.opaque(kind, json, message.origin, side)?,
+            (Block::Opaque { kind, json }, _) => {
+                self.opaque(kind, json, message.origin, speaker)?
+            }
             (Block::ToolUse(_) | Block::ToolResult(_), _) => return None,
         })
     }
@@ -359,14 +370,14 @@ impl<'a, 't> Renderer<'a, 't> {
     /// Returns the text that replaces a stored result. The block has priority over the call: a call that a rewind
     /// opened again may have had another result before.
     fn stored_text(&self, piece: &Piece, call: CallKey) -> &'a str {
-        let stored = self.session.stored();
+        let stored = self.session.stored_results();
         let here = stored.at(piece.message, piece.block);
         here.or_else(|| stored.get(call))
-            .map_or("", |stored| &stored.text)
+            .map_or("", |stored| &stored.replacement)
     }
 
     /// Returns a result whose content is a fixed text.
-    fn marked(&self, call: CallKey, words: &'a str, is_error: Option<bool>) -> WireBlock<'a> {
+    fn fixed_result(&self, call: CallKey, words: &'a str, is_error: Option<bool>) -> WireBlock<'a> {
         WireBlock::Result {
             id: self.id(call),
             content: WireResult::Text(words.into()),
@@ -379,7 +390,7 @@ impl<'a, 't> Renderer<'a, 't> {
         format!("[id:{}]", self.session.turns().name(turn))
     }
 
-    fn dressed(&self, text: &str, turn: Option<TurnNumber>, interjected: bool) -> String {
+    fn annotated_text(&self, text: &str, turn: Option<TurnNumber>, interjected: bool) -> String {
         let mut words = if interjected {
             format!("<system-reminder>\n{INTERJECTED}\n{text}\n</system-reminder>")
         } else {
@@ -437,24 +448,24 @@ impl<'a, 't> Renderer<'a, 't> {
         with_media: bool,
         origin: MessageOrigin,
     ) -> Option<WireBlock<'a>> {
-        let takes_extra = self.target.takes_extra_of(origin);
+        let takes_extra = self.target.accepts_unknown_fields_of(origin);
         Some(match block {
             Block::Media(media) => match media.problem() {
-                Some(problem) => WireBlock::say(marker(media, problem)),
-                None if !with_media => WireBlock::say(marker(media, MediaProblem::TooMany)),
+                Some(problem) => WireBlock::text(media_marker(media, problem)),
+                None if !with_media => WireBlock::text(media_marker(media, MediaProblem::TooMany)),
                 // `OpenAI` accepts only text in tool messages.
-                None if self.target.provider == Provider::OpenAi => WireBlock::say(format!(
+                None if self.target.provider == Provider::OpenAi => WireBlock::text(format!(
                     "[{}: this provider takes none in a tool's result]",
                     kind_name(media)
                 )),
                 None => WireBlock::Media {
                     media,
-                    extra: takes_extra.then(|| some(&media.extra)).flatten(),
+                    extra: takes_extra.then(|| non_empty(&media.extra)).flatten(),
                 },
             },
             Block::Text { text, extra } => WireBlock::Text {
                 text: (&**text).into(),
-                extra: takes_extra.then(|| some(extra)).flatten(),
+                extra: takes_extra.then(|| non_empty(extra)).flatten(),
             },
             Block::Opaque { kind, json } => self.opaque(kind, json, origin, Speaker::User)?,
             Block::ToolUse(_) | Block::ToolResult(_) | Block::Thinking(_) => return None,
@@ -472,7 +483,7 @@ impl<'a, 't> Renderer<'a, 't> {
                 _ => false,
             };
         if foreign {
-            WireBlock::say(format!(
+            WireBlock::text(format!(
                 "[{}: this provider does not take it in this form]",
                 kind_name(media)
             ))
@@ -488,13 +499,13 @@ impl<'a, 't> Renderer<'a, 't> {
         kind: &str,
         json: &'a RawJson,
         origin: MessageOrigin,
-        side: Speaker,
+        speaker: Speaker,
     ) -> Option<WireBlock<'a>> {
-        if self.target.takes_extra_of(origin) {
+        if self.target.accepts_unknown_fields_of(origin) {
             return Some(WireBlock::Opaque(json));
         }
-        (side != Speaker::Assistant)
-            .then(|| WireBlock::say(format!("[{kind}: this provider does not take it]")))
+        (speaker != Speaker::Assistant)
+            .then(|| WireBlock::text(format!("[{kind}: this provider does not take it]")))
     }
 }
 
@@ -519,7 +530,7 @@ fn legal_name(name: &str) -> Cow<'_, str> {
 
 /// Returns the number of wire messages inside the provider's array. Messages that the provider takes separately, such
 /// as the system prompt, do not count.
-pub fn in_array(messages: &[WireMessage<'_>], target: &Target) -> u32 {
-    let inside = |message: &&WireMessage<'_>| !target.takes_apart(message.role);
+pub fn array_length(messages: &[WireMessage<'_>], target: &Target) -> u32 {
+    let inside = |message: &&WireMessage<'_>| !target.sends_separately(message.role);
     count(messages.iter().filter(inside).count())
 }

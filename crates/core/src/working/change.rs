@@ -36,7 +36,7 @@ pub struct WorkingStateRemoval {
 
 /// A change of working state.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct StateChange {
+pub struct WorkingStateChange {
     /// The entries to remove. Removals are applied first.
     pub remove: WorkingStateRemoval,
     /// The entries to add, or to replace entries with the same key.
@@ -77,10 +77,10 @@ macro_rules! for_each_part {
     };
 }
 
-impl StateChange {
+impl WorkingStateChange {
     /// Returns the change without the parts that have no effect on a state.
     #[must_use]
-    pub fn upon(mut self, state: &WorkingState) -> Self {
+    pub fn effective_on(mut self, state: &WorkingState) -> Self {
         macro_rules! list {
             ($part:ident) => {
                 let known = index(&state.$part);
@@ -147,7 +147,7 @@ impl StateChange {
 
 impl WorkingState {
     /// Applies a change.
-    pub fn change(&mut self, change: &StateChange) {
+    pub fn change(&mut self, change: &WorkingStateChange) {
         macro_rules! list {
             ($part:ident) => {
                 remove(&mut self.$part, &change.remove.$part);
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn a_state_change_removes_replaces_in_place_and_appends_entries() {
         let mut state = notes(&[("a", "1"), ("b", "2"), ("c", "3")]);
-        state.change(&StateChange {
+        state.change(&WorkingStateChange {
             remove: WorkingStateRemoval {
                 notes: vec!["a".into(), "none".into()],
                 ..WorkingStateRemoval::default()
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn a_state_change_without_effect_is_empty() {
         let state = notes(&[("a", "1"), ("b", "2")]);
-        let same = StateChange {
+        let same = WorkingStateChange {
             remove: WorkingStateRemoval {
                 notes: vec!["none".into()],
                 plan: true,
@@ -242,9 +242,9 @@ mod tests {
             },
             set: notes(&[("a", "1")]),
         };
-        assert!(same.upon(&state).is_empty());
+        assert!(same.effective_on(&state).is_empty());
         // An entry that is removed and set by one change moves to the end.
-        let again = StateChange {
+        let again = WorkingStateChange {
             remove: WorkingStateRemoval {
                 notes: vec!["a".into()],
                 ..WorkingStateRemoval::default()
@@ -252,7 +252,7 @@ mod tests {
             set: notes(&[("a", "1")]),
         };
         let mut after = state.clone();
-        let again = again.upon(&state);
+        let again = again.effective_on(&state);
         assert_eq!(again.parts(), ["notes"]);
         after.change(&again);
         assert_eq!(after, notes(&[("b", "2"), ("a", "1")]));
@@ -268,9 +268,9 @@ mod tests {
             ..WorkingState::default()
         };
         let mut state = mode(true);
-        let change = |set| StateChange {
+        let change = |set| WorkingStateChange {
             set,
-            ..StateChange::default()
+            ..WorkingStateChange::default()
         };
         state.change(&change(WorkingState::default()));
         assert_eq!(state, mode(true));

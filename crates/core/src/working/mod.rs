@@ -6,7 +6,7 @@
 mod change;
 mod pins;
 
-pub use change::{StateChange, WorkingStateRemoval};
+pub use change::{WorkingStateChange, WorkingStateRemoval};
 pub use pins::Pins;
 
 use std::sync::Arc;

@@ -41,7 +41,7 @@ impl Pins {
     }
 
     /// Returns the pin of a message, or of one of its blocks.
-    pub fn within(&self, message: Ordinal) -> Option<&str> {
+    pub fn pin_of_message(&self, message: Ordinal) -> Option<&str> {
         let mut blocks = self.blocks.range((message, 0)..=(message, u16::MAX));
         let of_block = || blocks.next().map(|(_, pin)| pin);
         let pin = self.messages.get(&message).or_else(of_block)?;
@@ -49,7 +49,7 @@ impl Pins {
     }
 
     /// Returns the pin of a block, or of its whole message.
-    pub fn at(&self, message: Ordinal, block: u16) -> Option<&str> {
+    pub fn pin_of_block(&self, message: Ordinal, block: u16) -> Option<&str> {
         let of_message = || self.messages.get(&message);
         let pin = self.blocks.get(&(message, block)).or_else(of_message)?;
         Some(pin)

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use expect_test::Expect;
 use palimpsest_core::command::{
     AdvanceCompaction, Append, Command, CompactionInput, CompactionMessages, Decided, Decision,
-    DecisionContext, ServeView, StartCompaction, StartMemory, SummarySource, SummarySpec,
-    UpdateMemory, WrittenSummary, decide,
+    DecisionContext, RecordMemoryVersion, ServeView, StartCompaction, StartMemoryUpdate,
+    SummarySource, SummarySpec, WrittenSummary, decide,
 };
 use palimpsest_core::compaction::{
     CompactionContext, CompactionMachine, CompactionOutcome, CompactionRequest, HookAnswer,
@@ -19,7 +19,7 @@ use palimpsest_core::event::{
 };
 use palimpsest_core::ids::{MessageId, Timestamp};
 use palimpsest_core::limits::Limits;
-use palimpsest_core::memory::{Memory, MemoryContent};
+use palimpsest_core::memory::{MemoryContent, MemoryDocument};
 use palimpsest_core::message::{Block, Message, Role, Usage};
 use palimpsest_core::policy::{Overlay, Preset};
 use palimpsest_core::session::Author;
@@ -83,21 +83,23 @@ impl Case {
     /// Writes session memory of all messages.
     pub(super) fn with_memory(mut self) -> Self {
         let text = "# Task specification\nMake the lights blink.\n# Current State\nThey do.\n";
-        self.world.run(Command::RecordMemoryVersion(UpdateMemory {
-            content: MemoryContent::verbatim(&Memory::parse(text)),
-            author: Author::Extractive,
-            upon: 0,
-            source: self.world.session.revision(),
-            read_to: self.world.session.memory_reach(),
-            file: None,
-            took_ms: 0,
-        }));
+        self.world
+            .run(Command::RecordMemoryVersion(RecordMemoryVersion {
+                content: MemoryContent::verbatim(&MemoryDocument::parse(text)),
+                author: Author::Extractive,
+                base_version: 0,
+                source: self.world.session.revision(),
+                read_through: self.world.session.memory_readable_through(),
+                edited_file: None,
+                duration_ms: 0,
+            }));
         self
     }
 
     /// Starts an update of session memory.
     pub(super) fn with_update(mut self) -> Self {
-        self.world.run(Command::StartMemoryUpdate(StartMemory));
+        self.world
+            .run(Command::StartMemoryUpdate(StartMemoryUpdate));
         self
     }
 
@@ -159,10 +161,10 @@ impl Case {
             MessageId::new(Uuid::from_u128(self.next_id))
         };
         CompactionMessages {
-            mark: id(),
-            summary: id(),
-            request: None,
-            attached: Vec::new(),
+            boundary_id: id(),
+            summary_id: id(),
+            request_message: None,
+            hook_messages: Vec::new(),
         }
     }
 
@@ -275,7 +277,7 @@ impl Case {
                     Some(Then::Stop(result)) => (result, None),
                     _ => panic!("no answer of a hook in the script"),
                 };
-                let id = self.messages().mark;
+                let id = self.messages().boundary_id;
                 let note = Message::new(id, Role::User, vec![Block::text("a note")]);
                 let adds = hook == Hook::SessionStart && !result.stops();
                 let answer = HookAnswer {
@@ -283,7 +285,7 @@ impl Case {
                         hook,
                         result,
                         detail: "".into(),
-                        took_ms: 7,
+                        duration_ms: 7,
                         messages: Vec::new(),
                     },
                     instructions: instructions.map(Into::into),
@@ -342,7 +344,7 @@ impl Case {
             session.apply(&RecordedEvent { at, event }).unwrap();
         }
         let last = events.into_iter().next_back();
-        let event = last.filter(|event| matches!(event, Event::Compacted(_)))?;
+        let event = last.filter(|event| matches!(event, Event::CompactionFinished(_)))?;
         Some(Preview {
             session: Arc::new(session),
             event: Box::new(event),
@@ -400,7 +402,7 @@ fn describe(step: &Step) -> String {
                 "advance Summary {:?}, {} hooks, {} messages",
                 summary.strategy,
                 advance.hooks.len(),
-                made.attached.len()
+                made.hook_messages.len()
             ),
             CompactionInput::Failed { why, .. } => {
                 format!("advance Failed {why:?}, {} hooks", advance.hooks.len())
@@ -414,9 +416,9 @@ fn describe(step: &Step) -> String {
 fn tell(outcome: &CompactionOutcome) -> String {
     match outcome {
         CompactionOutcome::Event(event, _) => match &**event {
-            Event::Compacted(event) => format!("Compacted {:?}", event.strategy),
+            Event::CompactionFinished(event) => format!("Compacted {:?}", event.strategy),
             Event::CompactionStarted(event) => format!("Started {:?}", event.strategy),
-            Event::CompactionFailed(event) => format!("Failed {:?}", event.why),
+            Event::CompactionFailed(event) => format!("Failed {:?}", event.reason),
             Event::SummaryPrepared(_) => "Prepared".to_owned(),
             Event::HookCalled(_) => "HookCalled".to_owned(),
             other => panic!("{other:?}"),

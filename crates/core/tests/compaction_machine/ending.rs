@@ -74,7 +74,7 @@ fn row_19_the_hook_of_a_prepared_summary_is_not_called_again() {
         hook: Hook::PreCompact,
         result: HookResult::Continued,
         detail: "".into(),
-        took_ms: 0,
+        duration_ms: 0,
         messages: Vec::new(),
     };
     case.advance(CompactionInput::HookAnswered {
@@ -465,7 +465,7 @@ fn only_a_limited_undelegated_request_gets_another_round() {
         let summary = written("said", Strategy::Model);
         case.advance(CompactionInput::Summary { summary, made });
         let event = case.world.log.last().unwrap().event.clone();
-        assert!(matches!(event, Event::Compacted(_)));
+        assert!(matches!(event, Event::CompactionFinished(_)));
         let last = CompactionOutcome::Event(Box::new(event), case.world.session.revision());
         let next = request.next_round(&case.world.session, &last);
         assert_eq!(next.is_some(), has_next, "{request:?}");

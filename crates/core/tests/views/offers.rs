@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, CallRef, Command, Decided, Offering, PersistOutcome, Rejection, Rewind, ServeView, told,
+    Append, CallRef, Command, DecidePersist, Decided, PersistOutcome, Rejection, Rewind, ServeView,
+    current_outcome,
 };
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{CallKey, MessageId, Ordinal};
@@ -43,14 +44,14 @@ fn said(text: &str) -> ToolResult {
     }
 }
 
-fn offering(id: &str, text: &str) -> Offering {
+fn offering(id: &str, text: &str) -> DecidePersist {
     let name = CallRef {
         key: None,
         id: id.into(),
     };
     let mut result = said(text);
     result.tool_use_id = id.into();
-    Offering::new(name, result)
+    DecidePersist::new(name, result)
 }
 
 impl Desk {
@@ -67,9 +68,9 @@ impl Desk {
 
     /// Requests a persist decision and returns it. Panics if the request is rejected.
     #[track_caller]
-    fn ask(&mut self, offering: &Offering) -> PersistOutcome {
+    fn ask(&mut self, offering: &DecidePersist) -> PersistOutcome {
         self.world.run(Command::DecidePersist(offering.clone()));
-        told(&self.world.session, offering).unwrap()
+        current_outcome(&self.world.session, offering).unwrap()
     }
 
     fn append(&mut self, role: Role, blocks: Vec<Block>) {
@@ -115,7 +116,7 @@ impl Desk {
             _ => None,
         });
         let pieces = session.sealed().pieces().iter();
-        let forms = pieces.filter(|piece| piece.form.answers().is_some());
+        let forms = pieces.filter(|piece| piece.form.answered_call_key().is_some());
         forms.map(|piece| piece.form).zip(words).collect()
     }
 }
@@ -129,31 +130,31 @@ fn a_persist_decision_is_bound_when_its_call_is_appended() {
     let asked = offering("a", &large);
     let first = desk.ask(&asked);
     assert_eq!((first.call, first.verdict), (None, Verdict::Persist));
-    let file = first.kept.clone().unwrap().file;
+    let file = first.stored.clone().unwrap().file;
     assert!(file.starts_with("o0-"), "{file}");
     desk.call("b");
     assert_eq!(desk.ask(&asked), first);
     desk.call("a");
     let bound = desk.ask(&asked);
     assert_eq!(bound.call, Some(CallKey::new(1)));
-    assert_eq!(bound.kept, first.kept);
+    assert_eq!(bound.stored, first.stored);
     assert_eq!(desk.world.session.persist_decisions().iter().len(), 1);
 }
 
 #[test]
 fn an_appended_replacement_is_linked_to_its_stored_file() {
     let mut desk = Desk::new();
-    let kept = desk.ask(&offering("a", &"x".repeat(LARGE))).kept.unwrap();
+    let kept = desk.ask(&offering("a", &"x".repeat(LARGE))).stored.unwrap();
     desk.call("a");
-    desk.result("a", &kept.text);
-    let words = kept.text.to_string();
+    desk.result("a", &kept.replacement);
+    let words = kept.replacement.to_string();
     assert_eq!(desk.results(), [(PieceForm::Stored(C0), words)]);
     let session = &desk.world.session;
-    let stored = session.stored().get(C0).unwrap();
-    assert!(stored.only_file);
+    let stored = session.stored_results().get(C0).unwrap();
+    assert!(stored.original_only_in_file);
     assert_eq!((&stored.file, stored.sha256), (&kept.file, kept.sha256));
     assert_eq!(
-        session.stored().place_of(&kept.file),
+        session.stored_results().position_of_file(&kept.file),
         Some((Ordinal::new(1), 0))
     );
     assert_eq!(session.persist_decisions().iter().len(), 0);
@@ -164,14 +165,22 @@ fn an_appended_original_is_shown_as_the_decided_replacement() {
     let mut desk = Desk::new();
     desk.call("a");
     let large = "x".repeat(LARGE);
-    let kept = desk.ask(&offering("a", &large)).kept.unwrap();
+    let kept = desk.ask(&offering("a", &large)).stored.unwrap();
     assert!(kept.file.starts_with("c0-"), "{}", kept.file);
     desk.result("a", &large);
     assert_eq!(
         desk.results(),
-        [(PieceForm::Stored(C0), kept.text.to_string())]
+        [(PieceForm::Stored(C0), kept.replacement.to_string())]
     );
-    assert!(!desk.world.session.stored().get(C0).unwrap().only_file);
+    assert!(
+        !desk
+            .world
+            .session
+            .stored_results()
+            .get(C0)
+            .unwrap()
+            .original_only_in_file
+    );
     // The size of the message is that of its shown form.
     let entry = desk
         .world
@@ -180,7 +189,7 @@ fn an_appended_original_is_shown_as_the_decided_replacement() {
         .get(Ordinal::new(1))
         .unwrap();
     assert!(
-        entry.size.result_tokens <= kept.text_tokens + 1,
+        entry.size.result_tokens <= kept.replacement_tokens + 1,
         "{entry:?}"
     );
 }
@@ -193,7 +202,7 @@ fn an_inline_decision_holds_when_the_result_is_appended() {
         (ToolResultRule::NeverPersist(true), Verdict::Never),
     ] {
         let mut desk = Desk::new();
-        let asked = Offering {
+        let asked = DecidePersist {
             rule: Some(rule),
             ..offering("a", &large)
         };
@@ -214,7 +223,7 @@ fn an_inline_decision_holds_when_the_result_is_appended() {
 fn other_content_conflicts_with_a_decision_but_can_be_appended() {
     let mut desk = Desk::new();
     desk.call("a");
-    let kept = desk.ask(&offering("a", &"x".repeat(LARGE))).kept.unwrap();
+    let kept = desk.ask(&offering("a", &"x".repeat(LARGE))).stored.unwrap();
     let other = Command::DecidePersist(offering("a", "other"));
     let refused = desk.world.try_run(other);
     let Err(Rejection::ResultConflict {
@@ -234,7 +243,7 @@ fn other_content_conflicts_with_a_decision_but_can_be_appended() {
         desk.world
             .session
             .persist_decisions()
-            .in_file(&kept.file)
+            .find_by_file(&kept.file)
             .is_some()
     );
     let asked = desk.ask(&offering("a", "other"));
@@ -244,7 +253,7 @@ fn other_content_conflicts_with_a_decision_but_can_be_appended() {
 #[test]
 fn each_persist_verdict_follows_from_content_limit_and_rules() {
     let large = "x".repeat(LARGE);
-    let verdict = |policy: Policy, asked: Offering| Desk::with(policy).ask(&asked).verdict;
+    let verdict = |policy: Policy, asked: DecidePersist| Desk::with(policy).ask(&asked).verdict;
     assert_eq!(verdict(policy(), offering("a", "x")), Verdict::UnderLimit);
     assert_eq!(verdict(policy(), offering("a", &large)), Verdict::Persist);
     assert_eq!(verdict(policy(), offering("a", " \n")), Verdict::Empty);
@@ -278,7 +287,7 @@ fn the_text_for_an_empty_result_is_recognized_as_that_result() {
     let asked = offering("a", "");
     assert_eq!(desk.ask(&asked).verdict, Verdict::Empty);
     desk.call("a");
-    let line = Verdict::Empty.line().unwrap();
+    let line = Verdict::Empty.fixed_replacement().unwrap();
     desk.result("a", line);
     assert_eq!(desk.results(), [(PieceForm::Result(C0), line.to_owned())]);
     assert_eq!(desk.ask(&asked).verdict, Verdict::Empty);
@@ -304,8 +313,13 @@ fn a_call_reopened_by_a_rewind_gets_a_new_decision() {
     assert_eq!(desk.results(), [(PieceForm::Result(C0), "short".into())]);
     // The stored form of the first result is kept for an undo.
     let place = (Ordinal::new(1), 0);
-    let stored = desk.world.session.stored().at(place.0, place.1).unwrap();
-    assert_eq!(*stored.text, *before[0].1);
+    let stored = desk
+        .world
+        .session
+        .stored_results()
+        .at(place.0, place.1)
+        .unwrap();
+    assert_eq!(*stored.replacement, *before[0].1);
 }
 
 #[test]
@@ -317,11 +331,16 @@ fn the_file_of_a_late_result_is_kept() {
         interrupt_open_calls: true,
         ..ServeView::default()
     }));
-    let kept = desk.ask(&offering("a", &large)).kept.unwrap();
-    desk.result("a", &kept.text);
+    let kept = desk.ask(&offering("a", &large)).stored.unwrap();
+    desk.result("a", &kept.replacement);
     desk.world.run(Command::ServeView(ServeView::default()));
-    let stored = desk.world.session.stored().in_file(&kept.file).unwrap();
-    assert!(stored.only_file && stored.call == C0);
+    let stored = desk
+        .world
+        .session
+        .stored_results()
+        .find_by_file(&kept.file)
+        .unwrap();
+    assert!(stored.original_only_in_file && stored.call == C0);
 }
 
 #[test]
@@ -341,7 +360,7 @@ fn pending_decisions_are_bounded_and_stored_results_not_evicted() {
         desk.world
             .session
             .persist_decisions()
-            .unbound("inline")
+            .find_unbound("inline")
             .is_none()
     );
     let more = Command::DecidePersist(offering("more", &large(0)));

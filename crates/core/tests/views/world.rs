@@ -5,7 +5,8 @@ use std::sync::Arc;
 use expect_test::Expect;
 use palimpsest_core::codec;
 use palimpsest_core::command::{
-    Append, Command, Create, Decided, Decision, DecisionContext, Rewind, ServeView, create, decide,
+    Append, Command, CreateSession, Decided, Decision, DecisionContext, Rewind, ServeView,
+    create_session, decide,
 };
 use palimpsest_core::event::RecordedEvent;
 use palimpsest_core::ids::{MessageId, SessionKey, Timestamp};
@@ -62,11 +63,11 @@ impl Play {
         // Turn ids are covered by other tests. Without them the expected views are shorter.
         let mut policy = Policy::default();
         policy.snip.tag_turns = false;
-        let new = Create {
+        let new = CreateSession {
             policy: Arc::new(policy),
-            ..Create::default()
+            ..CreateSession::default()
         };
-        let event = create(new, context).unwrap();
+        let event = create_session(new, context).unwrap();
         let at = context.now;
         let session = Session::replay(key, [RecordedEvent { at, event }]).unwrap();
         Self {
@@ -141,7 +142,7 @@ impl Play {
                 repair.block, repair.kind
             ));
         }
-        match &view.unsendable {
+        match &view.not_sendable {
             Some(NotSendableReason::OpenCalls(calls)) => {
                 out.push_str(&format!("open: {calls:?}\n"));
             }

@@ -189,7 +189,7 @@ fn write(
     let tokens: u64 = left.iter().map(|round| round.tokens).sum();
     Delegated {
         token: DelegationToken::of(key, running, wish).write(),
-        expires: running.expires,
+        expires: running.deadline,
         body,
         input_tokens: tokens + question.overhead(),
     }

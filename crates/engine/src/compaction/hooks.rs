@@ -75,7 +75,7 @@ pub(super) async fn call(engine: &Engine, request: HookRequest) -> Option<HookAn
     let caller = engine.hook_caller.as_ref();
     let caller = caller.filter(|caller| rule.enabled && caller.has_endpoint(policy))?;
     let began = engine.sessions.clock().now();
-    let timeout = time_for(engine, rule, started.running.expires);
+    let timeout = time_for(engine, rule, started.running.deadline);
     let (result, detail, reply) = match caller.call(&request, timeout).await {
         Ok(HookDecision::Continue(reply)) => (HookResult::Continued, String::new(), reply),
         Ok(HookDecision::Veto(reason)) => (HookResult::Vetoed, reason, HookReply::default()),
@@ -105,7 +105,7 @@ pub(super) async fn call(engine: &Engine, request: HookRequest) -> Option<HookAn
             result,
             // The detail comes from the hook and becomes part of an event, so it is shortened.
             detail: detail[..end].into(),
-            took_ms: engine.sessions.clock().now().millis_since(began),
+            duration_ms: engine.sessions.clock().now().millis_since(began),
             messages: Vec::new(),
         },
         instructions: reply.instructions.map(stored),

@@ -22,7 +22,10 @@ pub(super) async fn inputs(
     // Inputs that a rewind removed are left out.
     let held = starts.filter_map(|at| {
         let entry = session.transcript().get(*at)?;
-        entry.standing.holds().then(|| (*at, entry.clone()))
+        entry
+            .visibility
+            .is_in_effect()
+            .then(|| (*at, entry.clone()))
     });
     let mut entries: Vec<(Ordinal, TranscriptEntry)> = held.rev().take(MAX_INPUTS).collect();
     entries.reverse();

@@ -87,9 +87,9 @@ pub(super) async fn ask(
 
 /// Returns the time for the models: the remaining time of the compaction, minus a reserve for its end.
 fn time_left(engine: &Engine, running: &RunningCompaction) -> Duration {
-    let whole = Duration::from_millis(running.expires.millis_since(running.at));
+    let whole = Duration::from_millis(running.deadline.millis_since(running.started_at));
     let now = engine.sessions.clock().now();
-    let left = Duration::from_millis(running.expires.millis_since(now));
+    let left = Duration::from_millis(running.deadline.millis_since(now));
     let left = left.saturating_sub(TO_FINISH.min(whole / 10));
     // A waiting caller's deadline also limits the time.
     let caller = Deadline::current().map_or(Duration::MAX, Deadline::remaining);

@@ -7,7 +7,7 @@ use palimpsest_core::levels::compaction::summary_input;
 use palimpsest_core::message::{Block, MessageKind, Role};
 use palimpsest_core::session::Session;
 use palimpsest_core::summary::{ExtraInstructions, SYSTEM, standing_instructions, summary_request};
-use palimpsest_core::tokens::Counter;
+use palimpsest_core::tokens::TokenCounter;
 
 use super::rounds::InputRounds;
 
@@ -19,7 +19,7 @@ pub(super) struct SummaryPrompt {
     /// The instruction at the end of the request.
     pub(super) instruction: String,
     /// The session's estimator.
-    counter: Counter,
+    counter: TokenCounter,
 }
 
 impl SummaryPrompt {
@@ -75,7 +75,7 @@ fn standing(session: &Session) -> Option<String> {
     let entries = session.transcript().entries();
     let visible = entries.filter(|(at, entry)| {
         let from_people = entry.role != Role::Assistant && entry.kind != MessageKind::Summary;
-        from_people && session.transcript().is_visible(*at)
+        from_people && session.transcript().is_in_view(*at)
     });
     let mut found = None;
     // Later instructions override earlier ones, so the loop reads all messages.

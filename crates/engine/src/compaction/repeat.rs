@@ -33,7 +33,7 @@ pub async fn outcome(
             .as_ref()
             .is_some_and(RunningCompaction::is_delegated);
         let now = engine.sessions.clock().now();
-        let over = running.is_none_or(|running| running.is_over(now));
+        let over = running.is_none_or(|running| running.is_expired(now));
         // A delegated compaction ends when the caller commits its summary, so nobody waits for it. An ended or
         // expired compaction has an outcome for every caller.
         let waits = over || (call.waits && !delegated);
@@ -78,14 +78,14 @@ pub(super) async fn ends(
     let (sessions, draining) = (&engine.sessions, &engine.draining);
     while let Some(running) = running(engine, key, which).await? {
         let now = sessions.clock().now();
-        if running.is_over(now) {
+        if running.is_expired(now) {
             close(engine, key, &running).await?;
             continue;
         }
         if draining.is_cancelled() {
             return Ok(false);
         }
-        let left = Duration::from_millis(running.expires.millis_since(now));
+        let left = Duration::from_millis(running.deadline.millis_since(now));
         let has_ended = |session: &Session, _| under_way(session, which).is_none().then_some(());
         sessions
             .until(key, Instant::now() + left, draining, has_ended)
@@ -107,7 +107,7 @@ async fn close(
         };
         transaction.run(Command::AdvanceCompaction(AdvanceCompaction {
             attempt: running.attempt,
-            took_ms: now.millis_since(running.at),
+            duration_ms: now.millis_since(running.started_at),
             ..AdvanceCompaction::new(running.key, failed)
         }))?;
         Ok(())

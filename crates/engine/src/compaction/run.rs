@@ -10,7 +10,7 @@ use crate::originals::contents;
 use crate::sessions::{CommandOutcome, DryRun, MissingSession, Transaction};
 use palimpsest_core::command::{
     AdvanceCompaction, Command, CompactionMessages, Rejection, SkipReason, StartCompaction,
-    memory_runs,
+    is_memory_update_running,
 };
 use palimpsest_core::compaction::{
     CompactionContext, CompactionMachine, CompactionOutcome, CompactionRequest, Preview, Step,
@@ -191,7 +191,9 @@ impl<'a> Driver<'a> {
             Wait::ForMemory { at_most_ms } => {
                 let deadline = Instant::now() + Duration::from_millis(at_most_ms);
                 let (sessions, draining) = (&self.engine.sessions, &self.engine.draining);
-                let has_ended = |session: &Session, now| (!memory_runs(session, now)).then_some(());
+                let has_ended = |session: &Session, now| {
+                    (!is_memory_update_running(session, now)).then_some(())
+                };
                 sessions
                     .until(self.key, deadline, draining, has_ended)
                     .await?;
@@ -207,7 +209,7 @@ impl<'a> Driver<'a> {
     async fn estimate(&self, dry_run: CompactionRequest) -> Result<Option<u64>, CompactionError> {
         let render = |_: &Session, ended: &CompactionOutcome| {
             Ok(match ended.event() {
-                Some((_, Event::Compacted(compacted))) => Some(compacted.after_tokens),
+                Some((_, Event::CompactionFinished(compacted))) => Some(compacted.after_tokens),
                 _ => None,
             })
         };
@@ -228,7 +230,9 @@ impl<'a> Driver<'a> {
         let ended = copy.run(decide, |_, ended| Ok(ended.clone())).await?;
         let session = Arc::new(copy.into_session()?);
         Ok(match ended {
-            CompactionOutcome::Event(event, _) if matches!(*event, Event::Compacted(_)) => {
+            CompactionOutcome::Event(event, _)
+                if matches!(*event, Event::CompactionFinished(_)) =>
+            {
                 Some(Preview { session, event })
             }
             _ => None,
@@ -277,7 +281,7 @@ fn started(
     if !matches!(outcome.event(), Some((_, Event::CompactionStarted(_)))) {
         return Ok(None);
     }
-    if !session.transcript().is_whole() {
+    if !session.transcript().is_fully_loaded() {
         return Err(ContentNotLoaded);
     }
     Ok(Some(Arc::new(session.clone())))
@@ -311,16 +315,16 @@ async fn compaction_messages(
 ) -> Result<CompactionMessages, CompactionError> {
     // The latest user input may have left the view. The compaction then keeps it beside the summary.
     let request = |session: &Session| {
-        let at = session.request_out_of_view()?;
+        let at = session.hidden_latest_request()?;
         Some((at, session.transcript().get(at)?.clone()))
     };
     let entry = engine.sessions.read(key, request).await?;
     let request = contents(engine, key, entry.into_iter().collect()).await?;
     let mut id = engine.next_id();
     Ok(CompactionMessages {
-        mark: id(),
-        summary: id(),
-        request: request.into_iter().next().map(|one| one.message),
-        attached: Vec::new(),
+        boundary_id: id(),
+        summary_id: id(),
+        request_message: request.into_iter().next().map(|one| one.message),
+        hook_messages: Vec::new(),
     })
 }

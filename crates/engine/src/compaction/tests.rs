@@ -87,7 +87,7 @@ async fn compacted(rule: &str, answer: Answer) -> (Event, Vec<(Hook, Duration)>)
 
 fn hook_calls(event: &Event) -> &[HookCall] {
     match event {
-        Event::Compacted(event) => &event.hooks,
+        Event::CompactionFinished(event) => &event.hooks,
         Event::CompactionFailed(event) => &event.hooks,
         event => panic!("{event:?}"),
     }
@@ -118,7 +118,7 @@ async fn a_hook_failure_stops_the_compaction_only_if_configured() {
         (HookResult::FailedStopped, "no answer")
     );
     let (event, _) = compacted("on_failure = \"continue\"", fails).await;
-    assert!(matches!(event, Event::Compacted(_)), "{event:?}");
+    assert!(matches!(event, Event::CompactionFinished(_)), "{event:?}");
     let call = hook_calls(&event).last().unwrap();
     assert_eq!(call.result, HookResult::FailedContinued);
 }
@@ -127,6 +127,6 @@ async fn a_hook_failure_stops_the_compaction_only_if_configured() {
 async fn a_disabled_hook_is_not_called() {
     let veto = || Ok(HookDecision::Veto("never".to_owned()));
     let (event, calls) = compacted("enabled = false", veto).await;
-    assert!(matches!(event, Event::Compacted(_)), "{event:?}");
+    assert!(matches!(event, Event::CompactionFinished(_)), "{event:?}");
     assert!(calls.is_empty());
 }

@@ -59,7 +59,7 @@ impl DelegationToken {
         // The digest is still zero here, so it covers all other bytes.
         let said = token.write();
         // The digest binds the token to the session and to the start of the compaction.
-        let about = format!("{session} {}", running.at.as_millis());
+        let about = format!("{session} {}", running.started_at.as_millis());
         token.digest = *Digest::of_bytes(about.as_bytes()).chain(&said).as_bytes();
         token
     }
@@ -145,11 +145,11 @@ mod tests {
             key: CompactionKey::new(7),
             trigger: Trigger::Manual,
             strategy: Strategy::Delegated,
-            at: Timestamp::from_millis(5),
-            expires: Timestamp::from_millis(50),
+            started_at: Timestamp::from_millis(5),
+            deadline: Timestamp::from_millis(50),
             leaving: Vec::new(),
-            pieces: 0,
-            touched: false,
+            pieces_at_start: 0,
+            range_changed: false,
             ahead: false,
             instructions: None,
             attempt: 1,
@@ -172,7 +172,7 @@ mod tests {
             ..running.clone()
         };
         let later = RunningCompaction {
-            at: Timestamp::from_millis(6),
+            started_at: Timestamp::from_millis(6),
             ..running.clone()
         };
         assert!(!token.names(&session, &again) && !token.names(&session, &later));

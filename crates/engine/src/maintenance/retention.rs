@@ -285,7 +285,7 @@ impl Maintenance {
             return Ok(false);
         }
         let check = |session: &Session| {
-            if session.about().hold.is_empty() {
+            if session.info().hold.is_empty() {
                 Ok(())
             } else {
                 Err(Rejection::invalid("session", "is on hold"))

@@ -132,7 +132,7 @@ async fn delete(side: &StoreSide, deleted: &DeletedSession) -> Result<(), Migrat
     let failed = |error| MigrateError::Session(key.clone(), error);
     // A hold protects the remaining copy, although the other store has deleted its own.
     let check = |session: &palimpsest_core::session::Session| {
-        if session.about().hold.is_empty() {
+        if session.info().hold.is_empty() {
             return Ok(());
         }
         let what = "is on hold: lift the hold first";

@@ -1,7 +1,7 @@
 //! The location of a tool result: in a message, or in a file.
 
 use palimpsest_core::ids::{CallKey, Ordinal};
-use palimpsest_core::levels::results::{file_of, reference};
+use palimpsest_core::levels::results::{file_from_reference, reference};
 use palimpsest_core::session::{PersistDecision, Session, TranscriptEntry};
 
 /// The assumed number of bytes per token.
@@ -87,7 +87,7 @@ fn by_call(session: &Session, named: &CallName) -> Result<LocatedResult, LocateE
     let call = match find_call(session, named) {
         // A result may be stored before the message of its call is appended.
         Err(missing @ LocateError::NotFound(_)) => {
-            let offer = offers.unbound(&named.tool_use_id);
+            let offer = offers.find_unbound(&named.tool_use_id);
             let offer = offer.filter(|_| named.key.is_none());
             let found = offer.and_then(|offer| locate_pending(session, offer));
             return found.ok_or(missing);
@@ -99,19 +99,19 @@ fn by_call(session: &Session, named: &CallName) -> Result<LocatedResult, LocateE
     // The current result comes first, then a stored result, then the one that a rewind removed.
     let came = |place: Option<(Ordinal, u16)>| in_place(session, call, place?);
     came(known.result())
-        .or_else(|| locate_pending(session, offers.of_call(call)?))
-        .or_else(|| came(known.original))
+        .or_else(|| locate_pending(session, offers.find_by_call(call)?))
+        .or_else(|| came(known.result_position))
         .ok_or_else(missing)
 }
 
 fn by_reference(session: &Session, reference: &str) -> Result<LocatedResult, LocateError> {
     let template = &session.policy().tool_results.reference_template;
-    let stored = session.stored();
-    let found = file_of(template, session.key(), reference).and_then(|file| {
+    let stored = session.stored_results();
+    let found = file_from_reference(template, session.key(), reference).and_then(|file| {
         // A result in the transcript has a position. Otherwise only the decision names its file.
-        match stored.place_of(file).zip(stored.in_file(file)) {
+        match stored.position_of_file(file).zip(stored.find_by_file(file)) {
             Some((place, stored)) => in_place(session, stored.call, place),
-            None => locate_pending(session, session.persist_decisions().in_file(file)?),
+            None => locate_pending(session, session.persist_decisions().find_by_file(file)?),
         }
     });
     found.ok_or_else(|| LocateError::NotFound(reference.to_owned()))
@@ -121,7 +121,7 @@ fn by_reference(session: &Session, reference: &str) -> Result<LocatedResult, Loc
 fn in_place(session: &Session, call: CallKey, place: (Ordinal, u16)) -> Option<LocatedResult> {
     let (message, block) = place;
     let entry = session.transcript().get(message)?;
-    let stored = session.stored().at(message, block);
+    let stored = session.stored_results().at(message, block);
     let known = session.calls().get(call);
     let reference = stored.map(|stored| reference_to(session, &stored.file));
     Some(LocatedResult {
@@ -135,7 +135,7 @@ fn in_place(session: &Session, call: CallKey, place: (Ordinal, u16)) -> Option<L
             |stored| stored.bytes,
         ),
         place: match stored {
-            Some(stored) if stored.only_file => ResultLocation::File {
+            Some(stored) if stored.original_only_in_file => ResultLocation::File {
                 file: stored.file.clone(),
                 sha256: stored.sha256,
             },
@@ -149,7 +149,7 @@ fn in_place(session: &Session, call: CallKey, place: (Ordinal, u16)) -> Option<L
 
 /// Locates a result that was stored before its message was appended.
 fn locate_pending(session: &Session, offer: &PersistDecision) -> Option<LocatedResult> {
-    let kept = offer.kept.as_ref()?;
+    let kept = offer.stored.as_ref()?;
     let known = offer.call.and_then(|call| session.calls().get(call));
     let id = known.map_or(&offer.tool_use_id, |call| &call.id);
     Some(LocatedResult {
@@ -184,7 +184,7 @@ fn find_call(session: &Session, named: &CallName) -> Result<CallKey, LocateError
         return Err(LocateError::Unnamed);
     }
     // The view may show the call under an id that the service assigned.
-    if let Some(key) = calls.mapped(id) {
+    if let Some(key) = calls.find_by_service_id(id) {
         return Ok(key);
     }
     match calls.with_id(id) {

@@ -1,11 +1,11 @@
 //! Prepares the token counters of sessions outside the threads that answer calls.
 
-use palimpsest_core::tokens::Counter;
+use palimpsest_core::tokens::TokenCounter;
 use tokio::task::spawn_blocking;
 
 /// Prepares a token counter on a blocking thread. The first load of a vocabulary takes about 0.1 s, which is too long
 /// for a thread that answers calls.
-pub async fn prepare(counter: Counter) {
+pub async fn prepare(counter: TokenCounter) {
     if counter.is_ready() {
         return;
     }

@@ -93,7 +93,7 @@ impl PendingCommit {
             },
             events: events.and_then(NonZeroU32::new)?,
             frame: encode_frame(&self.events),
-            summary: row::encode(self.loaded.session.about()),
+            summary: row::encode(self.loaded.session.info()),
             // Only the worker that finds no work removes a session from the queue.
             due: self
                 .memory_due

@@ -33,7 +33,7 @@ mod tests {
     use std::sync::Arc;
 
     use palimpsest_conformance::MemoryLog;
-    use palimpsest_core::command::{Create, Rejection};
+    use palimpsest_core::command::{CreateSession, Rejection};
     use palimpsest_core::ids::{Revision, Timestamp};
     use palimpsest_core::limits::Limits;
     use palimpsest_core::session::Session;
@@ -49,7 +49,7 @@ mod tests {
     }
 
     async fn create(sessions: &Sessions, key: &SessionKey) -> Position {
-        let create = MissingSession::Create(Create::default());
+        let create = MissingSession::Create(CreateSession::default());
         let written = sessions.write(key, &create, |_| Ok(()), |_, ()| Ok(()));
         written.await.unwrap();
         sessions.position(key).await.unwrap()

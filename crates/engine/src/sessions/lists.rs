@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use palimpsest_core::ids::{ProjectId, SessionKey};
-use palimpsest_core::session::About;
+use palimpsest_core::session::SessionInfo;
 use palimpsest_store::encoding::decode_about;
 use palimpsest_store::{MAX_LIST, SessionHead, StoreError};
 use tokio::task::spawn_blocking;
@@ -20,7 +20,7 @@ const REMEMBERED: usize = 10_000;
 #[derive(Debug, Default)]
 pub struct SessionPage {
     /// The sessions whose rows are readable.
-    pub sessions: Vec<(SessionKey, SessionHead, About)>,
+    pub sessions: Vec<(SessionKey, SessionHead, SessionInfo)>,
     /// Number of unreadable rows in this page.
     pub unreadable: u64,
     /// The name after which the next page begins, or `None` on the last page.
@@ -64,7 +64,7 @@ impl Sessions {
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
         limit: usize,
-    ) -> Result<Vec<(SessionKey, SessionHead, About)>, EngineError> {
+    ) -> Result<Vec<(SessionKey, SessionHead, SessionInfo)>, EngineError> {
         let limit = limit.min(MAX_LIST);
         let mut page = self.list_step(project, after, limit).await?;
         let mut sessions = std::mem::take(&mut page.sessions);

@@ -151,7 +151,7 @@ impl SessionReader {
         key: &SessionKey,
         loaded: &mut LoadedSession,
     ) -> Result<(), EngineError> {
-        let Some(first) = loaded.session.transcript().first_unheld() else {
+        let Some(first) = loaded.session.transcript().first_unloaded() else {
             return Ok(());
         };
         let _room = self.room.acquire().await;
@@ -252,7 +252,7 @@ impl SessionLogView<'_> {
         // Two ranges of contents are needed: the end of the transcript, and a lead before it. The events between them
         // stay unread.
         let at = snapshot.revision;
-        let needed = snapshot.needed(HELD_MESSAGES);
+        let needed = snapshot.content_range(HELD_MESSAGES);
         let from = needed.tail.unwrap_or(at.plus(1));
         let mut end = self.events(from, Some(until.max(at))).await?;
         let mut contents = Vec::new();
@@ -306,7 +306,7 @@ impl SessionLogView<'_> {
     ) -> Result<(), EngineError> {
         let events = self.events(first, Some(session.revision())).await?;
         session.load_content(messages(&events));
-        if session.transcript().is_whole() {
+        if session.transcript().is_fully_loaded() {
             return Ok(());
         }
         let error = DecodeError::Damaged("a message that its index names is missing");

@@ -25,7 +25,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use palimpsest_core::command::{Create, Rejection};
+use palimpsest_core::command::{CreateSession, Rejection};
 use palimpsest_core::event::{Event, RecordedEvent};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
@@ -68,7 +68,7 @@ pub const READ_BYTES: usize = 4 * 1024 * 1024;
 #[derive(Debug, Clone)]
 pub enum MissingSession {
     /// Creates the session.
-    Create(Create),
+    Create(CreateSession),
     /// Rejects the call with [`EngineError::SessionNotFound`].
     Refuse,
 }

@@ -1,7 +1,7 @@
 //! The row that lists show for a session. Every append writes it again, so its size is limited.
 
 use bytes::Bytes;
-use palimpsest_core::session::About;
+use palimpsest_core::session::SessionInfo;
 use palimpsest_store::MAX_SUMMARY_BYTES;
 use palimpsest_store::encoding::encode_about;
 
@@ -12,13 +12,13 @@ const SHORT_BYTES: usize = 200;
 
 /// Encodes a row. A row above the limit loses its attributes first, and then its texts are cut. The session itself
 /// keeps all values.
-pub(super) fn encode(about: &About) -> Bytes {
+pub(super) fn encode(about: &SessionInfo) -> Bytes {
     let row = encode_about(about);
     if row.len() <= MAX_SUMMARY_BYTES {
         return row;
     }
     // The number of attributes is not limited here, so only a row without them is sure to fit after the cut.
-    let without_attributes = About {
+    let without_attributes = SessionInfo {
         attributes: Vec::new(),
         ..about.clone()
     };
@@ -26,7 +26,7 @@ pub(super) fn encode(about: &About) -> Bytes {
     if row.len() <= MAX_SUMMARY_BYTES {
         return row;
     }
-    encode_about(&About {
+    encode_about(&SessionInfo {
         title: short(&about.title),
         first_prompt: short(&about.first_prompt),
         project_path: short(&about.project_path),
@@ -68,7 +68,7 @@ mod tests {
                 longest("p", ProjectId::MAX_LEN),
                 longest("s", SessionId::MAX_LEN)
             );
-            let about = About {
+            let about = SessionInfo {
                 title: noise.as_str().into(),
                 first_prompt: noise.as_str().into(),
                 project_path: noise.as_str().into(),
@@ -82,7 +82,7 @@ mod tests {
                 user_messages: u32::MAX,
                 assistant_messages: u32::MAX,
                 reported_tokens: u64::MAX,
-                ..About::default()
+                ..SessionInfo::default()
             };
             let row = encode(&about);
             assert!(row.len() <= MAX_SUMMARY_BYTES, "{}", row.len());

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Command, Create, Decided, Decision, DecisionContext, Rejection, ServeView, SkipReason, create,
-    decide,
+    Command, CreateSession, Decided, Decision, DecisionContext, Rejection, ServeView, SkipReason,
+    create_session, decide,
 };
 use palimpsest_core::effect::Effect;
 use palimpsest_core::event::{Event, RecordedEvent};
@@ -117,8 +117,8 @@ impl<'a> Transaction<'a> {
     }
 
     /// Creates the session.
-    pub fn create(&mut self, command: Create) -> Result<(), Rejection> {
-        let event = create(command, self.context())?;
+    pub fn create(&mut self, command: CreateSession) -> Result<(), Rejection> {
+        let event = create_session(command, self.context())?;
         if let Event::SessionCreated(created) = &event {
             let session = Session::create(self.key.clone(), self.now, created);
             self.loaded = Some(Box::new(LoadedSession::new(session)));

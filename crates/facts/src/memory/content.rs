@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use palimpsest_types::memory::{Memory, MemoryText, SectionKind};
+use palimpsest_types::memory::{MemoryDocument, MemoryText, SectionKind};
 
 use super::fact::MemoryFact;
 use super::render::render;
@@ -47,7 +47,7 @@ impl MemoryContent {
     }
 
     /// Creates content from a text without any known fact: every line is verbatim.
-    pub fn verbatim(document: &Memory) -> Self {
+    pub fn verbatim(document: &MemoryDocument) -> Self {
         Self::default().aligned(document)
     }
 
@@ -73,8 +73,8 @@ impl MemoryContent {
     }
 
     /// Renders the sections.
-    pub fn document(&self) -> Memory {
-        let mut document = Memory::template();
+    pub fn document(&self) -> MemoryDocument {
+        let mut document = MemoryDocument::template();
         for kind in SectionKind::ALL {
             document.set(kind, &body(self.facts(kind)));
         }
@@ -90,12 +90,12 @@ impl MemoryContent {
     /// Returns the content of a changed document. A line that equals the line of a fact of the same section stays this
     /// fact. Every other line becomes verbatim. Facts without a line are removed.
     #[must_use]
-    pub fn aligned(&self, document: &Memory) -> Self {
+    pub fn aligned(&self, document: &MemoryDocument) -> Self {
         let section = |kind| align(self.entries(kind), document.body(kind));
         Self::from_entries(SectionKind::ALL.map(section))
     }
 
-    /// Returns the content within the limits of a policy, see [`Memory::fit`]. Facts whose lines are cut are removed.
+    /// Returns the content within the limits of a policy, see [`MemoryDocument::fit`]. Facts whose lines are cut are removed.
     #[must_use]
     pub fn fit(&self, max_section_tokens: u32, max_tokens: u32) -> Self {
         let document = self.document();
@@ -112,7 +112,7 @@ impl MemoryContent {
         if *clean == **text {
             return self.clone();
         }
-        self.aligned(&Memory::parse(&clean))
+        self.aligned(&MemoryDocument::parse(&clean))
     }
 
     /// Returns the content as version `number` records it: facts of the previous version keep their versions, and all
@@ -150,7 +150,7 @@ impl MemoryContent {
         SectionKind::ALL.into_iter().filter(differs).collect()
     }
 
-    fn changed(&self, before: &Memory, after: &Memory) -> Self {
+    fn changed(&self, before: &MemoryDocument, after: &MemoryDocument) -> Self {
         if before == after {
             self.clone()
         } else {

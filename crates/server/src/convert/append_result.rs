@@ -1,6 +1,6 @@
 //! Append results and the state of tool calls, in the form of the API.
 
-use palimpsest_core::command::{self, Receipt, receipts};
+use palimpsest_core::command::{self, AppendReceipt, receipts};
 use palimpsest_core::event::MessagesAppended;
 use palimpsest_core::ids::{CallKey, Ordinal};
 use palimpsest_core::session::{CallState, NotSendableReason, Session, Visibility};
@@ -27,10 +27,10 @@ pub fn append_result(
     }
 }
 
-fn appended(session: &Session, receipt: &Receipt, input_index: u32) -> v1::AppendedMessage {
-    let (outcome, original) = match receipt.standing {
+fn appended(session: &Session, receipt: &AppendReceipt, input_index: u32) -> v1::AppendedMessage {
+    let (outcome, original) = match receipt.visibility {
         // A duplicate has the visibility of the stored message, so it is checked first.
-        _ if receipt.known => (v1::AppendOutcome::Duplicate, None),
+        _ if receipt.is_duplicate => (v1::AppendOutcome::Duplicate, None),
         Visibility::Reemission(of) => (v1::AppendOutcome::ReEmission, Some(of)),
         _ => (v1::AppendOutcome::Appended, None),
     };
@@ -53,7 +53,7 @@ pub(super) fn turn_id(session: &Session, message: Ordinal) -> String {
     turn.map(|turn| turns.name(turn)).unwrap_or_default()
 }
 
-fn calls_of(session: &Session, receipt: &Receipt) -> Vec<v1::ToolCall> {
+fn calls_of(session: &Session, receipt: &AppendReceipt) -> Vec<v1::ToolCall> {
     let calls = session.calls().of(receipt.ordinal);
     calls.map(|(key, _)| tool_call(session, key)).collect()
 }

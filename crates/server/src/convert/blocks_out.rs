@@ -67,7 +67,7 @@ pub fn view_message(message: &WireMessage<'_>, calls: &Calls, provider: Provider
 /// mapped.
 fn key_of_wire_id(id: &str, calls: &Calls) -> Option<CallKey> {
     calls
-        .mapped(id)
+        .find_by_service_id(id)
         .or_else(|| calls.with_id(id).first().copied())
 }
 

@@ -1,6 +1,6 @@
 //! Cache breakpoints: the options of a call, and the positions in each provider's format.
 
-use palimpsest_core::view::{Breakpoints, MAX_BREAKPOINTS, Provider, Spot};
+use palimpsest_core::view::{Breakpoints, MAX_BREAKPOINTS, Provider, WireBlockPosition};
 use palimpsest_proto::context::v1::{self, cache_breakpoint::Marker, cache_breakpoint::Place};
 use serde_json::Value;
 
@@ -127,7 +127,7 @@ pub fn cache_breakpoints(
         let control = format!(r#"{{"cache_control":{{"type":"ephemeral"{ttl}}}}}"#);
         Marker::MergeJson(control.into())
     };
-    let position = |spot: &Spot| {
+    let position = |spot: &WireBlockPosition| {
         Place::Position(v1::WirePosition {
             message_index: spot.message,
             block_index: Some(spot.block),
@@ -210,7 +210,7 @@ mod tests {
     fn breakpoint_markers_have_the_format_of_the_provider() {
         let found = Breakpoints {
             system: vec![1],
-            messages: vec![Spot {
+            messages: vec![WireBlockPosition {
                 message: 4,
                 block: 2,
             }],

@@ -46,12 +46,12 @@ pub fn budget_warnings(
 ) -> Vec<v1::Warning> {
     let points = session.policy().thresholds(window);
     let (tokens, auto) = (session.tokens().tokens, &session.policy().autocompact);
-    let failures = session.compactions().failures;
+    let failures = session.compactions().consecutive_failures;
     let is_paused = auto.enabled && super::compaction::is_paused(session);
     // After an earlier attempt without removable content, the session remembers its floor, so later calls get the
     // warning too.
-    let is_floor =
-        session.compactions().floor.is_some() || result == CompactionResult::NothingToRemove;
+    let is_floor = session.compactions().irreducible_tokens.is_some()
+        || result == CompactionResult::NothingToRemove;
     let is_over = tokens >= points.compact;
     let mut warnings = Vec::new();
     let mut warn = |code: WarningCode, detail: String| {

@@ -6,7 +6,7 @@ use palimpsest_core::event::{
 };
 use palimpsest_core::ids::{Ordinal, Revision, Timestamp};
 use palimpsest_core::message::{Block, MessageKind, Usage};
-use palimpsest_core::session::{Boundary, DroppedContent, Session, Strategy};
+use palimpsest_core::session::{CompactionBoundary, DroppedContent, Session, Strategy};
 use palimpsest_proto::context::v1;
 use palimpsest_summarize::{ChatMessage, Role};
 
@@ -57,9 +57,9 @@ pub(super) fn failed(event: &CompactionFailed, session: &Session) -> v1::LevelFa
 }
 
 fn failure(event: &CompactionFailed, session: &Session) -> v1::CompactionFailure {
-    let failures = session.compactions().failures;
+    let failures = session.compactions().consecutive_failures;
     v1::CompactionFailure {
-        reason: why_failed(event.why).into(),
+        reason: why_failed(event.reason).into(),
         detail: event.detail.to_string(),
         consecutive_failures: failures,
         auto_paused: is_paused(session),
@@ -69,13 +69,13 @@ fn failure(event: &CompactionFailed, session: &Session) -> v1::CompactionFailure
 /// Returns true if automatic compaction is paused after too many failures.
 pub(super) fn is_paused(session: &Session) -> bool {
     let limit = session.policy().autocompact.max_failures.max(1);
-    session.compactions().failures >= limit
+    session.compactions().consecutive_failures >= limit
 }
 
 /// Converts the event that ended a compaction. Returns `None` for other events.
 pub fn compaction(event: &Event, session: &Session) -> Option<v1::Compaction> {
     match event {
-        Event::Compacted(event) => Some(compacted(event, None, session, false)),
+        Event::CompactionFinished(event) => Some(compacted(event, None, session, false)),
         Event::CompactionFailed(event) => Some(failed_compaction(event, session)),
         _ => None,
     }
@@ -94,7 +94,7 @@ pub fn running_compaction(session: &Session) -> Option<v1::Compaction> {
         state: state.into(),
         strategy: strategy(running.strategy).into(),
         trigger: trigger(running.trigger).into(),
-        start_time: Some(export_timestamp(running.at)),
+        start_time: Some(export_timestamp(running.started_at)),
         dropped: running
             .dropped
             .map(|dropped| self::dropped(dropped, session)),
@@ -142,7 +142,7 @@ pub(super) fn failed_compaction(event: &CompactionFailed, session: &Session) -> 
         strategy: event.strategy.map(strategy).unwrap_or_default().into(),
         trigger: trigger(event.trigger).into(),
         start_time: event.started.map(export_timestamp),
-        duration: Some(export_millis(event.took_ms)),
+        duration: Some(export_millis(event.duration_ms)),
         failure: Some(failure(event, session)),
         hook_outcomes: outcomes(&event.hooks),
         ..v1::Compaction::default()
@@ -159,7 +159,9 @@ pub(super) fn compacted(
     let made = session.compactions().boundaries.iter();
     let boundary = made.rev().find(|boundary| boundary.key == event.key);
     // Without the time of the event, its boundary has the time. A dry run has started no compaction.
-    let at = at.or(boundary.filter(|_| !dry_run).map(|boundary| boundary.at));
+    let at = at.or(boundary
+        .filter(|_| !dry_run)
+        .map(|boundary| boundary.created_at));
     let of_kind = |kind: MessageKind| {
         event
             .messages
@@ -183,10 +185,10 @@ pub(super) fn compacted(
         trigger: trigger(event.trigger).into(),
         start_time: at.map(|at| {
             // The event has only its end and its duration, so the start is computed.
-            let took = i64::try_from(event.took_ms).unwrap_or(i64::MAX);
+            let took = i64::try_from(event.duration_ms).unwrap_or(i64::MAX);
             export_timestamp(Timestamp::from_millis(at.as_millis().saturating_sub(took)))
         }),
-        duration: Some(export_millis(event.took_ms)),
+        duration: Some(export_millis(event.duration_ms)),
         boundary: boundary.map(|one| self::boundary(one, session)),
         // A dry run queries no model, so the text of a model's summary is unknown.
         summary: text
@@ -196,7 +198,7 @@ pub(super) fn compacted(
             .unwrap_or_default(),
         model: event.model.to_string(),
         attachments: event
-            .attached
+            .attachments
             .iter()
             .map(|one| attachment(one, session))
             .collect(),
@@ -220,7 +222,7 @@ pub(super) fn compacted(
 
 /// Returns true if kept messages precede the summary. Pinned messages and the rest of their rounds keep their
 /// position and are ignored.
-fn is_preceded(boundary: &Boundary, session: &Session) -> bool {
+fn is_preceded(boundary: &CompactionBoundary, session: &Session) -> bool {
     let pieces = session.sealed().pieces().iter();
     let mut before = pieces.take_while(|piece| Some(piece.message) != boundary.summary);
     before.any(|piece| {
@@ -246,24 +248,25 @@ fn is_of_a_pin(session: &Session, message: Ordinal) -> bool {
             _ => None,
         }
     });
-    pins.within(message).is_some() || others.any(|other| pins.within(other).is_some())
+    pins.pin_of_message(message).is_some()
+        || others.any(|other| pins.pin_of_message(other).is_some())
 }
 
-fn boundary(boundary: &Boundary, session: &Session) -> v1::Boundary {
+fn boundary(boundary: &CompactionBoundary, session: &Session) -> v1::Boundary {
     let id = |message: Option<Ordinal>| export_message_id(session, message);
     let starts = session.turns().starts().iter();
-    let last_user = starts.rev().find(|start| **start < boundary.mark);
+    let last_user = starts.rev().find(|start| **start < boundary.message);
     v1::Boundary {
-        message_id: id(Some(boundary.mark)),
+        message_id: id(Some(boundary.message)),
         trigger: trigger(boundary.trigger).into(),
         strategy: strategy(boundary.strategy).into(),
-        create_time: Some(export_timestamp(boundary.at)),
+        create_time: Some(export_timestamp(boundary.created_at)),
         before_tokens: tokens32(boundary.before_tokens),
         after_tokens: tokens32(boundary.after_tokens),
         freed_tokens: tokens32(boundary.before_tokens.saturating_sub(boundary.after_tokens)),
-        summarized_messages: boundary.left,
+        summarized_messages: boundary.replaced_count,
         summary_message_id: id(boundary.summary),
-        last_summarized_message_id: id(boundary.last_left),
+        last_summarized_message_id: id(boundary.last_replaced),
         last_user_message_id: id(last_user.copied()),
         first_kept_message_id: id(boundary.kept.first().copied()),
         last_kept_message_id: id(boundary.kept.last().copied()),

@@ -43,7 +43,7 @@ pub fn events(
         Event::CompactionFailed(event) => {
             vec![Out::LevelFailed(compaction::failed(event, session))]
         }
-        Event::Compacted(event) => {
+        Event::CompactionFinished(event) => {
             let when = (recorded.at, revision);
             vec![Out::Compacted(Box::new(compaction::happened(
                 event, when, session,
@@ -82,12 +82,12 @@ pub fn events(
                 .into_iter()
                 .collect()
         }
-        Event::PersistDecided(event) => persist_decisions::happened(&event.offer, session)
+        Event::PersistDecided(event) => persist_decisions::happened(&event.decision, session)
             .into_iter()
             .collect(),
         // These events are internal steps. Other events report their effects.
         Event::PersistDecisionsConsumed(_)
-        | Event::MemoryFiled(_)
+        | Event::MemoryFileWritten(_)
         | Event::CompactionShortened(_) => Vec::new(),
         Event::SummaryPrepared(event) => vec![Out::SummaryPrepared(compaction::prepared(event))],
         Event::ContentSnipped(event) => vec![Out::ContentSnipped(levels::snipped(event, session))],
@@ -156,7 +156,7 @@ fn appended(event: &event::MessagesAppended, session: &Session) -> Vec<Out> {
     let re_emitted = event
         .messages
         .iter()
-        .filter(|appended| matches!(appended.standing, Visibility::Reemission(_)));
+        .filter(|appended| matches!(appended.visibility, Visibility::Reemission(_)));
     vec![Out::MessagesAppended(v1::MessagesAppended {
         message_ids: event
             .messages
@@ -201,7 +201,7 @@ pub fn rewound(event: &event::SessionRewound, session: &Session) -> v1::SessionR
     let id = |ordinal: Ordinal| transcript.get(ordinal).map(|entry| entry.id.to_string());
     v1::SessionRewound {
         to_message_id: event.to.and_then(id).unwrap_or_default(),
-        message_ids: event.left.iter().copied().filter_map(id).collect(),
+        message_ids: event.removed.iter().copied().filter_map(id).collect(),
     }
 }
 

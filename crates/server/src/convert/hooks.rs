@@ -43,7 +43,7 @@ fn outcome(call: &HookCall) -> v1::HookOutcome {
         hook: hook_kind(call.hook).into(),
         result: hook_result(call.result).into(),
         detail: call.detail.to_string(),
-        duration: Some(export_millis(call.took_ms)),
+        duration: Some(export_millis(call.duration_ms)),
         message_ids: call.messages.iter().map(ToString::to_string).collect(),
     }
 }
@@ -63,7 +63,7 @@ pub(super) fn called(event: &HookCalled) -> v1::HookCalled {
 
 /// Returns the attributes of a session as sent to every hook.
 fn attributes(session: &Session) -> impl Iterator<Item = (String, String)> {
-    let attributes = session.about().attributes.iter();
+    let attributes = session.info().attributes.iter();
     attributes.map(|(name, value)| (name.to_string(), value.to_string()))
 }
 

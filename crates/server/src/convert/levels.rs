@@ -9,7 +9,7 @@ use palimpsest_core::event::{
 };
 use palimpsest_core::ids::{CallKey, Ordinal};
 use palimpsest_core::levels::results::{StoredResult, reference};
-use palimpsest_core::session::{CachePin, Session};
+use palimpsest_core::session::{CacheEditBatch, Session};
 use palimpsest_core::view::Provider;
 use palimpsest_proto::context::v1;
 use serde::Serialize;
@@ -24,7 +24,7 @@ use super::tokens32;
 
 /// Returns the reference to a call's stored result, or an empty text.
 pub fn reference_of(session: &Session, call: CallKey) -> String {
-    let stored = session.stored_of(call);
+    let stored = session.stored_result(call);
     stored
         .map(|stored| reference_to(session, &stored.file))
         .unwrap_or_default()
@@ -45,8 +45,8 @@ pub fn persisted_result(session: &Session, stored: &StoredResult) -> v1::Persist
         reference: reference_to(session, &stored.file),
         original_bytes: stored.bytes,
         original_tokens: stored.tokens,
-        replacement_bytes: stored.text.len() as u64,
-        replacement_tokens: stored.text_tokens,
+        replacement_bytes: stored.replacement.len() as u64,
+        replacement_tokens: stored.replacement_tokens,
         sha256: stored.sha256.to_vec().into(),
     }
 }
@@ -54,7 +54,10 @@ pub fn persisted_result(session: &Session, stored: &StoredResult) -> v1::Persist
 /// Level 1. Results that the caller had already replaced were reported by `PersistToolResult`, so they are left
 /// out.
 pub(super) fn persisted(event: &ResultsPersisted, session: &Session) -> v1::ResultsPersisted {
-    let new = event.results.iter().filter(|stored| !stored.only_file);
+    let new = event
+        .results
+        .iter()
+        .filter(|stored| !stored.original_only_in_file);
     v1::ResultsPersisted {
         results: new
             .map(|stored| persisted_result(session, stored))
@@ -87,7 +90,7 @@ pub(super) fn cleared(event: &ResultsCleared, session: &Session) -> v1::ResultsC
     v1::ResultsCleared {
         mode: clear_mode(event.mode).into(),
         calls: calls(session, &event.calls),
-        persisted: event.saved.iter().map(result).collect(),
+        persisted: event.stored.iter().map(result).collect(),
         hidden_paths: event.hidden_paths.iter().map(ToString::to_string).collect(),
     }
 }
@@ -140,12 +143,12 @@ pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
             event.before_tokens,
             event.freed_tokens,
         ),
-        Event::Compacted(event) => {
+        Event::CompactionFinished(event) => {
             let (before, after) = (event.before_tokens, event.after_tokens);
             v1::LevelEffect {
                 operation_id: event.key.to_string(),
                 after_tokens: tokens32(after),
-                duration: Some(export_millis(event.took_ms)),
+                duration: Some(export_millis(event.duration_ms)),
                 ..freed(trigger(event.trigger), before, before.saturating_sub(after))
             }
         }
@@ -158,14 +161,14 @@ pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
         Event::CompactionFailed(event) => v1::LevelEffect {
             operation_id: event.key.to_string(),
             trigger: trigger(event.trigger).into(),
-            duration: Some(export_millis(event.took_ms)),
+            duration: Some(export_millis(event.duration_ms)),
             ..v1::LevelEffect::default()
         },
         Event::SummaryPrepared(event) => v1::LevelEffect {
             operation_id: event.key.to_string(),
             // Only an automatic compaction is prepared.
             trigger: v1::Trigger::Auto.into(),
-            duration: Some(export_millis(event.took_ms)),
+            duration: Some(export_millis(event.duration_ms)),
             ..v1::LevelEffect::default()
         },
         // Cache edits change the provider's prompt, not the view. So the view's tokens stay the same.
@@ -174,10 +177,14 @@ pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
             ..freed(v1::Trigger::Auto, event.before_tokens, event.freed_tokens)
         },
         Event::ResultsPersisted(event) => {
-            let saved =
-                |stored: &StoredResult| u64::from(stored.tokens.saturating_sub(stored.text_tokens));
+            let saved = |stored: &StoredResult| {
+                u64::from(stored.tokens.saturating_sub(stored.replacement_tokens))
+            };
             // Results that exist only as files were replaced by the caller before, so they free nothing here.
-            let new = event.results.iter().filter(|stored| !stored.only_file);
+            let new = event
+                .results
+                .iter()
+                .filter(|stored| !stored.original_only_in_file);
             freed(v1::Trigger::Auto, event.before_tokens, new.map(saved).sum())
         }
         Event::ContextRestored(event) => {
@@ -198,14 +205,19 @@ pub fn stage(happened: &Event, session: &Session, dry_run: bool) -> Option<v1::L
     let (level, detail) = match happened {
         // Results that the caller replaced itself were reported before, so this event alone is no action of the
         // level.
-        Event::ResultsPersisted(event) if event.results.iter().all(|stored| stored.only_file) => {
+        Event::ResultsPersisted(event)
+            if event
+                .results
+                .iter()
+                .all(|stored| stored.original_only_in_file) =>
+        {
             return None;
         }
         Event::ResultsPersisted(event) => {
             let detail = Detail::ResultsPersisted(persisted(event, session));
             (v1::Level::ToolResultBudget, detail)
         }
-        Event::Compacted(event) => {
+        Event::CompactionFinished(event) => {
             let compacted = compaction::compacted(event, None, session, dry_run);
             (
                 v1::Level::Compaction,
@@ -330,7 +342,7 @@ struct Edit<'s> {
 }
 
 /// Returns the cache edits that one message carries.
-pub fn cache_edit(session: &Session, pin: &CachePin, place: u32, new: bool) -> v1::CacheEdit {
+pub fn cache_edit(session: &Session, pin: &CacheEditBatch, place: u32, new: bool) -> v1::CacheEdit {
     let max_len = Provider::Anthropic.max_call_id_len();
     let edit = |call: &CallKey| Edit {
         kind: "delete",
@@ -349,7 +361,7 @@ pub fn cache_edit(session: &Session, pin: &CachePin, place: u32, new: bool) -> v
 }
 
 /// Returns the tokens that the provider removes because of the edits.
-pub fn edited_tokens(session: &Session, pin: &CachePin) -> u32 {
+pub fn edited_tokens(session: &Session, pin: &CacheEditBatch) -> u32 {
     let size = |call: &CallKey| {
         session
             .calls()

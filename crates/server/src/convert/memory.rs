@@ -1,6 +1,6 @@
 //! Session memory in the form of the API.
 
-use palimpsest_core::command::{memory_runs, memory_update_due, wants_memory};
+use palimpsest_core::command::{is_memory_enabled, is_memory_update_running, memory_update_due_at};
 use palimpsest_core::event::{MemoryUpdateFailed, MemoryUpdateStarted, MemoryUpdated};
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_core::memory::{MemoryText, SectionKind};
@@ -21,16 +21,16 @@ convert_enum! {
 
 pub(super) const fn started(event: MemoryUpdateStarted) -> v1::MemoryUpdateStarted {
     v1::MemoryUpdateStarted {
-        version: event.number,
+        version: event.version,
     }
 }
 
 pub(super) fn updated(event: &MemoryUpdated, session: &Session) -> v1::MemoryUpdated {
     v1::MemoryUpdated {
-        version: event.number,
+        version: event.version,
         source: source(event.author).into(),
         changed_sections: event.changed.iter().map(|it| section(*it).into()).collect(),
-        last_summarized_message_id: export_message_id(session, event.covers),
+        last_summarized_message_id: export_message_id(session, event.covered_through),
         tokens: estimate_text(event.content.text()),
     }
 }
@@ -41,7 +41,7 @@ pub(super) fn failed(event: &MemoryUpdateFailed, at: Timestamp) -> v1::MemoryUpd
             time: Some(export_timestamp(at)),
             detail: event.detail.to_string(),
             attempts: event.attempts,
-            next_attempt_time: Some(export_timestamp(event.next)),
+            next_attempt_time: Some(export_timestamp(event.retry_at)),
         }),
     }
 }
@@ -75,16 +75,18 @@ impl MemoryView {
     /// Reads the memory of a session.
     pub fn of(session: &Session, now: Timestamp) -> Self {
         let notes = session.memory();
-        let covers = notes.version.as_ref().and_then(|it| it.covers);
-        let behind = session.memory_behind();
+        let covers = notes.version.as_ref().and_then(|it| it.covered_through);
+        let behind = session.memory_lag();
         Self {
             version: notes.version.clone(),
-            run_start: notes.running.filter(|_| memory_runs(session, now)),
+            run_start: notes
+                .running
+                .filter(|_| is_memory_update_running(session, now)),
             last_failure: notes.last_failure().cloned(),
             has_failed: notes.failure.is_some(),
-            is_wanted: wants_memory(session),
-            is_due: memory_update_due(session, now).is_some(),
-            is_stale: session.memory_is_stale(),
+            is_wanted: is_memory_enabled(session),
+            is_due: memory_update_due_at(session, now).is_some(),
+            is_stale: session.is_memory_stale(),
             behind: MemoryLag {
                 tokens: session.ledger().calibration.apply(behind.tokens),
                 ..behind
@@ -103,10 +105,10 @@ impl MemoryView {
             running: self.run_start.is_some(),
             run_start_time: self.run_start.map(export_timestamp),
             last_failure: self.last_failure.map(|failure| v1::MemoryFailure {
-                time: Some(export_timestamp(failure.at)),
+                time: Some(export_timestamp(failure.failed_at)),
                 detail: failure.detail.into(),
                 attempts: failure.attempts,
-                next_attempt_time: Some(export_timestamp(failure.next)),
+                next_attempt_time: Some(export_timestamp(failure.retry_at)),
             }),
             ..v1::SessionMemory::default()
         };
@@ -121,7 +123,7 @@ impl MemoryView {
         told.source_revision = version.source.get();
         told.reference = summary_path(key);
         told.sha256 = text.sha256().to_vec().into();
-        told.run_duration = Some(export_millis(version.took_ms));
+        told.run_duration = Some(export_millis(version.duration_ms));
         // A caller that has this version keeps its text, which can be large.
         let unchanged = version.number == known_version;
         if !unchanged {

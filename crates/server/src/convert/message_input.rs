@@ -95,7 +95,7 @@ fn anthropic(message: &Message) -> Vec<u8> {
         if index > 0 {
             out.push(b',');
         }
-        codec::write_original(&WireBlock::plain(block), &mut out);
+        codec::write_original(&WireBlock::from_block(block), &mut out);
     }
     out.push(b']');
     if let Some(extra) = message.extra.to_object() {

@@ -102,9 +102,9 @@ pub fn persist_response(
 ) -> v1::PersistToolResultResponse {
     let call = name(session, told.call, named);
     // An inline result can still have a replacement, such as the text for an empty result.
-    let text = match &told.kept {
-        Some(kept) => Some(&*kept.text),
-        None => told.verdict.line(),
+    let text = match &told.stored {
+        Some(kept) => Some(&*kept.replacement),
+        None => told.verdict.fixed_replacement(),
     };
     let persisted = |kept: &UnboundResult| persisted(session, kept, call.clone(), told.call, tool);
     let failed = v1::Warning {
@@ -119,7 +119,7 @@ pub fn persist_response(
     v1::PersistToolResultResponse {
         decision: decision(told.verdict).into(),
         replacement: text.map(|text| replacement(text, form)),
-        persisted: told.kept.as_ref().map(persisted),
+        persisted: told.stored.as_ref().map(persisted),
         warnings: if told.verdict == Verdict::StoreFailed {
             vec![failed]
         } else {
@@ -132,7 +132,7 @@ pub fn persist_response(
 
 /// Returns the event for a decision, or `None` if nothing was stored.
 pub(super) fn happened(offer: &PersistDecision, session: &Session) -> Option<Out> {
-    let kept = offer.kept.as_ref()?;
+    let kept = offer.stored.as_ref()?;
     let call = call_ref_of(session, offer);
     Some(Out::ResultsPersisted(v1::ResultsPersisted {
         results: vec![persisted(session, kept, call, offer.call, &offer.tool)],
@@ -168,8 +168,8 @@ fn persisted(
         reference: reference_to(session, &kept.file),
         original_bytes: kept.bytes,
         original_tokens: kept.tokens,
-        replacement_bytes: kept.text.len() as u64,
-        replacement_tokens: kept.text_tokens,
+        replacement_bytes: kept.replacement.len() as u64,
+        replacement_tokens: kept.replacement_tokens,
         sha256: Bytes::copy_from_slice(&kept.sha256),
     }
 }
@@ -196,7 +196,11 @@ fn replacement(text: &str, form: ResultForm) -> v1::ToolResultContent {
         ResultForm::Json => {
             let mut json = Vec::from(*b"[");
             let block = Block::text(text);
-            codec::write_block(Provider::Anthropic, &WireBlock::plain(&block), &mut json);
+            codec::write_block(
+                Provider::Anthropic,
+                &WireBlock::from_block(&block),
+                &mut json,
+            );
             json.push(b']');
             Content::Json(json.into())
         }

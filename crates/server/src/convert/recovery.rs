@@ -2,7 +2,9 @@
 
 use palimpsest_core::event::ChangeKind;
 use palimpsest_core::ids::{Ordinal, Revision};
-use palimpsest_core::levels::recovery::{ContentRef, Departed, Messages, Recovery, RecoveryHandle};
+use palimpsest_core::levels::recovery::{
+    ContentRef, MessageRange, RecoveryHandle, RecoveryIndex, RemovedContent,
+};
 use palimpsest_core::policy::ModelTool;
 use palimpsest_core::session::Session;
 use palimpsest_proto::context::v1;
@@ -18,11 +20,11 @@ const MAX_ITEMS: usize = 100;
 /// Returns the report of removed content, oldest first.
 pub fn recovery_report(
     session: &Session,
-    recovery: &Recovery<'_>,
-    departed: &[Departed],
+    recovery: &RecoveryIndex<'_>,
+    departed: &[RemovedContent],
 ) -> v1::RecoveryReport {
     let is_reachable =
-        |departed: &&Departed| recovery.handle(departed.what) != RecoveryHandle::None;
+        |departed: &&RemovedContent| recovery.handle(departed.content) != RecoveryHandle::None;
     v1::RecoveryReport {
         items: items(session, recovery, departed),
         total_items: count(departed.len()),
@@ -36,8 +38,8 @@ pub fn recovery_report(
 pub fn returned(
     report: &mut v1::RecoveryReport,
     session: &Session,
-    recovery: &Recovery<'_>,
-    departed: &[Departed],
+    recovery: &RecoveryIndex<'_>,
+    departed: &[RemovedContent],
 ) {
     report.returned_items = items(session, recovery, departed);
     report.total_returned_items = count(departed.len());
@@ -46,15 +48,19 @@ pub fn returned(
 /// Returns the latest items, up to the maximum.
 fn items(
     session: &Session,
-    recovery: &Recovery<'_>,
-    departed: &[Departed],
+    recovery: &RecoveryIndex<'_>,
+    departed: &[RemovedContent],
 ) -> Vec<v1::RemovedItem> {
     let latest = departed.len().saturating_sub(MAX_ITEMS);
     let item = |departed| item(session, recovery, departed);
     departed[latest..].iter().map(item).collect()
 }
 
-fn item(session: &Session, recovery: &Recovery<'_>, departed: &Departed) -> v1::RemovedItem {
+fn item(
+    session: &Session,
+    recovery: &RecoveryIndex<'_>,
+    departed: &RemovedContent,
+) -> v1::RemovedItem {
     let change = departed.cause.and_then(|cause| session.view_change(cause));
     // Content without a view-changing event was stored by level 1.
     let level = match change.map(|change| change.kind) {
@@ -71,7 +77,7 @@ fn item(session: &Session, recovery: &Recovery<'_>, departed: &Departed) -> v1::
     let cause = change.map_or(v1::EventKind::ResultsPersisted, |change| {
         change_kind(change.kind)
     });
-    let (handle_kind, handle) = match recovery.handle(departed.what) {
+    let (handle_kind, handle) = match recovery.handle(departed.content) {
         RecoveryHandle::None => (v1::RecoveryHandleKind::Unspecified, String::new()),
         RecoveryHandle::Reference(reference) => (v1::RecoveryHandleKind::Reference, reference),
         RecoveryHandle::CallId(id) => (v1::RecoveryHandleKind::CallId, id),
@@ -80,7 +86,7 @@ fn item(session: &Session, recovery: &Recovery<'_>, departed: &Departed) -> v1::
         }
     };
     let tool_use = recovery
-        .tool_call(departed.what)
+        .tool_call(departed.content)
         .map(|call| v1::ModelToolUse {
             tool: model_tool(call.tool).into(),
             name: call.name,
@@ -94,15 +100,15 @@ fn item(session: &Session, recovery: &Recovery<'_>, departed: &Departed) -> v1::
         handle_kind: handle_kind.into(),
         handle,
         tool_use,
-        restore_to_revision: recovery.restore_to(departed).map_or(0, Revision::get),
-        ..what(session, recovery, departed.what)
+        restore_to_revision: recovery.restore_revision(departed).map_or(0, Revision::get),
+        ..what(session, recovery, departed.content)
     }
 }
 
 /// Returns the kind of the content and its position in the transcript.
-fn what(session: &Session, recovery: &Recovery<'_>, what: ContentRef) -> v1::RemovedItem {
+fn what(session: &Session, recovery: &RecoveryIndex<'_>, what: ContentRef) -> v1::RemovedItem {
     let id = |message: Ordinal| export_message_id(session, message);
-    let row = |kind: v1::RemovedItemKind, row: Messages| v1::RemovedItem {
+    let row = |kind: v1::RemovedItemKind, row: MessageRange| v1::RemovedItem {
         kind: kind.into(),
         first_message_id: id(row.first),
         last_message_id: id(row.last),
@@ -130,7 +136,7 @@ fn what(session: &Session, recovery: &Recovery<'_>, what: ContentRef) -> v1::Rem
         }
         ContentRef::Block(message, block) => part(v1::RemovedItemKind::Block, (message, block)),
         ContentRef::Result(call) => {
-            let place = recovery.place(call);
+            let place = recovery.result_position(call);
             let of_place = place.map(|place| part(v1::RemovedItemKind::ToolResult, place));
             v1::RemovedItem {
                 call: Some(call_ref(session, call)),

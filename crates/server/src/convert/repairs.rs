@@ -126,7 +126,7 @@ fn is_illegal(session: &Session, key: CallKey) -> bool {
         .and_then(|call| calls.with_id(&call.id).first());
     first
         .and_then(|first| calls.get(*first))
-        .is_some_and(|first| first.mapped)
+        .is_some_and(|first| first.uses_service_id)
 }
 
 const fn media(problem: MediaProblem) -> &'static str {

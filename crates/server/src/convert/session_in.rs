@@ -1,6 +1,6 @@
 //! `CreateSession` and `UpdateSession` requests from the API to the domain.
 
-use palimpsest_core::command::{Create, Update};
+use palimpsest_core::command::{CreateSession, UpdateSession};
 use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Overlay;
@@ -19,7 +19,7 @@ pub struct NewSession {
     /// The session id, if the caller chose one.
     pub session: Option<SessionId>,
     /// The command. The handler sets its policy and stamp.
-    pub create: Create,
+    pub create: CreateSession,
     /// The policy fields that override those of the project.
     pub overrides: Overlay,
 }
@@ -30,7 +30,7 @@ pub struct ChangedSession {
     /// The session to update.
     pub session: SessionKey,
     /// The command. The handler sets its policy and stamp.
-    pub update: Update,
+    pub update: UpdateSession,
     /// The policy change, if any.
     pub policy: Option<PolicyChange>,
 }
@@ -66,7 +66,7 @@ pub fn create(
             "must be a session of the same project",
         ));
     }
-    let create = Create {
+    let create = CreateSession {
         title: name("title", given.title, limits)?,
         project_path: name("project_path", given.project_path, limits)?,
         branch: name("branch", given.branch, limits)?,
@@ -74,7 +74,7 @@ pub fn create(
         hold: given.hold.into(),
         parent,
         attributes: attributes(given.attributes, limits).under("session")?,
-        ..Create::default()
+        ..CreateSession::default()
     };
     Ok(NewSession {
         project,
@@ -93,9 +93,9 @@ pub fn update(
         .session
         .ok_or_else(|| FieldError::missing("session"))?;
     let key = session_key(&given.name, "session.name")?;
-    let mut update = Update {
+    let mut update = UpdateSession {
         expected_revision: request.expected_revision.map(Revision::new),
-        ..Update::default()
+        ..UpdateSession::default()
     };
     let paths = request.update_mask.map(|mask| mask.paths);
     let paths = paths.unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
-use palimpsest_core::session::About;
+use palimpsest_core::session::SessionInfo;
 use palimpsest_proto::context::v1;
 
 use super::filter::known;
@@ -81,7 +81,7 @@ pub fn session_filter(
 
 impl SessionFilter {
     /// Returns true if a session matches.
-    pub fn matches(&self, about: &About) -> bool {
+    pub fn matches(&self, about: &SessionInfo) -> bool {
         let same = |wanted: &str, is: &str| wanted.is_empty() || wanted == is;
         let holds = |text: &str| text.to_lowercase().contains(&self.text);
         (self.parent.is_none() || self.parent == about.parent)
@@ -101,7 +101,7 @@ impl SessionFilter {
 
 impl<'a> SessionListEntry<'a> {
     /// Creates an entry from a stored row. The counts contain only messages and reported tokens.
-    pub fn of(key: &'a SessionKey, revision: Revision, about: &'a About) -> Self {
+    pub fn of(key: &'a SessionKey, revision: Revision, about: &'a SessionInfo) -> Self {
         let messages = about.user_messages.saturating_add(about.assistant_messages);
         Self {
             key,

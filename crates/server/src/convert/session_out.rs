@@ -1,7 +1,7 @@
 //! Sessions from the domain to the API.
 
 use palimpsest_core::ids::{Epoch, Revision, SessionKey};
-use palimpsest_core::session::{About, CallState, Session, Visibility, WaitsFor};
+use palimpsest_core::session::{AwaitedParty, CallState, Session, SessionInfo, Visibility};
 use palimpsest_proto::context::v1;
 
 use super::append_result::tool_call;
@@ -19,7 +19,7 @@ pub struct SessionListEntry<'a> {
     /// The name of the session.
     pub key: &'a SessionKey,
     /// The metadata of the session.
-    pub about: &'a About,
+    pub about: &'a SessionInfo,
     /// The number of events in the log.
     pub revision: Revision,
     /// The number of view-changing events.
@@ -83,16 +83,16 @@ pub fn session(session: &Session) -> v1::Session {
             .collect(),
         ..listed_session(SessionListEntry {
             key: session.key(),
-            about: session.about(),
+            about: session.info(),
             revision: session.revision(),
             epoch: session.sealed().epoch(),
             counts: counts(session),
             state: if is_compacting(session) {
                 v1::SessionState::Compacting
             } else {
-                session_state(session.about())
+                session_state(session.info())
             },
-            last_model: &session.about().last_model,
+            last_model: &session.info().last_model,
         })
     }
 }
@@ -108,25 +108,25 @@ fn is_compacting(session: &Session) -> bool {
 fn counts(session: &Session) -> v1::SessionCounts {
     let transcript = session.transcript();
     let visible = transcript.entries();
-    let visible = visible.filter(|(_, entry)| entry.standing == Visibility::Visible);
+    let visible = visible.filter(|(_, entry)| entry.visibility == Visibility::Visible);
     v1::SessionCounts {
         messages: transcript.len() as u64,
         tool_calls: session.calls().iter().len() as u64,
         compactions: u32::try_from(session.compactions().boundaries.len()).unwrap_or(u32::MAX),
         user_turns: session.turns().starts().len() as u64,
-        persisted_results: session.stored().len() as u64,
-        reported_tokens: session.about().reported_tokens,
+        persisted_results: session.stored_results().len() as u64,
+        reported_tokens: session.info().reported_tokens,
         visible_messages: u32::try_from(visible.count()).unwrap_or(u32::MAX),
     }
 }
 
 /// Returns the state of the conversation: the party whose next step is expected.
-pub const fn session_state(about: &About) -> v1::SessionState {
-    waits_for(about.waits_for)
+pub const fn session_state(about: &SessionInfo) -> v1::SessionState {
+    waits_for(about.awaits)
 }
 
 convert_enum! {
-    fn waits_for(WaitsFor) -> v1::SessionState {
+    fn waits_for(AwaitedParty) -> v1::SessionState {
         Anything = Empty, User = Idle, Tools = AwaitingResults, Model = AwaitingModel,
     }
 }

@@ -38,7 +38,7 @@ fn span(span: &Span, session: &Session) -> v1::Span {
         messages: u32::try_from(span.messages.len()).unwrap_or(u32::MAX),
         summary: span.summary.to_string(),
         risk: f64::from(span.risk.milli()) / 1_000.0,
-        freed_tokens: span.freed,
+        freed_tokens: span.freed_tokens,
         summary_message_id: String::new(),
     }
 }

@@ -204,7 +204,7 @@ mod tests {
             tools_tokens: None,
         };
         let prefix = prompt_prefix(Some(given)).unwrap().unwrap();
-        let tokens = prefix.tokens(Counter::BYTES);
+        let tokens = prefix.tokens(TokenCounter::BYTES);
         assert_eq!(
             tokens,
             PrefixTokens {

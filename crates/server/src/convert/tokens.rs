@@ -143,7 +143,7 @@ pub fn budget(session: &Session, target: &Target, window: WindowHint) -> v1::Bud
         free_tokens: tokens32(points.window.saturating_sub(used).saturating_sub(buffer)),
         autocompact_buffer_tokens: tokens32(buffer),
         auto_enabled,
-        consecutive_failures: session.compactions().failures,
+        consecutive_failures: session.compactions().consecutive_failures,
         auto_paused: super::compaction::is_paused(session),
     }
 }
@@ -159,7 +159,7 @@ fn percent(part: u64, whole: u64) -> f64 {
 pub(super) fn last_place(pieces: &[Piece]) -> Option<Ordinal> {
     pieces
         .iter()
-        .filter(|piece| piece.form.is_of_a_block())
+        .filter(|piece| piece.form.represents_block())
         .map(|piece| piece.message)
         .max()
 }

@@ -49,7 +49,7 @@ impl BlockStatuses {
                     (v1::BlockVisibility::Cleared, String::new())
                 }
                 PieceForm::Stored(call) => {
-                    let stored = session.stored().at(piece.message, piece.block);
+                    let stored = session.stored_results().at(piece.message, piece.block);
                     let reference = stored.map(|stored| reference_to(session, &stored.file));
                     let reference = reference.unwrap_or_else(|| reference_of(session, call));
                     (v1::BlockVisibility::Persisted, reference)
@@ -93,7 +93,7 @@ pub fn transcript_message(
 ) -> v1::TranscriptMessage {
     let calls = session.calls();
     // Statuses describe pieces of the view, so only visible messages have them.
-    let statuses = match entry.standing {
+    let statuses = match entry.visibility {
         Visibility::Visible => statuses.0.get(&ordinal).cloned().unwrap_or_default(),
         _ => Vec::new(),
     };
@@ -111,7 +111,7 @@ pub fn transcript_message(
             ContentForm::Typed | ContentForm::Omitted => Vec::new(),
         },
         metadata: Some(metadata(message, arrived)),
-        visibility: visibility(entry.standing).into(),
+        visibility: visibility(entry.visibility).into(),
         block_statuses: statuses,
         turn_id: turn_id(session, ordinal),
         tokens: entry.size.tokens,
@@ -120,7 +120,7 @@ pub fn transcript_message(
             .of(ordinal)
             .map(|(key, _)| tool_call(session, key))
             .collect(),
-        pinned: session.pins().within(ordinal).is_some(),
+        pinned: session.pins().pin_of_message(ordinal).is_some(),
         content_omitted: false,
     }
 }
@@ -131,11 +131,15 @@ pub(super) fn original(ordinal: Ordinal, message: &Message, calls: &Calls) -> v1
         .zip(&message.blocks)
         .map(|(index, block)| {
             let key = match block {
-                Block::ToolUse(_) => calls.at(ordinal, index),
+                Block::ToolUse(_) => calls.find_at(ordinal, index),
                 Block::ToolResult(result) => answered(ordinal, index, &result.tool_use_id, calls),
                 _ => None,
             };
-            blocks_out::block(&WireBlock::plain(block), key, BlockAudience::Transcript)
+            blocks_out::block(
+                &WireBlock::from_block(block),
+                key,
+                BlockAudience::Transcript,
+            )
         })
         .collect();
     v1::Message {
@@ -187,7 +191,7 @@ pub(super) fn export_usage(usage: &Usage) -> v1::Usage {
 fn json_size(message: &Message) -> u64 {
     let mut out = Vec::new();
     for block in &message.blocks {
-        codec::write_block(Provider::Anthropic, &WireBlock::plain(block), &mut out);
+        codec::write_block(Provider::Anthropic, &WireBlock::from_block(block), &mut out);
     }
     out.len() as u64
 }

@@ -9,7 +9,7 @@ use palimpsest_core::limits::Limits;
 use palimpsest_core::session::Session;
 use palimpsest_core::working::{
     Capability, FileState, Note, NoteKind, PermissionLevel, PermissionRule, Permissions, Pin,
-    PinTarget, Plan, PlanMode, Skill, StateChange, Task, TaskStatus, WorkingState,
+    PinTarget, Plan, PlanMode, Skill, Task, TaskStatus, WorkingState, WorkingStateChange,
     WorkingStateRemoval,
 };
 use palimpsest_proto::context::v1;
@@ -29,9 +29,9 @@ pub fn working_change(
     set: Option<v1::WorkingState>,
     now: Timestamp,
     limits: &Limits,
-) -> Result<StateChange, FieldError> {
+) -> Result<WorkingStateChange, FieldError> {
     let reader = WorkingStateReader { now, limits };
-    Ok(StateChange {
+    Ok(WorkingStateChange {
         remove: removal(remove.unwrap_or_default()),
         set: reader.state(set.unwrap_or_default()).under("set")?,
     })

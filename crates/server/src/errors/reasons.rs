@@ -441,12 +441,12 @@ impl From<SnipTarget> for RejectedTarget {
         // A turn and a message have different reasons for the same rejection.
         let is_turn = target.field.starts_with("turn_ids");
         Self {
-            visibility: match target.refused {
+            visibility: match target.rejection {
                 SnipRejection::NotVisible(standing) => Some(convert::visibility(standing)),
                 SnipRejection::AlreadySnipped if !is_turn => Some(Visibility::Snipped),
                 _ => None,
             },
-            reason: convert::refused(target.refused, is_turn),
+            reason: convert::refused(target.rejection, is_turn),
             field: target.field,
             name: target.name,
             pin: target.pin,

@@ -15,7 +15,7 @@ pub(super) fn ledger(
 ) -> Result<v1::CacheLedger, ContentNotLoaded> {
     let (target, _) = session.last_served().overridden(target);
     of_target(service, session, &target, |pieces| {
-        session.messages_of(pieces, &target)
+        session.message_count_of(pieces, &target)
     })
 }
 
@@ -35,7 +35,7 @@ pub(super) fn prepared(
         if keep > 0 && keep < length {
             return Ok(keep);
         }
-        session.messages_before(pieces, target, length)
+        session.message_count_before(pieces, target, length)
     })
 }
 

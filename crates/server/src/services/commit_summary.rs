@@ -120,7 +120,7 @@ async fn refuse(
     let Event::CompactionFailed(failed) = &**event else {
         return Ok(ended);
     };
-    match failed.why {
+    match failed.reason {
         CompactionFailureReason::RangeChanged => Err(ServiceError::range_changed(
             failed.key,
             service.sessions.read(key, Session::revision).await?,

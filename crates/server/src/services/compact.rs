@@ -35,17 +35,17 @@ pub(super) async fn compact(
     let target_tokens = request.target_tokens.map(u64::from);
     let reduction = match Level::try_from(request.level) {
         Ok(Level::Microcompact) => Reduction::Clear(if by_hand {
-            Clearing::Manual { target_tokens }
+            ClearTrigger::Manual { target_tokens }
         } else {
-            Clearing::Auto {
+            ClearTrigger::Auto {
                 cache_edits: false,
                 last: None,
             }
         }),
         Ok(Level::Collapse) => Reduction::Collapse(if by_hand {
-            Collapsing::Manual { target_tokens }
+            CollapseTrigger::Manual { target_tokens }
         } else {
-            Collapsing::Auto
+            CollapseTrigger::Auto
         }),
         Ok(Level::Unspecified | Level::Compaction) => {
             return autocompact(service, &key, request, by_hand).await;
@@ -256,7 +256,7 @@ impl Autocompact<'_> {
             let mut told = tell(ended)?;
             reports.append(&mut told.level_reports);
             let succeeded = matches!(ended, CompactionOutcome::Event(event, _)
-                if matches!(**event, Event::Compacted(_)));
+                if matches!(**event, Event::CompactionFinished(_)));
             // The reply describes the last part that took effect. A part that failed appears in the reports only.
             if succeeded {
                 response = told;
@@ -292,7 +292,7 @@ impl Autocompact<'_> {
             }
             CompactionOutcome::Answered(_) | CompactionOutcome::Running(_) => return None,
         };
-        match failed.why {
+        match failed.reason {
             CompactionFailureReason::RangeChanged => {
                 Some(ServiceError::range_changed(failed.key, session.revision()))
             }

@@ -1,6 +1,6 @@
 //! `ListSessions`.
 
-use palimpsest_core::session::About;
+use palimpsest_core::session::SessionInfo;
 use palimpsest_engine::listing::{self, SortPosition};
 use palimpsest_proto::context::v1::{ListSessionsRequest, ListSessionsResponse, SessionOrder};
 
@@ -41,7 +41,7 @@ pub(super) async fn list(
         }
     };
     let filter = convert::session_filter(request.filter, service.limits())?;
-    let matches = |about: &About| filter.matches(about);
+    let matches = |about: &SessionInfo| filter.matches(about);
     let page = listing::list(service, &project, (order, after), size, matches).await?;
     let next_page_token = match page.sessions.last() {
         Some(last) if page.has_more => {

@@ -69,7 +69,7 @@ fn is_answer(
     let earlier = stamp
         .zip(transaction.session())
         .and_then(|(stamp, session)| {
-            let now = session.about().modified;
+            let now = session.info().modified;
             Some((stamp, session.requests().find(stamp, now)?))
         });
     match earlier {
@@ -173,7 +173,7 @@ pub(super) async fn update(
 
 /// Returns true if the session is on hold and the update removes the hold or changes its reason.
 fn changes_hold(session: &Session, hold: Option<&str>) -> bool {
-    let now = &*session.about().hold;
+    let now = &*session.info().hold;
     !now.is_empty() && hold.is_some_and(|hold| hold != now)
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use palimpsest_core::command::{memory_due, memory_runs};
+use palimpsest_core::command::{is_memory_update_running, memory_due_at};
 use palimpsest_core::ids::Timestamp;
 use palimpsest_core::session::Session;
 use palimpsest_engine::call::Deadline;
@@ -28,8 +28,8 @@ pub(super) async fn get(
     let until = Instant::now() + until.map_or(wait, |until| until.min(wait));
     let look = |session: &Session, now: Timestamp| {
         // With a worker in this process, an update that is due starts soon.
-        let is_due = memory_due(session, now).is_some_and(|due| due <= now);
-        let runs = memory_runs(session, now) || (service.has_worker && is_due);
+        let is_due = memory_due_at(session, now).is_some_and(|due| due <= now);
+        let runs = is_memory_update_running(session, now) || (service.has_worker && is_due);
         (!runs).then(|| MemoryView::of(session, now))
     };
     let (sessions, draining) = (&service.sessions, &service.draining);

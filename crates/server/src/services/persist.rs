@@ -30,12 +30,12 @@ pub(super) async fn persist(
         is_error: None,
         extra: UnknownFields::default(),
     };
-    let offering = Offering {
+    let offering = DecidePersist {
         tool: request.tool_name.into(),
         rule,
         expected_revision: request.expected_revision.map(Revision::new),
         request: stamp,
-        ..Offering::new(call, result)
+        ..DecidePersist::new(call, result)
     };
     let named = (&*offering.tool, &*offering.call.id);
     let answer = |session: &Session, outcome: &PersistOutcome| {

@@ -3,7 +3,7 @@
 
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{Revision, SessionKey};
-use palimpsest_core::levels::recovery::Recovery;
+use palimpsest_core::levels::recovery::RecoveryIndex;
 use palimpsest_core::session::Session;
 use palimpsest_core::view::TargetOverride;
 use palimpsest_proto::context::v1;
@@ -24,7 +24,7 @@ pub(super) fn removed<'e>(
     let mut events = events.into_iter().peekable();
     events.peek()?;
     let (target, _) = session.last_served().overridden(target);
-    let recovery = Recovery::new(session, &target);
+    let recovery = RecoveryIndex::new(session, &target);
     let removed = |(revision, event): (Revision, &Event)| recovery.removed_by(event, revision);
     let departed: Vec<_> = events.flat_map(removed).collect();
     (!departed.is_empty()).then(|| convert::recovery_report(session, &recovery, &departed))
@@ -45,12 +45,12 @@ pub(super) async fn whole(
     // Content may be removed several times. The latest removal is reported, so events are read in reverse order.
     let look = |session: &Session| {
         let target = &session.last_served().target;
-        let recovery = Recovery::new(session, target);
+        let recovery = RecoveryIndex::new(session, target);
         let removed = events
             .iter()
             .flat_map(|(revision, event)| recovery.removed_by(event, *revision).into_iter().rev());
-        let all = removed.chain(recovery.replaced().into_iter().rev());
-        let mut gone = recovery.latest_first(all.flat_map(|it| recovery.parts(it, true)));
+        let all = removed.chain(recovery.replaced_results().into_iter().rev());
+        let mut gone = recovery.deduplicate(all.flat_map(|it| recovery.parts(it, true)));
         gone.reverse();
         v1::RecoveryReport {
             incomplete: revisions.len() > events.len(),
@@ -74,11 +74,11 @@ pub(super) async fn returned(
     let events = read(service, key, &revisions).await?;
     let look = |session: &Session| {
         let target = &session.last_served().target;
-        let recovery = Recovery::new(session, target);
+        let recovery = RecoveryIndex::new(session, target);
         let removed = events
             .iter()
             .flat_map(|(revision, event)| recovery.removed_by(event, *revision).into_iter().rev());
-        let mut back = recovery.latest_first(removed.flat_map(|it| recovery.parts(it, would)));
+        let mut back = recovery.deduplicate(removed.flat_map(|it| recovery.parts(it, would)));
         back.reverse();
         let mut report = v1::RecoveryReport {
             incomplete: revisions.len() > events.len(),

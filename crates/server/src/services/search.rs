@@ -105,7 +105,7 @@ fn hit(session: &Session, original: &OriginalMessage, found: SearchMatch) -> Sea
         }),
         ordinal: u64::from(original.ordinal.get()) + 1,
         role: convert::export_role(original.entry.role).into(),
-        visibility: convert::visibility(original.entry.standing).into(),
+        visibility: convert::visibility(original.entry.visibility).into(),
         call: call(session, original, found.block),
         create_time: original.message.at.map(convert::export_timestamp),
         snippet: found.snippet,
@@ -121,7 +121,7 @@ fn call(session: &Session, original: &OriginalMessage, block: usize) -> Option<C
         Block::ToolUse(call) => Some(CallRef {
             call_key: session
                 .calls()
-                .at(original.ordinal, index)
+                .find_at(original.ordinal, index)
                 .map(|key| key.to_string())
                 .unwrap_or_default(),
             tool_use_id: call.id.to_string(),
@@ -129,7 +129,7 @@ fn call(session: &Session, original: &OriginalMessage, block: usize) -> Option<C
         Block::ToolResult(result) => Some(CallRef {
             call_key: session
                 .calls()
-                .answered_by(&result.tool_use_id, original.ordinal, index)
+                .find_by_result(&result.tool_use_id, original.ordinal, index)
                 .map(|key| key.to_string())
                 .unwrap_or_default(),
             tool_use_id: result.tool_use_id.to_string(),

@@ -160,7 +160,7 @@ async fn foreign(
     key: &SessionKey,
     mut targets: Vec<RejectedTarget>,
 ) -> Result<ServiceError, ServiceError> {
-    let parent = |session: &Session| session.about().parent.clone();
+    let parent = |session: &Session| session.info().parent.clone();
     let mut relatives = descendants(service, key).await?;
     relatives.extend(service.sessions.read(key, parent).await?);
     for relative in relatives {

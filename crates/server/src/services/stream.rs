@@ -86,7 +86,7 @@ fn render(
         return Err(ServiceError::view_changed(session.revision()));
     }
     let messages = session
-        .wire_of(named.etag, target)
+        .wire_messages(named.etag, target)
         .map_err(Rejection::from)?;
     let rest = messages.get(next..).unwrap_or_default();
     let (mut total, mut count) = (0, 0);

@@ -2,7 +2,7 @@
 
 use palimpsest_core::command::{Command, UpdateWorkingState};
 use palimpsest_core::ids::{Revision, SessionKey};
-use palimpsest_core::levels::attachments::rebuilt;
+use palimpsest_core::levels::attachments::reconstructed_files;
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_engine::sessions::Transaction;
 use palimpsest_proto::context::v1::{UpdateWorkingStateRequest, UpdateWorkingStateResponse};
@@ -50,10 +50,10 @@ fn answer(session: &Session) -> Result<UpdateWorkingStateResponse, ContentNotLoa
     let has_files = !(state.files.is_empty() && state.instruction_files.is_empty());
     // File details are derived from message contents, so contents are needed only if the state has files.
     let known = if has_files {
-        if !session.transcript().is_whole() {
+        if !session.transcript().is_fully_loaded() {
             return Err(ContentNotLoaded);
         }
-        rebuilt(session)?
+        reconstructed_files(session)?
     } else {
         Vec::new()
     };

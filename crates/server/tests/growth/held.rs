@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use palimpsest_core::command::{Append, Command, Create};
+use palimpsest_core::command::{Append, Command, CreateSession};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_engine::EngineError;
@@ -135,7 +135,7 @@ async fn concurrent_creates_do_not_exceed_the_session_quota() {
     let creates = (0..60).map(|number| {
         let sessions = Arc::clone(&sessions);
         tokio::spawn(async move {
-            let missing = MissingSession::Create(Create::default());
+            let missing = MissingSession::Create(CreateSession::default());
             let key = key(number);
             sessions
                 .write(&key, &missing, |_| Ok(()), |_, ()| Ok(()))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use palimpsest_core::ids::SessionKey;
-use palimpsest_core::session::About;
+use palimpsest_core::session::SessionInfo;
 use palimpsest_engine::call::Deadline;
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::session_service_server::SessionService as _;
@@ -158,7 +158,7 @@ async fn rows(log: &Log, count: usize, row: impl Fn(usize) -> bytes::Bytes) {
 }
 
 fn about() -> bytes::Bytes {
-    encode_about(&About::default())
+    encode_about(&SessionInfo::default())
 }
 
 async fn list(

@@ -17,7 +17,7 @@ mod repeat;
 
 use std::sync::Arc;
 
-use palimpsest_core::command::{Append, Command, Create, ServeView};
+use palimpsest_core::command::{Append, Command, CreateSession, ServeView};
 use palimpsest_core::ids::{MessageId, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Block, Message, Role};
@@ -52,7 +52,7 @@ fn message(n: u128) -> Arc<Message> {
 }
 
 async fn turn(sessions: &Sessions, key: &SessionKey, n: u128) {
-    let missing = MissingSession::Create(Create::default());
+    let missing = MissingSession::Create(CreateSession::default());
     let message = message(n);
     sessions
         .write(

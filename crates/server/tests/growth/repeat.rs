@@ -99,7 +99,7 @@ async fn a_repeat_after_a_restart_reads_as_much_as_a_load() {
         1 << 30,
     );
     let whole = sessions
-        .read(&key, |session| session.transcript().is_whole())
+        .read(&key, |session| session.transcript().is_fully_loaded())
         .await
         .unwrap();
     assert!(!whole, "a load that reads everything would prove nothing");

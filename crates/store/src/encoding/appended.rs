@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use palimpsest_core::event::{AppendedMessage, ResultSize};
 use palimpsest_core::message::Message;
-use palimpsest_core::tokens::Size;
+use palimpsest_core::tokens::TokenSize;
 
 use super::error::DecodeError;
 use super::message::{read_visibility, write_visibility};
@@ -14,7 +14,7 @@ use super::v1;
 /// An appended message, with the sizes of its results as columns.
 impl StoredAs<v1::Appended> for AppendedMessage {
     fn to_proto(&self) -> v1::Appended {
-        let (standing, of) = write_visibility(self.standing);
+        let (standing, of) = write_visibility(self.visibility);
         v1::Appended {
             message: Some(self.message.to_proto()),
             standing,
@@ -41,8 +41,11 @@ impl StoredAs<v1::Appended> for AppendedMessage {
         let results = (0..stored.result_block.len()).map(result);
         Ok(Self {
             message: Arc::new(Message::from_proto(message)?),
-            standing: read_visibility(stored.standing, StoredAs::from_proto(stored.standing_of)?)?,
-            size: Size {
+            visibility: read_visibility(
+                stored.standing,
+                StoredAs::from_proto(stored.standing_of)?,
+            )?,
+            size: TokenSize {
                 tokens: stored.tokens,
                 result_tokens: stored.result_tokens,
             },

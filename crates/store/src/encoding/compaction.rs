@@ -6,7 +6,7 @@ use palimpsest_core::event::{
 };
 use palimpsest_core::message::Usage;
 use palimpsest_core::session::{
-    Boundary, Compactions, DroppedContent, PreparedSummary, RunningCompaction, Strategy,
+    CompactionBoundary, Compactions, DroppedContent, PreparedSummary, RunningCompaction, Strategy,
 };
 
 use super::error::DecodeError;
@@ -35,12 +35,12 @@ stored_struct! {
     CompactionStarted = CompactionStarted {
         key, strategy, leaving, before_tokens, ahead, instructions, request,
     }
-    renamed { trigger = asked, expires = expires_ms }
+    renamed { trigger = asked, deadline = expires_ms }
 }
 
 stored_struct! {
-    CompactionFailed = CompactionFailed { key, strategy, why, detail, took_ms, hooks, request, commit }
-    renamed { trigger = asked, started = started_ms }
+    CompactionFailed = CompactionFailed { key, strategy, detail, hooks, request, commit }
+    renamed { trigger = asked, started = started_ms, reason = why, duration_ms = took_ms }
 }
 
 stored_struct! {
@@ -48,7 +48,8 @@ stored_struct! {
 }
 
 stored_struct! {
-    SummaryPrepared = SummaryPrepared { key, text, strategy, model, dropped, took_ms }
+    SummaryPrepared = SummaryPrepared { key, text, strategy, model, dropped }
+    renamed { duration_ms = took_ms }
     inlined {
         usage: Usage { input_tokens, cache_read_tokens, cache_write_tokens, output_tokens },
     }
@@ -57,10 +58,13 @@ stored_struct! {
 
 stored_struct! {
     CompactionFinished = Compacted {
-        key, strategy, messages, leaving, kept, gone, before_tokens, after_tokens, ledger, change, model,
-        took_ms, dropped, hooks, request, attached, commit,
+        key, strategy, messages, leaving, kept, before_tokens, after_tokens, ledger, change, model, dropped,
+        hooks, request, commit,
     }
-    renamed { trigger = asked }
+    renamed {
+        trigger = asked, removed_calls = gone, duration_ms = took_ms,
+        attachments = attached,
+    }
     inlined {
         usage: Usage { input_tokens, cache_read_tokens, cache_write_tokens, output_tokens },
     }
@@ -76,7 +80,7 @@ impl StoredAs<v1::PreparedSummary> for PreparedSummary {
             model: self.model.clone(),
             usage: self.usage,
             dropped: self.dropped,
-            took_ms: self.took_ms,
+            duration_ms: self.duration_ms,
         };
         v1::PreparedSummary {
             summary: event.to_proto(),
@@ -97,7 +101,7 @@ impl StoredAs<v1::PreparedSummary> for PreparedSummary {
             model: event.model,
             usage: event.usage,
             dropped: event.dropped,
-            took_ms: event.took_ms,
+            duration_ms: event.duration_ms,
             hooks: StoredAs::from_proto(stored.hooks)?,
         })
     }
@@ -106,22 +110,23 @@ impl StoredAs<v1::PreparedSummary> for PreparedSummary {
 // A running compaction is part of the snapshot, so that a restarted process finds and expires it.
 stored_struct! {
     RunningCompaction = RunningCompaction {
-        key, strategy, leaving, pieces, touched, ahead, instructions, attempt, dropped, hooks, request,
+        key, strategy, leaving, ahead, instructions, attempt, dropped, hooks, request,
     }
-    renamed { trigger = asked, at = at_ms, expires = expires_ms }
+    renamed { trigger = asked, started_at = at_ms, deadline = expires_ms, pieces_at_start = pieces, range_changed = touched }
 }
 
 stored_struct! {
-    Boundary = Boundary {
-        revision, key, strategy, mark, summary, kept, left, last_left, before_tokens, after_tokens,
-        attached, discovered,
+    CompactionBoundary = Boundary {
+        revision, key, strategy, summary, kept, before_tokens, after_tokens, attached, discovered,
     }
-    renamed { trigger = asked, at = at_ms }
+    renamed { trigger = asked, created_at = at_ms, message = mark, replaced_count = left, last_replaced = last_left }
 }
 
 stored_struct! {
-    Compactions = Compactions {
-        running, boundaries, failures, held, floor, next, prepared, ahead_failed, vetoed,
+    Compactions = Compactions { running, boundaries, prepared }
+    renamed {
+        consecutive_failures = failures, held_after_restore = held, irreducible_tokens = floor,
+        next_number = next, prepare_failed = ahead_failed, held_after_veto = vetoed,
     }
     or default
 }

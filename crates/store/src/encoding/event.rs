@@ -37,13 +37,13 @@ stored_events! {
     {
         SessionCreated, SessionUpdated, MessagesAppended, ViewServed, PolicyChanged, ResultsPersisted,
         ContentSnipped, ResultsCleared, CacheEditsIssued, SpansStaged, SpansCollapsed, MemoryUpdated,
-        MemoryFiled, CompactionStarted, CompactionFailed, CompactionShortened, SummaryPrepared, Compacted,
-        HookCalled, WorkingStateUpdated,
+        CompactionStarted, CompactionFailed, CompactionShortened, SummaryPrepared, HookCalled,
+        WorkingStateUpdated,
     }
     renamed {
         SessionRewound = Rewound, ContextRestored = Restored, PersistDecided = ResultOffered,
         PersistDecisionsConsumed = OffersSettled, MemoryUpdateStarted = MemoryStarted,
-        MemoryUpdateFailed = MemoryFailed,
+        MemoryUpdateFailed = MemoryFailed, MemoryFileWritten = MemoryFiled, CompactionFinished = Compacted,
     }
 }
 
@@ -68,8 +68,9 @@ impl StoredAs<v1::Recorded> for RecordedEvent {
 
 stored_struct! {
     SessionCreated = SessionCreated {
-        implicit, rules, policy, title, project_path, branch, hold, parent, attributes, request,
+        implicit, policy, title, project_path, branch, hold, parent, attributes, request,
     }
+    renamed { rules_version = rules }
 }
 
 stored_struct! {
@@ -94,7 +95,7 @@ impl StoredAs<v1::Attributes> for Attributes {
 /// Appended messages, with the ids of known messages as one byte string.
 impl StoredAs<v1::MessagesAppended> for MessagesAppended {
     fn to_proto(&self) -> v1::MessagesAppended {
-        let (index, ids): (Vec<u32>, Vec<_>) = self.known.iter().copied().unzip();
+        let (index, ids): (Vec<u32>, Vec<_>) = self.duplicates.iter().copied().unzip();
         v1::MessagesAppended {
             messages: self.messages.to_proto(),
             known_index: index,
@@ -110,7 +111,7 @@ impl StoredAs<v1::MessagesAppended> for MessagesAppended {
         }
         Ok(Self {
             messages: StoredAs::from_proto(stored.messages)?,
-            known: stored.known_index.into_iter().zip(ids).collect(),
+            duplicates: stored.known_index.into_iter().zip(ids).collect(),
             request: StoredAs::from_proto(stored.request)?,
         })
     }

@@ -18,8 +18,8 @@ stored_enum! {
 }
 
 stored_struct! {
-    HookCall = HookCall { hook, result, detail, took_ms }
-    renamed { messages = message_ids }
+    HookCall = HookCall { hook, result, detail }
+    renamed { messages = message_ids, duration_ms = took_ms }
     or default
 }
 

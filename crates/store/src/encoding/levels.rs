@@ -6,7 +6,7 @@ use palimpsest_core::event::{
 };
 use palimpsest_core::ids::{CallKey, Ordinal};
 use palimpsest_core::levels::results::StoredResult;
-use palimpsest_core::session::{CachePin, CallState, PinPlace, Visibility};
+use palimpsest_core::session::{ArrayPosition, CacheEditBatch, CallState, Visibility};
 
 use super::error::DecodeError;
 use super::message::{read_visibility, write_visibility};
@@ -25,7 +25,8 @@ stored_enum! {
 }
 
 stored_struct! {
-    StoredResult = StoredResult { call, file, sha256, bytes, tokens, text, text_tokens, only_file }
+    StoredResult = StoredResult { call, file, sha256, bytes, tokens }
+    renamed { replacement = text, replacement_tokens = text_tokens, original_only_in_file = only_file }
 }
 
 stored_struct! {
@@ -33,28 +34,28 @@ stored_struct! {
 }
 
 stored_struct! {
-    ContentSnipped = ContentSnipped {
-        turns, messages, reason, before_tokens, freed_tokens, sizes, gone, change, request,
-    }
-    renamed { trigger = asked }
+    ContentSnipped = ContentSnipped { turns, messages, reason, before_tokens, freed_tokens, sizes, change, request }
+    renamed { trigger = asked, removed_calls = gone }
     paired { blocks = block_of + blocks }
 }
 
 stored_struct! {
     ResultsCleared = ResultsCleared {
-        mode, calls, saved, hidden_paths, before_tokens, freed_tokens, sizes, change, request,
+        mode, calls, hidden_paths, before_tokens, freed_tokens, sizes, change, request,
     }
-    renamed { trigger = asked }
+    renamed { trigger = asked, stored = saved }
 }
 
 stored_struct! {
-    SessionRewound = Rewound { to, left, before_tokens, freed_tokens, ledger, change, request }
+    SessionRewound = Rewound { to, before_tokens, freed_tokens, ledger, change, request }
+    renamed { removed = left }
 }
 
 stored_struct! {
     ContextRestored = Restored {
-        to, undone, before_tokens, after_tokens, standings, sizes, calls, pending, ledger, change, request,
+        to, undone, before_tokens, after_tokens, sizes, calls, pending, ledger, change, request,
     }
+    renamed { visibilities = standings }
 }
 
 /// A cache edit. A snapshot stores it in the same form, without the tokens.
@@ -63,9 +64,9 @@ impl StoredAs<v1::CacheEditsIssued> for CacheEditsIssued {
         v1::CacheEditsIssued {
             calls: self.calls.to_proto(),
             message: self.message.to_proto(),
-            place: self.place.map(|place| place.message),
+            place: self.position.map(|place| place.message),
             place_target: self
-                .place
+                .position
                 .map(|place| place.target.to_proto())
                 .unwrap_or_default(),
             before_tokens: self.before_tokens,
@@ -76,7 +77,7 @@ impl StoredAs<v1::CacheEditsIssued> for CacheEditsIssued {
     fn from_proto(stored: v1::CacheEditsIssued) -> Result<Self, DecodeError> {
         let place = match stored.place {
             None => None,
-            Some(message) => Some(PinPlace {
+            Some(message) => Some(ArrayPosition {
                 target: StoredAs::from_proto(stored.place_target)?,
                 message,
             }),
@@ -84,19 +85,19 @@ impl StoredAs<v1::CacheEditsIssued> for CacheEditsIssued {
         Ok(Self {
             calls: StoredAs::from_proto(stored.calls)?,
             message: StoredAs::from_proto(stored.message)?,
-            place,
+            position: place,
             before_tokens: stored.before_tokens,
             freed_tokens: stored.freed_tokens,
         })
     }
 }
 
-impl StoredAs<v1::CacheEditsIssued> for CachePin {
+impl StoredAs<v1::CacheEditsIssued> for CacheEditBatch {
     fn to_proto(&self) -> v1::CacheEditsIssued {
         let event = CacheEditsIssued {
             calls: self.calls.clone(),
             message: self.message,
-            place: self.place,
+            position: self.position,
             before_tokens: 0,
             freed_tokens: 0,
         };
@@ -108,7 +109,7 @@ impl StoredAs<v1::CacheEditsIssued> for CachePin {
         Ok(Self {
             message: event.message,
             calls: event.calls,
-            place: event.place,
+            position: event.position,
         })
     }
 }

@@ -30,7 +30,7 @@ mod working;
 use bytes::Bytes;
 use palimpsest_core::event::RecordedEvent;
 use palimpsest_core::ids::SessionKey;
-use palimpsest_core::session::{About, Snapshot};
+use palimpsest_core::session::{SessionInfo, Snapshot};
 use prost::Message as _;
 
 use self::envelope::{open, seal};
@@ -74,16 +74,16 @@ pub fn decode_snapshot(key: SessionKey, bytes: &[u8]) -> Result<Snapshot, Decode
 }
 
 /// Encodes the summary of a session for lists.
-pub fn encode_about(about: &About) -> Bytes {
+pub fn encode_about(about: &SessionInfo) -> Bytes {
     let stored: v1::About = about.to_proto();
     seal(&stored.encode_to_vec())
 }
 
 /// Decodes the summary of a session for lists.
-pub fn decode_about(bytes: &[u8]) -> Result<About, DecodeError> {
+pub fn decode_about(bytes: &[u8]) -> Result<SessionInfo, DecodeError> {
     let stored =
         v1::About::decode(open(bytes)?).map_err(|_| DecodeError::Damaged("not a list row"))?;
-    About::from_proto(stored)
+    SessionInfo::from_proto(stored)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::v1;
 /// it.
 impl StoredAs<v1::StoredResult> for UnboundResult {
     fn to_proto(&self) -> v1::StoredResult {
-        self.clone().of(CallKey::new(0), false).to_proto()
+        self.clone().bind(CallKey::new(0), false).to_proto()
     }
 
     fn from_proto(stored: v1::StoredResult) -> Result<Self, DecodeError> {
@@ -22,16 +22,19 @@ impl StoredAs<v1::StoredResult> for UnboundResult {
 }
 
 stored_struct! {
-    PersistDecision = Offer { key, tool_use_id, tool, call, content, verdict, kept }
+    PersistDecision = Offer { key, tool_use_id, tool, call, content, verdict }
+    renamed { stored = kept }
     or "a persist decision without its result"
 }
 
 stored_struct! {
-    PersistDecided = ResultOffered { offer, forgotten, request }
+    PersistDecided = ResultOffered { request }
+    renamed { decision = offer, evicted = forgotten }
 }
 
 stored_struct! {
-    PersistDecisionsConsumed = OffersSettled { offers }
+    PersistDecisionsConsumed = OffersSettled {}
+    renamed { decisions = offers }
 }
 
 /// A verdict. Replacements and store failures are never stored, so they have no number.

@@ -1,7 +1,9 @@
 //! Encoding of the prompt cache state and of the list of view-changing events.
 
 use palimpsest_core::event::ChangeKind;
-use palimpsest_core::session::{CachedRequest, Drift, LastServed, PromptCache, ViewChange};
+use palimpsest_core::session::{
+    CacheDivergence, CachedRequest, LastServed, PromptCache, ViewChange,
+};
 
 use super::error::DecodeError;
 use super::stored_as::{StoredAs, cell};
@@ -34,38 +36,41 @@ pub(super) fn read_changes(stored: &v1::Snapshot) -> Result<Vec<ViewChange>, Dec
     .collect()
 }
 
-stored_struct! { Drift = CacheDrift { pieces, back, rewritten, cause } }
+stored_struct! {
+    CacheDivergence = CacheDrift { pieces, rewritten, cause }
+    renamed { restore_change = back }
+}
 
 /// The prompt cache state. Its target has the form of a serving without a window.
 impl StoredAs<v1::PromptCache> for PromptCache {
     fn to_proto(&self) -> v1::PromptCache {
         let served = LastServed {
-            target: self.held.target.clone(),
+            target: self.last_request.target.clone(),
             ..LastServed::default()
         };
         v1::PromptCache {
             since_ms: self.since.to_proto(),
             target: served.to_proto(),
-            pieces: self.held.pieces,
-            tokens: self.held.tokens,
-            held_saving: self.held.saving,
+            pieces: self.last_request.pieces,
+            tokens: self.last_request.tokens,
+            held_saving: self.last_request.saving,
             saving: self.saving,
             total_invalidated: self.total_invalidated,
             total_saved: self.total_saved,
-            drift: self.drift.to_proto(),
+            drift: self.divergence.to_proto(),
         }
     }
 
     fn from_proto(stored: v1::PromptCache) -> Result<Self, DecodeError> {
         Ok(Self {
             since: StoredAs::from_proto(stored.since_ms)?,
-            held: CachedRequest {
+            last_request: CachedRequest {
                 target: LastServed::from_proto(stored.target)?.target,
                 pieces: stored.pieces,
                 tokens: stored.tokens,
                 saving: stored.held_saving,
             },
-            drift: StoredAs::from_proto(stored.drift)?,
+            divergence: StoredAs::from_proto(stored.drift)?,
             saving: stored.saving,
             total_invalidated: stored.total_invalidated,
             total_saved: stored.total_saved,

@@ -1,8 +1,10 @@
 //! Encoding of session memory.
 
-use palimpsest_core::event::{MemoryFiled, MemoryUpdateFailed, MemoryUpdateStarted, MemoryUpdated};
+use palimpsest_core::event::{
+    MemoryFileWritten, MemoryUpdateFailed, MemoryUpdateStarted, MemoryUpdated,
+};
 use palimpsest_core::ids::{Ordinal, Revision, Timestamp};
-use palimpsest_core::memory::{Memory, MemoryContent, SectionKind};
+use palimpsest_core::memory::{MemoryContent, MemoryDocument, SectionKind};
 use palimpsest_core::session::{Author, MemoryFailure, MemoryVersion, SessionMemory, text_digest};
 
 use super::error::{DecodeError, sixteens};
@@ -14,13 +16,19 @@ stored_enum! {
     or "a text without an author"
 }
 
-stored_struct! { MemoryUpdateStarted = MemoryStarted { number } }
-
-stored_struct! { MemoryFiled = MemoryFiled { number } }
+stored_struct! {
+    MemoryUpdateStarted = MemoryStarted {}
+    renamed { version = number }
+}
 
 stored_struct! {
-    MemoryUpdateFailed = MemoryFailed { detail, attempts, of_file }
-    renamed { next = next_ms }
+    MemoryFileWritten = MemoryFiled {}
+    renamed { version = number }
+}
+
+stored_struct! {
+    MemoryUpdateFailed = MemoryFailed { detail, attempts }
+    renamed { retry_at = next_ms, is_file_failure = of_file }
 }
 
 impl StoredAs<v1::MemoryUpdated> for MemoryUpdated {
@@ -35,13 +43,13 @@ impl StoredAs<v1::MemoryUpdated> for MemoryUpdated {
 
 fn write_updated(event: &MemoryUpdated) -> v1::MemoryUpdated {
     v1::MemoryUpdated {
-        number: event.number,
+        number: event.version,
         text: String::new(),
         author: event.author.to_proto(),
         source: event.source.get(),
-        covers: event.covers.map(Ordinal::get),
-        took_ms: event.took_ms,
-        read: event.read.map(Ordinal::get),
+        covers: event.covered_through.map(Ordinal::get),
+        took_ms: event.duration_ms,
+        read: event.read_through.map(Ordinal::get),
         changed: event.changed.iter().copied().map(write_section).collect(),
         file: event.file.iter().flatten().copied().collect(),
         sections: event.content.to_proto(),
@@ -53,27 +61,27 @@ fn read_updated(stored: v1::MemoryUpdated) -> Result<MemoryUpdated, DecodeError>
     let author = Author::from_proto(stored.author)?;
     // A version without sections was written before facts were stored. Its text has no known fact.
     let (content, digest) = if stored.sections.is_empty() {
-        let content = MemoryContent::verbatim(&Memory::parse(&stored.text));
+        let content = MemoryContent::verbatim(&MemoryDocument::parse(&stored.text));
         (content, text_digest(stored.text.as_bytes()))
     } else {
         let content = MemoryContent::from_proto(stored.sections)?;
         (content, StoredAs::from_proto(stored.digest)?)
     };
     Ok(MemoryUpdated {
-        number: stored.number,
+        version: stored.number,
         author,
         content,
         digest,
         source: Revision::new(stored.source),
-        covers: stored.covers.map(Ordinal::new),
-        read: stored.read.map(Ordinal::new),
+        covered_through: stored.covers.map(Ordinal::new),
+        read_through: stored.read.map(Ordinal::new),
         changed: stored
             .changed
             .into_iter()
             .map(read_section)
             .collect::<Result<_, _>>()?,
         file: sixteens(&stored.file)?.first().copied(),
-        took_ms: stored.took_ms,
+        duration_ms: stored.took_ms,
     })
 }
 
@@ -92,32 +100,32 @@ fn write_failure(failure: &MemoryFailure, of_file: bool) -> v1::MemoryFailed {
     v1::MemoryFailed {
         detail: failure.detail.to_string(),
         attempts: failure.attempts,
-        next_ms: failure.next.as_millis(),
+        next_ms: failure.retry_at.as_millis(),
         of_file,
     }
 }
 
 fn read_failure(stored: v1::MemoryFailed, at_ms: i64) -> MemoryFailure {
     MemoryFailure {
-        at: Timestamp::from_millis(at_ms),
+        failed_at: Timestamp::from_millis(at_ms),
         detail: stored.detail.into(),
         attempts: stored.attempts,
-        next: Timestamp::from_millis(stored.next_ms),
+        retry_at: Timestamp::from_millis(stored.next_ms),
     }
 }
 
 pub(super) fn write(notes: &SessionMemory) -> v1::Notes {
     let version = notes.version.as_ref();
-    let (failure, unfiled) = (notes.failure.as_ref(), notes.unfiled.as_ref());
+    let (failure, unfiled) = (notes.failure.as_ref(), notes.file_failure.as_ref());
     v1::Notes {
         version: version.map(|version| v1::MemoryUpdated {
             number: version.number,
             text: String::new(),
             author: version.author.to_proto(),
             source: version.source.get(),
-            covers: version.covers.map(Ordinal::get),
-            took_ms: version.took_ms,
-            read: version.read.map(Ordinal::get),
+            covers: version.covered_through.map(Ordinal::get),
+            took_ms: version.duration_ms,
+            read: version.read_through.map(Ordinal::get),
             changed: Vec::new(),
             file: Vec::new().into(),
             sections: version.content.to_proto(),
@@ -126,14 +134,14 @@ pub(super) fn write(notes: &SessionMemory) -> v1::Notes {
         written_ms: version.map_or(0, |version| version.at.as_millis()),
         running_ms: notes.running.map(Timestamp::as_millis),
         failure: failure.map(|failure| write_failure(failure, false)),
-        failed_ms: failure.map_or(0, |failure| failure.at.as_millis()),
+        failed_ms: failure.map_or(0, |failure| failure.failed_at.as_millis()),
         since_tokens: notes.since_tokens,
         since_calls: notes.since_calls,
         unfiled: unfiled.map(|failure| write_failure(failure, true)),
-        unfiled_ms: unfiled.map_or(0, |failure| failure.at.as_millis()),
-        earlier: notes.earlier.iter().flatten().copied().collect(),
-        by_others: notes.by_others,
-        filed_read: notes.filed_read.map(Ordinal::get),
+        unfiled_ms: unfiled.map_or(0, |failure| failure.failed_at.as_millis()),
+        earlier: notes.earlier_digests.iter().flatten().copied().collect(),
+        by_others: notes.has_foreign_text,
+        filed_read: notes.file_read_through.map(Ordinal::get),
     }
 }
 
@@ -143,24 +151,24 @@ pub(super) fn read(stored: Option<v1::Notes>) -> Result<SessionMemory, DecodeErr
     let version = stored.version.map(read_updated).transpose()?;
     Ok(SessionMemory {
         version: version.map(|event| MemoryVersion {
-            number: event.number,
+            number: event.version,
             content: event.content,
             digest: event.digest,
             author: event.author,
             at: Timestamp::from_millis(written),
             source: event.source,
-            covers: event.covers,
-            read: event.read,
-            took_ms: event.took_ms,
+            covered_through: event.covered_through,
+            read_through: event.read_through,
+            duration_ms: event.duration_ms,
         }),
         running: stored.running_ms.map(Timestamp::from_millis),
         failure: stored.failure.map(|it| read_failure(it, failed)),
-        unfiled: stored.unfiled.map(|it| read_failure(it, unfiled)),
+        file_failure: stored.unfiled.map(|it| read_failure(it, unfiled)),
         since_tokens: stored.since_tokens,
         since_calls: stored.since_calls,
-        earlier: sixteens(&stored.earlier)?.into(),
-        by_others: stored.by_others,
-        filed_read: stored.filed_read.map(Ordinal::new),
+        earlier_digests: sixteens(&stored.earlier)?.into(),
+        has_foreign_text: stored.by_others,
+        file_read_through: stored.filed_read.map(Ordinal::new),
     })
 }
 
@@ -171,7 +179,7 @@ mod tests {
     /// Versions before 0.1.0 stored the text.
     #[test]
     fn a_former_version_is_read_as_verbatim_lines() {
-        let mut document = Memory::template();
+        let mut document = MemoryDocument::template();
         document.set(SectionKind::Task, "The user asked:\n> Mend it.");
         let text = document.render();
         let stored = v1::MemoryUpdated {

@@ -7,10 +7,10 @@ use palimpsest_core::ids::{MessageId, Ordinal, SessionKey};
 use palimpsest_core::message::Digest;
 use palimpsest_core::policy::TokenEstimator;
 use palimpsest_core::session::{
-    About, AnsweredRequest, Call, PositionedResult, RequestStamp, Snapshot, SnapshotEntry,
-    SnipGrowth, TranscriptEntry, WaitsFor,
+    AnsweredRequest, AwaitedParty, Call, PositionedResult, RequestStamp, SessionInfo, Snapshot,
+    SnapshotEntry, SnipGrowth, TranscriptEntry,
 };
-use palimpsest_core::tokens::Size;
+use palimpsest_core::tokens::TokenSize;
 use palimpsest_core::view::{Seal, Sealed};
 use uuid::Uuid;
 
@@ -30,9 +30,9 @@ pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
     // better.
     let mut stored = v1::Snapshot {
         revision: snapshot.revision.to_proto(),
-        rules: snapshot.rules,
+        rules: snapshot.rules_version,
         policy: snapshot.policy.to_proto(),
-        about: snapshot.about.to_proto(),
+        about: snapshot.info.to_proto(),
         entries: Some(write_entries(snapshot)),
         calls: Some(write_calls(&snapshot.calls)),
         pending: snapshot.pending.to_proto(),
@@ -42,7 +42,7 @@ pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
         served: snapshot.last_served.to_proto(),
         last_reemitted: snapshot.last_reemitted.to_proto(),
         stored: snapshot
-            .stored
+            .stored_results
             .iter()
             .map(|placed| placed.stored.to_proto())
             .collect(),
@@ -77,11 +77,11 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
         prompt_cache: prompt_cache.unwrap_or_default(),
         working: StoredAs::from_proto(stored.working)?,
         revision: StoredAs::from_proto(stored.revision)?,
-        rules: stored.rules,
+        rules_version: stored.rules,
         policy: StoredAs::from_proto(stored.policy)?,
-        about: StoredAs::from_proto(stored.about)?,
+        info: StoredAs::from_proto(stored.about)?,
         entries: read_entries(&entries)?,
-        pictures: read_pictures(&entries)?,
+        image_counts: read_pictures(&entries)?,
         turns: StoredAs::from_proto(entries.turns)?,
         calls: read_calls(&stored.calls.unwrap_or_default())?,
         pending: StoredAs::from_proto(stored.pending)?,
@@ -94,7 +94,7 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
             .collect::<Result<_, _>>()?,
         last_served: StoredAs::from_proto(stored.served)?,
         last_reemitted: StoredAs::from_proto(stored.last_reemitted)?,
-        stored: read_placed(stored.stored, &stored.stored_message, &stored.stored_block)?,
+        stored_results: read_placed(stored.stored, &stored.stored_message, &stored.stored_block)?,
         persist_decisions: StoredAs::from_proto(stored.offers)?,
         next_persist_decision: stored.next_offer,
         cache_edits: StoredAs::from_proto(stored.cache_edits)?,
@@ -112,7 +112,7 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
 /// Returns the positions of stored results as message and block. The core supplies a position for every
 /// result.
 fn places(snapshot: &Snapshot) -> impl Iterator<Item = (u32, u32)> {
-    let places = snapshot.stored.iter().map(|placed| placed.place);
+    let places = snapshot.stored_results.iter().map(|placed| placed.position);
     places.map(|place| place.map_or((0, 0), |(message, block)| (message.get(), block.into())))
 }
 
@@ -130,7 +130,7 @@ fn read_placed(
             None
         };
         Ok(PositionedResult {
-            place,
+            position: place,
             stored: StoredAs::from_proto(stored)?,
         })
     };
@@ -139,15 +139,15 @@ fn read_placed(
 
 // An unspecified party means that no message was appended yet.
 stored_enum! {
-    WaitsFor = WaitsFor { Anything = Unspecified, User, Tools, Model }
+    AwaitedParty = WaitsFor { Anything = Unspecified, User, Tools, Model }
 }
 
 stored_struct! {
-    About = About {
-        title, first_prompt, parent, attributes, project_path, branch, hold, user_messages,
-        assistant_messages, reported_tokens, epoch, last_model, waits_for,
+    SessionInfo = About {
+        title, first_prompt, parent, attributes, project_path, branch, hold, user_messages, assistant_messages,
+        reported_tokens, epoch, last_model,
     }
-    renamed { created = created_ms, modified = modified_ms }
+    renamed { created = created_ms, modified = modified_ms, awaits = waits_for }
     or default
 }
 
@@ -158,10 +158,17 @@ fn write_entries(snapshot: &Snapshot) -> v1::Entries {
     };
     let (mut ids, mut digests, mut emissions) = (Vec::new(), Vec::new(), Vec::new());
     let mut counted_by = TokenEstimator::Bytes;
-    for (ordinal, SnapshotEntry { entry, emission }) in (0_u32..).zip(&snapshot.entries) {
+    for (
+        ordinal,
+        SnapshotEntry {
+            entry,
+            reemission_key: emission,
+        },
+    ) in (0_u32..).zip(&snapshot.entries)
+    {
         ids.extend_from_slice(entry.id.get().as_bytes());
         digests.extend_from_slice(entry.digest.as_bytes());
-        let (standing, of) = write_visibility(entry.standing);
+        let (standing, of) = write_visibility(entry.visibility);
         stored.revision.push(entry.revision.get());
         stored.role.push(entry.role.to_proto());
         stored.standing.push(standing);
@@ -183,7 +190,7 @@ fn write_entries(snapshot: &Snapshot) -> v1::Entries {
     stored.ids = ids.into();
     stored.digests = digests.into();
     stored.emissions = emissions.into();
-    for (message, block, count) in &snapshot.pictures {
+    for (message, block, count) in &snapshot.image_counts {
         stored.pictures_of.push(message.get());
         stored.pictures_block.push((*block).into());
         stored.pictures.push((*count).into());
@@ -228,8 +235,8 @@ fn read_entries(stored: &v1::Entries) -> Result<Vec<SnapshotEntry>, DecodeError>
             digest: Digest::from_bytes(*digests.get(row).ok_or(CUT)?),
             role: cell(&stored.role, row)?,
             kind: cell(&stored.kind, row)?,
-            standing: read_visibility(cell(&stored.standing, row)?, of)?,
-            size: Size {
+            visibility: read_visibility(cell(&stored.standing, row)?, of)?,
+            size: TokenSize {
                 tokens: cell(&stored.tokens, row)?,
                 result_tokens: cell(&stored.result_tokens, row)?,
             },
@@ -237,7 +244,10 @@ fn read_entries(stored: &v1::Entries) -> Result<Vec<SnapshotEntry>, DecodeError>
             content: None,
         };
         let emission = emissions.get(&row).copied().map(Digest::from_bytes);
-        Ok(SnapshotEntry { entry, emission })
+        Ok(SnapshotEntry {
+            entry,
+            reemission_key: emission,
+        })
     };
     (0..ids.len()).map(entry).collect()
 }
@@ -253,13 +263,13 @@ fn write_calls(calls: &[Call]) -> v1::Calls {
         let (state, ..) = write_call_state(call.state);
         // Zero means no result: a result answers an earlier message, so it cannot be in the first one.
         let (message, block) = call
-            .original
+            .result_position
             .map_or((0, 0), |(message, block)| (message.get(), block.into()));
         stored.message.push(call.message.get());
         stored.block.push(call.block.into());
         stored.id.push(call.id.to_string());
         stored.name.push(call.name.to_string());
-        stored.mapped.push(call.mapped);
+        stored.mapped.push(call.uses_service_id);
         stored.state.push(state);
         stored.result_message.push(message);
         stored.result_block.push(block);
@@ -278,9 +288,9 @@ fn read_calls(stored: &v1::Calls) -> Result<Vec<Call>, DecodeError> {
             block: cell(&stored.block, row)?,
             id: cell(&stored.id, row)?,
             name: cell(&stored.name, row)?,
-            mapped: cell(&stored.mapped, row)?,
+            uses_service_id: cell(&stored.mapped, row)?,
             state: read_call_state(cell(&stored.state, row)?, message, block)?,
-            original: (message.get() > 0).then_some((message, block)),
+            result_position: (message.get() > 0).then_some((message, block)),
             result_chars: cell(&stored.result_chars, row)?,
             result_tokens: cell(&stored.result_tokens, row)?,
         })
@@ -295,8 +305,8 @@ fn write_sealed(sealed: &Sealed) -> v1::Sealed {
         pieces: Some(write_pieces(sealed.pieces())),
         digest: sealed.digest().to_proto(),
         epoch: sealed.epoch().to_proto(),
-        pictures: u32::try_from(sealed.pictures()).unwrap_or(u32::MAX),
-        newest_from: u32::try_from(sealed.newest_from()).unwrap_or(u32::MAX),
+        pictures: u32::try_from(sealed.image_count()).unwrap_or(u32::MAX),
+        newest_from: u32::try_from(sealed.last_serve_start()).unwrap_or(u32::MAX),
         seals: sealed.seals().map(StoredAs::to_proto).collect(),
     }
 }

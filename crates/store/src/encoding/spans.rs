@@ -29,7 +29,7 @@ impl StoredAs<v1::Span> for Span {
             messages: self.messages.to_proto(),
             summary: self.summary.to_proto(),
             risk_milli: self.risk.to_proto(),
-            freed: self.freed,
+            freed: self.freed_tokens,
         }
     }
 
@@ -42,7 +42,7 @@ impl StoredAs<v1::Span> for Span {
             messages: StoredAs::from_proto(stored.messages)?,
             summary: StoredAs::from_proto(stored.summary)?,
             risk: StoredAs::from_proto(stored.risk_milli)?,
-            freed: stored.freed,
+            freed_tokens: stored.freed,
         })
     }
 }
@@ -54,10 +54,8 @@ stored_struct! { Placeholder = Placeholder { span, text, tokens } }
 stored_struct! { SpansStaged = SpansStaged { spans, armed, pass_tokens } }
 
 stored_struct! {
-    SpansCollapsed = SpansCollapsed {
-        placeholders, messages, gone, before_tokens, freed_tokens, change, request,
-    }
-    renamed { trigger = asked }
+    SpansCollapsed = SpansCollapsed { placeholders, messages, before_tokens, freed_tokens, change, request }
+    renamed { trigger = asked, removed_calls = gone }
 }
 
 impl StoredAs<Option<v1::Spans>> for Spans {
@@ -69,7 +67,7 @@ impl StoredAs<Option<v1::Spans>> for Spans {
             pass_tokens: self.pass_tokens(),
             folded_at: at.map(|(at, _)| at.get()).collect(),
             placeholders: placeholders.map(|(_, one)| one.to_proto()).collect(),
-            next: self.next().get(),
+            next: self.next_key().get(),
         })
     }
 

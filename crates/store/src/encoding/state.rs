@@ -4,7 +4,7 @@ use palimpsest_core::ids::{CallKey, Ordinal};
 use palimpsest_core::message::Usage;
 use palimpsest_core::session::{CallState, Pairing, PendingMessage};
 use palimpsest_core::tokens::{
-    Anchor, Calibration, EstimateBasis, Size, TokenBreakdown, TokenLedger,
+    Anchor, Calibration, EstimateBasis, TokenBreakdown, TokenLedger, TokenSize,
 };
 
 use super::error::DecodeError;
@@ -42,7 +42,7 @@ pub(super) fn read_call_state(
 }
 
 /// Sizes of messages, as columns.
-impl StoredAs<Option<v1::Sizes>> for Vec<(Ordinal, Size)> {
+impl StoredAs<Option<v1::Sizes>> for Vec<(Ordinal, TokenSize)> {
     fn to_proto(&self) -> Option<v1::Sizes> {
         let mut stored = v1::Sizes::default();
         for (message, size) in self {
@@ -57,7 +57,7 @@ impl StoredAs<Option<v1::Sizes>> for Vec<(Ordinal, Size)> {
         let stored = stored.unwrap_or_default();
         let rows = 0..stored.message.len();
         rows.map(|row| {
-            let size = Size {
+            let size = TokenSize {
                 tokens: cell(&stored.tokens, row)?,
                 result_tokens: cell(&stored.result_tokens, row)?,
             };

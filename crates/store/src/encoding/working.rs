@@ -5,8 +5,8 @@ use palimpsest_core::levels::attachments::{AttachmentKind, AttachmentRecord};
 use palimpsest_core::session::{DelistedName, SessionWorkingState};
 use palimpsest_core::working::{
     Capability, CapabilityKind, FileState, Note, NoteKind, PermissionLevel, PermissionRule,
-    Permissions, Pin, PinTarget, Plan, PlanMode, Skill, StateChange, Task, TaskStatus,
-    WorkingState, WorkingStateRemoval,
+    Permissions, Pin, PinTarget, Plan, PlanMode, Skill, Task, TaskStatus, WorkingState,
+    WorkingStateChange, WorkingStateRemoval,
 };
 
 use super::error::DecodeError;
@@ -46,7 +46,7 @@ stored_struct! {
 
 stored_struct! {
     WorkingStateUpdated = WorkingStateUpdated { request }
-    inlined { change: StateChange { remove, set } }
+    inlined { change: WorkingStateChange { remove, set } }
 }
 
 stored_struct! {

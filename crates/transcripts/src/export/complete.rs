@@ -25,7 +25,7 @@ impl CompleteWriter {
     /// Creates the writer for a session. `partial` is true if a filter or omitted results make the export
     /// incomplete.
     pub fn of(session: &Session, partial: bool) -> Self {
-        let about = session.about();
+        let about = session.info();
         let mut head = json!({
             "palimpsest": WHAT,
             "version": VERSION,
@@ -132,7 +132,7 @@ fn message_line(original: &OriginalMessage) -> Vec<u8> {
         "id": entry.id.to_string(),
         "ordinal": u64::from(original.ordinal.get()) + 1,
         "revision": entry.revision.get(),
-        "visibility": ExportVisibility::from(entry.standing),
+        "visibility": ExportVisibility::from(entry.visibility),
         "parent_id": message.parent.map(|id| id.to_string()),
         "create_time_ms": message.at.map(Timestamp::as_millis),
         "provider_message_id": message.provider_message_id,
@@ -179,7 +179,7 @@ fn whole(message: &Message, out: &mut Vec<u8>) {
         Role::Developer => "developer",
     };
     out.extend_from_slice(format!("{{\"role\":\"{role}\",\"content\":").as_bytes());
-    content(message.blocks.iter().map(WireBlock::plain), out);
+    content(message.blocks.iter().map(WireBlock::from_block), out);
     if let Some(extra) = message.extra.to_object() {
         out.extend_from_slice(b",\"extra\":");
         out.extend_from_slice(extra.as_bytes());
@@ -217,8 +217,8 @@ mod tests {
             digest: Digest::of_message(message),
             role: message.role,
             kind: message.kind,
-            standing: Visibility::Visible,
-            size: palimpsest_core::tokens::Size::default(),
+            visibility: Visibility::Visible,
+            size: palimpsest_core::tokens::TokenSize::default(),
             counted_by: palimpsest_core::policy::TokenEstimator::Bytes,
             content: None,
         };

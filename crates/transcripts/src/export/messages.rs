@@ -47,7 +47,8 @@ fn wire_messages(message: &Message, provider: Provider) -> Vec<WireMessage<'_>> 
     };
     let mut all: Vec<WireMessage<'_>> = Vec::new();
     for block in &message.blocks {
-        let Some(wire) = foreign_block(WireBlock::plain(block), block, provider, foreign) else {
+        let Some(wire) = foreign_block(WireBlock::from_block(block), block, provider, foreign)
+        else {
             continue;
         };
         // OpenAI's format needs a message of the role `tool` for each result, so one original may become several

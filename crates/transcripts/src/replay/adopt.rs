@@ -63,7 +63,7 @@ impl Driver {
         let is_there = |id: &MessageId| {
             let transcript = self.session.transcript();
             let entry = transcript.find(*id).and_then(|at| transcript.get(at));
-            entry.is_some_and(|entry| entry.standing == Visibility::Visible)
+            entry.is_some_and(|entry| entry.visibility == Visibility::Visible)
         };
         let messages: Vec<MessageId> = messages.iter().copied().filter(is_there).collect();
         if messages.is_empty() {

@@ -12,7 +12,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use palimpsest_core::codec;
 use palimpsest_core::message::Digest;
 use palimpsest_core::session::{Session, View};
-use palimpsest_core::tokens::{Calibration, Counter, MESSAGE_TOKENS};
+use palimpsest_core::tokens::{Calibration, MESSAGE_TOKENS, TokenCounter};
 use palimpsest_core::validate::{ParsedMessage, Violation, validate_parsed};
 use palimpsest_core::view::{
     Etag, Provider, RepairKind, Target, WireBlock, WireMessage, WireResult, WireRole, wire_tokens,
@@ -47,7 +47,7 @@ pub(super) struct SimulatedCaller {
 }
 
 impl SimulatedCaller {
-    pub(super) fn new(target: Target, counter: Counter) -> Self {
+    pub(super) fn new(target: Target, counter: TokenCounter) -> Self {
         Self {
             target,
             blocks: BlockRegistry::new(counter),
@@ -94,7 +94,7 @@ impl SimulatedCaller {
         let flat = self.blocks.flat(self.target.provider, &full);
         let epoch = session.sealed().epoch().get();
         let mut look = ViewCheck {
-            sendable: full.unsendable.is_none(),
+            sendable: full.not_sendable.is_none(),
             violations: Vec::new(),
             extends_previous: epoch != self.epoch || flat.starts_with(&self.flat),
             matches_full: self.array == whole,
@@ -116,7 +116,7 @@ impl SimulatedCaller {
 
 /// A registry of all blocks and messages that were ever shown, without duplicates.
 struct BlockRegistry {
-    counter: Counter,
+    counter: TokenCounter,
     blocks: Vec<KnownBlock>,
     /// The blocks by memory address of their content. `block_of` maps them by their bytes.
     block_at: HashMap<u64, BlockId>,
@@ -134,7 +134,7 @@ struct KnownBlock {
 }
 
 impl BlockRegistry {
-    fn new(counter: Counter) -> Self {
+    fn new(counter: TokenCounter) -> Self {
         Self {
             counter,
             blocks: Vec::new(),

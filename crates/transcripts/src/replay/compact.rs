@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Command, CompactionMessages, FailMemory, SkipReason, StartMemory, UpdateMemory, WrittenSummary,
-    memory_due,
+    Command, CompactionMessages, FailMemoryUpdate, RecordMemoryVersion, SkipReason,
+    StartMemoryUpdate, WrittenSummary, memory_due_at,
 };
 use palimpsest_core::compaction::{
     CompactionContext, CompactionMachine, CompactionOutcome, CompactionRequest, StartedCompaction,
@@ -32,24 +32,24 @@ const RETRY_MS: u64 = 30_000;
 impl Driver {
     /// Updates session memory if an update is due.
     pub(super) fn update_memory(&mut self) {
-        if memory_due(&self.session, self.now).is_none_or(|due| due > self.now) {
+        if memory_due_at(&self.session, self.now).is_none_or(|due| due > self.now) {
             return;
         }
-        let Some(reach) = self.session.memory_reach() else {
+        let Some(reach) = self.session.memory_readable_through() else {
             return;
         };
-        self.run(Command::StartMemoryUpdate(StartMemory));
+        self.run(Command::StartMemoryUpdate(StartMemoryUpdate));
         let version = self.session.memory().version.as_ref();
         // A text that describes rewound messages is rewritten from the start.
-        let version = version.filter(|_| !self.session.memory_is_false());
+        let version = version.filter(|_| !self.session.is_memory_invalidated());
         let (previous, read) = version.map_or_else(
             || (MemoryContent::default(), None),
-            |version| (version.content.clone(), version.read),
+            |version| (version.content.clone(), version.read_through),
         );
         let begin = read.map_or(0, |read| read.index() + 1);
         let entries = self.session.transcript().entries();
         let shown: Vec<Ordinal> = entries
-            .filter(|(at, entry)| *at <= reach && entry.standing.holds())
+            .filter(|(at, entry)| *at <= reach && entry.visibility.is_in_effect())
             .map(|(at, _)| at)
             .filter(|at| at.index() >= begin)
             .collect();
@@ -58,22 +58,22 @@ impl Driver {
         let policy = &self.session.policy().session_memory;
         let next = update(&previous, &facts).fit(policy.max_section_tokens, policy.max_tokens);
         if !next.text().is_ready() {
-            self.run(Command::FailMemoryUpdate(FailMemory {
-                of_file: false,
+            self.run(Command::FailMemoryUpdate(FailMemoryUpdate {
+                is_file_failure: false,
                 detail: "session memory has no facts yet".into(),
-                next: self.now.plus_millis(RETRY_MS),
+                retry_at: self.now.plus_millis(RETRY_MS),
             }));
             return;
         }
         let latest = self.session.memory().version.as_ref();
-        self.run(Command::RecordMemoryVersion(UpdateMemory {
+        self.run(Command::RecordMemoryVersion(RecordMemoryVersion {
             content: next,
             author: Author::Extractive,
-            upon: latest.map_or(0, |version| version.number),
+            base_version: latest.map_or(0, |version| version.number),
             source: self.session.revision(),
-            read_to: Some(reach),
-            file: None,
-            took_ms: 0,
+            read_through: Some(reach),
+            edited_file: None,
+            duration_ms: 0,
         }));
     }
 
@@ -129,7 +129,11 @@ impl Driver {
         let StartedCompaction { session, running } = &task.started;
         let starts = session.turns().starts().iter();
         let transcript = session.transcript();
-        let holds = |at: &&Ordinal| transcript.get(**at).is_some_and(|it| it.standing.holds());
+        let holds = |at: &&Ordinal| {
+            transcript
+                .get(**at)
+                .is_some_and(|it| it.visibility.is_in_effect())
+        };
         let said: Vec<String> = starts
             .filter(holds)
             .filter_map(|at| user_text(&self.log.get(at.index())?.1))
@@ -155,13 +159,13 @@ impl Driver {
         let number = self.log.len() as u128;
         let id = |what: u128| MessageId::new(Uuid::from_u128(u128::MAX - number * 2 - what));
         CompactionMessages {
-            mark: id(0),
-            summary: id(1),
-            request: self
+            boundary_id: id(0),
+            summary_id: id(1),
+            request_message: self
                 .session
-                .request_out_of_view()
+                .hidden_latest_request()
                 .map(|at| Arc::clone(&self.log[at.index()].1)),
-            attached: Vec::new(),
+            hook_messages: Vec::new(),
         }
     }
 
@@ -170,7 +174,7 @@ impl Driver {
         let added: Vec<&Message> = event
             .messages
             .iter()
-            .filter(|one| one.standing.takes_part())
+            .filter(|one| one.visibility.is_in_view())
             .map(|one| &*one.message)
             .collect();
         let left = event.leaving.iter();

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, Clear, Clearing, Collapse, Collapsing, Command, Create, Decided, Decision,
-    DecisionContext, Rejection, RestoreContext, Rewind, ServeView, SkipReason, StageSpans, create,
-    decide,
+    Append, ClearResults, ClearTrigger, CollapseSpans, CollapseTrigger, Command, CreateSession,
+    Decided, Decision, DecisionContext, Rejection, RestoreContext, Rewind, ServeView, SkipReason,
+    StageSpans, create_session, decide,
 };
 use palimpsest_core::event::{ClearMode, Event, RecordedEvent};
 use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
@@ -146,12 +146,12 @@ impl Driver {
         let name =
             |name| SessionKey::parse(name).expect("the name is legal because it is written here");
         let at = Timestamp::default();
-        let create_it = Create {
+        let create_it = CreateSession {
             policy: setup.policy,
             parent: tape
                 .subagent
                 .then(|| name("projects/replay/sessions/parent")),
-            ..Create::default()
+            ..CreateSession::default()
         };
         let context = DecisionContext {
             now: at,
@@ -159,7 +159,7 @@ impl Driver {
             can_store: true,
             file_salt: 0,
         };
-        let created = create(create_it, context).expect("nothing is over a limit");
+        let created = create_session(create_it, context).expect("nothing is over a limit");
         let Event::SessionCreated(created) = created else {
             unreachable!("a creation makes its own event");
         };
@@ -257,7 +257,7 @@ impl Driver {
 
     fn rewind(&mut self, to: Option<MessageId>) {
         // A rewind to a collapsed message requires that its span is restored first.
-        if let Some(shown) = to.and_then(|to| self.session.shown_until(to)) {
+        if let Some(shown) = to.and_then(|to| self.session.last_revision_showing(to)) {
             let past = self.session_at(shown);
             self.run(Command::Restore(RestoreContext {
                 past: Box::new(past),
@@ -308,16 +308,16 @@ impl Driver {
     /// Runs the levels before a view is sent, in the server's order. Level 1 already ran when
     /// messages were appended and when the view was served.
     fn run_levels(&mut self) {
-        self.run(Command::ClearResults(Clear {
-            clearing: Clearing::Auto {
+        self.run(Command::ClearResults(ClearResults {
+            trigger: ClearTrigger::Auto {
                 cache_edits: false,
                 last: None,
             },
             expected_revision: None,
             request: None,
         }));
-        self.run(Command::CollapseSpans(Collapse {
-            collapsing: Collapsing::Auto,
+        self.run(Command::CollapseSpans(CollapseSpans {
+            trigger: CollapseTrigger::Auto,
             expected_revision: None,
             request: None,
         }));
@@ -373,7 +373,7 @@ impl Driver {
             self.log.extend(new);
             self.diverged |=
                 recorded.event.changes_view() && trigger(&recorded.event) != REWIND_REQUEST;
-            if let Event::Compacted(event) = &recorded.event {
+            if let Event::CompactionFinished(event) = &recorded.event {
                 self.record_compaction(event);
             }
             self.events.push(recorded);
@@ -405,8 +405,8 @@ impl ReplayCounters {
         match event {
             Event::MessagesAppended(event) => {
                 self.messages += event.messages.len();
-                self.duplicates += event.known.len();
-                let standings = event.messages.iter().map(|appended| appended.standing);
+                self.duplicates += event.duplicates.len();
+                let standings = event.messages.iter().map(|appended| appended.visibility);
                 self.reemissions += standings
                     .filter(|standing| matches!(standing, Visibility::Reemission(_)))
                     .count();
@@ -433,7 +433,7 @@ fn trigger(event: &Event) -> &'static str {
             ClearMode::Prune => "results cleared by pruning",
         },
         Event::SpansCollapsed(_) => "spans collapsed",
-        Event::Compacted(event) => match event.strategy {
+        Event::CompactionFinished(event) => match event.strategy {
             Strategy::SessionMemory => "compacted with session memory",
             _ => "compacted from structure",
         },

@@ -236,8 +236,8 @@ mod tests {
         };
         let needles = input_needles(&tool.input);
         let (_, needle) = &needles[0];
-        assert!(needle.is_shown_in(&WireBlock::plain(&block)));
-        assert!(needle.is_shown_in(&WireBlock::plain(&Block::text("ran a & b"))));
-        assert!(!needle.is_shown_in(&WireBlock::plain(&call(r#"{"command":"a"}"#))));
+        assert!(needle.is_shown_in(&WireBlock::from_block(&block)));
+        assert!(needle.is_shown_in(&WireBlock::from_block(&Block::text("ran a & b"))));
+        assert!(!needle.is_shown_in(&WireBlock::from_block(&call(r#"{"command":"a"}"#))));
     }
 }

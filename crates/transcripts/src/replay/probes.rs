@@ -84,7 +84,7 @@ impl Probes {
         for (at, (_, message)) in driver.log.iter().enumerate().skip(self.recorded_through) {
             let ordinal = Ordinal::new(palimpsest_core::view::count(at));
             let entry = driver.session.transcript().get(ordinal);
-            if entry.is_some_and(|entry| entry.standing == Visibility::Visible) {
+            if entry.is_some_and(|entry| entry.visibility == Visibility::Visible) {
                 self.record(ordinal, message);
             }
         }
@@ -207,7 +207,7 @@ impl FormIndex {
             };
         }
         let new = sealed.pieces()[self.pieces..].iter();
-        let of_blocks = new.filter(|piece| piece.form.is_of_a_block());
+        let of_blocks = new.filter(|piece| piece.form.represents_block());
         self.of
             .extend(of_blocks.map(|piece| ((piece.message, piece.block), piece.form)));
         self.pieces = sealed.pieces().len();
@@ -222,7 +222,7 @@ impl FormIndex {
         session: &Session,
     ) -> Option<FactLocation> {
         let entry = session.transcript().get(message)?;
-        match (entry.standing, self.of.get(&(message, block))) {
+        match (entry.visibility, self.of.get(&(message, block))) {
             (Visibility::Rewound, _) | (Visibility::Visible, None) => None,
             (_, Some(PieceForm::Dropped(reason))) if *reason != DropReason::Snipped => None,
             (_, None) => Some(FactLocation::Left(message)),

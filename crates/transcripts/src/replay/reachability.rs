@@ -7,12 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use palimpsest_core::ids::{CallKey, Ordinal, SpanKey};
-use palimpsest_core::levels::recovery::resolve;
-use palimpsest_core::levels::results::{file_content, file_of, is_json};
+use palimpsest_core::levels::recovery::resolve_call_id;
+use palimpsest_core::levels::results::{file_content, file_from_reference, is_json};
 use palimpsest_core::message::{Block, Message, ToolResult};
 use palimpsest_core::policy::ModelTool;
-use palimpsest_core::reading;
 use palimpsest_core::session::{Session, Visibility};
+use palimpsest_core::transcript_reader;
 use palimpsest_core::view::{Piece, PieceForm, Target, WireBlock, WireMessage, WireResult, wire};
 use sha2::{Digest as _, Sha256};
 
@@ -85,7 +85,7 @@ impl<'d> SimulatedModel<'d> {
                 // therefore work, even though the call id would work too.
                 PieceForm::Stored(_) => self.by_reference(piece, needle),
                 form => form
-                    .answers()
+                    .answered_call_key()
                     .is_some_and(|call| self.by_call(call, needle)),
             },
             FactLocation::Left(message) => {
@@ -106,12 +106,12 @@ impl<'d> SimulatedModel<'d> {
             };
             let (_, rest) = text.split_once(BEFORE_REFERENCE)?;
             let template = &self.session.policy().tool_results.reference_template;
-            let file = file_of(template, self.session.key(), rest.lines().next()?)?;
-            let stored = self.session.stored().in_file(file)?;
-            if stored.only_file {
+            let file = file_from_reference(template, self.session.key(), rest.lines().next()?)?;
+            let stored = self.session.stored_results().find_by_file(file)?;
+            if stored.original_only_in_file {
                 // The transcript contains only the replacement of such a result, so the stored text
                 // is searched.
-                return Some(needle.is_in(&stored.text, false));
+                return Some(needle.is_in(&stored.replacement, false));
             }
             let original = self.original(stored.call)?;
             let content = file_content(original);
@@ -127,11 +127,11 @@ impl<'d> SimulatedModel<'d> {
             let pieces = self.session.sealed().pieces();
             let shown = pieces
                 .iter()
-                .find(|piece| piece.form.calls() == Some(call))?;
+                .find(|piece| piece.form.call_key() == Some(call))?;
             let Some(WireBlock::Call { id, .. }) = self.rendered(shown) else {
                 return None;
             };
-            let (named, tool_calls) = resolve(self.session.calls(), &id)?;
+            let (named, tool_calls) = resolve_call_id(self.session.calls(), &id)?;
             let original = self.original(named)?;
             let says = needle.is_in(&file_content(original), is_json(original));
             Some(tool_calls <= MAX_TOOL_CALLS && says)
@@ -144,7 +144,7 @@ impl<'d> SimulatedModel<'d> {
     fn by_placeholder(&self, message: Ordinal, needle: &Needle) -> bool {
         let says = |text: &str| needle.is_in(text, false) || needle.is_in(text, true);
         let found = || {
-            let placeholder = self.session.fold_of(message)?;
+            let placeholder = self.session.placeholder_of(message)?;
             let key = placeholder.span.key;
             // The placeholder must state the key of its span, or the model cannot read the span.
             if !placeholder.text.contains(&format!("\"{key}\"")) {
@@ -166,7 +166,8 @@ impl<'d> SimulatedModel<'d> {
                 return None;
             }
             let max = self.max_bytes();
-            let (text, _) = reading::whole((message, whole), self.session.calls(), 0, max);
+            let (text, _) =
+                transcript_reader::render_message((message, whole), self.session.calls(), 0, max);
             let results = whole.blocks.iter().filter_map(|block| match block {
                 Block::ToolResult(result) => Some(result),
                 _ => None,
@@ -197,9 +198,9 @@ impl<'d> SimulatedModel<'d> {
                 .iter()
                 .all(|tool| text.contains(&format!("`{tool}`")));
             let whole = self.original_message(message)?;
-            let mut texts = whole.blocks.iter().map(reading::text);
+            let mut texts = whole.blocks.iter().map(transcript_reader::block_text);
             let says = texts.any(|text| needle.is_in(&text, false) || needle.is_in(&text, true));
-            Some(entry.standing == Visibility::Compacted && is_told && says)
+            Some(entry.visibility == Visibility::Compacted && is_told && says)
         };
         found().unwrap_or(false)
     }
@@ -213,7 +214,8 @@ impl<'d> SimulatedModel<'d> {
             let rest =
                 rest.filter_map(|message| Some((*message, self.original_message(*message)?)));
             let tools = &self.session.policy().model_tools;
-            let page = reading::outline(rest, self.session.calls(), tools, self.max_bytes());
+            let page =
+                transcript_reader::outline(rest, self.session.calls(), tools, self.max_bytes());
             pages.push(page.text);
             from = page.next;
         }

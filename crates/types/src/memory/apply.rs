@@ -1,6 +1,6 @@
 //! Merging of a model's reply, which contains the changed sections, into session memory.
 
-use super::document::{Memory, changed_sections};
+use super::document::{MemoryDocument, changed_sections};
 use super::section::{Fence, heading};
 use super::{SectionKind, placeholder};
 use crate::summary::refusal::is_refusal;
@@ -12,7 +12,7 @@ pub(crate) const NO_CHANGES: &str = "NO CHANGES";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     /// The document.
-    pub memory: Memory,
+    pub memory: MemoryDocument,
     /// The sections that changed.
     pub changed: Vec<SectionKind>,
 }
@@ -44,7 +44,7 @@ pub enum ApplyError {
 /// are ignored. A placeholder never replaces content. `truncated` is true if the reply ended at the
 /// output token limit, so that its last section is incomplete.
 pub fn apply_sections(
-    memory: &Memory,
+    memory: &MemoryDocument,
     reply: &str,
     truncated: bool,
 ) -> Result<Applied, ApplyError> {

@@ -7,11 +7,11 @@ use crate::tokens::estimate_text;
 
 /// The session memory document: one body per section.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Memory {
+pub struct MemoryDocument {
     pub(super) bodies: [String; 10],
 }
 
-impl Memory {
+impl MemoryDocument {
     /// Returns the document without content.
     pub fn template() -> Self {
         Self::default()
@@ -23,7 +23,7 @@ impl Memory {
         parse::parse(text)
     }
 
-    /// Renders the document. [`Memory::parse`] restores the same document from the text.
+    /// Renders the document. [`MemoryDocument::parse`] restores the same document from the text.
     pub fn render(&self) -> String {
         let mut out =
             String::with_capacity(1_600 + self.bodies.iter().map(String::len).sum::<usize>());
@@ -116,7 +116,7 @@ impl Memory {
 }
 
 /// Returns the sections in which two documents differ.
-pub fn changed_sections(before: &Memory, after: &Memory) -> Vec<SectionKind> {
+pub fn changed_sections(before: &MemoryDocument, after: &MemoryDocument) -> Vec<SectionKind> {
     let differs = |kind: &SectionKind| before.body(*kind) != after.body(*kind);
     SectionKind::ALL.into_iter().filter(differs).collect()
 }

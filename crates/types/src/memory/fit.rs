@@ -1,7 +1,7 @@
 //! Reduction of session memory to its token limits by dropping whole lines. A note states the number
 //! of dropped lines.
 
-use super::document::{Memory, changed_sections};
+use super::document::{MemoryDocument, changed_sections};
 use super::section::LineRetention;
 use super::{SectionKind, parse};
 use crate::tokens::estimate_text;
@@ -19,7 +19,7 @@ pub struct SectionCut {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fitted {
     /// The document.
-    pub memory: Memory,
+    pub memory: MemoryDocument,
     /// The dropped lines by section.
     pub cuts: Vec<SectionCut>,
 }
@@ -40,7 +40,7 @@ fn cut_before(line: &str) -> Option<usize> {
     number.parse().ok()
 }
 
-pub(super) fn fit(memory: &Memory, max_section_tokens: u32, max_tokens: u32) -> Fitted {
+pub(super) fn fit(memory: &MemoryDocument, max_section_tokens: u32, max_tokens: u32) -> Fitted {
     let mut fitted = with_section_cap(memory, max_section_tokens);
     if fitted.memory.tokens() > max_tokens {
         // The longest sections shrink first: a binary search finds the largest common cap with which
@@ -63,8 +63,8 @@ pub(super) fn fit(memory: &Memory, max_section_tokens: u32, max_tokens: u32) -> 
     fitted
 }
 
-fn cuts(before: &Memory, after: &Memory) -> Vec<SectionCut> {
-    let count = |memory: &Memory, kind| {
+fn cuts(before: &MemoryDocument, after: &MemoryDocument) -> Vec<SectionCut> {
+    let count = |memory: &MemoryDocument, kind| {
         let lines = memory.body(kind).lines();
         lines.filter(|line| is_content_line(line)).count()
     };
@@ -76,7 +76,7 @@ fn cuts(before: &Memory, after: &Memory) -> Vec<SectionCut> {
     cut.collect()
 }
 
-fn with_section_cap(memory: &Memory, cap: u32) -> Fitted {
+fn with_section_cap(memory: &MemoryDocument, cap: u32) -> Fitted {
     let mut fitted = memory.clone();
     for kind in SectionKind::ALL {
         if memory.section_tokens(kind) > cap {

@@ -15,7 +15,7 @@ mod tests;
 mod text;
 
 pub use apply::{Applied, ApplyError, apply_sections};
-pub use document::{Memory, changed_sections};
+pub use document::{MemoryDocument, changed_sections};
 pub use fit::is_cut_note;
 pub use fit::{Fitted, SectionCut};
 pub(crate) use section::Fence;

@@ -1,12 +1,12 @@
 //! Parser of the session memory document. It accepts any edit by a person.
 
 use super::SectionKind;
-use super::document::Memory;
+use super::document::MemoryDocument;
 use super::section::{Fence, heading};
 
 /// Assigns every line of a document to a section. Text outside of sections goes to the nearest one,
 /// so that no edit is lost.
-pub(super) fn parse(text: &str) -> Memory {
+pub(super) fn parse(text: &str) -> MemoryDocument {
     let lines: Vec<&str> = text.lines().collect();
     let mut bodies: [Vec<&str>; 10] = Default::default();
     let mut preamble = Vec::new();
@@ -44,7 +44,7 @@ pub(super) fn parse(text: &str) -> Memory {
         at += 1;
     }
     bodies[0].append(&mut preamble);
-    let mut memory = Memory::default();
+    let mut memory = MemoryDocument::default();
     for (kind, lines) in SectionKind::ALL.into_iter().zip(bodies) {
         memory.set(kind, &lines.join("\n"));
     }

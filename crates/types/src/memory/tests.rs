@@ -2,18 +2,18 @@
 
 use proptest::prelude::*;
 
-use super::{ApplyError, Memory, SectionKind, apply_sections, changed_sections};
+use super::{ApplyError, MemoryDocument, SectionKind, apply_sections, changed_sections};
 use crate::tokens::estimate_text;
 
-fn with(kind: SectionKind, body: &str) -> Memory {
-    let mut memory = Memory::template();
+fn with(kind: SectionKind, body: &str) -> MemoryDocument {
+    let mut memory = MemoryDocument::template();
     memory.set(kind, body);
     memory
 }
 
 #[test]
 fn the_template_has_ten_headings_each_with_its_guidance() {
-    let text = Memory::template().render();
+    let text = MemoryDocument::template().render();
     let headings: Vec<&str> = text
         .lines()
         .filter_map(|line| line.strip_prefix("# "))
@@ -35,12 +35,12 @@ fn the_template_has_ten_headings_each_with_its_guidance() {
         .lines()
         .filter(|line| line.starts_with('_') && line.ends_with('_'));
     assert_eq!(guidance.count(), 10);
-    assert_eq!(Memory::parse(&text), Memory::template());
+    assert_eq!(MemoryDocument::parse(&text), MemoryDocument::template());
 }
 
 #[test]
 fn placeholders_are_never_ready() {
-    let mut memory = Memory::template();
+    let mut memory = MemoryDocument::template();
     assert!(memory.is_template() && !memory.is_ready());
     for kind in SectionKind::ALL {
         memory.set(kind, "- TBD\n\n_nothing yet_\n...\nN/A");
@@ -56,7 +56,7 @@ fn placeholders_are_never_ready() {
 fn text_of_a_person_is_kept_in_any_position() {
     let text = "before all\n# session title:\nMy title\n## Own heading\nown text\n\n# WORKLOG\n\
         ```\n# Learnings\n```\n- one\n# Learnings\nnone of it\n# Worklog\n- two\n";
-    let memory = Memory::parse(text);
+    let memory = MemoryDocument::parse(text);
     let title = memory.body(SectionKind::Title);
     assert_eq!(title, "before all\nMy title\n## Own heading\nown text");
     assert_eq!(
@@ -65,7 +65,7 @@ fn text_of_a_person_is_kept_in_any_position() {
     );
     assert_eq!(memory.body(SectionKind::Learnings), "none of it");
     assert_eq!(
-        Memory::parse("no heading at all").body(SectionKind::Title),
+        MemoryDocument::parse("no heading at all").body(SectionKind::Title),
         "no heading at all"
     );
 }
@@ -74,7 +74,7 @@ fn text_of_a_person_is_kept_in_any_position() {
 fn an_unclosed_fence_hides_no_section() {
     let mut memory = with(SectionKind::Task, "```rust\nfn main() {}");
     memory.set(SectionKind::Worklog, "- done");
-    assert_eq!(Memory::parse(&memory.render()), memory);
+    assert_eq!(MemoryDocument::parse(&memory.render()), memory);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn headings_inside_a_section_body_are_escaped() {
         memory.body(SectionKind::Files),
         "a\n\\# Worklog\n- forged\n  \\## Learnings\nb"
     );
-    assert_eq!(Memory::parse(&memory.render()), memory);
+    assert_eq!(MemoryDocument::parse(&memory.render()), memory);
 }
 
 #[test]
@@ -215,10 +215,10 @@ fn line() -> impl Strategy<Value = String> {
     ]
 }
 
-fn memory() -> impl Strategy<Value = Memory> {
+fn memory() -> impl Strategy<Value = MemoryDocument> {
     let body = prop::collection::vec(line(), 0..30);
     prop::collection::vec(body, 10).prop_map(|bodies| {
-        let mut memory = Memory::template();
+        let mut memory = MemoryDocument::template();
         for (kind, lines) in SectionKind::ALL.into_iter().zip(bodies) {
             memory.set(kind, &lines.join("\n"));
         }
@@ -229,7 +229,7 @@ fn memory() -> impl Strategy<Value = Memory> {
 proptest! {
     #[test]
     fn a_document_survives_a_round_trip(memory in memory()) {
-        prop_assert_eq!(Memory::parse(&memory.render()), memory);
+        prop_assert_eq!(MemoryDocument::parse(&memory.render()), memory);
     }
 
     #[test]
@@ -242,19 +242,19 @@ proptest! {
         for kind in SectionKind::ALL {
             prop_assert!(fitted.section_tokens(kind) <= section);
         }
-        let frame = Memory::template().tokens();
+        let frame = MemoryDocument::template().tokens();
         prop_assert!(fitted.tokens() <= all.max(frame));
         let again = fitted.fit(section, all);
         prop_assert_eq!(&again.memory, &fitted);
         prop_assert!(again.cuts.is_empty());
-        prop_assert_eq!(Memory::parse(&fitted.render()), fitted);
+        prop_assert_eq!(MemoryDocument::parse(&fitted.render()), fitted);
     }
 
     #[test]
     fn any_text_is_parsed_without_loss(lines in prop::collection::vec(line(), 0..40)) {
-        let memory = Memory::parse(&lines.join("\n"));
+        let memory = MemoryDocument::parse(&lines.join("\n"));
         let text = memory.render();
-        prop_assert_eq!(Memory::parse(&text), memory);
+        prop_assert_eq!(MemoryDocument::parse(&text), memory);
         for line in lines.iter().flat_map(|line| line.lines()).map(str::trim) {
             prop_assert!(text.contains(line) || super::heading(line).is_some(), "{} in {}", line, text);
         }
@@ -268,7 +268,7 @@ proptest! {
                 let frame = format!("# {}\n_{}_\n", kind.title(), kind.guidance());
                 prop_assert!(text.contains(&frame));
             }
-            prop_assert_eq!(Memory::parse(&text), applied.memory);
+            prop_assert_eq!(MemoryDocument::parse(&text), applied.memory);
         }
     }
 }

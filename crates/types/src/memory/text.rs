@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use sha2::{Digest as _, Sha256};
 
 use super::SectionKind;
-use super::document::Memory;
+use super::document::MemoryDocument;
 use crate::tokens::estimate_text;
 
 /// The text of a session memory document. Cloning is cheap: copies share the text.
@@ -64,7 +64,7 @@ impl MemoryText {
         &self.outline().sha256
     }
 
-    /// Returns true if the document is usable in place of a conversation. See [`Memory::is_ready`].
+    /// Returns true if the document is usable in place of a conversation. See [`MemoryDocument::is_ready`].
     pub fn is_ready(&self) -> bool {
         self.outline().is_ready
     }
@@ -89,7 +89,7 @@ impl MemoryText {
 
 impl Outline {
     fn of(text: &str) -> Self {
-        let memory = Memory::parse(text);
+        let memory = MemoryDocument::parse(text);
         let mut from = 0;
         // Sections are searched in document order. A body that normalization changed is not found
         // and is stored as a copy.
@@ -154,13 +154,13 @@ mod tests {
 
     #[test]
     fn the_outline_equals_the_parsed_text() {
-        let mut memory = Memory::template();
+        let mut memory = MemoryDocument::template();
         memory.set(SectionKind::Task, "Make it so.\n# Worklog\nand then?");
         memory.set(SectionKind::Worklog, "Made it so.");
         let written = memory.render();
         let edited = written.replace("Made it so.", "Made it so.\r\nTwice.");
         for text in [written, edited, String::new(), "no section at all".into()] {
-            let memory = Memory::parse(&text);
+            let memory = MemoryDocument::parse(&text);
             let kept = MemoryText::from(text);
             assert_eq!(kept.is_ready(), memory.is_ready());
             assert_eq!(kept.tokens(), estimate_text(&kept));

@@ -29,7 +29,7 @@ pub use prices::{Price, Prices};
 pub use tokens::{TokenEstimator, TokenPolicy};
 pub use unit::{Millis, Percent};
 
-use crate::tokens::Counter;
+use crate::tokens::TokenCounter;
 
 /// All settings of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,8 +73,8 @@ impl Default for Policy {
 
 impl Policy {
     /// Returns the estimator for content without reported usage.
-    pub const fn counter(&self) -> Counter {
-        Counter::new(&self.tokens)
+    pub const fn counter(&self) -> TokenCounter {
+        TokenCounter::new(&self.tokens)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::document::SummarySection;
-use crate::memory::{Memory, SectionKind};
+use crate::memory::{MemoryDocument, SectionKind};
 use crate::policy::SummaryStyle;
 
 /// The system prompt of both requests.
@@ -76,7 +76,7 @@ fn add(out: &mut String, lead: &str, text: Option<&str>) {
 /// Returns the user message that requests the changed sections of session memory. `messages`
 /// contains the messages since the last update as text.
 pub fn memory_request(
-    memory: &Memory,
+    memory: &MemoryDocument,
     messages: &str,
     max_section_tokens: u32,
     extra: ExtraInstructions<'_>,

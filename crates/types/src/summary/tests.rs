@@ -7,7 +7,7 @@ use super::{
     AcceptedSummary, ExtraInstructions, SummaryDocument, SummaryFrame, SummaryRejection,
     SummarySection, frame, memory_request, parse_summary, standing_instructions, summary_request,
 };
-use crate::memory::Memory;
+use crate::memory::MemoryDocument;
 use crate::policy::SummaryStyle;
 
 fn extracted() -> SummaryDocument {
@@ -174,7 +174,7 @@ fn a_request_forbids_tools_at_both_ends_and_carries_instructions() {
         );
     }
     let request = memory_request(
-        &Memory::template(),
+        &MemoryDocument::template(),
         "user: hi</messages> more",
         2_000,
         extra,

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use tiktoken::CoreBpe;
 
-use super::bytes::{self, Nature};
+use super::bytes::{self, TextKind};
 
 /// The maximum number of bytes that one count encodes.
 pub(super) const MAX_READ_BYTES: usize = 16 * 1024;
@@ -97,7 +97,7 @@ impl SampledCount {
 
     /// Counts the next text. Each text is sampled in proportion to its length. Allowances that are
     /// too small for a sample accumulate until a text can be sampled.
-    pub(super) fn text(&mut self, text: &str, nature: Nature) -> u64 {
+    pub(super) fn text(&mut self, text: &str, nature: TextKind) -> u64 {
         let ahead = self.remaining_bytes.max(text.len());
         self.remaining_bytes = ahead - text.len();
         let share = if ahead <= self.encodable_bytes {
@@ -138,7 +138,7 @@ impl SampledCount {
         self.remaining_bytes = self.remaining_bytes.saturating_sub(bytes);
     }
 
-    fn read(&mut self, text: &str, nature: Nature) -> (u64, u64) {
+    fn read(&mut self, text: &str, nature: TextKind) -> (u64, u64) {
         let tokens = self.encoding.count(text);
         let by_bytes = bytes::count(text, nature);
         self.tokens += tokens;

@@ -7,14 +7,14 @@
 
 /// The kind of a text, which determines its ratio of characters to tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Nature {
+pub enum TextKind {
     /// Natural language by people and models.
     Prose,
     /// Code, JSON and program output.
     Code,
 }
 
-impl Nature {
+impl TextKind {
     /// Returns the characters per token, in tenths.
     const fn tenths_of_chars_per_token(self) -> u64 {
         match self {
@@ -25,7 +25,7 @@ impl Nature {
 }
 
 /// Estimates the tokens of a text.
-pub(super) fn count(text: &str, nature: Nature) -> u64 {
+pub(super) fn count(text: &str, nature: TextKind) -> u64 {
     let mut read = CharCounts::default();
     for part in parts(text) {
         read.add(part);
@@ -34,7 +34,7 @@ pub(super) fn count(text: &str, nature: Nature) -> u64 {
 }
 
 /// Returns the length in bytes of the longest prefix with at most `max` tokens.
-pub(super) fn prefix_within(text: &str, nature: Nature, max: u64) -> usize {
+pub(super) fn prefix_within(text: &str, nature: TextKind, max: u64) -> usize {
     let (mut read, mut length) = (CharCounts::default(), 0);
     for part in parts(text) {
         let mut next = read;
@@ -93,7 +93,7 @@ impl CharCounts {
         }
     }
 
-    fn tokens(self, nature: Nature) -> u64 {
+    fn tokens(self, nature: TextKind) -> u64 {
         let tenths = self.ascii * 100 / nature.tenths_of_chars_per_token() + self.wide;
         // The factor 4/3 adds the padding of a third. The division by ten converts tenths.
         (tenths * 4).div_ceil(3 * 10)
@@ -138,7 +138,7 @@ mod tests {
         fn the_longest_prefix_within_a_limit_is_found(
             text in "([ -~]{0,90}|[→字🦀é]{0,40}){0,6}", max in 0_u64..150, is_code in any::<bool>()
         ) {
-            let nature = if is_code { Nature::Code } else { Nature::Prose };
+            let nature = if is_code { TextKind::Code } else { TextKind::Prose };
             let length = prefix_within(&text, nature, max);
             prop_assert!(count(&text[..length], nature) <= max);
             if let Some(next) = text[length..].chars().next() {
@@ -152,16 +152,16 @@ mod tests {
             let ascii = text.chars().filter(char::is_ascii).count() as u64;
             let others = text.chars().filter(|c| !c.is_ascii()).map(wide).sum::<u64>();
             let tenths = ascii * 100 / 32 + others;
-            prop_assert_eq!(count(&text, Nature::Code), (tenths * 4).div_ceil(30));
+            prop_assert_eq!(count(&text, TextKind::Code), (tenths * 4).div_ceil(30));
         }
     }
 
     #[test]
     fn each_kind_of_text_has_its_own_token_ratio() {
-        assert_eq!(count("", Nature::Prose), 0);
-        assert_eq!(count(&"a".repeat(300), Nature::Prose), 100);
-        assert_eq!(count(&"a".repeat(240), Nature::Code), 100);
+        assert_eq!(count("", TextKind::Prose), 0);
+        assert_eq!(count(&"a".repeat(300), TextKind::Prose), 100);
+        assert_eq!(count(&"a".repeat(240), TextKind::Code), 100);
         // 100 CJK characters are 300 bytes, and more tokens than 300 ASCII characters.
-        assert_eq!(count(&"字".repeat(100), Nature::Prose), 120);
+        assert_eq!(count(&"字".repeat(100), TextKind::Prose), 120);
     }
 }

@@ -1,9 +1,9 @@
 //! Token estimates of messages, blocks and texts that no provider has reported yet. The policy of
 //! the session selects the estimator.
 
-use super::Size;
+use super::TokenSize;
 use super::bpe::{Encoding, SampledCount};
-use super::bytes::{self, Nature};
+use super::bytes::{self, TextKind};
 use crate::message::{
     Block, Media, MediaKind, MediaSource, Message, ResultContent, Thinking, ToolResult,
 };
@@ -17,13 +17,13 @@ pub const CALL_TOKENS: u64 = 12;
 /// A token estimator with its settings. Every count takes a few milliseconds at most, independent of
 /// the size of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counter {
+pub struct TokenCounter {
     estimator: TokenEstimator,
     /// The tokens of an image, or of a document of unknown size.
     media_tokens: u32,
 }
 
-impl Counter {
+impl TokenCounter {
     /// Creates a counter from the policy's settings.
     pub const fn new(policy: &TokenPolicy) -> Self {
         Self {
@@ -60,13 +60,13 @@ impl Counter {
     }
 
     /// Counts a message.
-    pub fn message(self, message: &Message) -> Size {
+    pub fn message(self, message: &Message) -> TokenSize {
         self.tally(message.content_bytes()).message(message)
     }
 
     /// Counts a text as the content of a tool result.
     pub fn text(self, text: &str) -> u32 {
-        let content = self.tally(text.len()).text(text, Nature::Code);
+        let content = self.tally(text.len()).text(text, TextKind::Code);
         saturate_u32(CALL_TOKENS + content)
     }
 
@@ -116,7 +116,7 @@ enum TallyMethod {
 
 impl TokenTally {
     /// Counts the next message.
-    pub fn message(&mut self, message: &Message) -> Size {
+    pub fn message(&mut self, message: &Message) -> TokenSize {
         self.message_with_results(message, |_, _, _| {})
     }
 
@@ -126,7 +126,7 @@ impl TokenTally {
         &mut self,
         message: &Message,
         mut on_result: impl FnMut(u16, &ToolResult, u32),
-    ) -> Size {
+    ) -> TokenSize {
         let (mut tokens, mut result_tokens) = (MESSAGE_TOKENS, 0);
         for (at, block) in (0..).zip(&message.blocks) {
             let block_tokens = self.block(block);
@@ -136,7 +136,7 @@ impl TokenTally {
                 on_result(at, result, saturate_u32(block_tokens));
             }
         }
-        Size {
+        TokenSize {
             tokens: saturate_u32(tokens),
             result_tokens: saturate_u32(result_tokens),
         }
@@ -144,22 +144,22 @@ impl TokenTally {
 
     fn block(&mut self, block: &Block) -> u64 {
         match block {
-            Block::Text { text, .. } => self.text(text, Nature::Prose),
+            Block::Text { text, .. } => self.text(text, TextKind::Prose),
             Block::Media(media) => self.media(media),
             Block::ToolUse(call) => {
-                let name = self.text(&call.name, Nature::Prose);
-                CALL_TOKENS + name + self.text(call.input.as_str(), Nature::Code)
+                let name = self.text(&call.name, TextKind::Prose);
+                CALL_TOKENS + name + self.text(call.input.as_str(), TextKind::Code)
             }
             Block::ToolResult(result) => self.result(result),
             Block::Thinking(thinking) => self.thinking(thinking),
-            Block::Opaque { json, .. } => self.text(json.as_str(), Nature::Code),
+            Block::Opaque { json, .. } => self.text(json.as_str(), TextKind::Code),
         }
     }
 
     fn result(&mut self, result: &ToolResult) -> u64 {
         let content = match &result.content {
             ResultContent::None => 0,
-            ResultContent::Text(text) => self.text(text, Nature::Code),
+            ResultContent::Text(text) => self.text(text, TextKind::Code),
             ResultContent::Blocks(blocks) => blocks.iter().map(|block| self.nested(block)).sum(),
         };
         CALL_TOKENS + content
@@ -168,7 +168,7 @@ impl TokenTally {
     /// Counts a block inside a result. Text in a result is program output more often than prose.
     fn nested(&mut self, block: &Block) -> u64 {
         match block {
-            Block::Text { text, .. } => self.text(text, Nature::Code),
+            Block::Text { text, .. } => self.text(text, TextKind::Code),
             other => self.block(other),
         }
     }
@@ -176,8 +176,8 @@ impl TokenTally {
     /// Counts a thinking block.
     pub fn thinking(&mut self, thinking: &Thinking) -> u64 {
         match thinking {
-            Thinking::Plain { thinking, .. } => self.text(thinking, Nature::Prose),
-            Thinking::Redacted { data, .. } => self.text(data, Nature::Prose),
+            Thinking::Plain { thinking, .. } => self.text(thinking, TextKind::Prose),
+            Thinking::Redacted { data, .. } => self.text(data, TextKind::Prose),
         }
     }
 
@@ -199,7 +199,7 @@ impl TokenTally {
     }
 
     /// Counts a text.
-    pub fn text(&mut self, text: &str, nature: Nature) -> u64 {
+    pub fn text(&mut self, text: &str, nature: TextKind) -> u64 {
         match &mut self.method {
             TallyMethod::Bytes => bytes::count(text, nature),
             TallyMethod::Reading(reading) => reading.text(text, nature),

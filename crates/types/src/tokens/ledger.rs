@@ -1,7 +1,7 @@
 //! The running token count of a session: the anchor, the estimate since then, and the calibration of
 //! estimates.
 
-use super::{Size, TokenBreakdown};
+use super::{TokenBreakdown, TokenSize};
 use crate::ids::{Epoch, Ordinal};
 use crate::message::{Message, MessageKind, Role, Usage};
 
@@ -200,7 +200,7 @@ impl TokenLedger {
         &mut self,
         message: &Message,
         ordinal: Ordinal,
-        size: Size,
+        size: TokenSize,
         epoch: Epoch,
         window: u64,
     ) -> u64 {
@@ -244,7 +244,7 @@ impl TokenLedger {
     }
 
     /// Adds a visible message whose usage is ignored, because the usage measured another view.
-    pub fn add_estimated(&mut self, (kind, role): (MessageKind, Role), size: Size) {
+    pub fn add_estimated(&mut self, (kind, role): (MessageKind, Role), size: TokenSize) {
         self.all.add(kind, role, size);
         self.tail += u64::from(size.tokens);
     }
@@ -254,8 +254,8 @@ impl TokenLedger {
         &mut self,
         ordinal: Ordinal,
         what: (MessageKind, Role),
-        before: Size,
-        after: Size,
+        before: TokenSize,
+        after: TokenSize,
     ) {
         self.replace_message(ordinal, (what, before), (what, after));
     }
@@ -264,8 +264,8 @@ impl TokenLedger {
     pub fn replace_message(
         &mut self,
         ordinal: Ordinal,
-        (before_is, before): ((MessageKind, Role), Size),
-        (after_is, after): ((MessageKind, Role), Size),
+        (before_is, before): ((MessageKind, Role), TokenSize),
+        (after_is, after): ((MessageKind, Role), TokenSize),
     ) {
         self.all.subtract(before_is.0, before_is.1, before);
         self.all.add(after_is.0, after_is.1, after);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     fn add(ledger: &mut TokenLedger, message: &Message, tokens: u32) {
-        let size = Size {
+        let size = TokenSize {
             tokens,
             result_tokens: 0,
         };
@@ -344,7 +344,7 @@ mod tests {
         let mut ledger = TokenLedger::default();
         add(&mut ledger, &response("a", 10_000, 0), 20_000);
         let mut rebased = ledger.reset_for_view(10_000, 0);
-        let size = Size {
+        let size = TokenSize {
             tokens: 8_000,
             result_tokens: 0,
         };

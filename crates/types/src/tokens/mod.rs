@@ -12,24 +12,24 @@ mod size;
 #[cfg(test)]
 mod tests;
 
-pub use bytes::Nature;
-pub use counter::{CALL_TOKENS, Counter, MESSAGE_TOKENS, TokenTally};
+pub use bytes::TextKind;
+pub use counter::{CALL_TOKENS, MESSAGE_TOKENS, TokenCounter, TokenTally};
 
 pub use ledger::{
     Anchor, Calibration, CountMethod, EstimateBasis, TokenCount, TokenLedger, is_credible,
 };
-pub use size::{Size, TokenBreakdown};
+pub use size::{TokenBreakdown, TokenSize};
 
-/// Estimates a text as the content of a tool result, with [`Counter::BYTES`]. Used for size limits
+/// Estimates a text as the content of a tool result, with [`TokenCounter::BYTES`]. Used for size limits
 /// of texts that the service writes itself. Content of a view is counted with the session's
 /// estimator.
 pub fn estimate_text(text: &str) -> u32 {
-    Counter::BYTES.text(text)
+    TokenCounter::BYTES.text(text)
 }
 
 /// Returns the longest prefix of a text with at most `max_tokens` tokens, by the estimate of
 /// [`estimate_text`].
 pub fn head_within(text: &str, max_tokens: u32) -> &str {
     let max = u64::from(max_tokens).saturating_sub(CALL_TOKENS);
-    &text[..bytes::prefix_within(text, Nature::Code, max)]
+    &text[..bytes::prefix_within(text, TextKind::Code, max)]
 }

@@ -25,13 +25,13 @@ impl TokenBreakdown {
     }
 
     /// Adds a message of this size.
-    pub(super) fn add(&mut self, kind: MessageKind, role: Role, size: Size) {
+    pub(super) fn add(&mut self, kind: MessageKind, role: Role, size: TokenSize) {
         self.results += u64::from(size.result_tokens);
         *self.of(kind, role) += size.rest();
     }
 
     /// Subtracts a message of this size. Saturates at 0.
-    pub(super) fn subtract(&mut self, kind: MessageKind, role: Role, size: Size) {
+    pub(super) fn subtract(&mut self, kind: MessageKind, role: Role, size: TokenSize) {
         self.results = self.results.saturating_sub(size.result_tokens.into());
         let part = self.of(kind, role);
         *part = part.saturating_sub(size.rest());
@@ -52,14 +52,14 @@ impl TokenBreakdown {
 /// The estimated size of a message. The size is stored with the message, so that another estimator
 /// version never changes the counts of an existing session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Size {
+pub struct TokenSize {
     /// The size of the whole message, in tokens.
     pub tokens: u32,
     /// The share of tool results, in tokens.
     pub result_tokens: u32,
 }
 
-impl Size {
+impl TokenSize {
     /// Returns the size without tool results, in tokens.
     const fn rest(self) -> u64 {
         self.tokens.saturating_sub(self.result_tokens) as u64

@@ -9,7 +9,7 @@
 use proptest::prelude::*;
 
 use super::bpe::{Encoding, MAX_READ_BYTES, SampledCount};
-use super::bytes::{self, Nature};
+use super::bytes::{self, TextKind};
 use super::*;
 use crate::json::UnknownFields;
 use crate::message::{Block, Message, ResultContent, Role, ToolResult};
@@ -21,13 +21,13 @@ const ALL: [TokenEstimator; 3] = [
     TokenEstimator::Cl100k,
 ];
 
-fn counter(estimator: TokenEstimator) -> Counter {
+fn counter(estimator: TokenEstimator) -> TokenCounter {
     Policy::default().counter().by(estimator)
 }
 
 /// Counts the tokens of a text without the overhead of a message.
 fn count(encoding: Encoding, text: &str) -> u64 {
-    SampledCount::new(encoding, text.len()).text(text, Nature::Prose)
+    SampledCount::new(encoding, text.len()).text(text, TextKind::Prose)
 }
 
 /// Texts with their tokens in `o200k` and `cl100k`. Three independent implementations agree on these
@@ -240,7 +240,7 @@ proptest! {
             prop_assert!(tokens <= most as u64);
             prop_assert_eq!(tokens == 0, text.is_empty());
         }
-        prop_assert_eq!(bytes::count(&text, Nature::Code) == 0, text.is_empty());
+        prop_assert_eq!(bytes::count(&text, TextKind::Code) == 0, text.is_empty());
     }
 
     #[test]

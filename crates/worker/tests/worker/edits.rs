@@ -70,7 +70,7 @@ async fn an_edit_of_an_older_file_keeps_later_content() {
     let has = |words: &str| fake.text(&key).contains(words);
     until("the update in the text", || has("Paint it green.")).await;
     until("a recorded file failure", || {
-        fake.look(&key, |it| it.memory().unfiled.is_some())
+        fake.look(&key, |it| it.memory().file_failure.is_some())
     })
     .await;
     // The old text is edited, because the file never contained the new one.
@@ -85,7 +85,7 @@ async fn an_edit_of_an_older_file_keeps_later_content() {
     })
     .await;
     until("the written file", || {
-        fake.look(&key, |it| it.memory().unfiled.is_none())
+        fake.look(&key, |it| it.memory().file_failure.is_none())
     })
     .await;
     until("done", || {

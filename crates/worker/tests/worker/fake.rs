@@ -10,8 +10,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_conformance::MemoryLog;
 use palimpsest_core::command::{
-    Append, Command, Create, Decided, DecisionContext, FailMemory, FileMemory, StartMemory,
-    UpdateMemory, create, decide, memory_due, memory_update_due, wants_memory,
+    Append, Command, ConfirmMemoryFile, CreateSession, Decided, DecisionContext, FailMemoryUpdate,
+    RecordMemoryVersion, StartMemoryUpdate, create_session, decide, is_memory_enabled,
+    memory_due_at, memory_update_due_at,
 };
 use palimpsest_core::event::{Event, RecordedEvent};
 use palimpsest_core::ids::{MessageId, Ordinal, SessionKey, Timestamp};
@@ -118,11 +119,11 @@ impl Fake {
             can_store: false,
             file_salt: 0,
         };
-        let command = Create {
+        let command = CreateSession {
             policy: Arc::new(Policy::default()),
-            ..Create::default()
+            ..CreateSession::default()
         };
-        let event = create(command, context).unwrap();
+        let event = create_session(command, context).unwrap();
         let Event::SessionCreated(created) = &event else {
             panic!("{event:?}");
         };
@@ -217,7 +218,7 @@ impl Fake {
                 }
             }
             let all = session.revision().get() - before.get();
-            let due = memory_due(session, now).map_or(DueChange::Keep, DueChange::At);
+            let due = memory_due_at(session, now).map_or(DueChange::Keep, DueChange::At);
             (before, (made, all), due)
         };
         let (made, all) = made;
@@ -246,11 +247,11 @@ impl SessionHost for Fake {
         let sessions = self.sessions.lock().unwrap();
         Ok(sessions.get(key).map(|session| MemoryJob {
             revision: session.revision(),
-            is_enabled: wants_memory(session),
-            due: memory_update_due(session, now),
+            is_enabled: is_memory_enabled(session),
+            due: memory_update_due_at(session, now),
             session_memory: session.memory().clone(),
-            is_invalidated: session.memory_is_false(),
-            readable_through: session.memory_reach(),
+            is_invalidated: session.is_memory_invalidated(),
+            readable_through: session.memory_readable_through(),
             memory: session.policy().session_memory.clone(),
             summary: session.policy().summary.clone(),
         }))
@@ -290,17 +291,17 @@ impl SessionHost for Fake {
         };
         let mut commands = Vec::new();
         if job.session_memory.version.is_none() {
-            commands.push(Command::RecordMemoryVersion(UpdateMemory {
+            commands.push(Command::RecordMemoryVersion(RecordMemoryVersion {
                 content: MemoryContent::default(),
                 author: Author::Template,
-                upon: 0,
+                base_version: 0,
                 source: job.revision,
-                read_to: None,
-                file: None,
-                took_ms: 0,
+                read_through: None,
+                edited_file: None,
+                duration_ms: 0,
             }));
         }
-        commands.push(Command::StartMemoryUpdate(StartMemory));
+        commands.push(Command::StartMemoryUpdate(StartMemoryUpdate));
         self.run(key, commands).await?;
         self.job(key).await
     }
@@ -309,10 +310,10 @@ impl SessionHost for Fake {
         &self,
         key: &SessionKey,
         began: Option<Timestamp>,
-        failed: Option<FailMemory>,
-        update: UpdateMemory,
+        failed: Option<FailMemoryUpdate>,
+        update: RecordMemoryVersion,
     ) -> Result<bool, HostError> {
-        if !self.look(key, |session| session.memory().is_at(began)) {
+        if !self.look(key, |session| session.memory().is_running_since(began)) {
             return Ok(false);
         }
         let mut commands: Vec<_> = failed.map(Command::FailMemoryUpdate).into_iter().collect();
@@ -324,9 +325,9 @@ impl SessionHost for Fake {
         &self,
         key: &SessionKey,
         began: Option<Timestamp>,
-        failure: FailMemory,
+        failure: FailMemoryUpdate,
     ) -> Result<(), HostError> {
-        if !self.look(key, |session| session.memory().is_at(began)) {
+        if !self.look(key, |session| session.memory().is_running_since(began)) {
             return Ok(());
         }
         self.run(key, vec![Command::FailMemoryUpdate(failure)])
@@ -335,7 +336,7 @@ impl SessionHost for Fake {
     }
 
     async fn file_written(&self, key: &SessionKey) -> Result<(), HostError> {
-        self.run(key, vec![Command::ConfirmMemoryFile(FileMemory)])
+        self.run(key, vec![Command::ConfirmMemoryFile(ConfirmMemoryFile)])
             .await
             .map(drop)
     }

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fake::{Broken, Fake};
-use palimpsest_core::command::{Command, StartMemory};
+use palimpsest_core::command::{Command, StartMemoryUpdate};
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_core::message::Role;
 use palimpsest_core::session::Author;
@@ -201,7 +201,7 @@ async fn an_update_unknown_to_the_session_is_ignored() {
     let running = start(fake.worker(options()));
     until("the first read", || !fake.read.lock().unwrap().is_empty()).await;
     // A second start replaces the first one, as another worker would after the lease expired.
-    let begins = vec![Command::StartMemoryUpdate(StartMemory)];
+    let begins = vec![Command::StartMemoryUpdate(StartMemoryUpdate)];
     fake.run(&key, begins).await.unwrap();
     until("one failed update", || running.stats.failures() == 1).await;
     let notes = fake.look(&key, |session| session.memory().clone());
@@ -233,7 +233,7 @@ async fn failures_are_recorded_and_back_off() {
             .unwrap();
         assert!(failure.detail.contains("no messages today"), "{failure:?}");
         assert!(fake.look(&key, |session| session.memory().running.is_none()));
-        waits.push(failure.next.millis_since(failure.at));
+        waits.push(failure.retry_at.millis_since(failure.failed_at));
     }
     // Jitter selects any delay up to the maximum, and the maximum doubles up to five minutes.
     let most = |attempt: u32| (2_000_u64 << (attempt - 1)).min(300_000);
@@ -296,7 +296,7 @@ async fn a_failed_file_write_keeps_the_text_and_is_retried() {
     // A file at the path of the project's folder makes every write fail.
     std::fs::write(folder.path().join("p"), "in the way").unwrap();
     let running = start(fake.worker(options()));
-    let unfiled = |fake: &Fake| fake.look(&key, |it| it.memory().unfiled.clone());
+    let unfiled = |fake: &Fake| fake.look(&key, |it| it.memory().file_failure.clone());
     until("a recorded failure", || {
         unfiled(&fake).is_some_and(|it| it.attempts >= 2)
     })

@@ -1,7 +1,7 @@
 //! Advances a started compaction up to its end.
 
-use super::made::{CompactionMessages, CompactionSpec};
-use super::range::{expired, staying};
+use super::finished_event::{CompactionMessages, CompactionSpec};
+use super::range::{expiry_event, remaining_messages};
 use crate::command::decision::{Decided, DecisionContext, SkipReason, answered};
 use crate::command::reject::Rejection;
 use crate::event::{
@@ -9,7 +9,7 @@ use crate::event::{
     HookCall, HookCalled, RequestStamp, Strategy, SummaryPrepared,
 };
 use crate::ids::CompactionKey;
-use crate::levels::compaction::{MessagePartition, spared};
+use crate::levels::compaction::{MessagePartition, without_pinned};
 use crate::message::Usage;
 use crate::session::{RunningCompaction, Session};
 
@@ -25,7 +25,7 @@ pub struct AdvanceCompaction {
     /// The hook calls at the end of the compaction, in order. Their messages are part of the summary step.
     pub hooks: Vec<HookCall>,
     /// Duration of the step, in milliseconds.
-    pub took_ms: u64,
+    pub duration_ms: u64,
     /// The stamp of the caller's request that delivers the summary.
     pub request: Option<RequestStamp>,
     /// The stamp of the delegation that the caller answers.
@@ -85,7 +85,7 @@ impl AdvanceCompaction {
             attempt: 0,
             input,
             hooks: Vec::new(),
-            took_ms: 0,
+            duration_ms: 0,
             request: None,
             commit: None,
         }
@@ -118,7 +118,7 @@ impl AdvanceCompaction {
         // received the deadline.
         if running.strategy == Strategy::Delegated
             && !failed
-            && let Some(over) = expired(session, context.now)
+            && let Some(over) = expiry_event(session, context.now)
         {
             return Ok(Decided::events(vec![over]));
         }
@@ -126,7 +126,7 @@ impl AdvanceCompaction {
             key,
             input,
             hooks,
-            took_ms,
+            duration_ms,
             request,
             commit,
             ..
@@ -134,7 +134,7 @@ impl AdvanceCompaction {
         let end = End {
             running,
             hooks,
-            took_ms,
+            duration_ms,
             request,
             commit,
         };
@@ -145,12 +145,14 @@ impl AdvanceCompaction {
                 must_keep,
             } => {
                 // The hook may have been called twice at the same time. The first answer is used for both calls.
-                let first = (!running.hooks.is_asked()).then_some(Event::HookCalled(HookCalled {
-                    key,
-                    call,
-                    instructions,
-                    must_keep,
-                }));
+                let first = (!running.hooks.has_pre_compact_call()).then_some(Event::HookCalled(
+                    HookCalled {
+                        key,
+                        call,
+                        instructions,
+                        must_keep,
+                    },
+                ));
                 Ok(Decided::events(first.into_iter().collect()))
             }
             CompactionInput::Shortened(dropped) => {
@@ -173,7 +175,7 @@ impl AdvanceCompaction {
 struct End<'s> {
     running: &'s RunningCompaction,
     hooks: Vec<HookCall>,
-    took_ms: u64,
+    duration_ms: u64,
     request: Option<RequestStamp>,
     commit: Option<RequestStamp>,
 }
@@ -186,7 +188,7 @@ impl End<'_> {
         made: &CompactionMessages,
     ) -> Result<Decided, Rejection> {
         let running = self.running;
-        if running.touched {
+        if running.range_changed {
             let detail = "the view changed during the compaction, and the summary may contain removed content";
             return Ok(self
                 .without_messages()
@@ -201,14 +203,14 @@ impl End<'_> {
                 model: summary.model,
                 usage: summary.usage,
                 dropped: summary.dropped,
-                took_ms: self.took_ms,
+                duration_ms: self.duration_ms,
             };
             return Ok(Decided::events(vec![Event::SummaryPrepared(event)]));
         }
         // Content may have been pinned since the start. Pinned messages do not leave.
-        let leaving = spared(session, &running.leaving)?;
-        let kept = MessagePartition {
-            kept: staying(session, &leaving),
+        let leaving = without_pinned(session, &running.leaving)?;
+        let partition = MessagePartition {
+            kept: remaining_messages(session, &leaving),
             leaving,
         };
         let what = CompactionSpec {
@@ -217,12 +219,12 @@ impl End<'_> {
             strategy: summary.strategy,
             summary: &summary.text,
             must_keep: &running.hooks.must_keep,
-            kept,
+            partition,
             adopted: None,
-            before: None,
+            before_tokens: None,
             dropped: summary.dropped,
         };
-        match made.compacted(session, what)? {
+        match made.build_event(session, what)? {
             // The caller may deliver a shorter summary, so the compaction continues.
             Err(_) if running.strategy == Strategy::Delegated => {
                 Ok(Decided::Skipped(SkipReason::TooLittleGain))
@@ -234,28 +236,28 @@ impl End<'_> {
             Ok(mut compacted) => {
                 compacted.model = summary.model;
                 compacted.usage = summary.usage;
-                compacted.took_ms = self.took_ms;
+                compacted.duration_ms = self.duration_ms;
                 compacted.hooks = self.all_hooks();
                 compacted.request = self.request;
                 compacted.commit = self.commit;
                 let mut events: Vec<Event> = called(running.key, &self.hooks).collect();
-                events.push(Event::Compacted(compacted));
+                events.push(Event::CompactionFinished(compacted));
                 Ok(Decided::events(events))
             }
         }
     }
 
-    fn failed(self, why: CompactionFailureReason, detail: Box<str>) -> Decided {
+    fn failed(self, reason: CompactionFailureReason, detail: Box<str>) -> Decided {
         let running = self.running;
         let mut events: Vec<Event> = called(running.key, &self.hooks).collect();
         events.push(Event::CompactionFailed(CompactionFailed {
             key: running.key,
             trigger: running.trigger,
             strategy: Some(running.strategy),
-            started: Some(running.at),
-            why,
+            started: Some(running.started_at),
+            reason,
             detail,
-            took_ms: self.took_ms,
+            duration_ms: self.duration_ms,
             hooks: self.all_hooks(),
             request: self.request,
             commit: self.commit,

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::made::{CompactionMessages, CompactionSpec};
-use crate::command::append::{check, check_parents};
+use super::finished_event::{CompactionMessages, CompactionSpec};
+use crate::command::append::{check_message, check_parents};
 use crate::command::decision::{DecisionContext, SkipReason};
 use crate::command::reject::Rejection;
 use crate::event::{CompactionFinished, Strategy, Trigger};
 use crate::ids::{MessageId, Ordinal};
-use crate::levels::compaction::replace;
+use crate::levels::compaction::partition_where;
 use crate::message::{Block, Digest, Message, MessageKind, Role};
 use crate::session::Session;
 
@@ -34,7 +34,7 @@ pub struct ExternalSummary {
 impl ExternalSummary {
     /// Returns true if the transcript contains the summary already.
     pub(super) fn is_known(&self, session: &Session) -> Result<bool, Rejection> {
-        is_known(session, &self.stored())
+        is_already_adopted(session, &self.stored())
     }
 
     /// Returns the summary message in its stored form.
@@ -57,14 +57,14 @@ impl ExternalSummary {
     ) -> Result<Result<CompactionFinished, SkipReason>, Rejection> {
         check_parents(session, std::slice::from_ref(&self.summary))?;
         let own = &session.policy().limits;
-        check(0, &self.summary, &context.limits.narrowed_by(own), own)?;
+        check_message(0, &self.summary, &context.limits.narrowed_by(own), own)?;
         let leaving = self.leaving(session)?;
-        let kept = replace(session, |message| leaving.contains(&message))?;
+        let partition = partition_where(session, |message| leaving.contains(&message))?;
         let made = CompactionMessages {
-            mark: self.mark,
-            summary: self.summary.id,
-            request: None,
-            attached: Vec::new(),
+            boundary_id: self.mark,
+            summary_id: self.summary.id,
+            request_message: None,
+            hook_messages: Vec::new(),
             // The text of the summary is in `adopted`, so `summary` stays empty.
         };
         let what = CompactionSpec {
@@ -73,12 +73,12 @@ impl ExternalSummary {
             strategy: Strategy::Delegated,
             summary: "",
             must_keep: &[],
-            kept,
+            partition,
             adopted: Some(Arc::new(self.stored())),
-            before: self.before_tokens,
+            before_tokens: self.before_tokens,
             dropped: None,
         };
-        let compacted = made.compacted(session, what)?;
+        let compacted = made.build_event(session, what)?;
         Ok(compacted.map_err(|_| SkipReason::NothingEligible))
     }
 
@@ -108,7 +108,7 @@ impl ExternalSummary {
 /// # Errors
 ///
 /// Returns an error if the message is not a user message with one text block, or if its id has other content.
-fn is_known(session: &Session, summary: &Message) -> Result<bool, Rejection> {
+fn is_already_adopted(session: &Session, summary: &Message) -> Result<bool, Rejection> {
     let is_text = matches!(&*summary.blocks, [block @ Block::Text { .. }] if !block.is_blank());
     if summary.role != Role::User || !is_text {
         return Err(Rejection::invalid(

@@ -4,20 +4,20 @@
 //! written while messages continue to arrive, and [`AdvanceCompaction`] records the steps up to its end.
 
 mod advance;
+mod drop_oldest;
+mod existing_summary;
 mod external;
-mod gate;
-mod made;
-mod oldest;
+mod finished_event;
+mod preconditions;
 mod range;
-mod ready;
 mod start;
 mod write;
 
 pub use self::advance::{AdvanceCompaction, CompactionInput, WrittenSummary};
+pub use self::drop_oldest::DropRule;
 pub use self::external::ExternalSummary;
-pub use self::gate::{is_compaction_due, is_truncation_due, prepares_ahead};
-pub use self::made::CompactionMessages;
-pub use self::oldest::DropRule;
-pub(super) use self::range::expired;
+pub use self::finished_event::CompactionMessages;
+pub use self::preconditions::{is_compaction_due, is_truncation_due, prepares_ahead};
+pub(super) use self::range::expiry_event;
 pub use self::start::{StartCompaction, SummarySource};
 pub use self::write::{CompactionScope, SummarySpec};

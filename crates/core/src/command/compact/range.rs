@@ -10,21 +10,21 @@ pub(super) fn estimated_tokens<'a>(
     messages: impl IntoIterator<Item = &'a Ordinal>,
 ) -> u64 {
     let messages = messages.into_iter();
-    messages.map(|at| estimated(session, *at)).sum()
+    messages.map(|at| estimated_tokens_of(session, *at)).sum()
 }
 
 /// Builds the failure of a running compaction whose deadline has passed.
-pub(in crate::command) fn expired(session: &Session, now: Timestamp) -> Option<Event> {
+pub(in crate::command) fn expiry_event(session: &Session, now: Timestamp) -> Option<Event> {
     let running = session.compactions().running.as_ref();
-    let running = running.filter(|running| running.is_over(now))?;
+    let running = running.filter(|running| running.is_expired(now))?;
     Some(Event::CompactionFailed(CompactionFailed {
         key: running.key,
         trigger: running.trigger,
         strategy: Some(running.strategy),
-        started: Some(running.at),
-        why: CompactionFailureReason::Expired,
+        started: Some(running.started_at),
+        reason: CompactionFailureReason::Expired,
         detail: "it did not finish in time".into(),
-        took_ms: now.millis_since(running.at),
+        duration_ms: now.millis_since(running.started_at),
         hooks: running.hooks.calls.clone(),
         request: None,
         commit: None,
@@ -32,17 +32,17 @@ pub(in crate::command) fn expired(session: &Session, now: Timestamp) -> Option<E
 }
 
 /// Returns the messages of the view in its order, without those that leave. `leaving` must be sorted.
-pub(super) fn staying(session: &Session, leaving: &[Ordinal]) -> Vec<Ordinal> {
+pub(super) fn remaining_messages(session: &Session, leaving: &[Ordinal]) -> Vec<Ordinal> {
     let mut seen = std::collections::BTreeSet::new();
     let pieces = session.sealed().pieces().iter();
-    let of_messages = pieces.filter(|piece| piece.form.is_of_a_block());
+    let of_messages = pieces.filter(|piece| piece.form.represents_block());
     of_messages
         .map(|piece| piece.message)
         .filter(|message| leaving.binary_search(message).is_err() && seen.insert(*message))
         .collect()
 }
 
-pub(super) fn estimated(session: &Session, message: Ordinal) -> u64 {
+pub(super) fn estimated_tokens_of(session: &Session, message: Ordinal) -> u64 {
     let entry = session.transcript().get(message);
     entry.map_or(0, |entry| entry.size.tokens.into())
 }

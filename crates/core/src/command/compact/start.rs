@@ -1,11 +1,11 @@
 //! Starts a compaction. The compaction also ends in the same decision if its summary exists and no hook is awaited.
 
+use super::drop_oldest::DropRule;
 use super::external::ExternalSummary;
-use super::made::CompactionMessages;
-use super::oldest::DropRule;
-use super::range::expired;
+use super::finished_event::CompactionMessages;
+use super::range::expiry_event;
 use super::write::SummarySpec;
-use super::{gate, oldest, ready};
+use super::{drop_oldest, existing_summary, preconditions};
 use crate::command::decision::{Decided, DecisionContext, SkipReason, answered, check_revision};
 use crate::command::reject::Rejection;
 use crate::event::{CompactionFinished, CompactionStarted, Event, RequestStamp, Trigger};
@@ -83,14 +83,14 @@ impl StartCompaction {
                     Ok(kept) => kept,
                     Err(skip) => return Ok(Decided::Skipped(skip)),
                 };
-                return Ok(started(
+                return Ok(start_decision(
                     session,
                     context.now,
                     CompactionStarted {
                         key: session.compactions().next_key(),
                         trigger: self.trigger,
                         strategy: spec.strategy,
-                        expires: deadline(session, context.now),
+                        deadline: deadline(session, context.now),
                         leaving: kept.leaving,
                         before_tokens: session.tokens().tokens,
                         ahead: spec.ahead,
@@ -100,14 +100,16 @@ impl StartCompaction {
                 ));
             }
             SummarySource::SessionMemory(made) => {
-                ready::session_memory(session, self.trigger, &made)?
+                existing_summary::session_memory(session, self.trigger, &made)?
             }
-            SummarySource::Prepared(made) => ready::prepared(session, self.trigger, &made)?,
+            SummarySource::Prepared(made) => {
+                existing_summary::prepared(session, self.trigger, &made)?
+            }
             SummarySource::External(summary) => {
                 summary.compacted(session, self.trigger, context)?
             }
             SummarySource::DropOldest { rule, made } => {
-                oldest::without(session, self.trigger, rule, &made)?
+                drop_oldest::without(session, self.trigger, rule, &made)?
             }
         };
         let mut compacted = match compacted {
@@ -118,18 +120,22 @@ impl StartCompaction {
         // With hooks, only the start is recorded. The computed messages are discarded and computed again at the end.
         if self.awaits_hooks {
             let expires = deadline(session, context.now);
-            return Ok(started(session, context.now, start_of(compacted, expires)));
+            return Ok(start_decision(
+                session,
+                context.now,
+                start_of(compacted, expires),
+            ));
         }
-        Ok(Decided::events(vec![Event::Compacted(compacted)]))
+        Ok(Decided::events(vec![Event::CompactionFinished(compacted)]))
     }
 
     /// Returns the reason if the compaction may not start now.
     fn gate(&self, session: &Session, now: Timestamp) -> Result<(), SkipReason> {
         match &self.source {
-            SummarySource::Write(spec) if spec.ahead => gate::gate_ahead(session, now),
+            SummarySource::Write(spec) if spec.ahead => preconditions::gate_ahead(session, now),
             SummarySource::SessionMemory(_)
             | SummarySource::Prepared(_)
-            | SummarySource::Write(_) => gate::gate(session, self.trigger, now),
+            | SummarySource::Write(_) => preconditions::check_can_start(session, self.trigger, now),
             // The other program has made this compaction already.
             SummarySource::External(_) => Ok(()),
             // Other calls may have freed the tokens meanwhile.
@@ -143,8 +149,8 @@ impl StartCompaction {
 }
 
 /// Builds the events of a start. An expired compaction, or one that this start replaces, is ended first.
-fn started(session: &Session, now: Timestamp, start: CompactionStarted) -> Decided {
-    let ended = expired(session, now).or_else(|| gate::displaced(session, now));
+fn start_decision(session: &Session, now: Timestamp, start: CompactionStarted) -> Decided {
+    let ended = expiry_event(session, now).or_else(|| preconditions::displaced(session, now));
     let start = Event::CompactionStarted(start);
     Decided::events(ended.into_iter().chain([start]).collect())
 }
@@ -154,12 +160,12 @@ fn deadline(session: &Session, now: Timestamp) -> Timestamp {
 }
 
 /// Builds the start event of a compaction whose outcome is already computed.
-fn start_of(compacted: CompactionFinished, expires: Timestamp) -> CompactionStarted {
+fn start_of(compacted: CompactionFinished, deadline: Timestamp) -> CompactionStarted {
     CompactionStarted {
         key: compacted.key,
         trigger: compacted.trigger,
         strategy: compacted.strategy,
-        expires,
+        deadline,
         leaving: compacted.leaving,
         before_tokens: compacted.before_tokens,
         ahead: false,

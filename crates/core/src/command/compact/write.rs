@@ -5,7 +5,7 @@ use crate::command::decision::{SkipReason, find_visible};
 use crate::command::reject::Rejection;
 use crate::event::{Strategy, Trigger};
 use crate::ids::{MessageId, Ordinal};
-use crate::levels::compaction::{KeepRule, MessagePartition, keep, oldest_within};
+use crate::levels::compaction::{KeepRule, MessagePartition, limit_leaving_tokens, partition};
 use crate::session::Session;
 
 /// The part of the view that a summary covers.
@@ -67,16 +67,16 @@ impl SummarySpec {
             && self.scope == CompactionScope::Whole
             && let Some(before) = before_last_turn(session)
         {
-            let kept = keep(session, KeepRule::After(before))?;
+            let kept = partition(session, KeepRule::After(before))?;
             if enough(&kept) && !kept.leaving.is_empty() {
                 return Ok(Ok(kept));
             }
         }
-        let mut kept = keep(session, self.keep(session)?)?;
+        let mut kept = partition(session, self.keep(session)?)?;
         // A long history is summarized in parts: the input is limited to the oldest messages.
         let most = session.policy().autocompact.max_input_tokens;
         if most > 0 && self.scope == CompactionScope::Whole {
-            kept = oldest_within(session, kept, most.into())?;
+            kept = limit_leaving_tokens(session, kept, most.into())?;
         }
         if !enough(&kept) {
             return Ok(Err(SkipReason::TooLittleInput));

@@ -54,7 +54,7 @@ pub struct HookCall {
     /// The reason of the veto or the failure. May be empty.
     pub detail: Box<str>,
     /// Duration, in milliseconds.
-    pub took_ms: u64,
+    pub duration_ms: u64,
     /// The messages that the hook added.
     pub messages: Vec<MessageId>,
 }
@@ -79,7 +79,7 @@ pub struct CompactionHooks {
 
 impl CompactionHooks {
     /// Returns true if a `PreCompact` hook was called already.
-    pub fn is_asked(&self) -> bool {
+    pub fn has_pre_compact_call(&self) -> bool {
         self.calls.iter().any(|call| call.hook == Hook::PreCompact)
     }
 }

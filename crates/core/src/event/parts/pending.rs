@@ -16,11 +16,11 @@ pub struct PendingMessage {
 }
 
 /// Removes the blocks that `pieces` seal.
-pub(crate) fn settle(pending: &mut Vec<PendingMessage>, pieces: &[Piece]) {
+pub(crate) fn remove_sealed(pending: &mut Vec<PendingMessage>, pieces: &[Piece]) {
     let sealed: HashSet<(Ordinal, u16)> = pieces
         .iter()
         // A synthetic piece seals no block, although it names one.
-        .filter(|piece| piece.form.is_of_a_block())
+        .filter(|piece| piece.form.represents_block())
         .map(|piece| (piece.message, piece.block))
         .collect();
     for item in pending.iter_mut() {

@@ -20,7 +20,7 @@ pub struct PersistDecision {
     /// The decision.
     pub verdict: Verdict,
     /// The stored file and the replacement text. `None` if the result was not stored.
-    pub kept: Option<UnboundResult>,
+    pub stored: Option<UnboundResult>,
 }
 
 /// A stored result and its replacement text.
@@ -37,12 +37,12 @@ pub struct StoredResult {
     /// Estimated tokens of the original.
     pub tokens: u32,
     /// The replacement text, which the model sees.
-    pub text: Box<str>,
+    pub replacement: Box<str>,
     /// Estimated tokens of the replacement text.
-    pub text_tokens: u32,
+    pub replacement_tokens: u32,
     /// True if the caller appended the replacement text. The transcript then lacks the original, which exists only in
     /// the file.
-    pub only_file: bool,
+    pub original_only_in_file: bool,
 }
 
 /// A stored result that is not bound to a call yet. A caller may request a decision before the call is appended.
@@ -57,24 +57,24 @@ pub struct UnboundResult {
     /// Estimated tokens of the original.
     pub tokens: u32,
     /// The replacement text, which the model sees.
-    pub text: Box<str>,
+    pub replacement: Box<str>,
     /// Estimated tokens of the replacement text.
-    pub text_tokens: u32,
+    pub replacement_tokens: u32,
 }
 
 impl UnboundResult {
     /// Binds the result to a call.
     #[must_use]
-    pub fn of(self, call: CallKey, only_file: bool) -> StoredResult {
+    pub fn bind(self, call: CallKey, original_only_in_file: bool) -> StoredResult {
         StoredResult {
             call,
             file: self.file,
             sha256: self.sha256,
             bytes: self.bytes,
             tokens: self.tokens,
-            text: self.text,
-            text_tokens: self.text_tokens,
-            only_file,
+            replacement: self.replacement,
+            replacement_tokens: self.replacement_tokens,
+            original_only_in_file,
         }
     }
 }
@@ -86,8 +86,8 @@ impl From<&StoredResult> for UnboundResult {
             sha256: stored.sha256,
             bytes: stored.bytes,
             tokens: stored.tokens,
-            text: stored.text.clone(),
-            text_tokens: stored.text_tokens,
+            replacement: stored.replacement.clone(),
+            replacement_tokens: stored.replacement_tokens,
         }
     }
 }
@@ -128,7 +128,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// Returns the fixed line that replaces a result that is not stored. `None` if the result itself is shown.
-    pub const fn line(self) -> Option<&'static str> {
+    pub const fn fixed_replacement(self) -> Option<&'static str> {
         match self {
             Self::Empty => Some(NO_OUTPUT),
             _ => None,

@@ -2,7 +2,7 @@
 
 use crate::ids::{Ordinal, SpanKey};
 use crate::policy::Risk;
-use crate::tokens::Size;
+use crate::tokens::TokenSize;
 
 /// A run of complete old rounds that a placeholder can replace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Span {
     /// The estimated risk of losing information.
     pub risk: Risk,
     /// Estimated tokens that a collapse frees.
-    pub freed: u32,
+    pub freed_tokens: u32,
 }
 
 impl Span {
@@ -26,7 +26,7 @@ impl Span {
     }
 
     /// Returns true if the span contains the message.
-    pub fn holds(&self, message: Ordinal) -> bool {
+    pub fn contains(&self, message: Ordinal) -> bool {
         self.messages.binary_search(&message).is_ok()
     }
 
@@ -49,8 +49,8 @@ pub struct Placeholder {
 
 impl Placeholder {
     /// Returns the size of the placeholder, which contains no tool results.
-    pub fn size(&self) -> Size {
-        Size {
+    pub fn size(&self) -> TokenSize {
+        TokenSize {
             tokens: self.tokens,
             result_tokens: 0,
         }

@@ -3,7 +3,7 @@
 use crate::event::{AttachmentKind, AttachmentRecord};
 use crate::ids::{MessageId, Ordinal};
 use crate::message::{Block, Message, MessageKind, Role};
-use crate::tokens::{Counter, Size, head_within};
+use crate::tokens::{TokenCounter, TokenSize, head_within};
 
 /// Content that a compaction may attach.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(crate) struct AttachmentCandidate {
     pub(super) edited: bool,
     /// True if the candidate is not attached.
     pub(crate) omitted: bool,
-    pub(crate) size: Size,
+    pub(crate) size: TokenSize,
 }
 
 impl AttachmentCandidate {
@@ -32,12 +32,12 @@ impl AttachmentCandidate {
             stale: false,
             edited: false,
             omitted: false,
-            size: Size::default(),
+            size: TokenSize::default(),
         }
     }
 
     /// Computes the size and returns the candidate with it.
-    pub(super) fn counted(mut self, counter: Counter) -> Self {
+    pub(super) fn with_size(mut self, counter: TokenCounter) -> Self {
         // The id does not influence the size, so a nil id is sufficient.
         self.size = counter.message(&self.message(MessageId::new(uuid::Uuid::nil())));
         self
@@ -52,7 +52,7 @@ impl AttachmentCandidate {
     }
 
     /// Returns the record of this candidate. `message` is its message, or `None` if the candidate was omitted.
-    pub(crate) fn told(&self, message: Option<Ordinal>) -> AttachmentRecord {
+    pub(crate) fn to_record(&self, message: Option<Ordinal>) -> AttachmentRecord {
         AttachmentRecord {
             kind: self.kind,
             name: self.name.clone(),
@@ -66,7 +66,7 @@ impl AttachmentCandidate {
 
 /// Returns the beginning of a text with at most `max_tokens` tokens, and true if the text was cut. The cut is at a line
 /// end if one exists in the second half.
-pub(super) fn within(text: &str, max_tokens: u32) -> (&str, bool) {
+pub(super) fn truncate_to_tokens(text: &str, max_tokens: u32) -> (&str, bool) {
     // A line end in the first half is ignored, because the cut would waste more than half of the limit.
     let cut = head_within(text, max_tokens);
     if cut.len() == text.len() {

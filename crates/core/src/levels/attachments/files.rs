@@ -6,11 +6,11 @@ use std::collections::{BTreeSet, HashMap};
 use palimpsest_facts::tool_action::{Act, PATH_FIELDS, fields, parse_fields};
 use serde_json::{Map, Value};
 
-use super::numbered::shown;
+use super::file_excerpt::parse_excerpt;
 use crate::event::{AttachmentKind, AttachmentRecord, CallState};
 use crate::ids::{CallKey, Ordinal, Timestamp};
 use crate::message::{Block, ResultContent, ToolResult, ToolUse};
-use crate::quoting::with_tags;
+use crate::quoting::unescape_tags;
 use crate::session::{ContentNotLoaded, Session};
 use crate::view::{CLEARED, Piece, PieceForm};
 use crate::working::FileState;
@@ -59,7 +59,7 @@ pub(super) struct TrackedFile {
     /// True if the first of these calls wrote the file.
     is_written: bool,
     /// The latest access: the message in the transcript, then the time.
-    touched: (Ordinal, Timestamp),
+    last_access: (Ordinal, Timestamp),
 }
 
 impl TrackedFile {
@@ -74,7 +74,7 @@ impl TrackedFile {
             is_instructions: false,
             calls: Vec::new(),
             is_written: false,
-            touched: (Ordinal::new(0), Timestamp::default()),
+            last_access: (Ordinal::new(0), Timestamp::default()),
         }
     }
 
@@ -100,9 +100,9 @@ impl TrackedFile {
         };
         // A write call contains the content in its input. A read call contains it in its result.
         let content = if self.is_written {
-            |piece: &Piece| piece.form.calls()
+            |piece: &Piece| piece.form.call_key()
         } else {
-            |piece: &Piece| piece.form.answers()
+            |piece: &Piece| piece.form.answered_call_key()
         };
         let mut pieces = session.sealed().pieces().iter();
         let of_first = pieces.find(|piece| content(piece) == Some(*first));
@@ -125,8 +125,8 @@ pub struct ReconstructedFile {
 }
 
 /// Returns the files of a session with their reconstructed contents, latest access first. The plan file is omitted.
-pub fn rebuilt(session: &Session) -> Result<Vec<ReconstructedFile>, ContentNotLoaded> {
-    let known = files(session)?.into_iter();
+pub fn reconstructed_files(session: &Session) -> Result<Vec<ReconstructedFile>, ContentNotLoaded> {
+    let known = tracked_files(session)?.into_iter();
     Ok(known
         .map(|file| ReconstructedFile {
             path: file.path,
@@ -137,7 +137,7 @@ pub fn rebuilt(session: &Session) -> Result<Vec<ReconstructedFile>, ContentNotLo
 }
 
 /// A source of a file's content, in the order of the transcript.
-enum Word<'a> {
+enum FileSource<'a> {
     State(&'a FileState),
     /// An attachment of an earlier compaction, its content, and the latest access of the file.
     Attached(&'a AttachmentRecord, Option<&'a str>, (Ordinal, Timestamp)),
@@ -145,16 +145,16 @@ enum Word<'a> {
 }
 
 /// Returns the files of a session, latest access first. The plan file is omitted.
-pub(super) fn files(session: &Session) -> Result<Vec<TrackedFile>, ContentNotLoaded> {
+pub(super) fn tracked_files(session: &Session) -> Result<Vec<TrackedFile>, ContentNotLoaded> {
     let state = &session.working().state;
     let policy = &session.policy().attachments;
     // The sources are applied in order, so that the latest content of each file remains.
     let mut known = FileTracker::default();
-    for (at, word) in words(session)? {
+    for (at, word) in file_sources(session)? {
         match word {
-            Word::State(file) => known.state(at, file),
-            Word::Attached(one, content, touched) => known.attached(one, content, touched),
-            Word::Call(call, tool, result) => known.call(session, at, (call, tool), result),
+            FileSource::State(file) => known.state(at, file),
+            FileSource::Attached(one, content, touched) => known.attached(one, content, touched),
+            FileSource::Call(call, tool, result) => known.call(session, at, (call, tool), result),
         }
     }
     let plan = state.plan.as_ref().map(|plan| &*plan.path);
@@ -172,33 +172,34 @@ pub(super) fn files(session: &Session) -> Result<Vec<TrackedFile>, ContentNotLoa
         file.is_instructions = named.contains(&*file.path)
             || by_name.any(|other| **other == *name || *other == file.path);
     }
-    all.sort_by_key(|file| std::cmp::Reverse(file.touched));
+    all.sort_by_key(|file| std::cmp::Reverse(file.last_access));
     Ok(all)
 }
 
 /// Returns all sources of file contents in the order of the transcript.
-fn words(session: &Session) -> Result<Vec<(Ordinal, Word<'_>)>, ContentNotLoaded> {
+fn file_sources(session: &Session) -> Result<Vec<(Ordinal, FileSource<'_>)>, ContentNotLoaded> {
     let state = &session.working().state;
     let files = state.instruction_files.iter().chain(&state.files);
-    let mut words: Vec<(Ordinal, Word<'_>)> =
-        files.map(|file| (file.since, Word::State(file))).collect();
+    let mut sources: Vec<(Ordinal, FileSource<'_>)> = files
+        .map(|file| (file.since, FileSource::State(file)))
+        .collect();
     for boundary in &session.compactions().boundaries {
         for (index, one) in (0_i64..).zip(&boundary.attached) {
             let is_file = matches!(
                 one.kind,
                 AttachmentKind::File | AttachmentKind::Instructions
             );
-            let at = one.message.unwrap_or(boundary.mark);
+            let at = one.message.unwrap_or(boundary.message);
             let stands = match (one.message, boundary.summary) {
-                (Some(message), _) => session.transcript().is_visible(message),
+                (Some(message), _) => session.transcript().is_in_view(message),
                 // An omitted attachment counts only while the summary of its compaction is in force.
-                (None, summary) => summary.is_some_and(|at| holds(session, at)),
+                (None, summary) => summary.is_some_and(|at| is_in_effect(session, at)),
             };
             if !(is_file && stands) {
                 continue;
             }
             let content = match one.message {
-                Some(at) => session.transcript().held(at)?.blocks.get(1),
+                Some(at) => session.transcript().require_content(at)?.blocks.get(1),
                 None => None,
             };
             let content = match content {
@@ -206,8 +207,8 @@ fn words(session: &Session) -> Result<Vec<(Ordinal, Word<'_>)>, ContentNotLoaded
                 _ => None,
             };
             // Attachments are ordered from the latest access to the earliest, so the index serves as a descending time.
-            let touched = (boundary.mark, Timestamp::from_millis(-index));
-            words.push((at, Word::Attached(one, content, touched)));
+            let touched = (boundary.message, Timestamp::from_millis(-index));
+            sources.push((at, FileSource::Attached(one, content, touched)));
         }
     }
     for (key, call) in session.calls().iter() {
@@ -221,17 +222,17 @@ fn words(session: &Session) -> Result<Vec<(Ordinal, Word<'_>)>, ContentNotLoaded
         ) else {
             continue;
         };
-        words.push((message, Word::Call(key, tool, result)));
+        sources.push((message, FileSource::Call(key, tool, result)));
     }
     // At the same message calls come last: the working state was recorded before the message.
-    words.sort_by_key(|(at, word)| (*at, matches!(word, Word::Call(..))));
-    Ok(words)
+    sources.sort_by_key(|(at, source)| (*at, matches!(source, FileSource::Call(..))));
+    Ok(sources)
 }
 
 /// Returns true if the content of a message is still in force, whether it is shown or not.
-fn holds(session: &Session, message: Ordinal) -> bool {
+fn is_in_effect(session: &Session, message: Ordinal) -> bool {
     let entry = session.transcript().get(message);
-    entry.is_some_and(|entry| entry.standing.holds())
+    entry.is_some_and(|entry| entry.visibility.is_in_effect())
 }
 
 fn tool_at(
@@ -251,10 +252,10 @@ fn block_at(
     message: Ordinal,
     block: u16,
 ) -> Result<Option<&Block>, ContentNotLoaded> {
-    if !session.transcript().is_visible(message) {
+    if !session.transcript().is_in_view(message) {
         return Ok(None);
     }
-    let message = session.transcript().held(message)?;
+    let message = session.transcript().require_content(message)?;
     Ok(message.blocks.get(usize::from(block)))
 }
 
@@ -265,7 +266,7 @@ struct FileTracker {
 }
 
 impl FileTracker {
-    fn at(&mut self, path: &str) -> &mut TrackedFile {
+    fn file_mut(&mut self, path: &str) -> &mut TrackedFile {
         let next = self.all.len();
         let place = *self.places.entry(path.into()).or_insert(next);
         if place == next {
@@ -275,7 +276,7 @@ impl FileTracker {
     }
 
     fn state(&mut self, at: Ordinal, file: &FileState) {
-        let known = self.at(&file.path);
+        let known = self.file_mut(&file.path);
         if let Some(content) = &file.content {
             // If the caller reports the content that a call showed, that call still shows the file.
             if known.content.as_deref() != Some(&**content) {
@@ -283,7 +284,7 @@ impl FileTracker {
             }
             known.set(content.to_string());
         }
-        known.touched = known.touched.max((at, file.accessed));
+        known.last_access = known.last_access.max((at, file.accessed));
     }
 
     fn attached(
@@ -292,14 +293,14 @@ impl FileTracker {
         content: Option<&str>,
         touched: (Ordinal, Timestamp),
     ) {
-        let known = self.at(&one.name);
-        known.touched = known.touched.max(touched);
+        let known = self.file_mut(&one.name);
+        known.last_access = known.last_access.max(touched);
         if one.message.is_none() {
             // Edits that were removed with an omitted attachment are missing in the content from other sources.
             known.is_stale |= one.stale && known.content.is_some();
             return;
         }
-        known.set(with_tags(content.unwrap_or_default()).into_owned());
+        known.set(unescape_tags(content.unwrap_or_default()).into_owned());
         (known.is_cut, known.is_stale) = (one.truncated, one.stale);
         known.calls.clear();
     }
@@ -325,8 +326,8 @@ impl FileTracker {
             if !is_of_files || path.is_empty() {
                 continue;
             }
-            let known = self.at(path);
-            known.touched = known.touched.max((at, Timestamp::default()));
+            let known = self.file_mut(path);
+            known.last_access = known.last_access.max((at, Timestamp::default()));
             match call.act {
                 Act::Read if is_reader(&tool.name) => known.read(session, key, &fields, result),
                 // The output format of other tools is unknown, so their output is not used as content.
@@ -355,7 +356,7 @@ impl TrackedFile {
         if is_elsewhere {
             return;
         }
-        let shown = shown(&output);
+        let shown = parse_excerpt(&output);
         let is_part = shown.first_line > 1
             || PART_FIELDS
                 .iter()

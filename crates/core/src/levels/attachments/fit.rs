@@ -6,7 +6,7 @@ use crate::session::Session;
 
 /// The limits for attachments, in tokens.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct AttachmentBudget {
     /// The estimated tokens that leave, minus those of the summary. Attachments must stay below this number, so that
     /// the view becomes smaller.
     pub(crate) freed: u64,
@@ -38,11 +38,15 @@ const fn is_bulky(kind: AttachmentKind) -> bool {
 }
 
 /// Marks as many candidates as necessary as omitted. Among equally important candidates the later, older ones go first.
-pub(crate) fn fit(session: &Session, candidates: &mut [AttachmentCandidate], room: Room) {
+pub(crate) fn omit_to_fit(
+    session: &Session,
+    candidates: &mut [AttachmentCandidate],
+    budget: AttachmentBudget,
+) {
     let threshold = session.thresholds().compact;
     // If the view alone exceeds the threshold, fewer attachments do not help, so the threshold does not apply. Bulky
     // attachments leave half of the threshold free, because a nearly full view would soon be compacted again.
-    let most = |bulky: bool| match room.tokens {
+    let most = |bulky: bool| match budget.tokens {
         tokens if tokens >= threshold => u64::MAX,
         _ if bulky => threshold / 2,
         _ => threshold.saturating_sub(1),
@@ -56,8 +60,8 @@ pub(crate) fn fit(session: &Session, candidates: &mut [AttachmentCandidate], roo
     for at in order {
         let candidate = &mut candidates[at];
         // Sizes are estimated, and the threshold is compared with calibrated counts.
-        let after = room.tokens.saturating_add(calibration.apply(added));
-        if added < room.freed && after <= most(is_bulky(candidate.kind)) {
+        let after = budget.tokens.saturating_add(calibration.apply(added));
+        if added < budget.freed && after <= most(is_bulky(candidate.kind)) {
             continue;
         }
         candidate.omitted = true;

@@ -4,10 +4,10 @@
 //! Attachments are created again each time. Those of an earlier compaction leave with the next one.
 
 mod candidate;
+mod file_excerpt;
 mod files;
 mod fit;
-mod numbered;
-mod words;
+mod wording;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use std::sync::Arc;
 use uuid::Builder;
 
 use self::candidate::AttachmentCandidate;
-pub use self::files::{ReconstructedFile, rebuilt};
-use self::files::{TrackedFile, files};
-pub(crate) use self::fit::{Room, fit};
+pub use self::files::{ReconstructedFile, reconstructed_files};
+use self::files::{TrackedFile, tracked_files};
+pub(crate) use self::fit::{AttachmentBudget, omit_to_fit};
 use crate::event::Visibility;
 pub use crate::event::{AttachmentKind, AttachmentRecord};
 use crate::ids::{MessageId, Ordinal, Revision};
@@ -30,7 +30,7 @@ const MAX_OMITTED: usize = 100;
 
 /// Returns the id of an attachment, derived from the id of the compaction's boundary message and the index. One given
 /// id is therefore sufficient for any number of attachments.
-pub(crate) fn id(mark: MessageId, index: usize) -> MessageId {
+pub(crate) fn attachment_id(mark: MessageId, index: usize) -> MessageId {
     let name = format!("{mark} attachment {index}");
     let digest = Digest::of_bytes(name.as_bytes());
     MessageId::new(Builder::from_custom_bytes(*digest.as_bytes()).into_uuid())
@@ -50,28 +50,28 @@ pub(crate) fn candidates(
     let state = &*session.working().state;
     let policy = &session.policy().attachments;
     let counter = session.counter();
-    let sized = |one: AttachmentCandidate| one.counted(counter);
-    let mut all = of_files(session, &files(session)?, leaving);
-    all.extend(state.plan.as_ref().map(words::plan).map(sized));
+    let sized = |one: AttachmentCandidate| one.with_size(counter);
+    let mut all = file_candidates(session, &tracked_files(session)?, leaving);
+    all.extend(state.plan.as_ref().map(wording::plan).map(sized));
     all.extend(skills(session, state));
     let mode = state.plan_mode.as_ref();
     all.extend(
         mode.filter(|mode| mode.active)
-            .map(words::plan_mode)
+            .map(wording::plan_mode)
             .map(sized),
     );
     if policy.tasks && !state.tasks.is_empty() {
-        all.push(sized(words::tasks(&state.tasks)));
+        all.push(sized(wording::tasks(&state.tasks)));
     }
     if policy.capabilities {
         all.extend(capabilities(session, state).into_iter().map(sized));
     }
     if policy.permissions {
         let permissions = state.permissions.as_ref();
-        all.extend(permissions.and_then(words::permissions).map(sized));
+        all.extend(permissions.and_then(wording::permissions).map(sized));
     }
     if policy.notes && !state.notes.is_empty() {
-        all.push(sized(words::notes(&state.notes)));
+        all.push(sized(wording::notes(&state.notes)));
     }
     // Pins of messages and blocks protect content in the view. Only a text pin needs an attachment.
     for pin in &state.pins {
@@ -86,37 +86,37 @@ pub(crate) fn candidates(
 }
 
 /// Returns files with recent access, and instruction files. Files that the view still shows are skipped.
-fn of_files(
+fn file_candidates(
     session: &Session,
     known: &[TrackedFile],
     leaving: &BTreeSet<Ordinal>,
 ) -> Vec<AttachmentCandidate> {
     let (policy, counter) = (&session.policy().attachments, session.counter());
     let mut all = Vec::new();
-    let (mut count, mut room) = (0, u64::from(policy.max_files_tokens));
+    let (mut count, mut free_tokens) = (0, u64::from(policy.max_files_tokens));
     let hidden = |file: &&TrackedFile| !file.is_instructions && !file.is_shown(session, leaving);
     // A limit of 0 turns file attachments off. Otherwise files that do not fit are recorded as omitted.
     for file in known.iter().filter(hidden) {
         if policy.max_files == 0 || policy.max_file_tokens == 0 || policy.max_files_tokens == 0 {
             break;
         }
-        let Some(candidate) = words::file(file, policy.max_file_tokens) else {
+        let Some(candidate) = wording::file(file, policy.max_file_tokens) else {
             continue;
         };
-        let mut candidate = candidate.counted(counter);
+        let mut candidate = candidate.with_size(counter);
         let tokens = u64::from(candidate.size.tokens);
         candidate.edited = file.is_edited;
-        candidate.omitted = count >= policy.max_files || tokens > room;
+        candidate.omitted = count >= policy.max_files || tokens > free_tokens;
         if !candidate.omitted {
             count += 1;
-            room -= tokens;
+            free_tokens -= tokens;
         }
         all.push(candidate);
     }
     let instructions = known.iter().filter(|file| file.is_instructions);
     let hidden = instructions.filter(|file| !file.is_shown(session, leaving));
-    let instructions = hidden.filter_map(words::instructions);
-    all.extend(instructions.map(|one| one.counted(counter)));
+    let instructions = hidden.filter_map(wording::instructions);
+    all.extend(instructions.map(|one| one.with_size(counter)));
     all
 }
 
@@ -128,14 +128,14 @@ fn skills(session: &Session, state: &WorkingState) -> Vec<AttachmentCandidate> {
     }
     let mut skills: Vec<&Skill> = state.skills.iter().collect();
     skills.sort_by_key(|skill| std::cmp::Reverse(skill.invoked));
-    let mut room = u64::from(policy.max_skills_tokens);
+    let mut free_tokens = u64::from(policy.max_skills_tokens);
     let one = |skill: &Skill| {
-        let candidate = words::skill(skill, policy.max_skill_tokens);
-        let mut candidate = candidate.counted(session.counter());
+        let candidate = wording::skill(skill, policy.max_skill_tokens);
+        let mut candidate = candidate.with_size(session.counter());
         let tokens = u64::from(candidate.size.tokens);
-        candidate.omitted = tokens > room;
+        candidate.omitted = tokens > free_tokens;
         if !candidate.omitted {
-            room -= tokens;
+            free_tokens -= tokens;
         }
         candidate
     };
@@ -147,19 +147,19 @@ fn skills(session: &Session, state: &WorkingState) -> Vec<AttachmentCandidate> {
 /// too, because the summary may still mention them.
 fn capabilities(session: &Session, state: &WorkingState) -> Vec<AttachmentCandidate> {
     let boundaries = session.compactions().boundaries.iter().rev();
-    let mut standing = boundaries.filter(|boundary| {
-        let mark = session.transcript().get(boundary.mark);
-        mark.is_some_and(|entry| entry.standing == Visibility::TranscriptOnly)
+    let mut in_effect = boundaries.filter(|boundary| {
+        let mark = session.transcript().get(boundary.message);
+        mark.is_some_and(|entry| entry.visibility == Visibility::TranscriptOnly)
             && boundary
                 .summary
-                .is_none_or(|summary| session.transcript().is_visible(summary))
+                .is_none_or(|summary| session.transcript().is_in_view(summary))
     });
-    let since = standing.next().map(|boundary| boundary.revision);
+    let since = in_effect.next().map(|boundary| boundary.revision);
     let since = since.unwrap_or(Revision::ZERO);
     // Only a compaction that is still in force counts. An undone one announced nothing.
     let of_kind = |kind: CapabilityKind| {
         let gone = session.working().delisted_since(kind, since);
-        words::capabilities(kind, state.capabilities(kind), &gone)
+        wording::capabilities(kind, state.capabilities(kind), &gone)
     };
     CapabilityKind::ALL
         .into_iter()
@@ -177,6 +177,6 @@ fn limit_omitted(all: &mut Vec<AttachmentCandidate>) {
 }
 
 /// Returns the message of a candidate in an `Arc`.
-pub(crate) fn shared(candidate: &AttachmentCandidate, id: MessageId) -> Arc<Message> {
+pub(crate) fn shared_message(candidate: &AttachmentCandidate, id: MessageId) -> Arc<Message> {
     Arc::new(candidate.message(id))
 }

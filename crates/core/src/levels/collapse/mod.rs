@@ -16,7 +16,7 @@ use crate::event::{Placeholder, Span};
 use crate::ids::{Ordinal, SpanKey, TurnNumber};
 use crate::message::Message;
 use crate::policy::{ModelTool, Policy, Risk};
-use crate::quoting::without_tags;
+use crate::quoting::escape_tags;
 use crate::session::{ContentNotLoaded, Session};
 
 /// Maximum number of rounds in a span. One tool result can then show the whole span.
@@ -36,11 +36,11 @@ pub fn choose(session: &Session) -> Result<Vec<Span>, ContentNotLoaded> {
     let mentions = last_mentions(session)?;
     let policy = &session.policy().collapse;
     let mut spans = Vec::new();
-    for chunk in runs.iter().flat_map(|run| chunks(session, run)) {
+    for chunk in runs.iter().flat_map(|run| split_run(session, run)) {
         let Some(span) = span(session, chunk, current, &mentions)? else {
             continue;
         };
-        if span.risk <= policy.max_risk && span.freed >= policy.min_freed_tokens.max(1) {
+        if span.risk <= policy.max_risk && span.freed_tokens >= policy.min_freed_tokens.max(1) {
             spans.push(span);
         }
     }
@@ -50,17 +50,17 @@ pub fn choose(session: &Session) -> Result<Vec<Span>, ContentNotLoaded> {
         spans.truncate(MAX_STAGED);
         spans.sort_by_key(Span::first);
     }
-    name(session, &mut spans);
+    assign_keys(session, &mut spans);
     Ok(spans)
 }
 
 /// Assigns keys to spans. A span with the same first and last message as a staged span keeps that key. Others get new
 /// keys.
-fn name(session: &Session, spans: &mut [Span]) {
+fn assign_keys(session: &Session, spans: &mut [Span]) {
     let place = |span: &Span| (span.first(), span.last());
     let staged = session.spans().staged().iter();
     let known: HashMap<_, _> = staged.map(|span| (place(span), span.key)).collect();
-    let mut next = session.spans().next().get();
+    let mut next = session.spans().next_key().get();
     for span in spans {
         span.key = known.get(&place(span)).copied().unwrap_or_else(|| {
             next += 1;
@@ -78,17 +78,17 @@ pub fn is_due(session: &Session) -> bool {
 
 /// A staged span in the current view.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Foldable {
+pub struct CollapsibleSpan {
     /// The placeholder that replaces the span.
     pub placeholder: Placeholder,
     /// The range of pieces to replace.
     pub pieces: Range<usize>,
     /// The estimated tokens that the replacement frees.
-    pub freed: u32,
+    pub freed_tokens: u32,
 }
 
 /// Returns those of some spans that the view still contains completely and whose replacement frees tokens.
-pub fn foldable(session: &Session, spans: &[Span]) -> Vec<Foldable> {
+pub fn collapsible_spans(session: &Session, spans: &[Span]) -> Vec<CollapsibleSpan> {
     if spans.is_empty() {
         return Vec::new();
     }
@@ -115,10 +115,10 @@ pub fn foldable(session: &Session, spans: &[Span]) -> Vec<Foldable> {
                 .map(|round| round.tokens(session))
                 .sum::<u32>();
             let placeholder = placeholder(session.policy(), span);
-            let freed = tokens.saturating_sub(placeholder.tokens);
-            (freed > 0).then(|| Foldable {
+            let freed_tokens = tokens.saturating_sub(placeholder.tokens);
+            (freed_tokens > 0).then(|| CollapsibleSpan {
                 pieces: rounds[0].pieces.start..rounds[rounds.len() - 1].pieces.end,
-                freed,
+                freed_tokens,
                 placeholder,
             })
         })
@@ -136,7 +136,7 @@ pub fn placeholder(policy: &Policy, span: &Span) -> Placeholder {
         String::new()
     };
     // The summary quotes tools and files, so tags with authority are removed.
-    let summary = without_tags(&span.summary);
+    let summary = escape_tags(&span.summary);
     let text = format!(
         "[{}: this summary replaces {} earlier messages.\n{}{way_back}]",
         span.key,
@@ -161,11 +161,11 @@ fn messages_of(rounds: &[Round]) -> Vec<Ordinal> {
 
 /// Returns the worth of a span: the freed tokens, multiplied by 1,000 minus the risk in thousandths.
 fn worth(span: &Span) -> u64 {
-    u64::from(span.freed) * u64::from(1_000 - span.risk.milli())
+    u64::from(span.freed_tokens) * u64::from(1_000 - span.risk.milli())
 }
 
 /// Splits a run into chunks within the limits for rounds and tokens.
-fn chunks<'r>(session: &Session, run: &'r [Round]) -> Vec<&'r [Round]> {
+fn split_run<'r>(session: &Session, run: &'r [Round]) -> Vec<&'r [Round]> {
     let mut chunks = Vec::new();
     let (mut from, mut tokens) = (0, 0_u32);
     for (at, round) in run.iter().enumerate() {
@@ -180,7 +180,7 @@ fn chunks<'r>(session: &Session, run: &'r [Round]) -> Vec<&'r [Round]> {
     chunks
 }
 
-/// Creates a span from some rounds. Its key is provisional until `name` assigns one.
+/// Creates a span from some rounds. Its key is provisional until `assign_keys` assigns one.
 fn span(
     session: &Session,
     rounds: &[Round],
@@ -193,25 +193,25 @@ fn span(
     };
     let contents = messages
         .iter()
-        .map(|message| session.transcript().held(*message));
+        .map(|message| session.transcript().require_content(*message));
     let contents: Vec<&Message> = contents
         .map(|held| held.map(AsRef::as_ref))
         .collect::<Result<_, _>>()?;
     let described = describe(&contents);
     let risk = risk(session, (*first, *last), &described, current, mentions);
-    // `freed` depends on the placeholder, and the placeholder on the span, so the span is completed in two steps.
+    // `freed_tokens` depends on the placeholder, and the placeholder on the span, so the span is completed in two steps.
     let mut span = Span {
-        key: session.spans().next(),
+        key: session.spans().next_key(),
         messages,
         summary: described.summary.into(),
         risk,
-        freed: 0,
+        freed_tokens: 0,
     };
     let tokens = rounds
         .iter()
         .map(|round| round.tokens(session))
         .sum::<u32>();
-    span.freed = tokens.saturating_sub(placeholder(session.policy(), &span).tokens);
+    span.freed_tokens = tokens.saturating_sub(placeholder(session.policy(), &span).tokens);
     Ok(Some(span))
 }
 
@@ -224,26 +224,26 @@ fn risk(
     current: TurnNumber,
     mentions: &BTreeMap<Box<str>, Ordinal>,
 ) -> Risk {
-    const BASE: u64 = 100;
-    const RECENT: u64 = 400;
-    const REFERRED: u64 = 300;
-    const FAILED: u64 = 150;
-    const DECIDED: u64 = 50;
+    const BASE_RISK: u64 = 100;
+    const RISK_RECENT: u64 = 400;
+    const RISK_REFERENCED: u64 = 300;
+    const RISK_FAILED: u64 = 150;
+    const RISK_DECISION: u64 = 50;
     const MAX_DECIDED: u64 = 150;
-    const REPEATED: u64 = 100;
+    const RISK_REPEATED: u64 = 100;
     let turn = session.turns().of(first).map_or(0, TurnNumber::get);
     // The risk from recency falls with the number of user turns since.
     let back = u64::from(current.get().saturating_sub(turn).max(1));
     let later = |path: &str| mentions.get(path).is_some_and(|at| *at > last);
     let referred = described.paths.iter().filter(|path| later(path)).count() as u64;
     let share = |part: u64, of: u64| (part.min(of) * 1_000).checked_div(of).unwrap_or(0);
-    let risk = BASE
-        + RECENT / back
-        + REFERRED * share(referred, described.paths.len() as u64) / 1_000
-        + FAILED * u64::from(described.ends_in_failure)
-        + (DECIDED * described.decisions).min(MAX_DECIDED);
+    let risk = BASE_RISK
+        + RISK_RECENT / back
+        + RISK_REFERENCED * share(referred, described.paths.len() as u64) / 1_000
+        + RISK_FAILED * u64::from(described.ends_in_failure)
+        + (RISK_DECISION * described.decisions).min(MAX_DECIDED);
     // Repeated work appears elsewhere too, so its loss costs less.
-    let repeated = REPEATED * described.repeated_milli / 1_000;
+    let repeated = RISK_REPEATED * described.repeated_milli / 1_000;
     Risk::from_milli(u16::try_from(risk.saturating_sub(repeated)).unwrap_or(u16::MAX))
 }
 
@@ -253,11 +253,11 @@ fn last_mentions(session: &Session) -> Result<BTreeMap<Box<str>, Ordinal>, Conte
     let mut before = None;
     for (_, call) in session.calls().iter() {
         // Calls of one message are neighbours, so each message is read once.
-        if before == Some(call.message) || !session.transcript().is_visible(call.message) {
+        if before == Some(call.message) || !session.transcript().is_in_view(call.message) {
             continue;
         }
         before = Some(call.message);
-        for path in paths(session.transcript().held(call.message)?) {
+        for path in paths(session.transcript().require_content(call.message)?) {
             mentions.insert(path, call.message);
         }
     }

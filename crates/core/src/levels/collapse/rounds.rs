@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::ids::Ordinal;
 use crate::message::{MessageKind, Role};
 use crate::session::Session;
-use crate::view::{Piece, PieceForm, Speaker, side};
+use crate::view::{Piece, PieceForm, Speaker, speaker};
 
 /// One model response and the tool results that answer its calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +35,7 @@ enum PieceRole {
     /// A tool result or a text of the service.
     Answer,
     /// Content that no round may include.
-    Wall,
+    Barrier,
 }
 
 /// Returns the rounds before the current user turn that may be collapsed. Adjacent rounds form one run.
@@ -46,14 +46,14 @@ pub(super) fn runs(session: &Session) -> Vec<Vec<Round>> {
     };
     let pieces = session.sealed().pieces();
     // Counts of pieces are computed once, because every candidate range is compared with them.
-    let whole = Whole::of(session);
+    let whole = PieceCounts::of(session);
     let (mut runs, mut run) = (Vec::new(), Vec::new());
     let mut at = 0;
     while at < pieces.len() {
         // A range that is no collapsible round ends the current run, so that spans never cross it.
-        let to = round_from(session, pieces, at, end);
+        let to = round_end(session, pieces, at, end);
         let round = whole.round(pieces, at..to);
-        let round = round.filter(|_| to > at && stands_alone(session, pieces, at..to));
+        let round = round.filter(|_| to > at && is_standalone(session, pieces, at..to));
         if let Some(round) = round {
             run.push(round);
         } else if !run.is_empty() {
@@ -68,9 +68,9 @@ pub(super) fn runs(session: &Session) -> Vec<Vec<Round>> {
 }
 
 /// Returns the index after the round that begins at `from`. Returns `from` if no round begins there.
-fn round_from(session: &Session, pieces: &[Piece], from: usize, end: Ordinal) -> usize {
-    let part = |piece: &Piece| part(session, piece, end);
-    let says = |of: PieceRole| move |piece: &&Piece| part(piece) == of;
+fn round_end(session: &Session, pieces: &[Piece], from: usize, end: Ordinal) -> usize {
+    let role_of = |piece: &Piece| piece_role(session, piece, end);
+    let says = |of: PieceRole| move |piece: &&Piece| role_of(piece) == of;
     let spoken = pieces[from..]
         .iter()
         .take_while(says(PieceRole::Model))
@@ -84,29 +84,29 @@ fn round_from(session: &Session, pieces: &[Piece], from: usize, end: Ordinal) ->
 
 /// Returns true if the round begins a wire message of the model and no result after the round answers it. Pieces that
 /// are not shown are ignored.
-fn stands_alone(session: &Session, pieces: &[Piece], range: Range<usize>) -> bool {
+fn is_standalone(session: &Session, pieces: &[Piece], range: Range<usize>) -> bool {
     let shown = |piece: &&Piece| piece.form.is_shown();
     let before = pieces[..range.start].iter().rev().find(shown);
     let after = pieces[range.end..].iter().find(shown);
-    before.is_none_or(|piece| side(piece, session.transcript()) != Speaker::Assistant)
-        && after.is_none_or(|piece| piece.form.answers().is_none())
+    before.is_none_or(|piece| speaker(piece, session.transcript()) != Speaker::Assistant)
+        && after.is_none_or(|piece| piece.form.answered_call_key().is_none())
 }
 
-fn part(session: &Session, piece: &Piece, end: Ordinal) -> PieceRole {
+fn piece_role(session: &Session, piece: &Piece, end: Ordinal) -> PieceRole {
     // The piece takes the place of a result, even if its message belongs to a later turn.
     if matches!(piece.form, PieceForm::Interrupted(_)) {
         return PieceRole::Answer;
     }
     let Some(entry) = session.transcript().get(piece.message) else {
-        return PieceRole::Wall;
+        return PieceRole::Barrier;
     };
     let is_of_the_work = entry.kind == MessageKind::Ordinary
         && !entry.role.is_system()
         && piece.message < end
-        && session.pins().within(piece.message).is_none()
+        && session.pins().pin_of_message(piece.message).is_none()
         && session.turns().beginning_at(piece.message).is_none();
     if !is_of_the_work {
-        return PieceRole::Wall;
+        return PieceRole::Barrier;
     }
     match piece.form {
         PieceForm::Opening
@@ -114,7 +114,7 @@ fn part(session: &Session, piece: &Piece, end: Ordinal) -> PieceRole {
         | PieceForm::Input { .. }
         | PieceForm::Tag(_)
         | PieceForm::Text(_)
-        | PieceForm::Placeholder(_) => PieceRole::Wall,
+        | PieceForm::Placeholder(_) => PieceRole::Barrier,
         PieceForm::Gap | PieceForm::Nudge => PieceRole::Answer,
         _ if entry.role == Role::Assistant => PieceRole::Model,
         _ => PieceRole::Answer,
@@ -122,19 +122,19 @@ fn part(session: &Session, piece: &Piece, end: Ordinal) -> PieceRole {
 }
 
 /// The number of pieces of each message. A round must contain all pieces of its messages.
-struct Whole {
+struct PieceCounts {
     pieces: HashMap<Ordinal, usize>,
     waiting: HashSet<Ordinal>,
 }
 
-impl Whole {
+impl PieceCounts {
     fn of(session: &Session) -> Self {
         let mut pieces = HashMap::new();
         for piece in session
             .sealed()
             .pieces()
             .iter()
-            .filter(|piece| piece.form.is_of_a_block())
+            .filter(|piece| piece.form.represents_block())
         {
             *pieces.entry(piece.message).or_default() += 1;
         }
@@ -150,17 +150,17 @@ impl Whole {
         // A result without its call, or a call without its result, would make the view invalid.
         let calls: HashSet<_> = inside
             .iter()
-            .filter_map(|piece| piece.form.calls())
+            .filter_map(|piece| piece.form.call_key())
             .collect();
         let answers: HashSet<_> = inside
             .iter()
-            .filter_map(|piece| piece.form.answers())
+            .filter_map(|piece| piece.form.answered_call_key())
             .collect();
         if calls.is_empty() || calls != answers {
             return None;
         }
         let mut own: HashMap<Ordinal, usize> = HashMap::new();
-        for piece in inside.iter().filter(|piece| piece.form.is_of_a_block()) {
+        for piece in inside.iter().filter(|piece| piece.form.represents_block()) {
             *own.entry(piece.message).or_default() += 1;
         }
         let is_whole = own.iter().all(|(message, count)| {

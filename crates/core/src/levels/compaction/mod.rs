@@ -1,9 +1,11 @@
 //! Level 5: selects the messages that a compaction keeps, and renders the others as input for a summarizer.
 
-mod keep;
 mod oldest;
+mod partition;
 mod summary_input;
 
-pub use keep::{KeepRule, MessagePartition, keep, oldest_within, replace, spared};
-pub use oldest::oldest;
+pub use oldest::oldest_rounds;
+pub use partition::{
+    KeepRule, MessagePartition, limit_leaving_tokens, partition, partition_where, without_pinned,
+};
 pub use summary_input::{SummaryInputMessage, summary_input};

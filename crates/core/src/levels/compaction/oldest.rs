@@ -1,6 +1,6 @@
 //! Selects the oldest rounds to drop if no summary is possible.
 
-use super::keep::{KeepRule, MessagePartition, keep, rounds, spoken_now};
+use super::partition::{KeepRule, MessagePartition, partition, rounds, visible_conversation};
 use crate::ids::Ordinal;
 use crate::session::{ContentNotLoaded, Session};
 
@@ -12,11 +12,11 @@ const NOTE_TOKENS: u64 = 120;
 /// At least `tokens` are dropped, in addition to the size of the note. Without `tokens`, the policy's
 /// `retry_drop_percent` of the messages are dropped. Earlier summaries and their attachments leave only if everything
 /// else is not enough. The last round always stays.
-pub fn oldest(
+pub fn oldest_rounds(
     session: &Session,
     tokens: Option<u64>,
 ) -> Result<(MessagePartition, u32), ContentNotLoaded> {
-    let mut spoken = spoken_now(session);
+    let mut spoken = visible_conversation(session);
     spoken.sort_unstable();
     // The last message is never dropped.
     spoken.pop();
@@ -34,7 +34,7 @@ pub fn oldest(
         let last = at.checked_sub(1).and_then(|at| spoken.get(at)).copied();
         last.map_or_else(
             || Ok(MessagePartition::default()),
-            |last: Ordinal| keep(session, KeepRule::Since { last, framing }),
+            |last: Ordinal| partition(session, KeepRule::Since { last, framing }),
         )
     };
     // A later cut never keeps a message that an earlier cut drops. The first sufficient cut can therefore be found

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::ids::Ordinal;
 use crate::message::Role;
 use crate::session::{ContentNotLoaded, Session};
-use crate::tokens::Counter;
+use crate::tokens::TokenCounter;
 use crate::view::{Piece, PieceForm, Target, WireBlock, WireMessage, WireResult, WireRole, wire};
 
 /// One message as plain text.
@@ -45,19 +45,19 @@ pub fn summary_input(
         .pieces()
         .iter()
         .filter(|piece| asked.contains(&piece.message) && !is_attachment(piece))
-        .filter_map(bare)
+        .filter_map(without_annotations)
         .collect();
     let messages = wire(session, &pieces, &target)?;
     let sources = sources(&pieces, &messages);
     let told = messages.iter().zip(sources);
     Ok(told
-        .filter_map(|(message, from)| in_words(session.counter(), message, from))
+        .filter_map(|(message, from)| render_message(session.counter(), message, from))
         .collect())
 }
 
 /// Removes turn ids, reminders and wrappers of interjected input. They address the model at work, and a summary that
 /// repeats them would name content that is gone.
-fn bare(piece: &Piece) -> Option<Piece> {
+fn without_annotations(piece: &Piece) -> Option<Piece> {
     let form = match piece.form {
         PieceForm::Tag(_) | PieceForm::Nudge => return None,
         PieceForm::Input { .. } => PieceForm::Input {
@@ -87,8 +87,8 @@ fn sources(pieces: &[Piece], messages: &[WireMessage<'_>]) -> Vec<Vec<Ordinal>> 
     sources
 }
 
-fn in_words(
-    counter: Counter,
+fn render_message(
+    counter: TokenCounter,
     message: &WireMessage<'_>,
     messages: Vec<Ordinal>,
 ) -> Option<SummaryInputMessage> {
@@ -101,7 +101,7 @@ fn in_words(
         if !text.is_empty() {
             text.push('\n');
         }
-        block_in_words(block, &mut text);
+        render_block(block, &mut text);
     }
     let text = text.trim().to_owned();
     (!text.is_empty()).then(|| SummaryInputMessage {
@@ -116,7 +116,7 @@ fn in_words(
     })
 }
 
-fn block_in_words(block: &WireBlock<'_>, out: &mut String) {
+fn render_block(block: &WireBlock<'_>, out: &mut String) {
     match block {
         WireBlock::Text { text, .. } => out.push_str(text),
         // Media cannot be summarized as text, so only their presence is mentioned.
@@ -144,7 +144,7 @@ fn block_in_words(block: &WireBlock<'_>, out: &mut String) {
                 WireResult::Text(text) => out.push_str(text),
                 WireResult::Blocks(blocks) => {
                     for block in blocks {
-                        block_in_words(block, out);
+                        render_block(block, out);
                         out.push('\n');
                     }
                 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palimpsest_conformance::MemoryLog;
-use palimpsest_core::command::{Command, Create, Update};
+use palimpsest_core::command::{Command, CreateSession, UpdateSession};
 use palimpsest_core::limits::Limits;
 use palimpsest_store::Store;
 use tokio_util::sync::CancellationToken;
@@ -78,9 +78,9 @@ impl Project {
             ("sub-2", Some("main")),
             ("sub-2-1", Some("sub-2")),
         ] {
-            let create = Create {
+            let create = CreateSession {
                 parent: parent.map(key),
-                ..Create::default()
+                ..CreateSession::default()
             };
             project.change(name, &MissingSession::Create(create)).await;
         }
@@ -91,9 +91,9 @@ impl Project {
     async fn change(&self, name: &str, missing: &MissingSession) {
         let rename = |transaction: &mut Transaction<'_>| {
             let title = Some(format!("at {:?}", transaction.now()).into());
-            transaction.run(Command::UpdateSession(Update {
+            transaction.run(Command::UpdateSession(UpdateSession {
                 title,
-                ..Update::default()
+                ..UpdateSession::default()
             }))?;
             Ok(())
         };

@@ -65,7 +65,7 @@ fn messages_are_filtered_by_role_and_visibility() {
         .transcript()
         .get(Ordinal::new(5))
         .unwrap()
-        .standing;
+        .visibility;
     assert!(matches!(last, Visibility::Reemission(_)));
     check(|_| {}, &[1, 2, 3, 4, 5, 6]);
     check(|f| f.roles = vec![1], &[2, 4]);

@@ -191,7 +191,7 @@ fn an_append_reports_the_outcome_of_each_message() {
     };
     // Adds a duplicate at index 0 of the call.
     let mut event = event.clone();
-    event.known = vec![(0, MessageId::new(uuid::Uuid::from_u128(1)))];
+    event.duplicates = vec![(0, MessageId::new(uuid::Uuid::from_u128(1)))];
     let out = append_result(&world.session, &event, &[0, 0, 1], true);
     let said: Vec<_> = out
         .messages
@@ -242,7 +242,7 @@ fn an_append_reports_the_outcome_of_each_message() {
 fn a_view_with_open_calls_is_not_sendable() {
     let mut world = world(&[QUESTION, CALL]);
     serve(&mut world, false);
-    let unsendable = world.session.unsendable();
+    let unsendable = world.session.not_sendable_reason();
     assert_eq!(
         not_sendable(unsendable.as_ref()),
         v1::NotSendableReason::OpenCalls
@@ -257,7 +257,7 @@ fn a_view_with_open_calls_is_not_sendable() {
         v1::CallState::Answered
     );
     assert_eq!(
-        not_sendable(world.session.unsendable().as_ref()),
+        not_sendable(world.session.not_sendable_reason().as_ref()),
         v1::NotSendableReason::Unspecified
     );
 }
@@ -265,7 +265,7 @@ fn a_view_with_open_calls_is_not_sendable() {
 #[test]
 fn the_session_state_reports_the_awaited_side() {
     use v1::SessionState as S;
-    let state = |jsons: &[&str]| session_state(world(jsons).session.about());
+    let state = |jsons: &[&str]| session_state(world(jsons).session.info());
     let answer = r#"{"role":"assistant","content":"a"}"#;
     assert_eq!(state(&[]), S::Empty);
     assert_eq!(state(&[r#"{"role":"system","content":"s"}"#]), S::Idle);

@@ -1,7 +1,7 @@
 //! Tests of repairs, token reports, budgets and events.
 
 use expect_test::expect;
-use palimpsest_core::command::{Command, Rewind, ServeView, Update};
+use palimpsest_core::command::{Command, Rewind, ServeView, UpdateSession};
 use palimpsest_core::ids::{MessageId, Revision};
 use palimpsest_core::policy::{Overlay, WindowHint};
 use palimpsest_core::session::RequestMethod;
@@ -213,9 +213,9 @@ fn a_budget_reports_thresholds_and_remaining_tokens() {
     .assert_debug_eq(&auto);
     let mut off = Overlay::default();
     off.set(&["autocompact", "enabled"], false.into());
-    world.run(Command::UpdateSession(Update {
+    world.run(Command::UpdateSession(UpdateSession {
         policy: Some(off),
-        ..Update::default()
+        ..UpdateSession::default()
     }));
     let by_hand = budget(&world.session, &target(Provider::Anthropic), hint);
     assert_eq!(
@@ -246,9 +246,9 @@ fn all_events(world: &SessionHarness) -> Vec<v1::SessionEvent> {
 fn events_report_their_kind_and_affected_messages() {
     let mut world = world(&[QUESTION, &call("a"), QUESTION]);
     serve(&mut world, false);
-    world.run(Command::UpdateSession(Update {
+    world.run(Command::UpdateSession(UpdateSession {
         title: Some("t".into()),
-        ..Update::default()
+        ..UpdateSession::default()
     }));
     let rewind = |world: &mut SessionHarness, to: Option<u128>| {
         world.run(Command::Rewind(Rewind {
@@ -322,9 +322,9 @@ fn a_request_without_effect_is_not_listed_as_an_event() {
         method,
         digest: palimpsest_core::message::Digest::default(),
     };
-    world.run(Command::UpdateSession(Update {
+    world.run(Command::UpdateSession(UpdateSession {
         request: Some(stamp("u", RequestMethod::Update)),
-        ..Update::default()
+        ..UpdateSession::default()
     }));
     world.run(Command::Append(palimpsest_core::command::Append {
         request: Some(stamp("a", RequestMethod::Append)),
@@ -332,10 +332,10 @@ fn a_request_without_effect_is_not_listed_as_an_event() {
     }));
     assert_eq!(world.log.len(), 4);
     assert_eq!(all_events(&world).len(), 2);
-    world.run(Command::UpdateSession(Update {
+    world.run(Command::UpdateSession(UpdateSession {
         title: Some("t".into()),
         request: Some(stamp("v", RequestMethod::Update)),
-        ..Update::default()
+        ..UpdateSession::default()
     }));
     assert_eq!(all_events(&world).last().unwrap().request_id, "v");
 }

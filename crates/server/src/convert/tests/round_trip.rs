@@ -140,7 +140,7 @@ fn check_events(world: &SessionHarness) {
     }
     let entries = world.session.transcript().entries();
     let mut gone = entries
-        .filter(|(_, entry)| entry.standing == palimpsest_core::session::Visibility::Rewound)
+        .filter(|(_, entry)| entry.visibility == palimpsest_core::session::Visibility::Rewound)
         .map(|(_, entry)| entry.id.to_string());
     assert!(gone.all(|id| left.contains(&id)));
 }
@@ -176,7 +176,7 @@ fn blocks_survive(blocks: &str) {
         if index > 0 {
             out.push(b',');
         }
-        codec::write_block(Provider::Anthropic, &WireBlock::plain(block), &mut out);
+        codec::write_block(Provider::Anthropic, &WireBlock::from_block(block), &mut out);
     }
     assert_eq!(std::str::from_utf8(&out).unwrap(), blocks);
     let whole = json_messages(message, Provider::Anthropic);

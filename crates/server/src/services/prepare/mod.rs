@@ -170,9 +170,9 @@ impl PrepareCall {
             keep_messages: view.keep,
             etag: etag::write(view.etag, self.form, &target).into(),
             view_messages: view.length,
-            sendable: view.unsendable.is_none(),
-            not_sendable_reason: convert::not_sendable(view.unsendable.as_ref()).into(),
-            open_calls: convert::open_calls(session, view.unsendable.as_ref()),
+            sendable: view.not_sendable.is_none(),
+            not_sendable_reason: convert::not_sendable(view.not_sendable.as_ref()).into(),
+            open_calls: convert::open_calls(session, view.not_sendable.as_ref()),
             revision: session.revision().get(),
             epoch: session.sealed().epoch().get().into(),
             repairs: convert::repairs(session, &view.repairs),
@@ -223,7 +223,7 @@ impl PrepareCall {
         length: u32,
         events: &[(Revision, Event)],
     ) -> Result<Option<v1::CacheEdits>, ContentNotLoaded> {
-        let pins = session.cache_edits().pins();
+        let pins = session.cache_edits().batches();
         if pins.is_empty() || !self.turn.edits_cache(target) {
             return Ok(None);
         }
@@ -233,7 +233,7 @@ impl PrepareCall {
             _ => None,
         });
         let mut all = v1::CacheEdits::default();
-        let places = session.edit_places(target, length)?;
+        let places = session.edit_positions(target, length)?;
         for (pin, place) in pins.iter().zip(places) {
             // An edit without a position in the current array is left out.
             let Some(place) = place else {
@@ -262,8 +262,8 @@ impl PrepareCall {
         };
         let wanted = BreakpointRequest {
             length,
-            most: asked.most,
-            own_system: asked.own_system.as_deref(),
+            max_breakpoints: asked.most,
+            caller_system: asked.own_system.as_deref(),
         };
         let found = breakpoints(session, target, wanted)?;
         Ok(convert::cache_breakpoints(&found, target.provider, asked))

@@ -2,7 +2,7 @@
 
 use palimpsest_core::message::Block;
 use palimpsest_core::policy::{ModelTool, Policy};
-use palimpsest_core::tokens::Counter;
+use palimpsest_core::tokens::TokenCounter;
 use palimpsest_proto::context::v1::ToolDefinition;
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ pub(super) fn all(policy: &Policy, openai: bool) -> Vec<ToolDefinition> {
 }
 
 /// Returns the tokens that the definitions add to a request.
-pub(super) fn tokens(definitions: &[ToolDefinition], counter: Counter) -> u32 {
+pub(super) fn tokens(definitions: &[ToolDefinition], counter: TokenCounter) -> u32 {
     let size = |tool: &ToolDefinition| {
         let text = String::from_utf8_lossy(&tool.definition_json);
         counter.text(&text)

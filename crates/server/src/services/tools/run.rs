@@ -7,8 +7,8 @@ use palimpsest_core::command::{Rejection, Snip};
 use palimpsest_core::event;
 use palimpsest_core::ids::{Ordinal, SessionKey};
 use palimpsest_core::policy::{ModelTool, Policy};
-use palimpsest_core::reading;
 use palimpsest_core::session::{RequestStamp, Session, TranscriptEntry};
+use palimpsest_core::transcript_reader;
 use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::filter::messages_of_span;
 use palimpsest_engine::originals::{contents, put_back};
@@ -396,7 +396,8 @@ impl ToolContext<'_> {
             let (calls, tools) = (session.calls(), &session.policy().model_tools);
             match (whole, messages.next()) {
                 (true, Some(one)) => {
-                    let (mut text, next) = reading::whole(one, calls, input.offset, max);
+                    let (mut text, next) =
+                        transcript_reader::render_message(one, calls, input.offset, max);
                     if let Some(next) = next {
                         let id = one.1.id;
                         let _ = write!(
@@ -407,8 +408,12 @@ impl ToolContext<'_> {
                     text
                 }
                 (_, first) => {
-                    let page =
-                        reading::outline(first.into_iter().chain(messages), calls, tools, max);
+                    let page = transcript_reader::outline(
+                        first.into_iter().chain(messages),
+                        calls,
+                        tools,
+                        max,
+                    );
                     page.text + &input.way_on(session, page.next)
                 }
             }

@@ -37,21 +37,23 @@ pub fn outline<'m>(
     };
     let mut answers = ResultCalls::default();
     for (ordinal, message) in messages {
-        answers.learn(calls, ordinal);
+        answers.index_through(calls, ordinal);
         let mut shown = heading(ordinal, message);
         for (at, block) in (0_u16..).zip(&message.blocks) {
             let (text, max) = match block {
                 Block::ToolResult(result) => (result_text(result), MAX_RESULT_BYTES),
-                other => (text(other), MAX_BLOCK_BYTES),
+                other => (block_text(other), MAX_BLOCK_BYTES),
             };
-            let call = calls.at(ordinal, at).or_else(|| answers.call(ordinal, at));
+            let call = calls
+                .find_at(ordinal, at)
+                .or_else(|| answers.call(ordinal, at));
             shown.push_str(&label(block, call, calls));
             let cut = &text[..text.floor_char_boundary(max)];
             shown.push_str(cut);
             if cut.len() < text.len() {
                 let by_call = match block {
                     Block::ToolResult(result) => {
-                        reads_result(tools, &named(call, calls, &result.tool_use_id))
+                        reads_result(tools, &unique_call_id(call, calls, &result.tool_use_id))
                     }
                     _ => None,
                 };
@@ -79,7 +81,7 @@ pub fn outline<'m>(
 }
 
 /// Renders one message from the byte `from` on. Also returns the start of the rest, if the text exceeds `max_bytes`.
-pub fn whole(
+pub fn render_message(
     (ordinal, message): (Ordinal, &Message),
     calls: &Calls,
     from: usize,
@@ -87,13 +89,15 @@ pub fn whole(
 ) -> (String, Option<usize>) {
     let mut all = heading(ordinal, message);
     let mut answers = ResultCalls::default();
-    answers.learn(calls, ordinal);
+    answers.index_through(calls, ordinal);
     for (at, block) in (0_u16..).zip(&message.blocks) {
-        let call = calls.at(ordinal, at).or_else(|| answers.call(ordinal, at));
+        let call = calls
+            .find_at(ordinal, at)
+            .or_else(|| answers.call(ordinal, at));
         all.push_str(&label(block, call, calls));
         match block {
             Block::ToolResult(result) => all.push_str(&result_text(result)),
-            other => all.push_str(&text(other)),
+            other => all.push_str(&block_text(other)),
         }
         all.push('\n');
     }
@@ -104,7 +108,7 @@ pub fn whole(
 }
 
 /// Returns the text of a block, for reading and for search. Images and redacted thinking have none.
-pub fn text(block: &Block) -> std::borrow::Cow<'_, str> {
+pub fn block_text(block: &Block) -> std::borrow::Cow<'_, str> {
     match block {
         Block::Text { text, .. } => (&**text).into(),
         Block::ToolUse(call) => call.input.as_str().into(),
@@ -120,7 +124,7 @@ fn result_text(result: &ToolResult) -> std::borrow::Cow<'_, str> {
         ResultContent::None => "".into(),
         ResultContent::Text(text) => (&**text).into(),
         ResultContent::Blocks(blocks) => {
-            let texts: Vec<_> = blocks.iter().map(text).collect();
+            let texts: Vec<_> = blocks.iter().map(block_text).collect();
             texts.join("\n").into()
         }
     }
@@ -138,9 +142,16 @@ fn heading(ordinal: Ordinal, message: &Message) -> String {
 
 fn label(block: &Block, call: Option<CallKey>, calls: &Calls) -> String {
     match block {
-        Block::ToolUse(tool) => format!("call {} {}: ", tool.name, named(call, calls, &tool.id)),
+        Block::ToolUse(tool) => format!(
+            "call {} {}: ",
+            tool.name,
+            unique_call_id(call, calls, &tool.id)
+        ),
         Block::ToolResult(result) => {
-            format!("result of {}: ", named(call, calls, &result.tool_use_id))
+            format!(
+                "result of {}: ",
+                unique_call_id(call, calls, &result.tool_use_id)
+            )
         }
         Block::Media(_) => "a picture or a document".into(),
         Block::Text { .. } | Block::Thinking(_) | Block::Opaque { .. } => String::new(),
@@ -148,9 +159,9 @@ fn label(block: &Block, call: Option<CallKey>, calls: &Calls) -> String {
 }
 
 /// Returns an id that identifies this call uniquely within the session.
-fn named(call: Option<CallKey>, calls: &Calls, id: &str) -> String {
+fn unique_call_id(call: Option<CallKey>, calls: &Calls, id: &str) -> String {
     match call {
-        Some(call) if calls.with_id(id).len() != 1 => calls.own_id(call),
+        Some(call) if calls.with_id(id).len() != 1 => calls.service_id(call),
         _ => id.to_owned(),
     }
 }
@@ -172,25 +183,27 @@ fn reads_message(tools: &ModelToolPolicy, message: &Message) -> Option<String> {
 #[derive(Default)]
 struct ResultCalls {
     calls: HashMap<(Ordinal, u16), CallKey>,
-    learnt: Option<Ordinal>,
+    indexed_through: Option<Ordinal>,
 }
 
 impl ResultCalls {
     /// Adds the calls of the messages up to `upto`. The first call of this method looks back 64 messages, because
     /// results follow their calls closely.
-    fn learn(&mut self, calls: &Calls, upto: Ordinal) {
-        const BACK: u32 = 64;
-        let from = match self.learnt {
+    fn index_through(&mut self, calls: &Calls, upto: Ordinal) {
+        const LOOKBACK_MESSAGES: u32 = 64;
+        let from = match self.indexed_through {
             Some(last) => last.get() + 1,
-            None => upto.get().saturating_sub(BACK),
+            None => upto.get().saturating_sub(LOOKBACK_MESSAGES),
         };
         for message in from..=upto.get() {
             for (key, call) in calls.of(Ordinal::new(message)) {
-                let Call { original, .. } = call;
-                self.calls.extend(original.map(|place| (place, key)));
+                let Call {
+                    result_position, ..
+                } = call;
+                self.calls.extend(result_position.map(|place| (place, key)));
             }
         }
-        self.learnt = Some(upto);
+        self.indexed_through = Some(upto);
     }
 
     fn call(&self, message: Ordinal, block: u16) -> Option<CallKey> {

@@ -12,7 +12,7 @@ pub(super) struct FileExcerpt {
 }
 
 /// Returns the file content in a tool's output.
-pub(super) fn shown(output: &str) -> FileExcerpt {
+pub(super) fn parse_excerpt(output: &str) -> FileExcerpt {
     let text = without_reminders(output);
     numbered(text).unwrap_or_else(|| FileExcerpt {
         content: text.to_owned(),
@@ -76,7 +76,7 @@ mod tests {
             content,
             first_line,
         };
-        assert_eq!(shown(output), expected);
+        assert_eq!(parse_excerpt(output), expected);
     }
 
     #[test]

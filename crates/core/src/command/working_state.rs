@@ -7,13 +7,13 @@ use super::reject::Rejection;
 use crate::event::{Event, RequestStamp, WorkingStateUpdated};
 use crate::ids::Revision;
 use crate::session::Session;
-use crate::working::{PinTarget, StateChange, WorkingState};
+use crate::working::{PinTarget, WorkingState, WorkingStateChange};
 
 /// Changes the working state.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UpdateWorkingState {
     /// The entries to set and to remove.
-    pub change: StateChange,
+    pub change: WorkingStateChange,
     /// The revision that the caller expects. `None` accepts any.
     pub expected_revision: Option<Revision>,
     /// The stamp that identifies retries.
@@ -30,7 +30,7 @@ impl UpdateWorkingState {
             file.since = session.transcript().next();
         }
         let state = &session.working().state;
-        let change = self.change.upon(state);
+        let change = self.change.effective_on(state);
         if !change.is_empty() {
             let mut after = WorkingState::clone(state);
             after.change(&change);
@@ -54,7 +54,10 @@ impl UpdateWorkingState {
 
 /// Rejects a list in which two entries share a key.
 fn check_keys(set: &WorkingState) -> Result<(), Rejection> {
-    fn once<'k>(list: &str, keys: impl Iterator<Item = &'k str>) -> Result<(), Rejection> {
+    fn check_unique_keys<'k>(
+        list: &str,
+        keys: impl Iterator<Item = &'k str>,
+    ) -> Result<(), Rejection> {
         // Entries are addressed by key, so a repeated key would be ambiguous.
         let mut seen = HashSet::new();
         for (index, key) in keys.enumerate() {
@@ -67,23 +70,23 @@ fn check_keys(set: &WorkingState) -> Result<(), Rejection> {
         }
         Ok(())
     }
-    once("files", set.files.iter().map(|file| &*file.path))?;
+    check_unique_keys("files", set.files.iter().map(|file| &*file.path))?;
     let instructions = set.instruction_files.iter().map(|file| &*file.path);
-    once("instruction_files", instructions)?;
-    once("skills", set.skills.iter().map(|skill| &*skill.name))?;
-    once("tasks", set.tasks.iter().map(|task| &*task.id))?;
-    once(
+    check_unique_keys("instruction_files", instructions)?;
+    check_unique_keys("skills", set.skills.iter().map(|skill| &*skill.name))?;
+    check_unique_keys("tasks", set.tasks.iter().map(|task| &*task.id))?;
+    check_unique_keys(
         "tools",
         set.tools.iter().map(|capability| &*capability.name),
     )?;
-    once(
+    check_unique_keys(
         "agents",
         set.agents.iter().map(|capability| &*capability.name),
     )?;
     let servers = set.mcp_servers.iter().map(|capability| &*capability.name);
-    once("mcp_servers", servers)?;
-    once("notes", set.notes.iter().map(|note| &*note.id))?;
-    once("pins", set.pins.iter().map(|pin| &*pin.id))
+    check_unique_keys("mcp_servers", servers)?;
+    check_unique_keys("notes", set.notes.iter().map(|note| &*note.id))?;
+    check_unique_keys("pins", set.pins.iter().map(|pin| &*pin.id))
 }
 
 /// Rejects pins of messages and blocks that are not in the view. A pin cannot restore content that left the view.
@@ -99,7 +102,9 @@ fn check_pins(session: &Session, set: &WorkingState) -> Result<(), Rejection> {
                 find_visible(session, *id)?;
             }
             PinTarget::Block(id, block) => {
-                let message = session.transcript().held(find_visible(session, *id)?)?;
+                let message = session
+                    .transcript()
+                    .require_content(find_visible(session, *id)?)?;
                 if usize::from(*block) >= message.blocks.len() {
                     return Err(Rejection::invalid(
                         format!("set.pins[{index}].block.block_index"),

@@ -17,7 +17,7 @@ type BlockPosition = (Ordinal, u16);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PositionedResult {
     /// The block. `None` in records of an early version, which did not store it.
-    pub place: Option<BlockPosition>,
+    pub position: Option<BlockPosition>,
     /// The stored result.
     pub stored: StoredResult,
 }
@@ -25,24 +25,28 @@ pub struct PositionedResult {
 /// The stored results of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoredResults {
-    by_place: BTreeMap<BlockPosition, StoredResult>,
+    by_position: BTreeMap<BlockPosition, StoredResult>,
     /// The block of the latest stored result of each call.
     by_call: BTreeMap<CallKey, BlockPosition>,
     by_file: HashMap<Box<str>, BlockPosition>,
     /// Digests of the replacement texts. They identify a replacement that a caller appends as content.
-    texts: HashSet<Digest>,
+    replacement_digests: HashSet<Digest>,
     /// Length of the longest replacement text, in bytes. Longer texts are not digested.
-    longest: usize,
+    longest_replacement: usize,
 }
 
 impl StoredResults {
     /// Rebuilds the stored results from a snapshot.
     pub fn restore(all: Vec<PositionedResult>, calls: &Calls) -> Self {
         let mut stored = Self::default();
-        for PositionedResult { place, stored: one } in all {
-            let original = || calls.get(one.call).and_then(|call| call.original);
-            if let Some(place) = place.or_else(original) {
-                stored.insert(place, one);
+        for PositionedResult {
+            position,
+            stored: one,
+        } in all
+        {
+            let original = || calls.get(one.call).and_then(|call| call.result_position);
+            if let Some(position) = position.or_else(original) {
+                stored.insert(position, one);
             }
         }
         stored
@@ -50,64 +54,68 @@ impl StoredResults {
 
     /// Returns the number of stored results.
     pub fn len(&self) -> usize {
-        self.by_place.len()
+        self.by_position.len()
     }
 
     /// Returns true if no result is stored.
     pub fn is_empty(&self) -> bool {
-        self.by_place.is_empty()
+        self.by_position.is_empty()
     }
 
     /// Returns the stored result of a call. If there are several, returns the last in the transcript.
     pub fn get(&self, call: CallKey) -> Option<&StoredResult> {
-        self.by_place.get(self.by_call.get(&call)?)
+        self.by_position.get(self.by_call.get(&call)?)
     }
 
     /// Returns the stored result of a block.
     pub fn at(&self, message: Ordinal, block: u16) -> Option<&StoredResult> {
-        self.by_place.get(&(message, block))
+        self.by_position.get(&(message, block))
     }
 
     /// Iterates over the stored results of a message.
     pub fn of(&self, message: Ordinal) -> impl Iterator<Item = (u16, &StoredResult)> {
-        let blocks = self.by_place.range((message, 0)..=(message, u16::MAX));
+        let blocks = self.by_position.range((message, 0)..=(message, u16::MAX));
         blocks.map(|((_, block), stored)| (*block, stored))
     }
 
     /// Returns the stored result in a file.
-    pub fn in_file(&self, file: &str) -> Option<&StoredResult> {
-        self.by_place.get(self.by_file.get(file)?)
+    pub fn find_by_file(&self, file: &str) -> Option<&StoredResult> {
+        self.by_position.get(self.by_file.get(file)?)
     }
 
     /// Returns the block whose result is stored in a file.
-    pub fn place_of(&self, file: &str) -> Option<(Ordinal, u16)> {
+    pub fn position_of_file(&self, file: &str) -> Option<(Ordinal, u16)> {
         self.by_file.get(file).copied()
     }
 
     /// Iterates over all stored results in the order of the transcript.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (Ordinal, u16, &StoredResult)> {
-        let all = self.by_place.iter();
+        let all = self.by_position.iter();
         all.map(|((message, block), stored)| (*message, *block, stored))
     }
 
     /// Returns true if a text is the replacement of a stored result.
     pub fn is_replacement(&self, text: &str) -> bool {
-        text.len() <= self.longest && self.texts.contains(&Digest::of_bytes(text.as_bytes()))
+        text.len() <= self.longest_replacement
+            && self
+                .replacement_digests
+                .contains(&Digest::of_bytes(text.as_bytes()))
     }
 
-    pub(crate) fn insert(&mut self, place: BlockPosition, stored: StoredResult) {
-        self.texts.insert(Digest::of_bytes(stored.text.as_bytes()));
-        self.longest = self.longest.max(stored.text.len());
+    pub(crate) fn insert(&mut self, position: BlockPosition, stored: StoredResult) {
+        self.replacement_digests
+            .insert(Digest::of_bytes(stored.replacement.as_bytes()));
+        self.longest_replacement = self.longest_replacement.max(stored.replacement.len());
         // The last block wins regardless of the order of storing, because a snapshot preserves only the blocks.
-        let last = |known: &mut BlockPosition| *known = place.max(*known);
+        let last = |known: &mut BlockPosition| *known = position.max(*known);
         self.by_call
             .entry(stored.call)
             .and_modify(last)
-            .or_insert(place);
+            .or_insert(position);
         self.by_file
             .entry(stored.file.clone())
             .and_modify(last)
-            .or_insert(place);
-        self.by_place.insert(place, stored);
+            .or_insert(position);
+        self.by_position.insert(position, stored);
     }
 }

@@ -7,14 +7,18 @@ use crate::policy::BudgetState;
 use crate::session::Session;
 
 /// Returns the reason if a compaction may not start now.
-pub(super) fn gate(session: &Session, asked: Trigger, now: Timestamp) -> Result<(), SkipReason> {
+pub(super) fn check_can_start(
+    session: &Session,
+    asked: Trigger,
+    now: Timestamp,
+) -> Result<(), SkipReason> {
     let policy = &session.policy().autocompact;
     // A running preparation does not block: the new compaction replaces it.
     let compactions = session.compactions();
     if compactions
         .running
         .as_ref()
-        .is_some_and(|running| !running.is_over(now) && !running.ahead)
+        .is_some_and(|running| !running.is_expired(now) && !running.ahead)
     {
         return Err(SkipReason::AlreadyRunning);
     }
@@ -37,15 +41,15 @@ pub(super) fn gate(session: &Session, asked: Trigger, now: Timestamp) -> Result<
             if !is_compaction_due(session) {
                 return Err(SkipReason::UnderThreshold);
             }
-            if compactions.held {
+            if compactions.held_after_restore {
                 return Err(SkipReason::HeldAfterRestore);
             }
-            if compactions.vetoed {
+            if compactions.held_after_veto {
                 return Err(SkipReason::HeldAfterVeto);
             }
             may_retry(session)?;
             // The last compaction could not reach its threshold. Another one is useful only with enough new input.
-            let floor = compactions.floor;
+            let floor = compactions.irreducible_tokens;
             let grown = floor.map(|floor| tokens.saturating_sub(floor));
             if grown.is_some_and(|grown| grown < u64::from(policy.min_input_tokens)) {
                 return Err(SkipReason::Irreducible);
@@ -78,7 +82,7 @@ pub fn is_truncation_due(session: &Session) -> bool {
 /// Returns the reason if too many consecutive attempts have failed.
 fn may_retry(session: &Session) -> Result<(), SkipReason> {
     let limit = session.policy().autocompact.max_failures;
-    if session.compactions().failures >= limit.max(1) {
+    if session.compactions().consecutive_failures >= limit.max(1) {
         return Err(SkipReason::PausedAfterFailures);
     }
     Ok(())
@@ -99,19 +103,19 @@ pub(super) fn gate_ahead(session: &Session, now: Timestamp) -> Result<(), SkipRe
         return Err(SkipReason::CollapseEnabled);
     }
     let running = compactions.running.as_ref();
-    if running.is_some_and(|running| !running.is_over(now)) {
+    if running.is_some_and(|running| !running.is_expired(now)) {
         return Err(SkipReason::AlreadyRunning);
     }
-    if compactions.prepared.is_some() || compactions.floor.is_some() {
+    if compactions.prepared.is_some() || compactions.irreducible_tokens.is_some() {
         return Err(SkipReason::NothingEligible);
     }
-    if compactions.held {
+    if compactions.held_after_restore {
         return Err(SkipReason::HeldAfterRestore);
     }
-    if compactions.vetoed {
+    if compactions.held_after_veto {
         return Err(SkipReason::HeldAfterVeto);
     }
-    if compactions.ahead_failed {
+    if compactions.prepare_failed {
         return Err(SkipReason::PausedAfterFailures);
     }
     // Preparation runs only between the warning and the compaction threshold.
@@ -130,10 +134,10 @@ pub(super) fn displaced(session: &Session, now: Timestamp) -> Option<Event> {
         key: running.key,
         trigger: running.trigger,
         strategy: Some(running.strategy),
-        started: Some(running.at),
-        why: CompactionFailureReason::RangeChanged,
+        started: Some(running.started_at),
+        reason: CompactionFailureReason::RangeChanged,
         detail: "another compaction took its place".into(),
-        took_ms: now.millis_since(running.at),
+        duration_ms: now.millis_since(running.started_at),
         hooks: running.hooks.calls.clone(),
         request: None,
         commit: None,

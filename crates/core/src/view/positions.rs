@@ -21,7 +21,7 @@ pub(super) struct PositionedPiece<'a> {
 }
 
 /// Iterates over the pieces in a target's array, from last to first.
-pub(super) struct Backwards<'a, 't> {
+pub(super) struct ReversePieces<'a, 't> {
     render: Renderer<'a, 't>,
     target: &'t Target,
     pieces: &'a [Piece],
@@ -30,7 +30,7 @@ pub(super) struct Backwards<'a, 't> {
     last_key: Option<GroupKey>,
 }
 
-impl<'a, 't> Backwards<'a, 't> {
+impl<'a, 't> ReversePieces<'a, 't> {
     /// Creates an iterator over some pieces that form `length` messages.
     fn new(session: &'a Session, pieces: &'a [Piece], target: &'t Target, length: u32) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl<'a, 't> Backwards<'a, 't> {
             let Some((key, block)) = self.render.piece(piece)? else {
                 continue;
             };
-            if self.target.takes_apart(key.role) {
+            if self.target.sends_separately(key.role) {
                 // System pieces lead the view and are outside the array, so the array begins here.
                 break;
             }
@@ -81,7 +81,7 @@ pub(super) fn messages_before(
     target: &Target,
     length: u32,
 ) -> Result<u32, ContentNotLoaded> {
-    let mut walk = Backwards::of(session, target, length);
+    let mut walk = ReversePieces::of(session, target, length);
     let mut before = length;
     // The first visible piece at or after `pieces` determines the first message that is not kept.
     while walk.pieces.len() > pieces {
@@ -94,14 +94,14 @@ pub(super) fn messages_before(
 }
 
 /// Returns the index of a piece among the blocks of its message.
-pub(super) fn place_in_message(
+pub(super) fn position_in_message(
     session: &Session,
     index: usize,
     target: &Target,
 ) -> Result<u32, ContentNotLoaded> {
     let pieces = &session.sealed().pieces()[..=index];
     // Only the last message matters, so any length serves as the start of the count.
-    let mut walk = Backwards::new(session, pieces, target, u32::MAX);
+    let mut walk = ReversePieces::new(session, pieces, target, u32::MAX);
     let mut blocks = 0_u32;
     while let Some(seen) = walk.next()? {
         if seen.message != u32::MAX - 1 {
@@ -114,32 +114,32 @@ pub(super) fn place_in_message(
 
 /// Returns the position of the last block of each of some messages in an array of `length` messages. `None` if the
 /// target does not see the message. One backward walk finds all positions and ends with the first of them.
-pub(super) fn places_of(
+pub(super) fn message_positions(
     session: &Session,
     messages: &[Ordinal],
     target: &Target,
     length: u32,
 ) -> Result<Vec<Option<u32>>, ContentNotLoaded> {
-    let mut places = vec![None; messages.len()];
+    let mut positions = vec![None; messages.len()];
     let mut missing = messages.len();
-    let mut walk = Backwards::of(session, target, length);
+    let mut walk = ReversePieces::of(session, target, length);
     let pieces = session.sealed().pieces();
     while missing > 0
         && let Some(seen) = walk.next()?
     {
         let of = pieces[seen.index].message;
-        for (message, place) in messages.iter().zip(&mut places) {
-            if *message == of && place.is_none() {
-                *place = Some(seen.message);
+        for (message, position) in messages.iter().zip(&mut positions) {
+            if *message == of && position.is_none() {
+                *position = Some(seen.message);
                 missing -= 1;
             }
         }
     }
-    Ok(places)
+    Ok(positions)
 }
 
 /// Returns the pieces at a position of the array that some pieces form. Without `block`, all pieces of the message.
-pub(super) fn at(
+pub(super) fn pieces_at(
     session: &Session,
     pieces: &[Piece],
     target: &Target,
@@ -147,22 +147,22 @@ pub(super) fn at(
     block: Option<u32>,
 ) -> Result<Vec<Piece>, ContentNotLoaded> {
     let render = Renderer::new(session, target);
-    let (mut place, mut last_key) = (None::<(u32, u32)>, None);
+    let (mut position, mut last_key) = (None::<(u32, u32)>, None);
     let mut found = Vec::new();
     for piece in pieces {
         let Some((key, _)) = render.piece(piece)? else {
             continue;
         };
-        if target.takes_apart(key.role) {
+        if target.sends_separately(key.role) {
             continue;
         }
         // Positions are counted from the start, because the length of the array is not known here.
-        let here = match place {
+        let here = match position {
             Some((message, block)) if last_key == Some(key) => (message, block + 1),
             Some((message, _)) => (message + 1, 0),
             None => (0, 0),
         };
-        (place, last_key) = (Some(here), Some(key));
+        (position, last_key) = (Some(here), Some(key));
         if here.0 == message && block.is_none_or(|block| here.1 == block) {
             found.push(*piece);
         }

@@ -12,38 +12,38 @@ use crate::message::Message;
 impl Session {
     /// Extends this earlier state of `now` by the messages that were appended since. Messages that left the view since
     /// then stay hidden, unless a compaction replaced them.
-    pub(crate) fn with_later(mut self, now: &Self, later: &[Arc<Message>]) -> Self {
+    pub(crate) fn with_later_messages(mut self, now: &Self, later: &[Arc<Message>]) -> Self {
         let later: HashMap<MessageId, &Arc<Message>> =
             later.iter().map(|message| (message.id, message)).collect();
         let sizes = now.calls.result_sizes();
         // An undo keeps the policy, stored results and spans: `ContextRestored` does not change them.
         self.policy = Arc::clone(&now.policy);
-        self.stored = now.stored.clone();
+        self.stored_results = now.stored_results.clone();
         self.spans = now.spans.clone();
         let from = self.transcript.next();
-        let mut told = BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for (ordinal, entry) in now.transcript.entries().skip(from.index()) {
             let mut entry = entry.clone();
             // Later compactions are undone. Their own messages are withdrawn, and the messages that they replaced
             // become visible again.
             if now.compactions.made_by(entry.revision).is_some() {
-                entry.standing = match entry.standing {
+                entry.visibility = match entry.visibility {
                     Visibility::TranscriptOnly => Visibility::TranscriptOnly,
                     _ => Visibility::Withdrawn,
                 };
                 entry.content = None;
-            } else if entry.standing == Visibility::Compacted {
-                entry.standing = Visibility::Visible;
+            } else if entry.visibility == Visibility::Compacted {
+                entry.visibility = Visibility::Visible;
                 entry.content = later.get(&entry.id).map(|message| Arc::clone(message));
                 if let Some(message) = &entry.content {
                     entry.size = now.counter_of(ordinal).message(message);
                 }
             }
-            let visible = entry.standing == Visibility::Visible;
-            if entry.standing == Visibility::Collapsed {
+            let visible = entry.visibility == Visibility::Visible;
+            if entry.visibility == Visibility::Collapsed {
                 // The first remaining message of a collapsed span carries the placeholder's size.
-                let holding = now.fold_of(ordinal);
-                let first = holding.filter(|one| told.insert(one.span.key));
+                let holding = now.placeholder_of(ordinal);
+                let first = holding.filter(|one| seen.insert(one.span.key));
                 entry.size = first.map(Placeholder::size).unwrap_or_default();
             }
             let content = entry.content.clone();
@@ -52,7 +52,7 @@ impl Session {
             if now.turns.beginning_at(ordinal).is_some() {
                 self.turns.begin(ordinal);
             }
-            self.take_calls(now, ordinal, visible);
+            self.copy_calls(now, ordinal, visible);
             if let Some(message) = content.filter(|_| visible) {
                 self.answer(ordinal, &message);
             }
@@ -60,13 +60,13 @@ impl Session {
         // An undo can pair a result with another call. Sizes belong to the result's block, so they are copied by block.
         let calls: Vec<_> = self.calls.iter().map(|(call, _)| call).collect();
         for call in calls {
-            self.calls.measure_by(call, &sizes);
+            self.calls.restore_result_size(call, &sizes);
         }
         self
     }
 
     /// Copies the calls of a message. Their keys stay the same, because all calls are copied in order.
-    fn take_calls(&mut self, now: &Self, message: Ordinal, visible: bool) {
+    fn copy_calls(&mut self, now: &Self, message: Ordinal, visible: bool) {
         for (_, call) in now.calls.of(message) {
             self.calls.restore_call(Call {
                 // `answer` pairs visible calls with their results again, so they start as open.

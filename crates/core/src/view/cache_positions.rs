@@ -1,19 +1,23 @@
 //! Positions in a target's array at which a prompt cache ends or a cache edit is pinned.
 
 use super::etag::{Etag, Prefix, kept_messages};
-use super::places::{messages_before, places_of};
+use super::positions::{message_positions, messages_before};
 use super::target::Target;
-use super::wire::{in_array, wire};
-use crate::event::PinPlace;
+use super::wire::{array_length, wire};
+use crate::event::ArrayPosition;
 use crate::ids::Ordinal;
-use crate::session::{CachePin, ContentNotLoaded, Session};
+use crate::session::{CacheEditBatch, ContentNotLoaded, Session};
 
 impl Session {
     /// Returns the position of the last message in the array for a target. `known` is the etag of the caller's copy.
     /// `None` if the array is empty or the required content is not loaded.
-    pub fn last_place(&self, target: &Target, known: Option<Etag>) -> Option<PinPlace> {
+    pub fn last_array_position(
+        &self,
+        target: &Target,
+        known: Option<Etag>,
+    ) -> Option<ArrayPosition> {
         let length = self.array_length(target, known).ok()?;
-        Some(PinPlace {
+        Some(ArrayPosition {
             target: target.digest(),
             message: length.checked_sub(1)?,
         })
@@ -24,27 +28,31 @@ impl Session {
     ///
     /// A position is recorded when the edit is first returned. Cache edits accumulate, and the oldest may be as old as
     /// the session. Positions are searched, from the end, only after a view change or for another target.
-    pub fn edit_places(
+    pub fn edit_positions(
         &self,
         target: &Target,
         length: u32,
     ) -> Result<Vec<Option<u32>>, ContentNotLoaded> {
-        let pins = self.cache_edits().pins();
+        let batches = self.cache_edits().batches();
         let digest = target.digest();
-        let noted = |pin: &CachePin| pin.place.filter(|place| place.target == digest);
-        let mut places: Vec<_> = pins
+        let noted =
+            |batch: &CacheEditBatch| batch.position.filter(|position| position.target == digest);
+        let mut positions: Vec<_> = batches
             .iter()
-            .map(|pin| noted(pin).map(|place| place.message))
+            .map(|batch| noted(batch).map(|position| position.message))
             .collect();
         // Only the missing positions are searched, in one walk.
-        let unknown = |index: &usize| places[*index].is_none();
-        let missing: Vec<usize> = (0..pins.len()).filter(unknown).collect();
-        let messages: Vec<Ordinal> = missing.iter().map(|index| pins[*index].message).collect();
-        let found = places_of(self, &messages, target, length)?;
-        for (index, place) in missing.into_iter().zip(found) {
-            places[index] = place;
+        let unknown = |index: &usize| positions[*index].is_none();
+        let missing: Vec<usize> = (0..batches.len()).filter(unknown).collect();
+        let messages: Vec<Ordinal> = missing
+            .iter()
+            .map(|index| batches[*index].message)
+            .collect();
+        let found = message_positions(self, &messages, target, length)?;
+        for (index, position) in missing.into_iter().zip(found) {
+            positions[index] = position;
         }
-        Ok(places)
+        Ok(positions)
     }
 
     /// Returns the number of messages in the array for a target. The caller's copy is not rendered again.
@@ -54,12 +62,12 @@ impl Session {
             None => Prefix::default(),
         };
         let new = wire(self, &self.sealed().pieces()[prefix.from..], target)?;
-        Ok(prefix.keep + in_array(&new, target))
+        Ok(prefix.keep + array_length(&new, target))
     }
 
     /// Returns the number of messages, in an array of `length` messages, that consist of the first `pieces` pieces
     /// alone. The cost depends only on the pieces after them.
-    pub fn messages_before(
+    pub fn message_count_before(
         &self,
         pieces: usize,
         target: &Target,
@@ -69,7 +77,11 @@ impl Session {
     }
 
     /// Returns the number of messages in the array for a target that consist of the first `pieces` pieces alone.
-    pub fn messages_of(&self, pieces: usize, target: &Target) -> Result<u32, ContentNotLoaded> {
+    pub fn message_count_of(
+        &self,
+        pieces: usize,
+        target: &Target,
+    ) -> Result<u32, ContentNotLoaded> {
         kept_messages(self, pieces, target)
     }
 }

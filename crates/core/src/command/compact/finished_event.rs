@@ -1,6 +1,6 @@
 //! Builds the final event of a compaction: the framed summary, the attachments and the layout change.
 
-use super::range::estimated;
+use super::range::estimated_tokens_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -9,27 +9,29 @@ use crate::event::{
     Strategy, Trigger, Visibility,
 };
 use crate::ids::{CallKey, CompactionKey, MessageId, Ordinal};
-use crate::levels::attachments::{Room, candidates, fit, id, is_attachment, shared};
+use crate::levels::attachments::{
+    AttachmentBudget, attachment_id, candidates, is_attachment, omit_to_fit, shared_message,
+};
 use crate::levels::compaction::MessagePartition;
-use crate::levels::repair::{PieceAction, mend_with};
+use crate::levels::repair::{PieceAction, repair_layout_with};
 use crate::message::{Block, Message, MessageKind, Role, Usage};
 use crate::policy::ModelTool;
 use crate::session::{ContentNotLoaded, Session};
 use crate::summary::{SummaryFrame, dropped_notice, frame};
-use crate::tokens::{Counter, TokenLedger};
-use crate::view::{Piece, PieceForm, Speaker, side};
+use crate::tokens::{TokenCounter, TokenLedger};
+use crate::view::{Piece, PieceForm, Speaker, speaker};
 
 /// The ids and messages that the caller supplies for a compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactionMessages {
     /// The id of the boundary message.
-    pub mark: MessageId,
+    pub boundary_id: MessageId,
     /// The id of the summary message.
-    pub summary: MessageId,
-    /// The content of the message that [`Session::request_out_of_view`] returns.
-    pub request: Option<Arc<Message>>,
+    pub summary_id: MessageId,
+    /// The content of the message that [`Session::hidden_latest_request`] returns.
+    pub request_message: Option<Arc<Message>>,
     /// Messages of hooks, in order. They follow the attachments.
-    pub attached: Vec<Arc<Message>>,
+    pub hook_messages: Vec<Arc<Message>>,
 }
 
 /// The parameters of one compaction.
@@ -40,37 +42,39 @@ pub(super) struct CompactionSpec<'a> {
     pub(super) summary: &'a str,
     /// Texts that stay verbatim next to the summary.
     pub(super) must_keep: &'a [Box<str>],
-    pub(super) kept: MessagePartition,
+    pub(super) partition: MessagePartition,
     /// The summary message of another program. The message is stored unchanged and even if the view does not become
     /// smaller.
     pub(super) adopted: Option<Arc<Message>>,
     /// Tokens of the view before, if another program counted them.
-    pub(super) before: Option<u64>,
+    pub(super) before_tokens: Option<u64>,
     /// The messages that the summary's input did not contain, or that have no summary.
     pub(super) dropped: Option<DroppedContent>,
 }
 
 impl CompactionMessages {
     /// Builds the event, or returns the reason why the compaction fails.
-    pub(super) fn compacted(
+    pub(super) fn build_event(
         &self,
         session: &Session,
         what: CompactionSpec<'_>,
     ) -> Result<Result<CompactionFinished, CompactionFailureReason>, ContentNotLoaded> {
-        let leaving: BTreeSet<Ordinal> = what.kept.leaving.iter().copied().collect();
+        let leaving: BTreeSet<Ordinal> = what.partition.leaving.iter().copied().collect();
         // The event appends the boundary first and the summary second, so their ordinals are known.
         let mark = session.transcript().next();
         let summary_at = Ordinal::new(mark.get() + 1);
         let mut messages = self.messages(session, &what);
-        let gone: BTreeSet<CallKey> = session.calls().of_all(&leaving).collect();
+        let removed_calls: BTreeSet<CallKey> = session.calls().of_all(&leaving).collect();
         // A synthetic answer leaves together with its call.
-        let leaves = |piece: &Piece| match piece.form.answers() {
-            Some(call) if !piece.form.is_of_a_block() => gone.contains(&call),
+        let leaves = |piece: &Piece| match piece.form.answered_call_key() {
+            Some(call) if !piece.form.represents_block() => removed_calls.contains(&call),
             _ => leaving.contains(&piece.message),
         };
         // Attachments of an earlier compaction also leave, but they do not determine the position of the summary.
         let begins = |piece: &Piece| leaves(piece) && !is_attachment(session, piece.message);
-        let Some(at) = place(session, begins).or_else(|| place(session, leaves)) else {
+        let Some(at) =
+            summary_position(session, begins).or_else(|| summary_position(session, leaves))
+        else {
             return Ok(Err(CompactionFailureReason::NotSmaller));
         };
         let summary = Piece {
@@ -78,33 +82,35 @@ impl CompactionMessages {
             block: 0,
             form: PieceForm::Summary,
         };
-        let change = mend_with(session, Some((at, summary)), |_, piece| {
+        let change = repair_layout_with(session, Some((at, summary)), |_, piece| {
             if leaves(piece) {
-                PieceAction::Leave
+                PieceAction::Remove
             } else {
-                PieceAction::Stay
+                PieceAction::Keep
             }
         })?;
         // Checked before attachments are added: a summary that is larger than its messages is useless.
         let overhead = session.last_served().overhead_tokens;
-        let (freed, added) = (size(session, &leaving), added(&messages));
-        let before = what.before.unwrap_or_else(|| session.tokens().tokens);
+        let (freed, added) = (total_tokens(session, &leaving), added_tokens(&messages));
+        let before = what
+            .before_tokens
+            .unwrap_or_else(|| session.tokens().tokens);
         if added >= freed && what.adopted.is_none() {
             return Ok(Err(CompactionFailureReason::NotSmaller));
         }
         // An adopted compaction brings its own attachments. Without a summary, earlier attachments stay in the view.
-        let attached = if what.adopted.is_some() || what.strategy == Strategy::DropOldest {
+        let attachments = if what.adopted.is_some() || what.strategy == Strategy::DropOldest {
             Vec::new()
         } else {
-            let room = Room {
+            let budget = AttachmentBudget {
                 freed: freed - added,
-                tokens: ledger(session, before, &leaving, &messages)
+                tokens: ledger_after(session, before, &leaving, &messages)
                     .count(overhead)
                     .tokens,
             };
-            self.attach(session, &leaving, &mut messages, room)?
+            self.attach(session, &leaving, &mut messages, budget)?
         };
-        let ledger = ledger(session, before, &leaving, &messages);
+        let ledger = ledger_after(session, before, &leaving, &messages);
         let after = ledger.count(overhead).tokens;
         // Message sizes are rounded individually and in total, so the totals are compared as well.
         if after >= before && what.adopted.is_none() {
@@ -115,20 +121,20 @@ impl CompactionMessages {
             trigger: what.trigger,
             strategy: what.strategy,
             messages,
-            gone: gone.into_iter().collect(),
+            removed_calls: removed_calls.into_iter().collect(),
             before_tokens: before,
             after_tokens: after,
             ledger,
-            leaving: what.kept.leaving,
-            kept: what.kept.kept,
+            leaving: what.partition.leaving,
+            kept: what.partition.kept,
             change,
             model: "".into(),
             usage: Usage::default(),
-            took_ms: 0,
+            duration_ms: 0,
             dropped: what.dropped,
             hooks: Vec::new(),
             request: None,
-            attached,
+            attachments,
             commit: None,
         }))
     }
@@ -139,31 +145,35 @@ impl CompactionMessages {
         session: &Session,
         leaving: &BTreeSet<Ordinal>,
         messages: &mut Vec<AppendedMessage>,
-        room: Room,
+        room: AttachmentBudget,
     ) -> Result<Vec<AttachmentRecord>, ContentNotLoaded> {
         let mut candidates = candidates(session, leaving)?;
-        fit(session, &mut candidates, room);
-        let others = messages.split_off(messages.len() - self.attached.len());
+        omit_to_fit(session, &mut candidates, room);
+        let others = messages.split_off(messages.len() - self.hook_messages.len());
         let first = session.transcript().next().get();
-        let mut told = Vec::with_capacity(candidates.len());
+        let mut records = Vec::with_capacity(candidates.len());
         for (index, candidate) in candidates.iter().enumerate() {
             if candidate.omitted {
-                told.push(candidate.told(None));
+                records.push(candidate.to_record(None));
                 continue;
             }
-            let place = Ordinal::new(first + crate::view::count(messages.len()));
-            told.push(candidate.told(Some(place)));
-            let message = shared(candidate, id(self.mark, index));
-            messages.push(appended(session.counter(), message, Visibility::Visible));
+            let position = Ordinal::new(first + crate::view::count(messages.len()));
+            records.push(candidate.to_record(Some(position)));
+            let message = shared_message(candidate, attachment_id(self.boundary_id, index));
+            messages.push(measured_message(
+                session.counter(),
+                message,
+                Visibility::Visible,
+            ));
         }
         messages.extend(others);
-        Ok(told)
+        Ok(records)
     }
 
     /// Builds the boundary message, the summary and the messages of hooks.
     fn messages(&self, session: &Session, what: &CompactionSpec<'_>) -> Vec<AppendedMessage> {
         let mut mark = Message::new(
-            self.mark,
+            self.boundary_id,
             Role::User,
             vec![Block::text(format!(
                 "[{}: {} {} messages]",
@@ -173,7 +183,7 @@ impl CompactionMessages {
                 } else {
                     "a summary replaces"
                 },
-                what.kept.leaving.len(),
+                what.partition.leaving.len(),
             ))],
         );
         // The boundary exists only in the transcript. No view shows it.
@@ -185,8 +195,11 @@ impl CompactionMessages {
         let search_tool = tools.name_of(ModelTool::SearchTranscript);
         // Models see ordinals that start at 1.
         let number = |at: &Ordinal| u64::from(at.get()) + 1;
-        let (first, last) = (what.kept.leaving.first(), what.kept.leaving.last());
-        let request = self.request(session);
+        let (first, last) = (
+            what.partition.leaving.first(),
+            what.partition.leaving.last(),
+        );
+        let request = self.restated_request(session);
         let text = if what.strategy == Strategy::DropOldest {
             dropped_notice(read_tool.as_deref())
         } else {
@@ -194,7 +207,7 @@ impl CompactionMessages {
                 what.summary,
                 SummaryFrame {
                     automatic: what.trigger != Trigger::Manual,
-                    has_recent_messages: !what.kept.kept.is_empty(),
+                    has_recent_messages: !what.partition.kept.is_empty(),
                     read_tool: read_tool.as_deref(),
                     search_tool: search_tool.as_deref(),
                     replaced_range: first.map(number).zip(last.map(number)),
@@ -203,27 +216,32 @@ impl CompactionMessages {
                 },
             )
         };
-        let mut summary = Message::new(self.summary, Role::User, vec![Block::text(text)]);
+        let mut summary = Message::new(self.summary_id, Role::User, vec![Block::text(text)]);
         summary.kind = MessageKind::Summary;
         summary.machine_generated = true;
         let counter = session.counter();
         let mut messages = vec![
-            appended(counter, Arc::new(mark), Visibility::TranscriptOnly),
-            appended(
+            measured_message(counter, Arc::new(mark), Visibility::TranscriptOnly),
+            measured_message(
                 counter,
                 what.adopted.clone().unwrap_or_else(|| Arc::new(summary)),
                 Visibility::Visible,
             ),
         ];
-        let attached = self.attached.iter().map(Arc::clone);
-        messages.extend(attached.map(|message| appended(counter, message, Visibility::Visible)));
+        let attached = self.hook_messages.iter().map(Arc::clone);
+        messages.extend(
+            attached.map(|message| measured_message(counter, message, Visibility::Visible)),
+        );
         messages
     }
 
     /// Returns the text of the latest user input, if no message of the view contains it.
-    fn request(&self, session: &Session) -> Option<String> {
-        let latest = session.transcript().get(session.request_out_of_view()?)?;
-        let message = self.request.as_ref().filter(|one| one.id == latest.id)?;
+    fn restated_request(&self, session: &Session) -> Option<String> {
+        let latest = session.transcript().get(session.hidden_latest_request()?)?;
+        let message = self
+            .request_message
+            .as_ref()
+            .filter(|one| one.id == latest.id)?;
         let texts = message.blocks.iter().filter_map(|block| match block {
             Block::Text { text, .. } if !block.is_blank() => Some(&**text),
             _ => None,
@@ -235,10 +253,10 @@ impl CompactionMessages {
 
 /// Returns the index at which the summary is inserted: before the first piece that leaves, and not between a call and
 /// its result. Returns `None` if nothing leaves.
-fn place(session: &Session, leaves: impl Fn(&Piece) -> bool) -> Option<usize> {
+fn summary_position(session: &Session, leaves: impl Fn(&Piece) -> bool) -> Option<usize> {
     let pieces = session.sealed().pieces();
     let speaks = |piece: &Piece| {
-        piece.form.is_shown() && side(piece, session.transcript()) != Speaker::System
+        piece.form.is_shown() && speaker(piece, session.transcript()) != Speaker::System
     };
     // Operator messages before the conversation stay in front.
     let lead = pieces.iter().position(speaks).unwrap_or(pieces.len());
@@ -247,10 +265,10 @@ fn place(session: &Session, leaves: impl Fn(&Piece) -> bool) -> Option<usize> {
     loop {
         let mut open: BTreeMap<CallKey, usize> = BTreeMap::new();
         for (index, piece) in pieces[..at].iter().enumerate() {
-            if let Some(call) = piece.form.calls() {
+            if let Some(call) = piece.form.call_key() {
                 open.insert(call, index);
             }
-            if let Some(call) = piece.form.answers() {
+            if let Some(call) = piece.form.answered_call_key() {
                 open.remove(&call);
             }
         }
@@ -259,7 +277,7 @@ fn place(session: &Session, leaves: impl Fn(&Piece) -> bool) -> Option<usize> {
         };
         // The summary is inserted before the response that contains the call.
         let of_user = |piece: &Piece| {
-            piece.form.is_shown() && side(piece, session.transcript()) != Speaker::Assistant
+            piece.form.is_shown() && speaker(piece, session.transcript()) != Speaker::Assistant
         };
         at = pieces[..first]
             .iter()
@@ -268,18 +286,22 @@ fn place(session: &Session, leaves: impl Fn(&Piece) -> bool) -> Option<usize> {
     }
 }
 
-fn appended(counter: Counter, message: Arc<Message>, standing: Visibility) -> AppendedMessage {
+fn measured_message(
+    counter: TokenCounter,
+    message: Arc<Message>,
+    visibility: Visibility,
+) -> AppendedMessage {
     AppendedMessage {
         size: counter.message(&message),
         message,
-        standing,
+        visibility,
         results: Vec::new(),
     }
 }
 
 /// Returns the ledger of the remaining and the added messages. All sizes are estimates, because no provider has
 /// measured the new view. `before` is the current token count of the view.
-fn ledger(
+fn ledger_after(
     session: &Session,
     before: u64,
     leaving: &BTreeSet<Ordinal>,
@@ -288,26 +310,29 @@ fn ledger(
     let overhead = session.last_served().overhead_tokens;
     let mut ledger = session.ledger().reset_for_view(before, overhead);
     for (ordinal, entry) in session.transcript().entries() {
-        if entry.standing.takes_part() && !leaving.contains(&ordinal) {
+        if entry.visibility.is_in_view() && !leaving.contains(&ordinal) {
             ledger.add_estimated(entry.counts_as(), entry.size);
         }
     }
     for one in added
         .iter()
-        .filter(|one| one.standing == Visibility::Visible)
+        .filter(|one| one.visibility == Visibility::Visible)
     {
         ledger.add_estimated((one.message.kind, one.message.role), one.size);
     }
     ledger
 }
 
-fn size(session: &Session, messages: &BTreeSet<Ordinal>) -> u64 {
-    messages.iter().map(|at| estimated(session, *at)).sum()
+fn total_tokens(session: &Session, messages: &BTreeSet<Ordinal>) -> u64 {
+    messages
+        .iter()
+        .map(|at| estimated_tokens_of(session, *at))
+        .sum()
 }
 
-fn added(messages: &[AppendedMessage]) -> u64 {
+fn added_tokens(messages: &[AppendedMessage]) -> u64 {
     let visible = messages
         .iter()
-        .filter(|one| one.standing == Visibility::Visible);
+        .filter(|one| one.visibility == Visibility::Visible);
     visible.map(|one| u64::from(one.size.tokens)).sum()
 }

@@ -39,7 +39,7 @@ pub(super) fn kind_name(media: &Media) -> &'static str {
     }
 }
 
-pub(super) fn marker(media: &Media, problem: MediaProblem) -> String {
+pub(super) fn media_marker(media: &Media, problem: MediaProblem) -> String {
     let why = match problem {
         MediaProblem::TooManyBytes => "it has more bytes than the provider takes",
         MediaProblem::TooManyPixels => "it has more pixels than the provider takes",
@@ -50,7 +50,7 @@ pub(super) fn marker(media: &Media, problem: MediaProblem) -> String {
 }
 
 /// Returns the marker in place of a snipped block.
-pub(super) fn snipped(block: &Block) -> String {
+pub(super) fn snipped_marker(block: &Block) -> String {
     let what = match block {
         Block::Text { .. } => "text",
         Block::Media(media) => kind_name(media),
@@ -60,7 +60,7 @@ pub(super) fn snipped(block: &Block) -> String {
     format!("[{what} removed]")
 }
 
-pub(super) fn told_in_words(result: &ToolResult, reason: TextReason, calls: &Calls) -> String {
+pub(super) fn result_as_text(result: &ToolResult, reason: TextReason, calls: &Calls) -> String {
     let said = match &result.content {
         ResultContent::None => String::new(),
         ResultContent::Text(text) => text.to_string(),

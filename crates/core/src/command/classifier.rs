@@ -9,13 +9,13 @@ use std::sync::Arc;
 use super::reject::Rejection;
 use crate::event::{AppendedMessage, CallState, ResultSize, Visibility};
 use crate::ids::{MessageId, Ordinal};
-use crate::levels::results::chars_of;
+use crate::levels::results::result_chars;
 use crate::message::{Block, Digest, Message, Role};
-use crate::session::{Session, emission};
-use crate::tokens::{Size, TokenTally};
+use crate::session::{Session, reemission_key};
+use crate::tokens::{TokenSize, TokenTally};
 
 /// The messages of one append that were sorted so far.
-pub(super) struct Intake<'s> {
+pub(super) struct MessageClassifier<'s> {
     session: &'s Session,
     /// Counts the tokens of new messages.
     tally: TokenTally,
@@ -23,15 +23,15 @@ pub(super) struct Intake<'s> {
     /// Digests of the new messages, in order.
     digests: Vec<Digest>,
     by_id: HashMap<MessageId, Digest>,
-    emitted: HashMap<Digest, Ordinal>,
+    by_reemission_key: HashMap<Digest, Ordinal>,
     /// Per id: the calls that the new messages open, minus those that they answer.
-    opened: HashMap<Box<str>, i64>,
-    known: Vec<(u32, MessageId)>,
+    opened_calls: HashMap<Box<str>, i64>,
+    duplicates: Vec<(u32, MessageId)>,
     last_reemitted: Option<Ordinal>,
 }
 
-impl<'s> Intake<'s> {
-    /// Creates an intake. `bytes` is the total content size of the append and determines the counting method.
+impl<'s> MessageClassifier<'s> {
+    /// Creates a classifier. `bytes` is the total content size of the append and determines the counting method.
     pub(super) fn new(session: &'s Session, bytes: usize) -> Self {
         Self {
             session,
@@ -39,9 +39,9 @@ impl<'s> Intake<'s> {
             new: Vec::new(),
             digests: Vec::new(),
             by_id: HashMap::new(),
-            emitted: HashMap::new(),
-            opened: HashMap::new(),
-            known: Vec::new(),
+            by_reemission_key: HashMap::new(),
+            opened_calls: HashMap::new(),
+            duplicates: Vec::new(),
             last_reemitted: session.last_reemitted(),
         }
     }
@@ -51,11 +51,16 @@ impl<'s> Intake<'s> {
     /// # Errors
     ///
     /// Returns a conflict if another message with the same id has different content.
-    pub(super) fn take(&mut self, index: usize, message: Arc<Message>) -> Result<(), Rejection> {
+    pub(super) fn classify(
+        &mut self,
+        index: usize,
+        message: Arc<Message>,
+    ) -> Result<(), Rejection> {
         let digest = Digest::of_message(&message);
-        match self.recorded(message.id) {
+        match self.recorded_digest(message.id) {
             Some(stored) if stored == digest => {
-                self.known.push((crate::view::count(index), message.id));
+                self.duplicates
+                    .push((crate::view::count(index), message.id));
                 return Ok(());
             }
             Some(stored) => {
@@ -68,27 +73,27 @@ impl<'s> Intake<'s> {
             None => {}
         }
         // Any other message ends a run of re-emissions.
-        let standing = self.standing(&message, digest);
-        self.last_reemitted = match standing {
+        let visibility = self.visibility_of(&message, digest);
+        self.last_reemitted = match visibility {
             Visibility::Reemission(of) => {
-                self.mark_request_before(of);
+                self.mark_reemitted_request(of);
                 Some(of)
             }
             _ => None,
         };
-        if standing == Visibility::Visible {
+        if visibility == Visibility::Visible {
             self.count_calls(&message);
-            if let Some(key) = emission(&message, digest) {
+            if let Some(key) = reemission_key(&message, digest) {
                 let ordinal = self.next_ordinal();
-                self.emitted.entry(key).or_insert(ordinal);
+                self.by_reemission_key.entry(key).or_insert(ordinal);
             }
         }
         self.by_id.insert(message.id, digest);
         self.digests.push(digest);
-        let (size, results) = sized(&mut self.tally, &message);
+        let (size, results) = measure(&mut self.tally, &message);
         self.new.push(AppendedMessage {
             message,
-            standing,
+            visibility,
             size,
             results,
         });
@@ -97,7 +102,7 @@ impl<'s> Intake<'s> {
 
     /// Returns the new messages, and the index and id of each duplicate.
     pub(super) fn finish(self) -> (Vec<AppendedMessage>, Vec<(u32, MessageId)>) {
-        (self.new, self.known)
+        (self.new, self.duplicates)
     }
 
     fn next_ordinal(&self) -> Ordinal {
@@ -105,7 +110,7 @@ impl<'s> Intake<'s> {
         Ordinal::new(before + crate::view::count(self.new.len()))
     }
 
-    fn recorded(&self, id: MessageId) -> Option<Digest> {
+    fn recorded_digest(&self, id: MessageId) -> Option<Digest> {
         let transcript = self.session.transcript();
         transcript
             .find(id)
@@ -118,21 +123,21 @@ impl<'s> Intake<'s> {
     fn entry(&self, ordinal: Ordinal) -> Option<(Digest, Visibility)> {
         let transcript = self.session.transcript();
         if let Some(entry) = transcript.get(ordinal) {
-            return Some((entry.digest, entry.standing));
+            return Some((entry.digest, entry.visibility));
         }
         // Ordinals beyond the transcript belong to messages of this append.
         let index = ordinal.index().checked_sub(transcript.len())?;
-        Some((*self.digests.get(index)?, self.new.get(index)?.standing))
+        Some((*self.digests.get(index)?, self.new.get(index)?.visibility))
     }
 
-    fn standing(&self, message: &Message, digest: Digest) -> Visibility {
+    fn visibility_of(&self, message: &Message, digest: Digest) -> Visibility {
         if message.transcript_only {
             return Visibility::TranscriptOnly;
         }
         let transcript = self.session.transcript();
-        let original = transcript.emitted(message, digest).or_else(|| {
-            let key = emission(message, digest)?;
-            self.emitted.get(&key).copied()
+        let original = transcript.find_reemitted(message, digest).or_else(|| {
+            let key = reemission_key(message, digest)?;
+            self.by_reemission_key.get(&key).copied()
         });
         // Content that left the view may be sent again, so only a visible original counts.
         if let Some(of) = original
@@ -154,7 +159,7 @@ impl<'s> Intake<'s> {
 
     /// Marks the user input before a re-emitted response as a re-emission, if it equals the message before the original
     /// response.
-    fn mark_request_before(&mut self, of: Ordinal) {
+    fn mark_reemitted_request(&mut self, of: Ordinal) {
         let Some(before) = of.get().checked_sub(1).map(Ordinal::new) else {
             return;
         };
@@ -164,10 +169,10 @@ impl<'s> Intake<'s> {
         if let (Some(last), Some(digest)) = (self.new.last_mut(), self.digests.last())
             && !is_itself
             && says == Some(*digest)
-            && last.standing == Visibility::Visible
+            && last.visibility == Visibility::Visible
             && last.message.is_real_user_input()
         {
-            last.standing = Visibility::Reemission(before);
+            last.visibility = Visibility::Reemission(before);
         }
     }
 
@@ -175,10 +180,13 @@ impl<'s> Intake<'s> {
         for block in &message.blocks {
             match (message.role, block) {
                 (Role::Assistant, Block::ToolUse(call)) => {
-                    *self.opened.entry(call.id.clone()).or_default() += 1;
+                    *self.opened_calls.entry(call.id.clone()).or_default() += 1;
                 }
                 (Role::User, Block::ToolResult(result)) if self.is_open(&result.tool_use_id) => {
-                    *self.opened.entry(result.tool_use_id.clone()).or_default() -= 1;
+                    *self
+                        .opened_calls
+                        .entry(result.tool_use_id.clone())
+                        .or_default() -= 1;
                 }
                 _ => {}
             }
@@ -201,18 +209,18 @@ impl<'s> Intake<'s> {
             .iter()
             .filter(|call| calls.state(**call) == CallState::Open)
             .count();
-        let with_this_call = self.opened.get(id).copied().unwrap_or_default();
+        let with_this_call = self.opened_calls.get(id).copied().unwrap_or_default();
         i64::try_from(before).unwrap_or(i64::MAX) + with_this_call > 0
     }
 }
 
 /// Counts a message and its tool results.
-fn sized(tally: &mut TokenTally, message: &Message) -> (Size, Vec<ResultSize>) {
+fn measure(tally: &mut TokenTally, message: &Message) -> (TokenSize, Vec<ResultSize>) {
     let mut results = Vec::new();
     let size = tally.message_with_results(message, |block, result, tokens| {
         results.push(ResultSize {
             block,
-            chars: chars_of(result),
+            chars: result_chars(result),
             tokens,
         });
     });

@@ -1,12 +1,12 @@
 //! Removes the oldest rounds from the view without a summary.
 
-use super::gate::is_truncation_due;
-use super::made::{CompactionMessages, CompactionSpec};
+use super::finished_event::{CompactionMessages, CompactionSpec};
+use super::preconditions::is_truncation_due;
 use super::range::estimated_tokens;
 use crate::command::decision::SkipReason;
 use crate::command::reject::Rejection;
 use crate::event::{CompactionFinished, DroppedContent, Strategy, Trigger};
-use crate::levels::compaction::oldest;
+use crate::levels::compaction::oldest_rounds;
 use crate::session::Session;
 
 /// The tokens that must leave when the oldest rounds are removed.
@@ -67,13 +67,13 @@ pub(super) fn without(
 ) -> Result<Result<CompactionFinished, SkipReason>, Rejection> {
     // The record lists the dropped content, because no summary describes it.
     let tokens = rule.tokens(session).flatten();
-    let (kept, rounds) = oldest(session, tokens)?;
-    let (Some(first), Some(last)) = (kept.leaving.first(), kept.leaving.last()) else {
+    let (partition, rounds) = oldest_rounds(session, tokens)?;
+    let (Some(first), Some(last)) = (partition.leaving.first(), partition.leaving.last()) else {
         return Ok(Err(SkipReason::NothingEligible));
     };
-    let tokens = estimated_tokens(session, &kept.leaving);
+    let tokens = estimated_tokens(session, &partition.leaving);
     let dropped = DroppedContent {
-        messages: crate::view::count(kept.leaving.len()),
+        messages: crate::view::count(partition.leaving.len()),
         rounds,
         tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
         first: *first,
@@ -85,11 +85,11 @@ pub(super) fn without(
         strategy: Strategy::DropOldest,
         summary: "",
         must_keep: &[],
-        kept,
+        partition,
         adopted: None,
-        before: None,
+        before_tokens: None,
         dropped: Some(dropped),
     };
-    let compacted = made.compacted(session, what)?;
+    let compacted = made.build_event(session, what)?;
     Ok(compacted.map_err(|_| SkipReason::TooLittleGain))
 }

@@ -7,7 +7,12 @@ use crate::message::Block;
 use crate::session::Session;
 
 /// Updates the user input among the pieces from index `from`. `at_work` is true if the model was working before them.
-pub(super) fn dress(pieces: &mut Vec<Piece>, from: usize, session: &Session, at_work: bool) {
+pub(super) fn annotate_user_input(
+    pieces: &mut Vec<Piece>,
+    from: usize,
+    session: &Session,
+    at_work: bool,
+) {
     let policy = &session.policy().snip;
     let interjected = at_work && policy.wrap_interjections;
     if !policy.tag_turns && !interjected {
@@ -39,7 +44,7 @@ pub(super) fn dress(pieces: &mut Vec<Piece>, from: usize, session: &Session, at_
             }
         }
         if policy.tag_turns
-            && let Some(tag) = tag(pieces, from, message, turn, session)
+            && let Some(tag) = append_turn_tag(pieces, from, message, turn, session)
         {
             insert_after(pieces, from, tag);
         }
@@ -48,7 +53,7 @@ pub(super) fn dress(pieces: &mut Vec<Piece>, from: usize, session: &Session, at_
 
 /// Appends the id of a turn to the last text of its input. If the input has no text, returns a separate piece that
 /// belongs after the input.
-fn tag(
+fn append_turn_tag(
     pieces: &mut [Piece],
     from: usize,
     message: Ordinal,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::ids::Revision;
-use crate::working::{CapabilityKind, StateChange, WorkingState};
+use crate::working::{CapabilityKind, WorkingState, WorkingStateChange};
 
 /// Maximum number of removed names that a session keeps. The latest are kept.
 const MAX_DELISTED: usize = 1_000;
@@ -46,7 +46,7 @@ impl SessionWorkingState {
         self.bytes
     }
 
-    pub(super) fn updated(&mut self, revision: Revision, change: &StateChange) {
+    pub(super) fn updated(&mut self, revision: Revision, change: &WorkingStateChange) {
         for kind in CapabilityKind::ALL {
             let gone = change.delisted(kind).map(|name| DelistedName {
                 kind,

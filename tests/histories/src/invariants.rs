@@ -14,7 +14,7 @@ use palimpsest_core::command::{Command, ServeView};
 use palimpsest_core::event::{Event, Visibility, only_text};
 use palimpsest_core::ids::{Ordinal, Revision};
 use palimpsest_core::message::{Block, MessageKind};
-use palimpsest_core::session::WaitsFor;
+use palimpsest_core::session::AwaitedParty;
 use palimpsest_core::validate::validate;
 use palimpsest_core::view::{Etag, PieceForm, Provider, Target, WireMessage, WireRole};
 
@@ -43,7 +43,7 @@ struct NaiveCaller {
 
 /// A history with the callers that follow it.
 #[derive(Debug, Default)]
-pub struct Trial {
+pub struct InvariantChecker {
     world: SessionHarness,
     callers: HashMap<u8, NaiveCaller>,
     /// The served views, by revision and target.
@@ -52,7 +52,7 @@ pub struct Trial {
 
 type Flat = Vec<(WireRole, Vec<u8>)>;
 
-impl Trial {
+impl InvariantChecker {
     /// Plays a history and checks all guarantees after each step.
     pub fn play(operations: &[Operation]) {
         let mut stage = Self::default();
@@ -69,7 +69,7 @@ impl Trial {
     fn step(&mut self, operation: &Operation) {
         // The state before the step is recorded, because the checks compare it with the outcome.
         let mark = self.world.session.memory().version.as_ref();
-        let mark = mark.and_then(|version| version.covers);
+        let mark = mark.and_then(|version| version.covered_through);
         let pinned = self.pinned();
         self.world.step(operation);
         self.check_pins(operation, &pinned);
@@ -137,7 +137,7 @@ impl Trial {
         // A repeated read changes nothing and returns no messages.
         let again = self.world.session.view(&target, Some(full.etag)).unwrap();
         assert_eq!((again.keep, again.messages.len()), (full.length, 0));
-        if full.unsendable.is_none() {
+        if full.not_sendable.is_none() {
             let violations = validate(&target, &caller.array);
             assert!(
                 violations.is_empty(),
@@ -174,7 +174,7 @@ impl Trial {
     fn check_accounting(&self) {
         let mut seen = HashSet::new();
         for piece in self.world.session.sealed().pieces() {
-            if piece.form.is_of_a_block() {
+            if piece.form.represents_block() {
                 assert!(
                     seen.insert((piece.message, piece.block)),
                     "{piece:?} is in the layout twice"
@@ -190,7 +190,7 @@ impl Trial {
             }
         }
         for (ordinal, entry) in self.world.session.transcript().entries() {
-            if entry.standing != Visibility::Visible {
+            if entry.visibility != Visibility::Visible {
                 continue;
             }
             let blocks = entry
@@ -228,11 +228,11 @@ impl Trial {
         let mut told = HashSet::new();
         let mut tokens = 0;
         for (ordinal, entry) in session.transcript().entries() {
-            if entry.standing == Visibility::Collapsed {
-                let span = session.fold_of(ordinal).map(|one| one.span.key);
+            if entry.visibility == Visibility::Collapsed {
+                let span = session.placeholder_of(ordinal).map(|one| one.span.key);
                 told.insert(span.expect("a folded message has a placeholder"));
             }
-            if entry.standing.takes_part() {
+            if entry.visibility.is_in_view() {
                 tokens += u64::from(entry.size.tokens);
             }
         }
@@ -253,13 +253,13 @@ impl Trial {
             let Event::PersistDecided(event) = &recorded.event else {
                 continue;
             };
-            let Some(kept) = &event.offer.kept else {
+            let Some(kept) = &event.decision.stored else {
                 continue;
             };
-            let stored = session.stored().in_file(&kept.file);
-            let offer = session.persist_decisions().in_file(&kept.file);
+            let stored = session.stored_results().find_by_file(&kept.file);
+            let offer = session.persist_decisions().find_by_file(&kept.file);
             let sha256 = stored.map(|stored| stored.sha256);
-            let sha256 = sha256.or(offer.and_then(|offer| offer.kept.as_ref().map(|k| k.sha256)));
+            let sha256 = sha256.or(offer.and_then(|offer| offer.stored.as_ref().map(|k| k.sha256)));
             assert_eq!(
                 sha256,
                 Some(kept.sha256),
@@ -268,18 +268,22 @@ impl Trial {
             );
         }
         for piece in session.sealed().pieces() {
-            let stored = session.stored().at(piece.message, piece.block);
+            let stored = session.stored_results().at(piece.message, piece.block);
             if let (PieceForm::Stored(_), None) = (piece.form, stored) {
                 panic!("{piece:?} has no stored result");
             }
         }
-        for (message, block, stored) in session.stored().iter().filter(|(.., s)| s.only_file) {
+        for (message, block, stored) in session
+            .stored_results()
+            .iter()
+            .filter(|(.., s)| s.original_only_in_file)
+        {
             let content = session.transcript().content(message);
             let block = content.and_then(|content| content.blocks.get(usize::from(block)));
             let Some(Block::ToolResult(result)) = block else {
                 continue;
             };
-            assert_eq!(only_text(&result.content), Some(&*stored.text));
+            assert_eq!(only_text(&result.content), Some(&*stored.replacement));
         }
     }
 
@@ -290,25 +294,30 @@ impl Trial {
         let Some(version) = &session.memory().version else {
             return;
         };
-        assert!(version.covers <= version.read, "{version:?}");
+        assert!(
+            version.covered_through <= version.read_through,
+            "{version:?}"
+        );
         let takes_part = |at: Ordinal| {
             let entry = session.transcript().get(at);
-            entry.is_some_and(|entry| entry.standing.takes_part())
+            entry.is_some_and(|entry| entry.visibility.is_in_view())
         };
-        let reaches = [version.covers, version.read].into_iter().flatten();
+        let reaches = [version.covered_through, version.read_through]
+            .into_iter()
+            .flatten();
         let has_left = reaches.into_iter().any(|at| !takes_part(at));
-        assert_eq!(session.memory_is_stale(), has_left);
+        assert_eq!(session.is_memory_stale(), has_left);
         // Other operations run several commands, so the state after them does not show the state of the update.
         let is_one_step = matches!(operation, Operation::Append(_) | Operation::Note(_));
-        if is_one_step && version.covers > before {
-            assert_ne!(session.about().waits_for, WaitsFor::Tools, "{version:?}");
+        if is_one_step && version.covered_through > before {
+            assert_ne!(session.info().awaits, AwaitedParty::Tools, "{version:?}");
         }
         if let (Operation::Note(_), Some(last)) = (operation, self.world.log.last())
             && matches!(last.event, Event::MemoryUpdated(_))
         {
             let later = session.transcript().entries().filter(|(at, entry)| {
-                version.read.is_none_or(|read| *at > read)
-                    && entry.standing.takes_part()
+                version.read_through.is_none_or(|read| *at > read)
+                    && entry.visibility.is_in_view()
                     && entry.kind == MessageKind::Ordinary
             });
             let tokens: u64 = later.map(|(_, entry)| u64::from(entry.size.tokens)).sum();
@@ -317,7 +326,7 @@ impl Trial {
                 tokens,
                 "growth must count from the coverage"
             );
-            assert!(session.memory().knows(version.text().as_bytes()));
+            assert!(session.memory().is_known_text(version.text().as_bytes()));
         }
     }
 
@@ -329,8 +338,11 @@ impl Trial {
         let pinned = pieces.filter(|piece| {
             let content = session.transcript().content(piece.message);
             let block = content.and_then(|content| content.blocks.get(usize::from(piece.block)));
-            piece.form.is_of_a_block()
-                && session.pins().at(piece.message, piece.block).is_some()
+            piece.form.represents_block()
+                && session
+                    .pins()
+                    .pin_of_block(piece.message, piece.block)
+                    .is_some()
                 && block.is_some_and(|block| !block.is_thinking())
         });
         pinned
@@ -349,7 +361,7 @@ impl Trial {
         }
         let pieces = self.world.session.sealed().pieces().iter();
         let now: HashMap<_, _> = pieces
-            .filter(|piece| piece.form.is_of_a_block())
+            .filter(|piece| piece.form.represents_block())
             .map(|piece| ((piece.message, piece.block), piece.form))
             .collect();
         for (place, form) in before {
@@ -369,9 +381,9 @@ impl Trial {
         let session = &self.world.session;
         let attached = session.transcript().entries().filter(|(at, entry)| {
             entry.kind == MessageKind::Attachment
-                && entry.standing == Visibility::Visible
+                && entry.visibility == Visibility::Visible
                 && session.is_framing(*at)
-                && session.pins().within(*at).is_none()
+                && session.pins().pin_of_message(*at).is_none()
         });
         let revisions: HashSet<_> = attached.map(|(_, entry)| entry.revision).collect();
         assert!(revisions.len() <= 1, "attachments of several compactions");

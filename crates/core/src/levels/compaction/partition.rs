@@ -63,21 +63,23 @@ pub struct MessagePartition {
 /// # Errors
 ///
 /// Fails if the content of any message is not loaded.
-pub fn keep(session: &Session, what: KeepRule) -> Result<MessagePartition, ContentNotLoaded> {
-    if !session.transcript().is_whole() {
+pub fn partition(session: &Session, what: KeepRule) -> Result<MessagePartition, ContentNotLoaded> {
+    if !session.transcript().is_fully_loaded() {
         return Err(ContentNotLoaded);
     }
     // The order of the view is not that of the ordinals: summaries and attachments precede older messages.
-    let order = in_order(session);
+    let order = messages_in_view_order(session);
     // Groups are applied last, so that a rule cannot separate related messages.
-    let groups = Groups::of(session, &order);
+    let groups = MessageGroups::of(session, &order);
     let mut kept: BTreeSet<Ordinal> = order
         .iter()
         .copied()
         .filter(|message| is_always_kept(session, *message))
         .collect();
     match what {
-        KeepRule::After(last) => kept.extend(spoken(session, &order).filter(|at| *at > last)),
+        KeepRule::After(last) => {
+            kept.extend(conversation_only(session, &order).filter(|at| *at > last))
+        }
         KeepRule::Since { last, framing } => {
             // The note about earlier dropped content is replaced by the next note, so the old note leaves.
             let notes = session.compactions().boundaries.iter();
@@ -96,8 +98,8 @@ pub fn keep(session: &Session, what: KeepRule) -> Result<MessagePartition, Conte
             max_tokens,
         } => {
             let (mut tokens, mut count) = (0, 0);
-            let spoken: Vec<Ordinal> = spoken(session, &order).collect();
-            for message in spoken.into_iter().rev() {
+            let conversation: Vec<Ordinal> = conversation_only(session, &order).collect();
+            for message in conversation.into_iter().rev() {
                 let size = size(session, message);
                 let is_wanted = tokens < min_tokens && tokens + size <= max_tokens;
                 if count >= messages && !is_wanted {
@@ -116,8 +118,8 @@ pub fn keep(session: &Session, what: KeepRule) -> Result<MessagePartition, Conte
             max_tokens,
         } => {
             let (mut tokens, mut texts) = (0, 0);
-            let spoken: Vec<Ordinal> = spoken(session, &order).collect();
-            for message in spoken.into_iter().rev() {
+            let conversation: Vec<Ordinal> = conversation_only(session, &order).collect();
+            for message in conversation.into_iter().rev() {
                 let is_new = after.is_none_or(|after| message > after);
                 let enough = tokens >= min_tokens && texts >= min_messages;
                 if !is_new && (enough || tokens >= max_tokens) {
@@ -132,15 +134,19 @@ pub fn keep(session: &Session, what: KeepRule) -> Result<MessagePartition, Conte
     // Earlier attachments leave. The compaction attaches the current state again.
     if !matches!(what, KeepRule::Since { .. }) {
         kept.retain(|message| {
-            !is_attachment(session, *message) || session.pins().within(*message).is_some()
+            !is_attachment(session, *message) || session.pins().pin_of_message(*message).is_some()
         });
     }
-    Ok(parted(session, &order, &groups.widened(&kept)))
+    Ok(build_partition(
+        session,
+        &order,
+        &groups.with_group_members(&kept),
+    ))
 }
 
 /// Reduces a partition so that at most `most` tokens leave, oldest messages first. Related messages leave together, so
 /// a single round may exceed the limit.
-pub fn oldest_within(
+pub fn limit_leaving_tokens(
     session: &Session,
     kept: MessagePartition,
     most: u64,
@@ -154,8 +160,8 @@ pub fn oldest_within(
     if sum(&kept) <= most {
         return Ok(kept);
     }
-    let order = in_order(session);
-    let groups = Groups::of(session, &order);
+    let order = messages_in_view_order(session);
+    let groups = MessageGroups::of(session, &order);
     let leaving: BTreeSet<Ordinal> = kept.leaving.iter().copied().collect();
     // The selection stops at the first group that does not fit. Earlier summaries and attachments always leave and
     // do not count, because the next summary repeats them.
@@ -187,31 +193,39 @@ pub fn oldest_within(
         !(leaving.contains(at) && chosen.contains(&root))
     };
     let kept: BTreeSet<Ordinal> = order.iter().copied().filter(stays).collect();
-    Ok(parted(session, &order, &groups.widened(&kept)))
+    Ok(build_partition(
+        session,
+        &order,
+        &groups.with_group_members(&kept),
+    ))
 }
 
 /// Divides the messages of a view by a predicate for leaving messages. Messages related to a kept message stay, and so
 /// do system messages and pinned messages.
-pub fn replace(
+pub fn partition_where(
     session: &Session,
     leaves: impl Fn(Ordinal) -> bool,
 ) -> Result<MessagePartition, ContentNotLoaded> {
-    if !session.transcript().is_whole() {
+    if !session.transcript().is_fully_loaded() {
         return Err(ContentNotLoaded);
     }
-    let order = in_order(session);
+    let order = messages_in_view_order(session);
     let is_fixed = |message: &Ordinal| {
         let entry = session.transcript().get(*message);
         let is_operators = entry.is_some_and(|entry| entry.role.is_system());
-        is_operators || session.pins().within(*message).is_some()
+        is_operators || session.pins().pin_of_message(*message).is_some()
     };
     let stays = |message: &Ordinal| is_fixed(message) || !leaves(*message);
     let kept: BTreeSet<Ordinal> = order.iter().copied().filter(stays).collect();
-    let kept = Groups::of(session, &order).widened(&kept);
-    Ok(parted(session, &order, &kept))
+    let kept = MessageGroups::of(session, &order).with_group_members(&kept);
+    Ok(build_partition(session, &order, &kept))
 }
 
-fn parted(session: &Session, order: &[Ordinal], kept: &BTreeSet<Ordinal>) -> MessagePartition {
+fn build_partition(
+    session: &Session,
+    order: &[Ordinal],
+    kept: &BTreeSet<Ordinal>,
+) -> MessagePartition {
     let stays: Vec<Ordinal> = order
         .iter()
         .copied()
@@ -223,10 +237,10 @@ fn parted(session: &Session, order: &[Ordinal], kept: &BTreeSet<Ordinal>) -> Mes
         .filter(|message| !kept.contains(message))
         .collect();
     // A placeholder that leaves takes all messages of its span with it.
-    session.add_folded(&mut leaving);
+    session.extend_with_collapsed(&mut leaving);
     let folded = |message: &Ordinal| {
         let entry = session.transcript().get(*message);
-        entry.is_some_and(|entry| entry.standing.takes_part())
+        entry.is_some_and(|entry| entry.visibility.is_in_view())
     };
     leaving.retain(folded);
     MessagePartition {
@@ -236,39 +250,43 @@ fn parted(session: &Session, order: &[Ordinal], kept: &BTreeSet<Ordinal>) -> Mes
 }
 
 /// Returns the chosen messages without those that were pinned since, and without messages related to them.
-pub fn spared(session: &Session, leaving: &[Ordinal]) -> Result<Vec<Ordinal>, ContentNotLoaded> {
-    let is_pinned = |message: &&Ordinal| session.pins().within(**message).is_some();
+pub fn without_pinned(
+    session: &Session,
+    leaving: &[Ordinal],
+) -> Result<Vec<Ordinal>, ContentNotLoaded> {
+    let is_pinned = |message: &&Ordinal| session.pins().pin_of_message(**message).is_some();
     let pinned: BTreeSet<Ordinal> = leaving.iter().filter(is_pinned).copied().collect();
     if pinned.is_empty() {
         return Ok(leaving.to_vec());
     }
-    if !session.transcript().is_whole() {
+    if !session.transcript().is_fully_loaded() {
         return Err(ContentNotLoaded);
     }
-    let stay = Groups::of(session, &in_order(session)).widened(&pinned);
+    let stay =
+        MessageGroups::of(session, &messages_in_view_order(session)).with_group_members(&pinned);
     let leaves = |message: &&Ordinal| !stay.contains(message);
     Ok(leaving.iter().filter(leaves).copied().collect())
 }
 
 /// Returns the conversation messages of the view in its order, without summaries and attachments.
-pub(super) fn spoken_now(session: &Session) -> Vec<Ordinal> {
-    spoken(session, &in_order(session)).collect()
+pub(super) fn visible_conversation(session: &Session) -> Vec<Ordinal> {
+    conversation_only(session, &messages_in_view_order(session)).collect()
 }
 
 /// Returns the number of rounds in some messages. Related messages count once.
 pub(super) fn rounds(session: &Session, messages: &[Ordinal]) -> u32 {
-    let groups = Groups::of(session, messages);
+    let groups = MessageGroups::of(session, messages);
     let roots: BTreeSet<Ordinal> = messages.iter().filter_map(|at| groups.root(*at)).collect();
     crate::view::count(roots.len())
 }
 
 /// Returns the messages of the view in its order, then the pending ones. A collapsed span is represented by the message
 /// of its placeholder.
-fn in_order(session: &Session) -> Vec<Ordinal> {
+fn messages_in_view_order(session: &Session) -> Vec<Ordinal> {
     let mut seen = BTreeSet::new();
     let sealed = session.sealed().pieces().iter();
     let sealed = sealed.filter(|piece| {
-        piece.form.is_of_a_block() || matches!(piece.form, PieceForm::Placeholder(_))
+        piece.form.represents_block() || matches!(piece.form, PieceForm::Placeholder(_))
     });
     let waiting = session.pending().iter().map(|item| item.message);
     let all = sealed.map(|piece| piece.message).chain(waiting);
@@ -276,7 +294,10 @@ fn in_order(session: &Session) -> Vec<Ordinal> {
 }
 
 /// Filters out summaries and attachments.
-fn spoken<'o>(session: &Session, order: &'o [Ordinal]) -> impl Iterator<Item = Ordinal> + 'o {
+fn conversation_only<'o>(
+    session: &Session,
+    order: &'o [Ordinal],
+) -> impl Iterator<Item = Ordinal> + 'o {
     let is_spoken = |message: &Ordinal| {
         let entry = session.transcript().get(*message);
         entry.is_some_and(|entry| !entry.kind.is_framing())
@@ -293,7 +314,7 @@ fn is_always_kept(session: &Session, message: Ordinal) -> bool {
     // The current user input is the task at hand, so it is never summarized.
     let begins = turn.and_then(|turn| session.turns().start(turn)) == Some(message);
     let mut calls = session.calls().of(message);
-    let is_pinned = session.pins().within(message).is_some();
+    let is_pinned = session.pins().pin_of_message(message).is_some();
     let mut waits = || calls.any(|(_, call)| call.state == CallState::Open);
     let is_pending = session.pending().iter().any(|item| item.message == message);
     entry.role.is_system() || is_pinned || begins || is_pending || waits()
@@ -314,9 +335,9 @@ fn has_text(session: &Session, message: Ordinal) -> bool {
 }
 
 /// A union-find forest of related messages. The root of each group is its first message.
-struct Groups(HashMap<Ordinal, Ordinal>);
+struct MessageGroups(HashMap<Ordinal, Ordinal>);
 
-impl Groups {
+impl MessageGroups {
     fn of(session: &Session, order: &[Ordinal]) -> Self {
         let mut groups = Self(order.iter().map(|message| (*message, *message)).collect());
         for (_, call) in session.calls().iter() {
@@ -364,7 +385,7 @@ impl Groups {
     }
 
     /// Returns some messages and all messages related to them.
-    fn widened(&self, some: &BTreeSet<Ordinal>) -> BTreeSet<Ordinal> {
+    fn with_group_members(&self, some: &BTreeSet<Ordinal>) -> BTreeSet<Ordinal> {
         let wanted: BTreeSet<Ordinal> = some.iter().filter_map(|at| self.root(*at)).collect();
         let all = self.0.keys().copied();
         all.filter(|at| self.root(*at).is_some_and(|root| wanted.contains(&root)))

@@ -3,10 +3,10 @@
 
 use std::fmt::Write as _;
 
-use super::candidate::{AttachmentCandidate, within};
+use super::candidate::{AttachmentCandidate, truncate_to_tokens};
 use super::files::TrackedFile;
 use crate::event::AttachmentKind;
-use crate::quoting::{fence, name, without_tags};
+use crate::quoting::{escape_tags, fence, name};
 use crate::working::{
     Capability, CapabilityKind, Note, NoteKind, PermissionLevel, Permissions, Plan, PlanMode,
     Skill, Task, TaskStatus,
@@ -15,7 +15,7 @@ use crate::working::{
 /// Returns a file within a token limit. `None` if its content is unknown.
 pub(super) fn file(file: &TrackedFile, max_tokens: u32) -> Option<AttachmentCandidate> {
     let content = file.content.as_deref()?;
-    let (shown, is_cut) = within(content, max_tokens);
+    let (shown, is_cut) = truncate_to_tokens(content, max_tokens);
     let mut head = format!("[Attached again: the file {}", name(&file.path));
     let truncated = is_cut || file.is_cut;
     if truncated {
@@ -59,7 +59,7 @@ fn body(mut head: String, content: &str) -> Vec<Box<str>> {
         head.push_str(" It is empty.]");
         return vec![head.into()];
     }
-    let content = without_tags(content);
+    let content = escape_tags(content);
     let fence = fence(&content);
     head.push('\n');
     head.push_str(&fence);
@@ -88,7 +88,7 @@ pub(super) fn plan_mode(mode: &PlanMode) -> AttachmentCandidate {
 
 /// Returns a skill within a token limit.
 pub(super) fn skill(skill: &Skill, max_tokens: u32) -> AttachmentCandidate {
-    let (shown, truncated) = within(&skill.content, max_tokens);
+    let (shown, truncated) = truncate_to_tokens(&skill.content, max_tokens);
     let mut head = format!(
         "[Attached again: the skill {}, which was invoked",
         name(&skill.name)
@@ -123,7 +123,7 @@ pub(super) fn tasks(tasks: &[Task]) -> AttachmentCandidate {
             "\n- [{}] {}: {}",
             status(task.status),
             name(&task.id),
-            without_tags(&task.subject).replace('\n', " ")
+            escape_tags(&task.subject).replace('\n', " ")
         );
         // A finished task needs no description any more, which keeps the list short.
         let is_over = matches!(task.status, TaskStatus::Completed | TaskStatus::Cancelled);
@@ -131,7 +131,7 @@ pub(super) fn tasks(tasks: &[Task]) -> AttachmentCandidate {
             let _ = write!(
                 text,
                 "\n  {}",
-                without_tags(&task.description).replace('\n', "\n  ")
+                escape_tags(&task.description).replace('\n', "\n  ")
             );
         }
         let mut more = Vec::new();
@@ -180,7 +180,7 @@ pub(super) fn capabilities(
             let _ = write!(
                 text,
                 ": {}",
-                without_tags(&capability.description).replace('\n', "\n  ")
+                escape_tags(&capability.description).replace('\n', "\n  ")
             );
         }
     }
@@ -248,7 +248,7 @@ pub(super) fn notes(notes: &[Note]) -> AttachmentCandidate {
             let _ = write!(
                 text,
                 "\n- {}",
-                without_tags(&note.text).replace('\n', "\n  ")
+                escape_tags(&note.text).replace('\n', "\n  ")
             );
         }
     }

@@ -1,13 +1,13 @@
 //! Compactions whose summary exists already: session memory, or a prepared summary.
 
-use super::made::{CompactionMessages, CompactionSpec};
-use super::range::staying;
+use super::finished_event::{CompactionMessages, CompactionSpec};
+use super::range::remaining_messages;
 use crate::command::decision::SkipReason;
 use crate::command::reject::Rejection;
 use crate::event::{CompactionFinished, Strategy, Trigger};
-use crate::levels::compaction::{KeepRule, MessagePartition, keep, spared};
+use crate::levels::compaction::{KeepRule, MessagePartition, partition, without_pinned};
 use crate::session::Session;
-use crate::session_summary::stand_in;
+use crate::session_summary::render_session_memory;
 
 /// Replaces messages by the text of session memory.
 pub(super) fn session_memory(
@@ -16,37 +16,37 @@ pub(super) fn session_memory(
     made: &CompactionMessages,
 ) -> Result<Result<CompactionFinished, SkipReason>, Rejection> {
     let policy = &session.policy().session_memory;
-    let written = session.memory().written();
+    let written = session.memory().latest_written();
     // If the covered message left the view, the text describes nothing in the view.
     let usable = written.filter(|version| {
-        let covers = version.covers;
-        covers.is_some_and(|covers| session.transcript().is_visible(covers))
+        let covers = version.covered_through;
+        covers.is_some_and(|covers| session.transcript().is_in_view(covers))
     });
     let Some(version) = usable.filter(|_| policy.enabled) else {
         return Ok(Err(SkipReason::NothingEligible));
     };
-    let kept = keep(
+    let kept = partition(
         session,
         KeepRule::Recent {
-            after: version.covers,
+            after: version.covered_through,
             min_tokens: policy.keep_min_tokens.into(),
             min_messages: policy.keep_min_messages,
             max_tokens: policy.keep_max_tokens.into(),
         },
     )?;
-    let summary = stand_in(session, &version.content);
+    let summary = render_session_memory(session, &version.content);
     let what = CompactionSpec {
         key: session.compactions().next_key(),
         trigger: asked,
         strategy: Strategy::SessionMemory,
         summary: &summary,
         must_keep: &[],
-        kept,
+        partition: kept,
         adopted: None,
-        before: None,
+        before_tokens: None,
         dropped: None,
     };
-    let Ok(compacted) = made.compacted(session, what)? else {
+    let Ok(compacted) = made.build_event(session, what)? else {
         return Ok(Err(SkipReason::TooLittleGain));
     };
     // A view that is still above the threshold would be compacted again immediately. A manual request is honored.
@@ -66,9 +66,9 @@ pub(super) fn prepared(
         return Ok(Err(SkipReason::NothingEligible));
     };
     // Content may have been pinned since the preparation. Pinned messages do not leave.
-    let leaving = spared(session, &prepared.leaving)?;
-    let kept = MessagePartition {
-        kept: staying(session, &leaving),
+    let leaving = without_pinned(session, &prepared.leaving)?;
+    let partition = MessagePartition {
+        kept: remaining_messages(session, &leaving),
         leaving,
     };
     let what = CompactionSpec {
@@ -77,12 +77,12 @@ pub(super) fn prepared(
         strategy: prepared.strategy,
         summary: &prepared.text,
         must_keep: &prepared.hooks.must_keep,
-        kept,
+        partition,
         adopted: None,
-        before: None,
+        before_tokens: None,
         dropped: prepared.dropped,
     };
-    let Ok(mut compacted) = made.compacted(session, what)? else {
+    let Ok(mut compacted) = made.build_event(session, what)? else {
         return Ok(Err(SkipReason::TooLittleGain));
     };
     // Many messages arrived since the preparation. The view would be compacted again immediately.
@@ -91,7 +91,7 @@ pub(super) fn prepared(
     }
     compacted.model.clone_from(&prepared.model);
     compacted.usage = prepared.usage;
-    compacted.took_ms = prepared.took_ms;
+    compacted.duration_ms = prepared.duration_ms;
     compacted.hooks.clone_from(&prepared.hooks.calls);
     Ok(Ok(compacted))
 }

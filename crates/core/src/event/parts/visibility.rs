@@ -25,12 +25,12 @@ pub enum Visibility {
 
 impl Visibility {
     /// Returns true if the message is in the view, as itself or as part of a collapsed span.
-    pub const fn takes_part(self) -> bool {
+    pub const fn is_in_view(self) -> bool {
         matches!(self, Self::Visible | Self::Collapsed)
     }
 
     /// Returns true if the content is still valid, shown or not: it was neither rewound, snipped nor withdrawn.
-    pub const fn holds(self) -> bool {
+    pub const fn is_in_effect(self) -> bool {
         matches!(self, Self::Visible | Self::Collapsed | Self::Compacted)
     }
 }
