@@ -232,10 +232,10 @@ async fn add_unreadable_row(data: &Path, session: &str) {
         expected: Position::START,
         events: NonZeroU32::MIN,
         frame: Bytes::from_static(b"junk"),
-        summary: Bytes::from_static(b"junk"),
+        list_row: Bytes::from_static(b"junk"),
         due: DueChange::Keep,
         blob_bytes: 0,
-        settles: Vec::new(),
+        completed_intents: Vec::new(),
     };
     let key = SessionKey::parse(session).unwrap();
     log.append(&key, batch).await.unwrap();

@@ -11,7 +11,7 @@ use palimpsest_server::errors::BoxError;
 use palimpsest_server::{BLOB_FOLDER, store};
 use palimpsest_settings::Config;
 use palimpsest_store::Store;
-use palimpsest_store::blobs::{Blobs, Owner};
+use palimpsest_store::blobs::{BlobOwner, Blobs};
 use palimpsest_store::postgres::PostgresLog;
 
 use super::client::block_on;
@@ -112,15 +112,15 @@ impl Migrate {
         let to = open(&config, self.to, &embedded, false).await;
         let (to_log, to_blobs) = to.map_err(Error::from_boxed)?;
         // If both stores share one place for results, the target takes it over. The source cannot write there any more.
-        let owner = Owner {
+        let owner = BlobOwner {
             takes_over_from: Some(from_log.store_id().await?),
             restored_from: None,
-            ..Owner::of(&*to_log).await?
+            ..BlobOwner::of(&*to_log).await?
         };
         let to_blobs = to_blobs.bind(owner);
         to_blobs.verify().await?;
         // A mirrored deletion removes files of the source. The binding prevents it in a place that the target took over.
-        let from_blobs = from_blobs.bind(Owner::of(&*from_log).await?);
+        let from_blobs = from_blobs.bind(BlobOwner::of(&*from_log).await?);
         let side = |log: &Arc<dyn Store>, blobs| {
             let side = StoreSide::new(Arc::clone(log), Arc::new(blobs), Arc::clone(&clock));
             side.map_err(|error| anyhow!("{error}"))

@@ -11,7 +11,7 @@ use palimpsest_core::session::Session;
 use palimpsest_engine::maintenance::referenced_files::{self, ReferencedFiles};
 use palimpsest_server::store;
 use palimpsest_store::blobs::{BlobError, Blobs, result_path};
-use palimpsest_store::encoding::{decode_about, decode_frame};
+use palimpsest_store::encoding::{decode_frame, decode_list_row};
 use palimpsest_store::{FileIntents, MAX_LIST, SessionHead, SessionLog, Store, StoreError};
 use serde_json::json;
 
@@ -116,7 +116,7 @@ impl VerifyStore {
         let intended = intended_files(&*log, &mut found).await?;
         let mut from: Option<SessionKey> = None;
         loop {
-            let page = log.rows(None, from.as_ref(), MAX_LIST).await?;
+            let page = log.list_rows(None, from.as_ref(), MAX_LIST).await?;
             found.damaged += page.nameless;
             if page.nameless > 0 {
                 found.add_fault(format!("{} rows have no readable name", page.nameless));
@@ -151,7 +151,7 @@ async fn intended_files(
     let (mut paths, mut after) = (HashSet::new(), None::<(SessionKey, Box<str>)>);
     loop {
         let from = after.as_ref().map(|(key, file)| (key, &**file));
-        let page = log.intents(from, MAX_LIST).await?;
+        let page = log.list_intents(from, MAX_LIST).await?;
         if page.unreadable > 0 {
             found.add_fault(format!("{} intents cannot be read", page.unreadable));
         }
@@ -194,7 +194,7 @@ async fn session(
             return Ok(());
         }
     };
-    if let Err(error) = decode_about(&head.summary) {
+    if let Err(error) = decode_list_row(&head.list_row) {
         found.damaged += 1;
         found.add_fault(format!("{key}: its row {error}"));
     }

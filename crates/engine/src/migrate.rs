@@ -322,13 +322,13 @@ impl Move<'_> {
             expected: at,
             events: frame.events.try_into().map_err(|_| changed())?,
             frame: frame.bytes,
-            summary: self.head.summary.clone(),
+            list_row: self.head.list_row.clone(),
             due: if is_last {
                 DueChange::At(self.now)
             } else {
                 DueChange::Keep
             },
-            settles: Vec::new(),
+            completed_intents: Vec::new(),
             blob_bytes: if is_last {
                 self.head.blob_bytes.saturating_sub(counted)
             } else {

@@ -28,7 +28,7 @@ use palimpsest_server::grpc::Mutations;
 use palimpsest_server::services::{ContextHandlers, Service};
 use palimpsest_store::Store;
 use palimpsest_store::StoreId;
-use palimpsest_store::blobs::{Blobs, Owner};
+use palimpsest_store::blobs::{BlobOwner, Blobs};
 use palimpsest_store::sled::{SledLog, SledOptions};
 use palimpsest_worker::{WorkerConfig, sessions};
 use serde_json::{Value, json};
@@ -58,12 +58,16 @@ impl Bench {
         let log: Arc<dyn Store> =
             Arc::new(SledLog::open(&SledOptions::new(folder.join("log"))).unwrap());
         let blobs = folder.join("blobs");
-        let blobs = Arc::new(Blobs::open(&blobs.to_string_lossy()).unwrap().bind(Owner {
-            store: StoreId::from_bytes([1; 16]),
-            adopts: true,
-            takes_over_from: None,
-            restored_from: None,
-        }));
+        let blobs = Arc::new(
+            Blobs::open(&blobs.to_string_lossy())
+                .unwrap()
+                .bind(BlobOwner {
+                    store: StoreId::from_bytes([1; 16]),
+                    adopts: true,
+                    takes_over_from: None,
+                    restored_from: None,
+                }),
+        );
         let limits = Arc::new(Limits::default());
         let policies = DefaultPolicies::default();
         let sessions = Sessions::new(log, Arc::clone(&clock), limits, policies, 1 << 30);

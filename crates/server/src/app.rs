@@ -9,7 +9,7 @@ use palimpsest_engine::Engine;
 use palimpsest_engine::maintenance::Maintenance;
 use palimpsest_engine::quotas::QuotaTracker;
 use palimpsest_engine::sessions::{DefaultPolicies, Sessions};
-use palimpsest_store::blobs::Owner;
+use palimpsest_store::blobs::BlobOwner;
 use palimpsest_store::sled::PendingWrites;
 use palimpsest_worker::sessions;
 use tokio::sync::Mutex;
@@ -48,7 +48,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
         usize::try_from(context.config.sessions.cache_bytes)?,
     );
     // The blobs are bound to the identity of the log, so the log opens first.
-    let owner = Owner::of(&*log).await?;
+    let owner = BlobOwner::of(&*log).await?;
     let blobs = Arc::new(store::open_blobs(&context.config, owner).await?);
     let clock = Arc::clone(&context.clock);
     let quotas = Arc::new(QuotaTracker::new(context.config.quotas.clone(), clock));

@@ -7,9 +7,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use palimpsest_edge::metrics::Metrics;
 use palimpsest_settings::Config;
-use palimpsest_store::blobs::{BlobError, Blobs, Owner};
-use palimpsest_store::postgres::{PostgresLog, PostgresOptions, Secret};
-use palimpsest_store::sled::{Observers, PendingWrites, SledLog, SledOptions, copy_for_reading};
+use palimpsest_store::blobs::{BlobError, BlobOwner, Blobs};
+use palimpsest_store::postgres::{PostgresLog, PostgresOptions, SecretProvider};
+use palimpsest_store::sled::{
+    OptionalObserver, PendingWrites, SledLog, SledOptions, copy_for_reading,
+};
 use palimpsest_store::{Store, StoreError, error_chain};
 use palimpsest_summarize::SecretSource;
 use secrecy::ExposeSecret as _;
@@ -61,7 +63,7 @@ pub async fn open(
         return Ok(Engine::Shared(Arc::new(log)));
     }
     let mut options = embedded(config);
-    options.observers = Observers::new(metrics.clone());
+    options.observers = OptionalObserver::new(metrics.clone());
     options.pending_writes = in_hand;
     Ok(Engine::Embedded(open_embedded(options).await?))
 }
@@ -150,7 +152,7 @@ fn with_store_path(error: BoxError, dir: PathBuf) -> BoxError {
 
 fn existing_options(config: &Config) -> Result<SledOptions, BoxError> {
     let options = SledOptions {
-        moves_damaged_aside: false,
+        quarantines_damaged: false,
         ..embedded(config)
     };
     if options.dir.is_dir() {
@@ -198,7 +200,7 @@ pub fn database(config: &Config) -> Result<PostgresOptions, BoxError> {
         (None, Some(path)) => Some(SecretSource::File(path.clone())),
         (None, None) => None,
     };
-    let password = password.map(|source| Arc::new(Password(source)) as Arc<dyn Secret>);
+    let password = password.map(|source| Arc::new(Password(source)) as Arc<dyn SecretProvider>);
     let cert = postgres.client_cert_file.clone();
     Ok(PostgresOptions {
         password,
@@ -222,7 +224,7 @@ pub fn database(config: &Config) -> Result<PostgresOptions, BoxError> {
 struct Password(SecretSource);
 
 #[async_trait]
-impl Secret for Password {
+impl SecretProvider for Password {
     async fn read(&self) -> Result<String, String> {
         let read = self.0.read().await;
         let read = read.map_err(|error| {
@@ -265,7 +267,7 @@ fn location(config: &Config) -> String {
 ///
 /// Fails if access is denied or if the location belongs to another log. An unreachable location is only logged,
 /// because it may recover, and the owner is verified again at its first use.
-pub async fn open_blobs(config: &Config, owner: Owner) -> Result<Blobs, BoxError> {
+pub async fn open_blobs(config: &Config, owner: BlobOwner) -> Result<Blobs, BoxError> {
     let (location, blobs) = (location(config), blobs(config)?.bind(owner));
     let checked = async {
         // The owner is verified before `check` writes a probe. An unreadable marker is not final: the probe then finds

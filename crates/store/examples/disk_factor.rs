@@ -33,10 +33,10 @@ fn batch(expected: Position, seed: u64, len: usize) -> Batch {
         expected,
         events: NonZeroU32::MIN,
         frame: bytes(seed, len),
-        summary: bytes(seed, 80),
+        list_row: bytes(seed, 80),
         due: DueChange::At(Timestamp::from_millis(i64::try_from(seed).unwrap_or(0))),
         blob_bytes: 0,
-        settles: Vec::new(),
+        completed_intents: Vec::new(),
     }
 }
 

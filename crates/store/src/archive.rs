@@ -10,7 +10,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
 use sha2::{Digest, Sha256};
 
-use crate::blobs::{BlobError, PART_BYTES, PARTS, lost};
+use crate::blobs::{BlobError, PART_BYTES, PARTS, not_found_or};
 
 pub use palimpsest_core::hex;
 
@@ -23,7 +23,7 @@ pub struct Archive {
 
 /// The checksum and the size of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sum {
+pub struct FileChecksum {
     /// The SHA-256 of the content, in hex.
     pub sha256: String,
     /// The size in bytes.
@@ -43,7 +43,7 @@ impl Archive {
         Ok(ArchiveWriter {
             store: Arc::clone(&self.store),
             path: self.path(path)?,
-            held: BytesMut::new(),
+            buffer: BytesMut::new(),
             parts: None,
             digest: Sha256::new(),
             bytes: 0,
@@ -56,19 +56,19 @@ impl Archive {
         path: &str,
     ) -> Result<BoxStream<'static, Result<Bytes, BlobError>>, BlobError> {
         let found = self.store.get(&self.path(path)?).await;
-        let found = found.map_err(|error| lost(error, path))?;
+        let found = found.map_err(|error| not_found_or(error, path))?;
         Ok(found.into_stream().map_err(BlobError::Store).boxed())
     }
 
     /// Reads a whole file and returns its checksum and size.
-    pub async fn sum(&self, path: &str) -> Result<Sum, BlobError> {
+    pub async fn checksum(&self, path: &str) -> Result<FileChecksum, BlobError> {
         let mut parts = self.read(path).await?;
         let (mut digest, mut bytes) = (Sha256::new(), 0);
         while let Some(part) = parts.try_next().await? {
             digest.update(&part);
             bytes += part.len() as u64;
         }
-        Ok(Sum {
+        Ok(FileChecksum {
             sha256: hex(&digest.finalize()),
             bytes,
         })
@@ -108,7 +108,7 @@ impl Archive {
 pub struct ArchiveWriter {
     store: Arc<dyn ObjectStore>,
     path: Path,
-    held: BytesMut,
+    buffer: BytesMut,
     parts: Option<WriteMultipart>,
     digest: Sha256,
     bytes: u64,
@@ -129,15 +129,15 @@ impl ArchiveWriter {
         self.bytes += bytes.len() as u64;
         // Small files are stored by a single put. A multipart upload starts only when the content exceeds one
         // part.
-        if self.parts.is_none() && self.held.len() + bytes.len() > PART_BYTES {
+        if self.parts.is_none() && self.buffer.len() + bytes.len() > PART_BYTES {
             let upload = self.store.put_multipart(&self.path).await;
             let upload = upload.map_err(BlobError::Store)?;
             let mut parts = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
-            parts.write(&std::mem::take(&mut self.held));
+            parts.write(&std::mem::take(&mut self.buffer));
             self.parts = Some(parts);
         }
         match &mut self.parts {
-            None => self.held.extend_from_slice(bytes),
+            None => self.buffer.extend_from_slice(bytes),
             Some(parts) => {
                 // Limit the memory of parts in flight when the target is slower than the writer.
                 let room = parts.wait_for_capacity(PARTS).await;
@@ -149,20 +149,22 @@ impl ArchiveWriter {
     }
 
     /// Returns the checksum and the size of the bytes written so far.
-    pub fn sum(&self) -> Sum {
-        Sum {
+    pub fn sum(&self) -> FileChecksum {
+        FileChecksum {
             sha256: hex(&self.digest.clone().finalize()),
             bytes: self.bytes,
         }
     }
 
     /// Completes the file. In a local folder, the file is durable on return.
-    pub async fn finish(self) -> Result<Sum, BlobError> {
+    pub async fn finish(self) -> Result<FileChecksum, BlobError> {
         let sum = self.sum();
         let put = if let Some(parts) = self.parts {
             parts.finish().await
         } else {
-            self.store.put(&self.path, self.held.freeze().into()).await
+            self.store
+                .put(&self.path, self.buffer.freeze().into())
+                .await
         };
         put.map_err(BlobError::Store)?;
         Ok(sum)

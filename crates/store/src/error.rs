@@ -16,7 +16,7 @@ pub enum StoreError {
         /// The current revision. Zero if no session has this name.
         current: Revision,
     },
-    /// A sweep doomed a file before the event that names it. Store the file again under another name.
+    /// A sweep revoked the intent of a file before the event that names it. Store the file again under another name.
     #[error(
         "a sweep removed the file {0} before an event named it: store it again under another name"
     )]
@@ -55,11 +55,11 @@ pub enum StoreError {
     /// The disk is full or the file system rejects writes. Reads still work, and writes are accepted again
     /// when room is available. The outcome of a write in flight is unknown.
     #[error("the store takes no writes: {0}")]
-    Full(&'static str),
+    OutOfSpace(&'static str),
     /// The process or the machine has run out of a resource other than disk space, such as file handles. No
     /// acknowledged write is lost. The outcome of this call is unknown, and the caller may retry soon.
     #[error("the store is short of {0}")]
-    Short(&'static str),
+    OutOfResources(&'static str),
     /// The database of the store is temporarily unavailable. No acknowledged write is lost. The outcome of
     /// this call is unknown, and the caller may retry soon.
     #[error("the database cannot be used now: {0}")]

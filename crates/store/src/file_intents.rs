@@ -5,7 +5,7 @@ use palimpsest_core::ids::{SessionKey, Timestamp};
 
 use crate::StoreError;
 
-/// The maximum number of files that one append may name for the first time. [`FileIntents::intend`] has
+/// The maximum number of files that one append may name for the first time. [`FileIntents::declare_intents`] has
 /// the same limit per call.
 pub const MAX_FILES: usize = 4096;
 
@@ -21,8 +21,8 @@ pub struct FileIntent {
     pub file: Box<str>,
     /// The time of the intent.
     pub at: Timestamp,
-    /// True after a sweep has doomed the file. No append can name it any more.
-    pub is_doomed: bool,
+    /// True after a sweep has revoked the intent. No append can name it any more.
+    pub is_revoked: bool,
 }
 
 /// A page of intents, ordered by session and file. An empty page means that no more follow.
@@ -75,8 +75,8 @@ pub trait FileIntents: Send + Sync + 'static {
     /// that a sweep can find files whose event was never appended. Announcing a file again updates the time
     /// of its intent.
     ///
-    /// Fails with [`StoreError::IntentRevoked`] if a sweep has doomed one of the files.
-    async fn intend(
+    /// Fails with [`StoreError::IntentRevoked`] if a sweep has revoked the intent of one of the files.
+    async fn declare_intents(
         &self,
         key: &SessionKey,
         files: Vec<Box<str>>,
@@ -85,15 +85,15 @@ pub trait FileIntents: Send + Sync + 'static {
 
     /// Returns up to `limit` intents after `after`, ordered by session and file. Unreadable intents are skipped and
     /// counted, so that they do not hide others.
-    async fn intents(
+    async fn list_intents(
         &self,
         after: Option<(&SessionKey, &str)>,
         limit: usize,
     ) -> Result<IntentPage, StoreError>;
 
-    /// Dooms an intent that is older than `before`. No append can end it afterwards, so its file may be
-    /// deleted. Returns true if the intent is doomed now, by this call or an earlier one.
-    async fn doom_intent(
+    /// Revokes an intent that is older than `before`. No append can end it afterwards, so its file may be
+    /// deleted. Returns true if the intent is revoked now, by this call or an earlier one.
+    async fn revoke_intent(
         &self,
         key: &SessionKey,
         file: &str,
@@ -101,5 +101,5 @@ pub trait FileIntents: Send + Sync + 'static {
     ) -> Result<bool, StoreError>;
 
     /// Ends an intent without an event. A missing intent is not an error.
-    async fn end_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError>;
+    async fn complete_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError>;
 }

@@ -30,14 +30,14 @@ pub(crate) fn parent(path: &Path) -> &Path {
 
 /// Exchanges two files or folders atomically.
 #[cfg(target_os = "linux")]
-pub(crate) fn exchange(a: &Path, b: &Path) -> io::Result<()> {
+pub(crate) fn exchange_paths(a: &Path, b: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     Ok(renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE)?)
 }
 
 /// Always fails: only Linux supports the atomic exchange.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn exchange(_: &Path, _: &Path) -> io::Result<()> {
+pub(crate) fn exchange_paths(_: &Path, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 

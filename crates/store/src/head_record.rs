@@ -5,10 +5,10 @@
 use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 
-use crate::work_queue::{holds, is_due};
+use crate::work_queue::{is_due, lease_is_valid};
 use crate::{
-    Batch, DueChange, Lease, MAX_FILE_BYTES, MAX_FILES, MAX_FRAME_BYTES, MAX_OWNER_BYTES,
-    MAX_SUMMARY_BYTES, Position, SessionHead, SnapshotMark, StoreError, Tombstone,
+    Batch, DueChange, Lease, MAX_FILE_BYTES, MAX_FILES, MAX_FRAME_BYTES, MAX_LIST_ROW_BYTES,
+    MAX_OWNER_BYTES, Position, SessionHead, SnapshotMark, StoreError, Tombstone,
 };
 
 /// The head of a session as the engines store it.
@@ -24,7 +24,7 @@ pub struct HeadRecord {
     /// Counts the appends that set or cleared `due`. A release compares it with the value at the claim.
     pub due_changes: u64,
     pub lease: Option<LeaseRecord>,
-    pub summary: Bytes,
+    pub list_row: Bytes,
 }
 
 /// The metadata of the current snapshot.
@@ -57,7 +57,7 @@ impl HeadRecord {
             due: None,
             due_changes: 0,
             lease: None,
-            summary: Bytes::new(),
+            list_row: Bytes::new(),
         }
     }
 
@@ -75,7 +75,7 @@ impl HeadRecord {
         self.log_bytes += bytes;
         self.blob_bytes += batch.blob_bytes;
         self.tail_bytes += bytes;
-        self.summary = batch.summary.clone();
+        self.list_row = batch.list_row.clone();
         match batch.due {
             // `due_changes` counts only appends that change the due time, so `Keep` returns before the increment.
             DueChange::Keep => return,
@@ -127,7 +127,7 @@ impl HeadRecord {
                 held.until = lease.until.as_millis();
                 return true;
             }
-            Some(held) if holds(held.until, now) => return false,
+            Some(held) if lease_is_valid(held.until, now) => return false,
             _ => {}
         }
         // The holder's own renewal above does not depend on the due time. A first claim does.
@@ -176,7 +176,7 @@ impl HeadRecord {
 
     /// Returns true if a worker may claim the session at `now`.
     pub fn is_ready(&self, now: i64) -> bool {
-        let is_held = |held: &LeaseRecord| holds(held.until, now);
+        let is_held = |held: &LeaseRecord| lease_is_valid(held.until, now);
         self.due.is_some_and(|due| is_due(due, now)) && !self.lease.as_ref().is_some_and(is_held)
     }
 
@@ -193,7 +193,7 @@ impl HeadRecord {
             revision: Revision::new(self.revision),
             incarnation: self.incarnation,
             token: 0,
-            summary: self.summary.clone(),
+            list_row: self.list_row.clone(),
             snapshot: self.snapshot.map(|mark| SnapshotMark {
                 at: Revision::new(mark.at),
                 bytes: mark.bytes,
@@ -213,7 +213,7 @@ impl HeadRecord {
 impl Tombstone {
     /// Implements [`crate::Tombstones::claim_removal`].
     pub fn claim(&mut self, incarnation: u64, lease: Lease, now: Timestamp) -> bool {
-        let is_held = |held: &Lease| held.owner != lease.owner && held.holds(now);
+        let is_held = |held: &Lease| held.owner != lease.owner && held.is_valid(now);
         if self.incarnation != incarnation || self.lease.as_ref().is_some_and(is_held) {
             return false;
         }
@@ -227,7 +227,7 @@ impl Tombstone {
     }
 }
 
-fn within(what: &'static str, len: usize, max: usize) -> Result<(), StoreError> {
+fn check_length(what: &'static str, len: usize, max: usize) -> Result<(), StoreError> {
     if len > max {
         return Err(StoreError::TooLarge { what, len, max });
     }
@@ -247,19 +247,19 @@ pub fn check_position(current: Option<&HeadRecord>, expected: Position) -> Resul
 
 /// Rejects a batch that exceeds a size limit.
 pub fn check_batch(batch: &Batch) -> Result<(), StoreError> {
-    within("an append", batch.frame.len(), MAX_FRAME_BYTES)?;
-    within("a summary", batch.summary.len(), MAX_SUMMARY_BYTES)?;
-    check_files(&batch.settles)
+    check_length("an append", batch.frame.len(), MAX_FRAME_BYTES)?;
+    check_length("a summary", batch.list_row.len(), MAX_LIST_ROW_BYTES)?;
+    check_files(&batch.completed_intents)
 }
 
 /// Rejects a list of files that is too long or contains an empty or too long name.
 pub fn check_files(files: &[Box<str>]) -> Result<(), StoreError> {
-    within("a list of files", files.len(), MAX_FILES)?;
+    check_length("a list of files", files.len(), MAX_FILES)?;
     let mut longest = files.iter().map(|file| file.len());
     // The fold ends with `None` at an empty name.
     let longest = longest.try_fold(0, |most, len| (len > 0).then_some(most.max(len)));
     // An empty name is reported as too long, because both are invalid.
-    within(
+    check_length(
         "a file's name",
         longest.unwrap_or(usize::MAX),
         MAX_FILE_BYTES,
@@ -268,10 +268,10 @@ pub fn check_files(files: &[Box<str>]) -> Result<(), StoreError> {
 
 /// Rejects a snapshot that exceeds the size limit.
 pub fn check_snapshot(bytes: &Bytes) -> Result<(), StoreError> {
-    within("a snapshot", bytes.len(), MAX_FRAME_BYTES)
+    check_length("a snapshot", bytes.len(), MAX_FRAME_BYTES)
 }
 
 /// Rejects a lease whose owner name is too long.
 pub fn check_lease(lease: &Lease) -> Result<(), StoreError> {
-    within("a lease owner", lease.owner.len(), MAX_OWNER_BYTES)
+    check_length("a lease owner", lease.owner.len(), MAX_OWNER_BYTES)
 }

@@ -27,7 +27,7 @@ pub use error::{StoreError, error_chain};
 pub use file_intents::{FileIntent, FileIntents, IntentPage, MAX_FILE_BYTES, MAX_FILES};
 pub use identity::{NotAStoreId, StoreId};
 pub use log::{
-    Batch, Frame, MAX_FRAME_BYTES, MAX_LIST, MAX_SUMMARY_BYTES, Position, RowPage, SessionHead,
+    Batch, Frame, MAX_FRAME_BYTES, MAX_LIST, MAX_LIST_ROW_BYTES, Position, RowPage, SessionHead,
     SessionLog, SnapshotMark, StoredSnapshot,
 };
 pub use store::{Leadership, StorageUsage, Store};

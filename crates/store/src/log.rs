@@ -12,9 +12,8 @@ use crate::{DueChange, Lease, StoreError};
 /// a write and the time that one session can delay others.
 pub const MAX_FRAME_BYTES: usize = 64 << 20;
 
-/// The maximum size of a session summary, in bytes. Every append rewrites the summary, so it must stay
-/// small.
-pub const MAX_SUMMARY_BYTES: usize = 2048;
+/// The maximum size of a session's list row, in bytes. Every append rewrites the row, so the row must stay small.
+pub const MAX_LIST_ROW_BYTES: usize = 2048;
 
 /// The maximum number of rows that one call of [`SessionLog::list`] or [`WorkQueue::due`](crate::WorkQueue::due) returns. The
 /// limit keeps replies independent of the size of the store.
@@ -63,7 +62,7 @@ impl Position {
 
     /// Returns true if both positions identify the same history. A token of zero is not compared.
     #[must_use]
-    pub fn agrees(self, other: Self) -> bool {
+    pub fn matches(self, other: Self) -> bool {
         // Engines with a single history do not use tokens and set zero.
         let tokens = [self.token, other.token];
         self.incarnation == other.incarnation
@@ -94,16 +93,16 @@ pub struct Batch {
     pub frame: Bytes,
     /// The data that lists return for the session without reading its log. The store does not interpret it.
     /// Each append replaces it.
-    pub summary: Bytes,
+    pub list_row: Bytes,
     /// The change of the session's due time in the work queue.
     pub due: DueChange,
     /// The size of the blobs that these events name for the first time, in bytes. It counts towards the
     /// storage usage.
     pub blob_bytes: u64,
-    /// The files that these events name for the first time. Each was announced by [`FileIntents::intend`](crate::FileIntents::intend),
-    /// and the append ends its intent. The append fails with [`StoreError::IntentRevoked`] if a sweep has
-    /// doomed one of them.
-    pub settles: Vec<Box<str>>,
+    /// The files that these events name for the first time. Each was declared by
+    /// [`FileIntents::declare_intents`](crate::FileIntents::declare_intents), and the append ends its intent. The append
+    /// fails with [`StoreError::IntentRevoked`] if a sweep has revoked the intent of one of them.
+    pub completed_intents: Vec<Box<str>>,
 }
 
 /// The metadata of a session, readable without its log.
@@ -115,8 +114,8 @@ pub struct SessionHead {
     pub incarnation: u64,
     /// Distinguishes appends that led to the same revision. See [`Position`].
     pub token: u64,
-    /// The summary that the last append stored for lists.
-    pub summary: Bytes,
+    /// The list row that the last append stored.
+    pub list_row: Bytes,
     /// The current snapshot, if one exists.
     pub snapshot: Option<SnapshotMark>,
     /// The size of all frames, in bytes. Used for quotas and statistics.
@@ -172,7 +171,7 @@ pub struct RowPage {
 
 impl RowPage {
     /// Returns all rows, or an error if any row is unreadable.
-    pub(crate) fn complete(self) -> Result<Vec<(SessionKey, SessionHead)>, StoreError> {
+    pub(crate) fn into_complete(self) -> Result<Vec<(SessionKey, SessionHead)>, StoreError> {
         if self.nameless > 0 {
             return Err(StoreError::Read("a row has no readable name".into()));
         }
@@ -237,7 +236,7 @@ pub trait SessionLog: Send + Sync + 'static {
     /// Returns up to `limit` rows after `after`, ordered by name, of one project or of all projects.
     /// Unreadable rows are returned as errors and do not hide other rows. Fewer than `limit` rows mean that
     /// no more follow.
-    async fn rows(
+    async fn list_rows(
         &self,
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
@@ -252,6 +251,6 @@ pub trait SessionLog: Send + Sync + 'static {
         after: Option<&SessionKey>,
         limit: usize,
     ) -> Result<Vec<(SessionKey, SessionHead)>, StoreError> {
-        self.rows(project, after, limit).await?.complete()
+        self.list_rows(project, after, limit).await?.into_complete()
     }
 }

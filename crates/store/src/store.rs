@@ -57,7 +57,7 @@ pub trait Store: SessionLog + WorkQueue + Tombstones + FileIntents + Leadership 
 
     /// Subscribes to notifications that other processes changed sessions. Returns `None` if the engine has
     /// no other processes. A hint may be lost or outdated; callers must verify against the log.
-    fn hints(&self) -> Option<broadcast::Receiver<SessionKey>> {
+    fn subscribe_hints(&self) -> Option<broadcast::Receiver<SessionKey>> {
         None
     }
 
@@ -66,9 +66,9 @@ pub trait Store: SessionLog + WorkQueue + Tombstones + FileIntents + Leadership 
     /// takes.
     async fn usage(&self, project: Option<&ProjectId>) -> Result<StorageUsage, StoreError>;
 
-    /// Fails with [`StoreError::Full`] if the store has no room for a write. The check is cheap while room
+    /// Fails with [`StoreError::OutOfSpace`] if the store has no space for a write. The check is cheap while space
     /// is available. Callers use it before they store something else, such as a blob.
-    async fn has_room(&self) -> Result<(), StoreError> {
+    async fn check_space(&self) -> Result<(), StoreError> {
         Ok(())
     }
 

@@ -57,18 +57,18 @@ pub struct DueQuery<'a> {
     pub owner: &'a str,
     /// The maximum number of sessions per project. Without it, a project with thousands of due sessions
     /// would hide all others.
-    pub each: usize,
+    pub max_per_project: usize,
     /// Sessions that another worker released last are returned only if they became ready before this time.
     /// That worker may still have them cached. An engine with a single process may ignore this field.
-    pub others_before: Timestamp,
+    pub others_ready_before: Timestamp,
 }
 
 impl DueQuery<'static> {
     /// A query without restrictions: any owner, any number per project.
     pub const ALL: Self = Self {
         owner: "",
-        each: usize::MAX,
-        others_before: Timestamp::from_millis(i64::MAX),
+        max_per_project: usize::MAX,
+        others_ready_before: Timestamp::from_millis(i64::MAX),
     };
 }
 
@@ -84,8 +84,8 @@ pub struct Lease {
 impl Lease {
     /// Returns true if the lease is valid at `now`. A lease with more than [`LONGEST_LEASE_MS`] remaining
     /// was taken by a process with a wrong clock and is not valid.
-    pub fn holds(&self, now: Timestamp) -> bool {
-        holds(self.until.as_millis(), now.as_millis())
+    pub fn is_valid(&self, now: Timestamp) -> bool {
+        lease_is_valid(self.until.as_millis(), now.as_millis())
     }
 
     /// Returns the remaining time at `now`, in milliseconds. The result is at most 100 years, so that
@@ -98,7 +98,7 @@ impl Lease {
 }
 
 /// Returns true if a lease with the deadline `until` is valid. Both times are in milliseconds.
-pub(crate) fn holds(until: i64, now: i64) -> bool {
+pub(crate) fn lease_is_valid(until: i64, now: i64) -> bool {
     until > now && until <= now.saturating_add(LONGEST_LEASE_MS)
 }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_store::StoreId;
 use palimpsest_store::blobs::{
-    BlobError, Blobs, Owner, ReplaceOutcome, SummaryFile, result_path, summary_path,
+    BlobError, BlobOwner, Blobs, ReplaceOutcome, SummaryFile, result_path, summary_path,
 };
 use palimpsest_test_servers::Bucket;
 use sha2::{Digest as _, Sha256};
@@ -21,8 +21,8 @@ const fn store(number: u8) -> StoreId {
     StoreId::from_bytes([number; 16])
 }
 
-fn owner(store: StoreId) -> Owner {
-    Owner {
+fn owner(store: StoreId) -> BlobOwner {
+    BlobOwner {
         store,
         adopts: false,
         takes_over_from: None,
@@ -96,8 +96,8 @@ async fn behaves(blobs: &Blobs) {
     );
     assert_eq!(listed[1].bytes, 12);
     for files in [3, 0] {
-        let found = blobs.belongings(&s).await.unwrap();
-        assert_eq!(blobs.remove(found).await.unwrap().files, files);
+        let found = blobs.list_session_files(&s).await.unwrap();
+        assert_eq!(blobs.remove_listed(found).await.unwrap().files, files);
     }
     assert!(matches!(
         blobs.get(&path).await,
@@ -127,7 +127,7 @@ async fn belongs_to_one_store(blobs: &Blobs) {
     let before = blobs.list(&s).await.unwrap();
     assert_eq!(blobs.marked().await.unwrap(), Some(STORE));
     for adopts in [false, true] {
-        let other = blobs.clone().bind(Owner {
+        let other = blobs.clone().bind(BlobOwner {
             adopts,
             ..owner(store(8))
         });
@@ -139,7 +139,7 @@ async fn belongs_to_one_store(blobs: &Blobs) {
         is_refused(other.verify().await);
         is_refused(other.put_file(&s, "x", Bytes::new()).await);
         is_refused(other.remove_result(&s, "x").await.map(drop));
-        is_refused(other.belongings(&s).await.map(drop));
+        is_refused(other.list_session_files(&s).await.map(drop));
         is_refused(other.summary(&s).await.map(drop));
         is_refused(other.remove_summary(&s).await);
         let replaced = other.replace_summary(&s, None, Bytes::new()).await;
@@ -306,10 +306,10 @@ async fn a_late_removal_keeps_files_of_the_new_session() {
     assert_eq!(summary.unwrap(), ReplaceOutcome::Written);
     let begun = root.path().join("p/s/tool-results/c1-b.txt#1");
     fs::write(&begun, "half").unwrap();
-    let late = blobs.belongings(&s).await.unwrap();
+    let late = blobs.list_session_files(&s).await.unwrap();
     // Another process removed all files meanwhile, and a new session was created.
-    let other = blobs.belongings(&s).await.unwrap();
-    assert_eq!(blobs.remove(other).await.unwrap().files, 3);
+    let other = blobs.list_session_files(&s).await.unwrap();
+    assert_eq!(blobs.remove_listed(other).await.unwrap().files, 3);
     assert!(!root.path().join("p").exists(), "an empty folder was left");
     blobs.put_file(&s, "c1-n.txt", text.clone()).await.unwrap();
     let new = Bytes::from_static(b"of the new session");
@@ -317,7 +317,7 @@ async fn a_late_removal_keeps_files_of_the_new_session() {
     let being_written = root.path().join("p/s/tool-results/c2-n.txt#1");
     fs::write(&being_written, "half").unwrap();
     assert_eq!(
-        blobs.remove(late).await.unwrap().files,
+        blobs.remove_listed(late).await.unwrap().files,
         1,
         "only the temporary file of the deleted session is removed"
     );
@@ -352,14 +352,14 @@ async fn only_a_log_with_sessions_adopts_files_without_a_marker() {
     let refused = new.verify().await;
     assert!(matches!(refused, Err(BlobError::Unmarked { ours: STORE })));
     assert_eq!(new.marked().await.unwrap(), None, "a marker was written");
-    let adopts = Owner {
+    let adopts = BlobOwner {
         adopts: true,
         ..owner(store(1))
     };
     // A log with sessions may be the one that wrote these files before markers existed.
     let older = Blobs::open(location).unwrap().bind(adopts);
     older.verify().await.unwrap();
-    let other = Blobs::open(location).unwrap().bind(Owner {
+    let other = Blobs::open(location).unwrap().bind(BlobOwner {
         store: store(2),
         ..adopts
     });
@@ -367,7 +367,7 @@ async fn only_a_log_with_sessions_adopts_files_without_a_marker() {
         other.verify().await,
         Err(BlobError::OtherStore { .. })
     ));
-    let heir = Blobs::open(location).unwrap().bind(Owner {
+    let heir = Blobs::open(location).unwrap().bind(BlobOwner {
         store: store(2),
         takes_over_from: Some(store(1)),
         restored_from: None,

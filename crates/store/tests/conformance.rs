@@ -85,7 +85,7 @@ impl Postgres {
             schema: format!("store-{}", self.stores.load(Ordering::Relaxed)),
             // The checks need a new count after every change, so caching is off.
             usage_age: Duration::ZERO,
-            usage_patience: Duration::from_secs(30),
+            usage_max_wait: Duration::from_secs(30),
             // A slow machine must not cause pool timeouts.
             wait: Duration::from_mins(5),
             // The checks use simulated times.

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use bytes::Bytes;
-use palimpsest_conformance::{ByName as _, bytes};
+use palimpsest_conformance::{LatestIncarnation as _, bytes};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_store::sled::{SledLog, SledOptions};
 use palimpsest_store::{
@@ -168,14 +168,14 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
                 },
                 events: NonZeroU32::MIN,
                 frame: bytes(seed, size),
-                summary: Bytes::from_static(b"summary"),
+                list_row: Bytes::from_static(b"summary"),
                 due: DueChange::Keep,
                 blob_bytes: 0,
-                settles: Vec::new(),
+                completed_intents: Vec::new(),
             };
             match log.append_to(&key(session), batch).await {
                 Ok(_) => frames.push((seed, size)),
-                Err(StoreError::Full(_)) => {
+                Err(StoreError::OutOfSpace(_)) => {
                     maybe.entry(session).or_insert((seed, size));
                     refusals += 1;
                     // The outcome is unknown. A client would read the position before a retry.
@@ -192,7 +192,7 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
                     .put_snapshot_of(&key(session), StoredSnapshot { at, bytes })
                     .await;
                 assert!(
-                    matches!(put, Ok(()) | Err(StoreError::Full(_))),
+                    matches!(put, Ok(()) | Err(StoreError::OutOfSpace(_))),
                     "{context}: {put:?}"
                 );
             }
@@ -213,7 +213,10 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
         }
         let mut tries = 0;
         while let Err(error) = log.check().await {
-            assert!(matches!(error, StoreError::Full(_)), "{context}: {error}");
+            assert!(
+                matches!(error, StoreError::OutOfSpace(_)),
+                "{context}: {error}"
+            );
             tries += 1;
             assert!(tries < 100, "{context}: the store does not recover");
             tokio::time::sleep(Duration::from_millis(20)).await;

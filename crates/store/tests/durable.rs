@@ -31,10 +31,10 @@ fn batch(expected: Position, due: DueChange) -> Batch {
         expected,
         events: NonZeroU32::MIN,
         frame: Bytes::from_static(b"frame"),
-        summary: Bytes::from_static(b"s"),
+        list_row: Bytes::from_static(b"s"),
         due,
         blob_bytes: 0,
-        settles: Vec::new(),
+        completed_intents: Vec::new(),
     }
 }
 
@@ -232,7 +232,7 @@ async fn a_losing_append_learns_the_conflict_on_its_own_connection() {
     let loses = append_to(of, at);
     cluster.until("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
     let waits = append_to(other, at_other);
-    while log.connections().waiting == 0 {
+    while log.pool_status().waiting == 0 {
         tokio::task::yield_now().await;
     }
     wins.commit();
@@ -307,7 +307,7 @@ async fn a_process_with_a_wrong_clock_takes_no_lease_of_others() {
         let own = head.lease.unwrap();
         assert!(own.until < now.plus_millis(HOUR), "{:?}", own.until);
         let later = own.until.plus_millis(1);
-        assert!(own.holds(now) && !own.holds(later), "{owner}");
+        assert!(own.is_valid(now) && !own.is_valid(later), "{owner}");
         assert_eq!(head.revision, Revision::new(1));
     }
 }

@@ -11,7 +11,7 @@ use palimpsest_core::levels::results::Verdict;
 use palimpsest_core::session::Session;
 use palimpsest_histories::{Operation, SessionHarness, operation};
 use palimpsest_store::encoding::{
-    DecodeError, decode_about, decode_frame, decode_snapshot, encode_about, encode_frame,
+    DecodeError, decode_frame, decode_list_row, decode_snapshot, encode_frame, encode_list_row,
     encode_snapshot,
 };
 use proptest::prelude::*;
@@ -43,7 +43,7 @@ proptest! {
         let decoded = decode_snapshot(key, &encode_snapshot(&snapshot)).unwrap();
         prop_assert_eq!(&decoded, &snapshot);
         let about = world.session.info();
-        prop_assert_eq!(&decode_about(&encode_about(about)).unwrap(), about);
+        prop_assert_eq!(&decode_list_row(&encode_list_row(about)).unwrap(), about);
     }
 
     #[test]

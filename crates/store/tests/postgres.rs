@@ -31,10 +31,10 @@ fn batch(expected: Position, frame: impl Into<Bytes>) -> Batch {
         expected,
         events: NonZeroU32::MIN,
         frame: frame.into(),
-        summary: Bytes::from_static(b"s"),
+        list_row: Bytes::from_static(b"s"),
         due: DueChange::Keep,
         blob_bytes: 0,
-        settles: Vec::new(),
+        completed_intents: Vec::new(),
     }
 }
 
@@ -169,7 +169,10 @@ async fn a_change_is_announced_to_other_processes_only() {
             .unwrap()
     };
     let (one, other) = (open().await, open().await);
-    let (mut own, mut heard) = (one.hints().unwrap(), other.hints().unwrap());
+    let (mut own, mut heard) = (
+        one.subscribe_hints().unwrap(),
+        other.subscribe_hints().unwrap(),
+    );
     // Hints are lost until both processes listen, so append until one arrives.
     let mut told = false;
     for number in 0..100 {
@@ -205,7 +208,7 @@ async fn connections_of_cancelled_appends_are_not_reused_while_blocked() {
 
     let holder = cluster.holding(HELD_ROW);
     // Open all three connections first, so that the idle count is exact later.
-    while log.connections().idle < 3 {
+    while log.pool_status().idle < 3 {
         join_all((0..6).map(|_| log.head(&free))).await;
     }
     for _ in 0..2 {
@@ -214,7 +217,7 @@ async fn connections_of_cancelled_appends_are_not_reused_while_blocked() {
         given_up.expect_err("the append of a locked row succeeded");
     }
     // Two of three connections still wait for the row and must not be reused.
-    assert_eq!(log.connections().idle, 1);
+    assert_eq!(log.pool_status().idle, 1);
     for _ in 0..8 {
         let answer = timeout(Duration::from_mins(2), log.head(&free)).await;
         assert!(answer.expect("a free connection").unwrap().is_some());
@@ -222,12 +225,12 @@ async fn connections_of_cancelled_appends_are_not_reused_while_blocked() {
     holder.commit();
     // One of the cancelled appends was executed, and all connections are idle again.
     let until = Instant::now() + Duration::from_mins(2);
-    while log.connections().idle < 3 {
-        assert!(Instant::now() < until, "{:?}", log.connections());
+    while log.pool_status().idle < 3 {
+        assert!(Instant::now() < until, "{:?}", log.pool_status());
         sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(log.head(&held).await.unwrap().unwrap().revision.get(), 2);
-    assert_eq!(log.connections().open, 3);
+    assert_eq!(log.pool_status().open, 3);
 }
 
 /// Simulates the promotion of a lagging standby, or a restored backup, while processes have newer data
@@ -348,7 +351,7 @@ async fn an_unresponsive_host_fails_over_to_the_next_host() {
         .iter()
         .map(|of| log.append(of, batch(Position::START, "1")));
     let first = join_all(first).await;
-    let idle = log.connections().idle;
+    let idle = log.pool_status().idle;
     assert!(idle > 1, "several connections lead to the first host");
 
     // The first append after the silence detects it. Later ones must not wait again.
@@ -425,7 +428,7 @@ async fn an_exhausted_pool_does_not_fail_the_health_check() {
         let (log, held) = (Arc::clone(&log), held.clone());
         async move { log.append(&held, batch(at, "2")).await }
     });
-    while log.connections().idle > 0 {
+    while log.pool_status().idle > 0 {
         sleep(Duration::from_millis(5)).await;
     }
     let told = log.head(&held).await.unwrap_err().to_string();
@@ -442,7 +445,7 @@ async fn a_slow_usage_count_returns_the_previous_count() {
     let options = PostgresOptions {
         connections: 4,
         usage_age: Duration::ZERO,
-        usage_patience: Duration::from_millis(200),
+        usage_max_wait: Duration::from_millis(200),
         ..PostgresOptions::new(cluster.url())
     };
     let log = Arc::new(PostgresLog::open(&options).await.unwrap());
@@ -534,8 +537,8 @@ async fn a_project_with_many_due_sessions_does_not_hide_other_projects() {
     let offered = async |owner: &str, others_before: i64| {
         let asks = DueQuery {
             owner,
-            each: 4,
-            others_before: Timestamp::from_millis(others_before),
+            max_per_project: 4,
+            others_ready_before: Timestamp::from_millis(others_before),
         };
         let due = log.due(asks, now, 9).await.unwrap();
         due.into_iter().map(|due| due.key).collect::<Vec<_>>()
@@ -567,17 +570,22 @@ async fn an_unreadable_row_does_not_hide_other_rows() {
     );
     for file in ["f", "g", "h", "i"] {
         let at = Timestamp::from_millis(8);
-        log.intend(&key("c"), vec![file.into()], at).await.unwrap();
+        log.declare_intents(&key("c"), vec![file.into()], at)
+            .await
+            .unwrap();
     }
     cluster.psql(
         "UPDATE palimpsest.intents SET key = 'p!a name' WHERE file IN ('f', 'g');
          UPDATE palimpsest.intents SET key = 'p!the name' WHERE file = 'i'",
     );
     for limit in [1, 2, 9] {
-        let page = log.intents(None, limit).await.unwrap();
+        let page = log.list_intents(None, limit).await.unwrap();
         assert_eq!(page.intents.len(), 1);
         assert_eq!((&*page.intents[0].file, page.unreadable), ("h", 2));
-        let rest = log.intents(Some((&key("c"), "h")), limit).await.unwrap();
+        let rest = log
+            .list_intents(Some((&key("c"), "h")), limit)
+            .await
+            .unwrap();
         assert_eq!((rest.intents.len(), rest.unreadable), (0, 1));
     }
     for limit in [1, 2, 9] {
@@ -585,7 +593,7 @@ async fn an_unreadable_row_does_not_hide_other_rows() {
         let mut nameless = 0;
         let mut from: Option<SessionKey> = None;
         loop {
-            let listing = log.rows(None, from.as_ref(), limit).await.unwrap();
+            let listing = log.list_rows(None, from.as_ref(), limit).await.unwrap();
             nameless += listing.nameless;
             let is_last = listing.rows.len() < limit;
             for (key, head) in listing.rows {

@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use palimpsest_conformance::ByName as _;
+use palimpsest_conformance::LatestIncarnation as _;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_store::sled::{SledLog, SledOptions, compact_store};
 use palimpsest_store::{
@@ -31,10 +31,10 @@ fn batch(expected: u64, frame: Vec<u8>) -> Batch {
         },
         events: NonZeroU32::MIN,
         frame: frame.into(),
-        summary: Bytes::from_static(b"s"),
+        list_row: Bytes::from_static(b"s"),
         due: DueChange::At(Timestamp::from_millis(7)),
         blob_bytes: 0,
-        settles: Vec::new(),
+        completed_intents: Vec::new(),
     }
 }
 

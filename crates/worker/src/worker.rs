@@ -245,8 +245,8 @@ impl WorkerLoop {
         // Another worker's session is left alone for some polls, because it may still be cached there.
         let asks = DueQuery {
             owner: &options.owner,
-            each: LIST_SESSIONS_PER_PROJECT.max(options.concurrency),
-            others_before: lease::earlier(
+            max_per_project: LIST_SESSIONS_PER_PROJECT.max(options.concurrency),
+            others_ready_before: lease::earlier(
                 now,
                 MAX_RESERVATION.min(options.poll * MAX_RESERVED_POLLS),
             ),

@@ -72,10 +72,10 @@ fn batch(expected: Position) -> Batch {
         expected,
         events: NonZeroU32::MIN,
         frame: Bytes::from(vec![7; FRAME]),
-        summary: Bytes::from(vec![7; SUMMARY]),
+        list_row: Bytes::from(vec![7; SUMMARY]),
         due: DueChange::Keep,
         blob_bytes: 0,
-        settles: Vec::new(),
+        completed_intents: Vec::new(),
     }
 }
 

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use futures::future::join_all;
 use palimpsest_core::ids::Revision;
 
-use crate::by_name::ByName as _;
+use crate::by_name::LatestIncarnation as _;
 use crate::harness::{Harness, Log, batch, bytes, conflict_at, head, key, read_all, time};
-use palimpsest_store::{Batch, Frame, MAX_FRAME_BYTES, MAX_SUMMARY_BYTES, StoreError};
+use palimpsest_store::{Batch, Frame, MAX_FRAME_BYTES, MAX_LIST_ROW_BYTES, StoreError};
 
 pub(super) async fn run(harness: &dyn Harness) {
     compare_and_set(&harness.fresh().await).await;
@@ -41,13 +41,13 @@ async fn compare_and_set(log: &Log) {
     assert_eq!(conflict_at(inside), 2);
     let summary = Bytes::from_static(b"another");
     let second = Batch {
-        summary: summary.clone(),
+        list_row: summary.clone(),
         ..batch(2, 3, bytes(3, 20))
     };
     let second = log.append_to(&a, second).await;
     assert_eq!(second.expect("appends"), Revision::new(5));
     let head = head(log, &a).await;
-    assert_eq!((head.revision, head.summary), (Revision::new(5), summary));
+    assert_eq!((head.revision, head.list_row), (Revision::new(5), summary));
     assert_eq!((head.log_bytes, head.tail_bytes), (30, 30));
     let frames = read_all(log, &a, 1 << 20).await;
     assert_eq!(
@@ -174,14 +174,14 @@ async fn too_large_frames_and_summaries_are_rejected(log: &Log) {
     let refused = log.append_to(&a, batch(0, 1, frame)).await;
     assert!(matches!(refused, Err(StoreError::TooLarge { .. })));
     let talkative = Batch {
-        summary: vec![0; MAX_SUMMARY_BYTES + 1].into(),
+        list_row: vec![0; MAX_LIST_ROW_BYTES + 1].into(),
         ..batch(0, 1, Bytes::new())
     };
     let refused = log.append_to(&a, talkative).await;
     assert!(matches!(refused, Err(StoreError::TooLarge { .. })));
     assert_eq!(log.head(&a).await.expect("head"), None);
     let longest = Batch {
-        summary: vec![7; MAX_SUMMARY_BYTES].into(),
+        list_row: vec![7; MAX_LIST_ROW_BYTES].into(),
         ..batch(0, 1, Bytes::new())
     };
     log.append_to(&a, longest).await.expect("appends");

@@ -10,7 +10,7 @@ const NOBODY: u64 = u64::MAX >> 1;
 
 /// Variants of [`SessionLog`] methods for the current incarnation of a name.
 #[async_trait]
-pub trait ByName: SessionLog {
+pub trait LatestIncarnation: SessionLog {
     /// Returns the start position of the current session, or of a session that does not exist.
     async fn of(&self, key: &SessionKey) -> Result<Position, StoreError> {
         let head = self.head(key).await?;
@@ -65,4 +65,4 @@ pub trait ByName: SessionLog {
     }
 }
 
-impl<L: SessionLog + ?Sized> ByName for L {}
+impl<L: SessionLog + ?Sized> LatestIncarnation for L {}

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey, Timestamp};
 
-use crate::by_name::ByName as _;
+use crate::by_name::LatestIncarnation as _;
 use palimpsest_store::{
     Batch, DueChange, Frame, Lease, Position, SessionHead, Store, StoreError, Tombstone,
 };
@@ -66,10 +66,10 @@ pub(super) fn batch(expected: u64, events: u32, frame: Bytes) -> Batch {
         },
         events: NonZeroU32::new(events).expect("a batch has events"),
         frame,
-        summary: Bytes::from_static(b"summary"),
+        list_row: Bytes::from_static(b"summary"),
         due: DueChange::Keep,
         blob_bytes: 0,
-        settles: Vec::new(),
+        completed_intents: Vec::new(),
     }
 }
 
@@ -77,7 +77,7 @@ pub(super) fn batch_due(expected: u64, due: DueChange) -> Batch {
     Batch {
         due,
         blob_bytes: 0,
-        settles: Vec::new(),
+        completed_intents: Vec::new(),
         ..batch(expected, 1, Bytes::from_static(b"due"))
     }
 }

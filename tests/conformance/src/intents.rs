@@ -2,7 +2,7 @@
 
 use palimpsest_core::ids::SessionKey;
 
-use crate::by_name::ByName as _;
+use crate::by_name::LatestIncarnation as _;
 use crate::harness::{Harness, Log, batch, bytes, key, time};
 use palimpsest_store::{Batch, FileIntent, StoreError};
 
@@ -16,25 +16,25 @@ pub(super) async fn run(harness: &dyn Harness) {
 
 fn naming(expected: u64, files: &[&str]) -> Batch {
     Batch {
-        settles: files.iter().map(|file| (*file).into()).collect(),
+        completed_intents: files.iter().map(|file| (*file).into()).collect(),
         ..batch(expected, 1, bytes(expected, 50))
     }
 }
 
 async fn intend(log: &Log, key: &SessionKey, files: &[&str], at: i64) -> Result<(), StoreError> {
     let files = files.iter().map(|file| (*file).into()).collect();
-    log.intend(key, files, time(at)).await
+    log.declare_intents(key, files, time(at)).await
 }
 
 async fn found(log: &Log) -> Vec<(String, i64, bool)> {
-    let found = log.intents(None, 100).await.expect("lists");
-    let short = |it: FileIntent| (it.file.into(), it.at.as_millis(), it.is_doomed);
+    let found = log.list_intents(None, 100).await.expect("lists");
+    let short = |it: FileIntent| (it.file.into(), it.at.as_millis(), it.is_revoked);
     assert_eq!(found.unreadable, 0);
     found.intents.into_iter().map(short).collect()
 }
 
 async fn doom(log: &Log, key: &SessionKey, file: &str, before: i64) -> bool {
-    let doomed = log.doom_intent(key, file, time(before)).await;
+    let doomed = log.revoke_intent(key, file, time(before)).await;
     doomed.expect("answers")
 }
 
@@ -80,8 +80,8 @@ async fn an_append_settles_its_intents(harness: &dyn Harness) {
     let log = harness.reopen(log).await;
     assert_eq!(found(&log).await, [("h".into(), 5, false)]);
     assert_eq!(crate::harness::head(&log, &a).await.revision.get(), 2);
-    log.end_intent(&a, "h").await.expect("ends");
-    log.end_intent(&a, "h")
+    log.complete_intent(&a, "h").await.expect("ends");
+    log.complete_intent(&a, "h")
         .await
         .expect("an ended intent can be ended again");
     assert_eq!(found(&log).await, []);
@@ -109,7 +109,7 @@ async fn a_doomed_intent_rejects_appends_of_its_file(harness: &dyn Harness) {
     is_lost(intend(&log, &a, &["e", "f"], 10).await, "f");
     let other = log.append_to(&b, naming(0, &["f"])).await;
     other.expect("an intent must not block another session");
-    log.end_intent(&a, "f").await.expect("ends");
+    log.complete_intent(&a, "f").await.expect("ends");
     intend(&log, &a, &["f"], 11).await.expect("intends");
     let appended = log.append_to(&a, naming(1, &["f"])).await;
     appended.expect("appends");
@@ -139,7 +139,7 @@ async fn lists(harness: &dyn Harness) {
         let mut listed: Vec<(SessionKey, String)> = Vec::new();
         loop {
             let after = listed.last().map(|(key, file)| (key, file.as_str()));
-            let page = log.intents(after, limit).await.expect("lists").intents;
+            let page = log.list_intents(after, limit).await.expect("lists").intents;
             assert!(page.len() <= limit);
             if page.is_empty() {
                 break;

@@ -18,7 +18,7 @@ mod races;
 mod sessions;
 mod tombstones;
 
-pub use self::by_name::ByName;
+pub use self::by_name::LatestIncarnation;
 pub use self::harness::{Harness, bytes};
 pub use self::memory::MemoryLog;
 pub use self::model::properties;

@@ -38,12 +38,12 @@ struct State {
 }
 
 impl State {
-    /// Ends the intents of all files. Changes nothing if one of them is missing or doomed.
+    /// Ends the intents of all files. Changes nothing if one of them is missing or revoked.
     fn settle(&mut self, key: &SessionKey, files: &[Box<str>]) -> Result<(), StoreError> {
         // Check all files before the first change, so that a rejection changes nothing.
         let names = files.iter().map(|file| (key.clone(), file.clone()));
         let names: Vec<_> = names.collect();
-        let is_live = |name| self.intents.get(name).is_some_and(|it| !it.is_doomed);
+        let is_live = |name| self.intents.get(name).is_some_and(|it| !it.is_revoked);
         if let Some((_, file)) = names.iter().find(|name| !is_live(name)) {
             return Err(StoreError::IntentRevoked(file.clone()));
         }
@@ -134,7 +134,7 @@ impl SessionLog for MemoryLog {
         if creates && state.tombstones.contains_key(key) {
             return Err(StoreError::Deleting(key.clone()));
         }
-        state.settle(key, &batch.settles)?;
+        state.settle(key, &batch.completed_intents)?;
         state.incarnations += u64::from(creates);
         let incarnation = state.incarnations;
         let session = state
@@ -213,7 +213,7 @@ impl SessionLog for MemoryLog {
         Ok(())
     }
 
-    async fn rows(
+    async fn list_rows(
         &self,
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
@@ -258,7 +258,7 @@ impl WorkQueue for MemoryLog {
         ready.retain(|(_, key, _)| {
             let seen = of_project.entry(&key.project).or_default();
             *seen += 1;
-            *seen <= query.each
+            *seen <= query.max_per_project
         });
         ready.truncate(limit.min(MAX_LIST));
         Ok(ready
@@ -354,7 +354,7 @@ impl Tombstones for MemoryLog {
 
 #[async_trait]
 impl FileIntents for MemoryLog {
-    async fn intend(
+    async fn declare_intents(
         &self,
         key: &SessionKey,
         files: Vec<Box<str>>,
@@ -364,8 +364,8 @@ impl FileIntents for MemoryLog {
         let mut state = self.open()?;
         let names = files.into_iter().map(|file| (key.clone(), file));
         let names: Vec<_> = names.collect();
-        let doomed = |name| state.intents.get(name).is_some_and(|it| it.is_doomed);
-        // A doomed intent must not be renewed, because a sweep may already delete the file.
+        let doomed = |name| state.intents.get(name).is_some_and(|it| it.is_revoked);
+        // A revoked intent must not be renewed, because a sweep may already delete the file.
         if let Some((_, file)) = names.iter().find(|name| doomed(name)) {
             return Err(StoreError::IntentRevoked(file.clone()));
         }
@@ -374,14 +374,14 @@ impl FileIntents for MemoryLog {
                 key: key.clone(),
                 file: name.1.clone(),
                 at,
-                is_doomed: false,
+                is_revoked: false,
             };
             state.intents.insert(name, intent);
         }
         Ok(())
     }
 
-    async fn intents(
+    async fn list_intents(
         &self,
         after: Option<(&SessionKey, &str)>,
         limit: usize,
@@ -398,7 +398,7 @@ impl FileIntents for MemoryLog {
         })
     }
 
-    async fn doom_intent(
+    async fn revoke_intent(
         &self,
         key: &SessionKey,
         file: &str,
@@ -408,11 +408,11 @@ impl FileIntents for MemoryLog {
         let Some(intent) = state.intents.get_mut(&(key.clone(), file.into())) else {
             return Ok(false);
         };
-        intent.is_doomed |= intent.at < before;
-        Ok(intent.is_doomed)
+        intent.is_revoked |= intent.at < before;
+        Ok(intent.is_revoked)
     }
 
-    async fn end_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
+    async fn complete_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
         self.open()?.intents.remove(&(key.clone(), file.into()));
         Ok(())
     }

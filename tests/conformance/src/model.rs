@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::by_name::ByName as _;
+use crate::by_name::LatestIncarnation as _;
 use crate::harness::{Harness, Log, batch, bytes, erase, key, lease, read_all, restart, time};
 use crate::memory::MemoryLog;
 use palimpsest_store::{
@@ -266,7 +266,7 @@ impl ModelState {
         let batch = Batch {
             due,
             blob_bytes: 0,
-            settles: Vec::new(),
+            completed_intents: Vec::new(),
             ..batch(expected, events, frame.clone())
         };
         match self.log.append_to(key, batch).await {

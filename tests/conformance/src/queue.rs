@@ -3,7 +3,7 @@
 use futures::future::join_all;
 use palimpsest_core::ids::{Revision, Timestamp};
 
-use crate::by_name::ByName as _;
+use crate::by_name::LatestIncarnation as _;
 use crate::harness::{Harness, Log, batch, batch_due, bytes, head, key, lease, restart, time};
 use palimpsest_store::{
     DueChange, DueQuery, DueSession, LONGEST_LEASE_MS, LONGEST_WAIT_MS, MAX_OWNER_BYTES, StoreError,
@@ -51,11 +51,11 @@ async fn due_in_order(harness: &dyn Harness) {
     assert_eq!(due_names(&log, 30, 9).await, ["d", "a", "b", "e", "c"]);
     assert_eq!(due_names(&log, 30, 2).await, ["d", "a"]);
     assert_eq!(due_names(&log, 30, 0).await, [""; 0]);
-    let each = async |limit: usize, each: usize| {
+    let due_names_of = async |limit: usize, max_per_project: usize| {
         let asks = DueQuery {
             owner: "x",
-            each,
-            others_before: time(i64::MAX),
+            max_per_project,
+            others_ready_before: time(i64::MAX),
         };
         let due = log.due(asks, time(30), limit).await.expect("due");
         due.iter()
@@ -69,12 +69,15 @@ async fn due_in_order(harness: &dyn Harness) {
             .collect::<Vec<_>>()
     };
     assert_eq!(
-        each(9, 1).await,
+        due_names_of(9, 1).await,
         names(&["p/d", "q/b", "a/e"]),
         "none hides another"
     );
-    assert_eq!(each(2, 1).await, names(&["p/d", "q/b"]));
-    assert_eq!(each(9, 2).await, names(&["p/d", "p/a", "q/b", "a/e"]));
+    assert_eq!(due_names_of(2, 1).await, names(&["p/d", "q/b"]));
+    assert_eq!(
+        due_names_of(9, 2).await,
+        names(&["p/d", "p/a", "q/b", "a/e"])
+    );
     // A later time must not postpone a waiting session, and an earlier one must take effect.
     append(&log, "p/d", DueChange::At(time(25))).await;
     append(&log, "p/c", DueChange::At(time(25))).await;
@@ -265,8 +268,8 @@ async fn sessions_are_reserved_for_their_previous_worker(log: &Log) {
     let offered = async |owner: &str, now: i64, others_before: i64| {
         let asks = DueQuery {
             owner,
-            each: 9,
-            others_before: time(others_before),
+            max_per_project: 9,
+            others_ready_before: time(others_before),
         };
         let due = log.due(asks, time(now), 9).await.expect("due");
         due.iter().any(|due| due.key == a)
@@ -334,8 +337,8 @@ async fn a_wrong_clock_does_not_delay_other_workers(log: &Log) {
     // The previous worker may never return.
     let asks = DueQuery {
         owner: "y",
-        each: 9,
-        others_before: time(NOW),
+        max_per_project: 9,
+        others_ready_before: time(NOW),
     };
     let offered = log.due(asks, time(NOW), 9).await.expect("due");
     assert!(offered.iter().any(|due| due.key == key("p/far")));

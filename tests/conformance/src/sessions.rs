@@ -2,7 +2,7 @@
 
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey};
 
-use crate::by_name::ByName as _;
+use crate::by_name::LatestIncarnation as _;
 use crate::harness::{
     Harness, Log, batch, batch_due, bytes, conflict_at, erase, head, key, read_all, time,
 };
@@ -38,7 +38,7 @@ async fn usage(harness: &dyn Harness) {
     assert_eq!(held(&log, None).await, (0, 0));
     let with_blobs = Batch {
         blob_bytes: 5_000,
-        settles: Vec::new(),
+        completed_intents: Vec::new(),
         ..batch(0, 1, bytes(1, 100))
     };
     log.append_to(&key("p/a"), with_blobs)

@@ -2,7 +2,7 @@
 
 use palimpsest_core::ids::SessionKey;
 
-use crate::by_name::ByName as _;
+use crate::by_name::LatestIncarnation as _;
 use crate::harness::{
     Harness, Log, batch, batch_due, bytes, erase, forget, key, lease, restart, time,
 };

@@ -16,20 +16,22 @@ use super::{SETTINGS, files, fill, succeeds};
 /// Makes all intents in the store of a stopped server look old, and adds some.
 async fn make_old(data: &Path, more: &[(&SessionKey, &str)]) {
     let log = SledLog::open(&SledOptions::new(data.join("log"))).unwrap();
-    let page = log.intents(None, 1_000).await.unwrap();
+    let page = log.list_intents(None, 1_000).await.unwrap();
     // A doomed intent is removed by the next sweep, regardless of its age.
-    let waiting = page.intents.iter().filter(|intent| !intent.is_doomed);
+    let waiting = page.intents.iter().filter(|intent| !intent.is_revoked);
     let found = waiting.map(|intent| (&intent.key, &*intent.file));
     for (key, file) in found.chain(more.iter().copied()) {
         let long_ago = Timestamp::from_millis(1);
-        log.intend(key, vec![file.into()], long_ago).await.unwrap();
+        log.declare_intents(key, vec![file.into()], long_ago)
+            .await
+            .unwrap();
     }
     log.close().await.unwrap();
 }
 
 async fn intents(data: &Path) -> usize {
     let log = SledLog::open(&SledOptions::new(data.join("log"))).unwrap();
-    let intents = log.intents(None, 1_000).await.unwrap().intents.len();
+    let intents = log.list_intents(None, 1_000).await.unwrap().intents.len();
     log.close().await.unwrap();
     intents
 }

@@ -2,7 +2,7 @@
 
 use palimpsest_core::ids::SessionKey;
 use palimpsest_store::encoding::{
-    VERSION, decode_about, decode_frame, decode_snapshot, encode_about, encode_frame,
+    VERSION, decode_frame, decode_list_row, decode_snapshot, encode_frame, encode_list_row,
     encode_snapshot,
 };
 
@@ -28,7 +28,7 @@ fn envelope(bytes: &[u8]) {
         assert_eq!(again, snapshot);
         let _ = snapshot.restore([]);
     }
-    if let Ok(about) = decode_about(bytes) {
-        assert_eq!(decode_about(&encode_about(&about)).unwrap(), about);
+    if let Ok(about) = decode_list_row(bytes) {
+        assert_eq!(decode_list_row(&encode_list_row(&about)).unwrap(), about);
     }
 }

@@ -17,7 +17,7 @@ use palimpsest_proto::context::v1::{
     ListStoredSessionsRequest, ReadStoredFileRequest, ReadStoredSessionRequest, StoredFile,
     StoredSession, StoredSessionEnd,
 };
-use palimpsest_store::archive::{Archive, ArchiveWriter, Sum, hex};
+use palimpsest_store::archive::{Archive, ArchiveWriter, FileChecksum, hex};
 use palimpsest_store::blobs::BlobError;
 use palimpsest_store::crash_point;
 use tokio::time::sleep;
@@ -491,7 +491,11 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
 
     /// Returns the undamaged copy of an earlier backup, which has the same name in this place.
     async fn earlier_copy(&self, key: &SessionKey, file: StoredFile) -> ResultCopy {
-        let earlier = self.place.sum(&result_path(key, &file.file)).await.ok();
+        let earlier = self
+            .place
+            .checksum(&result_path(key, &file.file))
+            .await
+            .ok();
         match earlier.filter(|sum| sum.sha256 == hex(&file.sha256)) {
             Some(sum) => ResultCopy::AlreadyStored(result_file(file, sum)),
             None => ResultCopy::Missing,
@@ -499,7 +503,7 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
     }
 }
 
-fn result_file(file: StoredFile, sum: Sum) -> ResultFile {
+fn result_file(file: StoredFile, sum: FileChecksum) -> ResultFile {
     ResultFile {
         file: file.file,
         sha256: sum.sha256,

@@ -111,7 +111,7 @@ impl Metrics {
             let of = Arc::downgrade(log);
             observable_gauge(meter, metric, move || {
                 let log = of.upgrade();
-                log.map(|log| (size(read(&log.connections())), Vec::new()))
+                log.map(|log| (size(read(&log.pool_status())), Vec::new()))
                     .into_iter()
                     .collect()
             });

@@ -12,10 +12,10 @@ use futures::TryStreamExt as _;
 use futures::future::join_all;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 use palimpsest_store::archive::{Archive, hex};
-use palimpsest_store::blobs::{Blobs, Owner};
-use palimpsest_store::sled::{SledLog, SledOptions, put_in_place};
+use palimpsest_store::blobs::{BlobOwner, Blobs};
+use palimpsest_store::sled::{SledLog, SledOptions, swap_folder};
 use palimpsest_store::{
-    Batch, DueChange, MAX_FRAME_BYTES, MAX_SUMMARY_BYTES, Position, SessionLog, Store as _,
+    Batch, DueChange, MAX_FRAME_BYTES, MAX_LIST_ROW_BYTES, Position, SessionLog, Store as _,
     StoreId, crash_point,
 };
 use sha2::{Digest as _, Sha256};
@@ -143,7 +143,7 @@ pub async fn restore(
     let opened = Arc::new(opened);
     let into = Into {
         log: Arc::clone(&opened),
-        blobs: target.blobs.clone().bind(Owner {
+        blobs: target.blobs.clone().bind(BlobOwner {
             store: opened.store_id().await?,
             adopts: target.keep_blobs,
             takes_over_from: None,
@@ -157,7 +157,7 @@ pub async fn restore(
     // The log must be closed and dropped before its folder is moved.
     drop((into, opened));
     crash_point("restore.closed");
-    put_in_place(&building, &log, None)?;
+    swap_folder(&building, &log, None)?;
     crash_point("restore.placed");
     note.remove()?;
     Ok(restored)
@@ -347,7 +347,7 @@ async fn session(
     }
     // The log rejects a longer row. Checking here reports the damaged session instead.
     let row = STANDARD.decode(&entry.row).ok();
-    let row = row.filter(|row| row.len() <= MAX_SUMMARY_BYTES);
+    let row = row.filter(|row| row.len() <= MAX_LIST_ROW_BYTES);
     let row = row.ok_or_else(|| damaged(&entry.session, "its row cannot be read"))?;
     let mut at = Position::START;
     for log in &entry.logs {
@@ -391,14 +391,14 @@ async fn append(
             let end = end.filter(|_| ends);
             batches.push(Batch {
                 blob_bytes: end.unwrap_or(0),
-                settles: Vec::new(),
+                completed_intents: Vec::new(),
                 expected: Position {
                     revision: Revision::new(first - 1),
                     ..at
                 },
                 events,
                 frame,
-                summary: Bytes::copy_from_slice(row),
+                list_row: Bytes::copy_from_slice(row),
                 due: match into {
                     Some(into) if end.is_some() => DueChange::At(into.now),
                     _ => DueChange::Keep,

@@ -38,7 +38,7 @@ pub(super) async fn export(
 ) -> Result<(), ExportError> {
     let mut export = Export::begin(engine, &row.key, ExportOptions::COMPLETE).await?;
     // The export must match the state that was selected for deletion.
-    if !export.position().agrees(row.position) {
+    if !export.position().matches(row.position) {
         return Err(ExportError::Changed);
     }
     let path = path(row);
@@ -54,7 +54,7 @@ pub(super) async fn export(
     }
     let sent = writer.finish().await?;
     // The file is read back: a deletion after a damaged export would lose the transcript.
-    if place.sum(&path).await? != sent {
+    if place.checksum(&path).await? != sent {
         return Err(ExportError::Differs(path));
     }
     Ok(())

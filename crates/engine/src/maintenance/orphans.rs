@@ -60,7 +60,7 @@ pub async fn sweep(
         let IntentPage {
             intents,
             unreadable,
-        } = sessions.log().intents(from, MAX_LIST).await?;
+        } = sessions.log().list_intents(from, MAX_LIST).await?;
         if unreadable > 0 {
             tracing::warn!(
                 unreadable,
@@ -71,7 +71,7 @@ pub async fn sweep(
             return Ok(all);
         };
         after = Some((last.key.clone(), last.file.clone()));
-        let is_old = |intent: &FileIntent| intent.is_doomed || intent.at < before;
+        let is_old = |intent: &FileIntent| intent.is_revoked || intent.at < before;
         let old: Vec<_> = intents.into_iter().filter(is_old).collect();
         for of_session in old.chunk_by(|a, b| a.key == b.key) {
             match pace
@@ -99,7 +99,7 @@ async fn session(
 ) -> Result<RemovalCount, SweepError> {
     let (log, mut doomed) = (sessions.log(), Vec::new());
     for intent in intents {
-        if log.doom_intent(&intent.key, &intent.file, before).await? {
+        if log.revoke_intent(&intent.key, &intent.file, before).await? {
             doomed.push(intent);
         }
     }
@@ -117,7 +117,7 @@ async fn session(
             removed += blobs.remove_result(key, file).await?;
             crash_point("sweep.removed");
         }
-        log.end_intent(key, file).await?;
+        log.complete_intent(key, file).await?;
     }
     Ok(removed)
 }

@@ -244,7 +244,7 @@ impl Maintenance {
             return Ok(false);
         }
         let head = self.engine.sessions.log().head(&row.key).await?;
-        Ok(head.is_none_or(|head| row.position.agrees(head.position())))
+        Ok(head.is_none_or(|head| row.position.matches(head.position())))
     }
 
     /// Exports a session, if exports are configured. Returns false if the export failed or would be incomplete.

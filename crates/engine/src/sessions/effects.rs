@@ -93,13 +93,13 @@ impl PendingCommit {
             },
             events: events.and_then(NonZeroU32::new)?,
             frame: encode_frame(&self.events),
-            summary: row::encode(self.loaded.session.info()),
+            list_row: row::encode(self.loaded.session.info()),
             // Only the worker that finds no work removes a session from the queue.
             due: self
                 .memory_due
                 .map_or(DueChange::Keep, |due| DueChange::at(due, self.now)),
             blob_bytes: self.file_bytes(),
-            settles: files.collect(),
+            completed_intents: files.collect(),
         })
     }
 }
@@ -214,7 +214,7 @@ impl Uploads {
         blobs.verify().await?;
         let files = new.iter().map(|file| file.file.clone()).collect();
         let intending = tracing::debug_span!(target: SPANS, "store.intend");
-        let intended = sessions.log.intend(key, files, pending.now);
+        let intended = sessions.log.declare_intents(key, files, pending.now);
         intended.instrument(intending).await?;
         crash_point("session.intended");
         // The intents are durable from here on, so a crash during the uploads leaves files that a sweep finds.

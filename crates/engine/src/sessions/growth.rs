@@ -45,7 +45,7 @@ impl StorageGrowth {
     pub(super) async fn ask(sessions: &Sessions, key: &SessionKey, creates: bool) -> Self {
         let mut growth = Self {
             quota: None,
-            room: sessions.log.has_room().await.err(),
+            room: sessions.log.check_space().await.err(),
             reserved: StorageReservation::default(),
             creates,
         };

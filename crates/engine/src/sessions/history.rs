@@ -14,7 +14,7 @@ impl Sessions {
         let head = self.log.head(key).await?;
         let now = head.ok_or_else(|| EngineError::SessionNotFound(key.clone()))?;
         let now = now.position();
-        if now.agrees(read) {
+        if now.matches(read) {
             return Ok(());
         }
         if now.incarnation == read.incarnation && now.revision > read.revision {

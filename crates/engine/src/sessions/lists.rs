@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use palimpsest_core::ids::{ProjectId, SessionKey};
 use palimpsest_core::session::SessionInfo;
-use palimpsest_store::encoding::decode_about;
+use palimpsest_store::encoding::decode_list_row;
 use palimpsest_store::{MAX_LIST, SessionHead, StoreError};
 use tokio::task::spawn_blocking;
 
@@ -86,13 +86,13 @@ impl Sessions {
         limit: usize,
     ) -> Result<SessionPage, EngineError> {
         let limit = limit.min(MAX_LIST);
-        let listing = self.log.rows(project, after, limit).await?;
+        let listing = self.log.list_rows(project, after, limit).await?;
         let is_last = listing.rows.len() < limit;
         let last = listing.rows.last().map(|(key, _)| key.clone());
         let decode = move || {
             let rows = listing.rows.into_iter();
             let decoded = rows.map(|(key, head)| {
-                let row = head.and_then(|head| match decode_about(&head.summary) {
+                let row = head.and_then(|head| match decode_list_row(&head.list_row) {
                     Ok(about) => Ok((head, about)),
                     Err(error) => Err(StoreError::Read(format!("its row {error}"))),
                 });

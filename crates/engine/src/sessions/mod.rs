@@ -518,7 +518,7 @@ impl Sessions {
 
     /// Forwards change hints of other processes to local watchers until `stop` is cancelled.
     pub async fn follow_hints(self: Arc<Self>, stop: CancellationToken) {
-        let Some(mut hints) = self.log.hints() else {
+        let Some(mut hints) = self.log.subscribe_hints() else {
             return;
         };
         while let Some(heard) = stop.run_until_cancelled(hints.recv()).await {

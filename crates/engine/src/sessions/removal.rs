@@ -74,7 +74,7 @@ impl Sessions {
             }
             check(&loaded.session)?;
             let stands = loaded.position();
-            if expected.is_some_and(|expected| !expected.agrees(stands)) {
+            if expected.is_some_and(|expected| !expected.matches(stands)) {
                 return Err(EngineError::RevisionConflict(key.clone()));
             }
             // The session leaves memory before the log is deleted, so a failed deletion cannot leave outdated state
@@ -143,7 +143,7 @@ impl Sessions {
     ) -> Result<bool, RemovalError> {
         let key = &tombstone.key;
         let now = self.clock.now();
-        let is_others = |it: &Lease| it.holds(now) && it.owner != self.process;
+        let is_others = |it: &Lease| it.is_valid(now) && it.owner != self.process;
         if tombstone.lease.as_ref().is_some_and(is_others) {
             return Ok(false);
         }
@@ -200,13 +200,13 @@ impl Sessions {
         blobs: &Blobs,
         tombstone: &Tombstone,
     ) -> Result<Option<RemovalCount>, RemovalError> {
-        let found = blobs.belongings(&tombstone.key).await?;
+        let found = blobs.list_session_files(&tombstone.key).await?;
         crash_point("delete.listed");
         let now = self.log.tombstone(&tombstone.key).await?;
         if now.is_none_or(|now| now.incarnation != tombstone.incarnation) {
             return Ok(None);
         }
-        Ok(Some(blobs.remove(found).await?))
+        Ok(Some(blobs.remove_listed(found).await?))
     }
 
     /// Removes the remains of an earlier session from a name, so that a new session can use the name.

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use palimpsest_core::session::SessionInfo;
-use palimpsest_store::MAX_SUMMARY_BYTES;
-use palimpsest_store::encoding::encode_about;
+use palimpsest_store::MAX_LIST_ROW_BYTES;
+use palimpsest_store::encoding::encode_list_row;
 
 /// Maximum length of each text in a shortened row, in characters and in bytes. Six such texts and the longest parent
 /// name fit into one row.
@@ -13,8 +13,8 @@ const SHORT_BYTES: usize = 200;
 /// Encodes a row. A row above the limit loses its attributes first, and then its texts are cut. The session itself
 /// keeps all values.
 pub(super) fn encode(about: &SessionInfo) -> Bytes {
-    let row = encode_about(about);
-    if row.len() <= MAX_SUMMARY_BYTES {
+    let row = encode_list_row(about);
+    if row.len() <= MAX_LIST_ROW_BYTES {
         return row;
     }
     // The number of attributes is not limited here, so only a row without them is sure to fit after the cut.
@@ -22,11 +22,11 @@ pub(super) fn encode(about: &SessionInfo) -> Bytes {
         attributes: Vec::new(),
         ..about.clone()
     };
-    let row = encode_about(&without_attributes);
-    if row.len() <= MAX_SUMMARY_BYTES {
+    let row = encode_list_row(&without_attributes);
+    if row.len() <= MAX_LIST_ROW_BYTES {
         return row;
     }
-    encode_about(&SessionInfo {
+    encode_list_row(&SessionInfo {
         title: short(&about.title),
         first_prompt: short(&about.first_prompt),
         project_path: short(&about.project_path),
@@ -46,7 +46,7 @@ fn short(text: &str) -> Box<str> {
 #[cfg(test)]
 mod tests {
     use palimpsest_core::ids::{ProjectId, SessionId, SessionKey, Timestamp};
-    use palimpsest_store::encoding::decode_about;
+    use palimpsest_store::encoding::decode_list_row;
 
     use super::*;
 
@@ -85,8 +85,8 @@ mod tests {
                 ..SessionInfo::default()
             };
             let row = encode(&about);
-            assert!(row.len() <= MAX_SUMMARY_BYTES, "{}", row.len());
-            let decoded = decode_about(&row).unwrap();
+            assert!(row.len() <= MAX_LIST_ROW_BYTES, "{}", row.len());
+            let decoded = decode_list_row(&row).unwrap();
             assert_eq!(decoded.user_messages, u32::MAX);
             assert!(noise.starts_with(&*decoded.title) && decoded.title.len() > 150);
         }

@@ -239,7 +239,7 @@ impl From<StoreError> for ServiceError {
                 tracing::warn!(%error, "failed to read the store");
                 Self::store_unavailable(RETRY_SOON)
             }
-            StoreError::Short(_) => {
+            StoreError::OutOfResources(_) => {
                 tracing::warn!(%error, "the store could not write");
                 Self::store_unavailable(RETRY_SOON)
             }
@@ -247,7 +247,7 @@ impl From<StoreError> for ServiceError {
                 tracing::warn!(%error, "the store cannot be reached");
                 Self::store_unavailable(RETRY_SOON)
             }
-            StoreError::Full(why) => {
+            StoreError::OutOfSpace(why) => {
                 let message = format!("the store rejects writes and serves reads: {why}");
                 Self::new(Reason::StoreFull, message).retry(RETRY_AFTER_RESTART)
             }

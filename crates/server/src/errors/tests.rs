@@ -190,7 +190,7 @@ fn every_error() -> Vec<ServiceError> {
         E::deadline_exceeded(),
         E::store_unavailable(retry_after),
         E::from(EngineError::HistoryChanged(session())).retry(retry_after),
-        E::from(StoreError::Full("its disk is nearly full")).retry(retry_after),
+        E::from(StoreError::OutOfSpace("its disk is nearly full")).retry(retry_after),
         E::shutting_down(retry_after),
         E::not_implemented("palimpsest.context.v1.ContextService/Snip"),
         E::internal("read the log", "disk on fire"),

@@ -207,7 +207,7 @@ async fn read(
                 after_revision: from.get(),
                 revision: to.get(),
                 last_sha256: last.into(),
-                row: head.summary,
+                row: head.list_row,
             }),
             ..ReadStoredSessionResponse::default()
         };

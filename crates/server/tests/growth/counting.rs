@@ -121,7 +121,7 @@ impl<L: Store> SessionLog for CountingLog<L> {
         self.log.put_snapshot(key, at, bytes).await
     }
 
-    async fn rows(
+    async fn list_rows(
         &self,
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
@@ -131,7 +131,7 @@ impl<L: Store> SessionLog for CountingLog<L> {
         self.most_at_once.fetch_max(now, Ordering::SeqCst);
         // Yields so that concurrent list calls overlap, if the caller permits them.
         tokio::task::yield_now().await;
-        let listing = self.log.rows(project, after, limit).await;
+        let listing = self.log.list_rows(project, after, limit).await;
         self.listing.fetch_sub(1, Ordering::SeqCst);
         let listing = listing?;
         self.count(0, 0);
@@ -208,34 +208,34 @@ impl<L: Store> Tombstones for CountingLog<L> {
 
 #[async_trait]
 impl<L: Store> FileIntents for CountingLog<L> {
-    async fn intend(
+    async fn declare_intents(
         &self,
         key: &SessionKey,
         files: Vec<Box<str>>,
         at: Timestamp,
     ) -> Result<(), StoreError> {
-        self.log.intend(key, files, at).await
+        self.log.declare_intents(key, files, at).await
     }
 
-    async fn intents(
+    async fn list_intents(
         &self,
         after: Option<(&SessionKey, &str)>,
         limit: usize,
     ) -> Result<IntentPage, StoreError> {
-        self.log.intents(after, limit).await
+        self.log.list_intents(after, limit).await
     }
 
-    async fn doom_intent(
+    async fn revoke_intent(
         &self,
         key: &SessionKey,
         file: &str,
         before: Timestamp,
     ) -> Result<bool, StoreError> {
-        self.log.doom_intent(key, file, before).await
+        self.log.revoke_intent(key, file, before).await
     }
 
-    async fn end_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
-        self.log.end_intent(key, file).await
+    async fn complete_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
+        self.log.complete_intent(key, file).await
     }
 }
 

@@ -15,7 +15,7 @@ use palimpsest_proto::context::v1::{
     ListSessionsResponse, SessionEvent,
 };
 use palimpsest_server::services::{ContextHandlers, SessionHandlers};
-use palimpsest_store::encoding::encode_about;
+use palimpsest_store::encoding::encode_list_row;
 use palimpsest_store::{Batch, DueChange, Position, SessionLog};
 use tonic::{Code, Request};
 
@@ -147,10 +147,10 @@ async fn rows(log: &Log, count: usize, row: impl Fn(usize) -> bytes::Bytes) {
             expected: Position::START,
             events: NonZeroU32::MIN,
             frame: bytes::Bytes::from_static(b"never read"),
-            summary: row(number),
+            list_row: row(number),
             due: DueChange::Keep,
             blob_bytes: 0,
-            settles: Vec::new(),
+            completed_intents: Vec::new(),
         };
         let key = SessionKey::parse(&name).unwrap();
         log.append(&key, batch).await.unwrap();
@@ -158,7 +158,7 @@ async fn rows(log: &Log, count: usize, row: impl Fn(usize) -> bytes::Bytes) {
 }
 
 fn about() -> bytes::Bytes {
-    encode_about(&SessionInfo::default())
+    encode_list_row(&SessionInfo::default())
 }
 
 async fn list(

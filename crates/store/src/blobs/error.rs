@@ -119,7 +119,7 @@ pub(super) fn bucket_error_text(error: &object_store::Error) -> String {
     words.chars().take(400).collect()
 }
 
-pub(crate) fn lost(error: object_store::Error, path: &str) -> BlobError {
+pub(crate) fn not_found_or(error: object_store::Error, path: &str) -> BlobError {
     match error {
         object_store::Error::NotFound { .. } => BlobError::NotFound(path.to_owned()),
         error => BlobError::Store(error),
@@ -128,7 +128,7 @@ pub(crate) fn lost(error: object_store::Error, path: &str) -> BlobError {
 
 /// Returns true if a bucket does not support conditional writes. Such buckets report this in different
 /// ways.
-pub(super) fn knows_no_conditions(error: &object_store::Error) -> bool {
+pub(super) fn lacks_conditional_writes(error: &object_store::Error) -> bool {
     match error {
         object_store::Error::NotImplemented { .. } | object_store::Error::NotSupported { .. } => {
             true
@@ -194,10 +194,10 @@ mod tests {
 
     #[tokio::test]
     async fn only_status_501_means_no_support_for_conditional_writes() {
-        assert!(knows_no_conditions(
+        assert!(lacks_conditional_writes(
             &put_error("501 Not Implemented", "").await
         ));
         let other = put_error("400 Bad Request", "<Code>NotImplementedYet</Code> 501").await;
-        assert!(!knows_no_conditions(&other), "{other}");
+        assert!(!lacks_conditional_writes(&other), "{other}");
     }
 }

@@ -4,7 +4,7 @@
 //! refer to it for ever, and a late removal affects no other file. All files belong to one log.
 //! `owner_marker` verifies the owner before anything is written or removed.
 
-mod doubt;
+mod clock_doubt;
 mod error;
 mod folders;
 mod location;
@@ -20,8 +20,8 @@ use object_store::ObjectStore;
 use object_store::path::Path;
 
 pub use self::error::BlobError;
-pub(crate) use self::error::lost;
-pub use self::owner_marker::Owner;
+pub(crate) use self::error::not_found_or;
+pub use self::owner_marker::BlobOwner;
 pub use self::paths::result_path;
 pub use self::removal::{RemovalCount, SessionFiles};
 pub use self::store::{BlobEntry, Blobs};

@@ -11,7 +11,7 @@ use object_store::{Error, PutMode};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use super::error::{BlobError, knows_no_conditions, lost};
+use super::error::{BlobError, lacks_conditional_writes, not_found_or};
 use super::location;
 use super::store::Blobs;
 use crate::{Store, StoreError, StoreId};
@@ -21,7 +21,7 @@ const PATH: &str = "_palimpsest/store.json";
 
 /// The log that uses a blob location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Owner {
+pub struct BlobOwner {
     /// The identity of the log.
     pub store: StoreId,
     /// True if the log may adopt files without a marker, which an earlier release wrote. Must be false for
@@ -33,7 +33,7 @@ pub struct Owner {
     pub restored_from: Option<StoreId>,
 }
 
-impl Owner {
+impl BlobOwner {
     /// Returns the owner for a log. A log with sessions or tombstones adopts files without a marker.
     pub async fn of(log: &dyn Store) -> Result<Self, StoreError> {
         let store = log.store_id().await?;
@@ -51,7 +51,7 @@ impl Owner {
 /// An owner, and the result of the marker verification.
 #[derive(Debug)]
 pub(super) struct OwnerMarker {
-    owner: Owner,
+    owner: BlobOwner,
     is_verified: OnceCell<()>,
 }
 
@@ -59,7 +59,7 @@ impl Blobs {
     /// Returns a private location in memory, for tests and benchmarks.
     pub fn in_memory() -> Self {
         let (store, root, folders) = location::in_memory();
-        let owner = Owner {
+        let owner = BlobOwner {
             store: StoreId::from_bytes([0; 16]),
             adopts: true,
             takes_over_from: None,
@@ -77,7 +77,7 @@ impl Blobs {
     /// Binds the location to a log that writes there. The marker is verified before the first write, or
     /// earlier by [`Self::verify`].
     #[must_use]
-    pub fn bind(mut self, owner: Owner) -> Self {
+    pub fn bind(mut self, owner: BlobOwner) -> Self {
         self.marker = Some(Arc::new(OwnerMarker {
             owner,
             is_verified: OnceCell::new(),
@@ -145,7 +145,7 @@ impl Blobs {
 
     /// Creates the marker if there is none, and returns its content. If two logs start at the same time,
     /// both read the same winner.
-    async fn mark(&self, owner: &Owner) -> Result<StoreId, BlobError> {
+    async fn mark(&self, owner: &BlobOwner) -> Result<StoreId, BlobError> {
         if !owner.adopts && !self.projects().await?.is_empty() {
             return Err(BlobError::Unmarked { ours: owner.store });
         }
@@ -159,17 +159,17 @@ impl Blobs {
                 self.sync_folders(PATH).await?;
             }
             // Without conditional writes, the content that is read back decides.
-            Err(error) if knows_no_conditions(&error) => {
+            Err(error) if lacks_conditional_writes(&error) => {
                 self.overwrite(PATH, content(owner)).await?;
             }
-            Err(error) => return Err(lost(error, PATH)),
+            Err(error) => return Err(not_found_or(error, PATH)),
         }
         let marked = self.marked().await?;
         marked.ok_or_else(|| BlobError::NotFound(PATH.into()))
     }
 }
 
-fn content(owner: &Owner) -> Bytes {
+fn content(owner: &BlobOwner) -> Bytes {
     let mut marker = json!({"store": owner.store.to_string()});
     if let Some(from) = owner.restored_from {
         marker["restored_from"] = from.to_string().into();

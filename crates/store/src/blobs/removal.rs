@@ -53,7 +53,10 @@ pub struct SessionFiles {
 
 impl Blobs {
     /// Lists all files of a session: tool results, `summary.md`, and temporary files of killed processes.
-    pub async fn belongings(&self, session: &SessionKey) -> Result<SessionFiles, BlobError> {
+    pub async fn list_session_files(
+        &self,
+        session: &SessionKey,
+    ) -> Result<SessionFiles, BlobError> {
         self.verify().await?;
         let mut found = SessionFiles {
             session: session.clone(),
@@ -76,7 +79,7 @@ impl Blobs {
     /// Removes the listed files, and none that were added since. Tool results of a new session with the
     /// same name have other names. `summary.md` has the same path, so it is removed only if it is unchanged
     /// right before.
-    pub async fn remove(&self, found: SessionFiles) -> Result<RemovalCount, BlobError> {
+    pub async fn remove_listed(&self, found: SessionFiles) -> Result<RemovalCount, BlobError> {
         self.verify().await?;
         let (mut removed, summary) = (RemovalCount::default(), summary_path(&found.session));
         for entry in found.entries {

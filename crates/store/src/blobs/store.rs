@@ -11,7 +11,7 @@ use palimpsest_core::ids::{SessionKey, Timestamp};
 use sha2::{Digest, Sha256};
 use tokio::task::spawn_blocking;
 
-use super::error::{BlobError, lost};
+use super::error::{BlobError, not_found_or};
 use super::folders::Folders;
 use super::location;
 use super::owner_marker::OwnerMarker;
@@ -119,7 +119,7 @@ impl Blobs {
     )]
     pub async fn get(&self, path: &str) -> Result<Bytes, BlobError> {
         let found = self.store.get(&self.path(path)?).await;
-        let bytes = found.map_err(|e| lost(e, path))?.bytes().await;
+        let bytes = found.map_err(|e| not_found_or(e, path))?.bytes().await;
         bytes.map_err(BlobError::Store)
     }
 

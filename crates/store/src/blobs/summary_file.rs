@@ -18,7 +18,7 @@ use object_store::{Error, ObjectStoreExt, PutMode, UpdateVersion};
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use tokio::task::spawn_blocking;
 
-use super::error::{BlobError, knows_no_conditions};
+use super::error::{BlobError, lacks_conditional_writes};
 use super::paths::session_dir;
 use super::store::Blobs;
 use crate::crash_point;
@@ -135,7 +135,7 @@ impl Blobs {
                 Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotFound { .. },
             ) => Ok(ReplaceOutcome::Changed),
             // Without conditional writes, a change between this read and the write is lost.
-            Err(error) if knows_no_conditions(&error) => {
+            Err(error) if lacks_conditional_writes(&error) => {
                 let now = self.summary(session).await?.map(|now| now.text);
                 if now.as_deref() != found.map(|found| &*found.text) {
                     return Ok(ReplaceOutcome::Changed);
@@ -154,7 +154,7 @@ fn replace(file: &FilePath, found: Option<&[u8]>, text: &[u8]) -> io::Result<Rep
     // Temporary files of dead processes would accumulate otherwise.
     remove_leftovers(folder);
     // Write and sync the new text before it becomes visible.
-    let new = Temporary::write(folder, text)?;
+    let new = TemporaryFile::write(folder, text)?;
     crash_point("summary.written");
     let replaced = match found {
         None => create(&new.0, file)?,
@@ -180,7 +180,7 @@ fn create(new: &FilePath, file: &FilePath) -> io::Result<ReplaceOutcome> {
 
 /// Replaces the file by an atomic exchange, and reverts the exchange if the file was edited.
 fn exchange(new: &FilePath, file: &FilePath, found: &[u8]) -> io::Result<ReplaceOutcome> {
-    match crate::fs::exchange(new, file) {
+    match crate::fs::exchange_paths(new, file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Ok(ReplaceOutcome::Changed);
         }
@@ -198,14 +198,14 @@ fn exchange(new: &FilePath, file: &FilePath, found: &[u8]) -> io::Result<Replace
     if fs::read(new)? == found {
         return Ok(ReplaceOutcome::Written);
     }
-    crate::fs::exchange(new, file)?;
+    crate::fs::exchange_paths(new, file)?;
     Ok(ReplaceOutcome::Changed)
 }
 
 /// A temporary file that is removed on drop.
-struct Temporary(PathBuf);
+struct TemporaryFile(PathBuf);
 
-impl Temporary {
+impl TemporaryFile {
     fn write(folder: &FilePath, text: &[u8]) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -218,7 +218,7 @@ impl Temporary {
     }
 }
 
-impl Drop for Temporary {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         // The file does not exist any more if it was renamed.
         let _ = fs::remove_file(&self.0);

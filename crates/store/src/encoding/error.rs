@@ -20,7 +20,7 @@ pub enum DecodeError {
 }
 
 /// Splits bytes into ids of 16 bytes. Fails if a rest remains.
-pub(super) fn sixteens(bytes: &[u8]) -> Result<Vec<[u8; 16]>, DecodeError> {
+pub(super) fn split_ids(bytes: &[u8]) -> Result<Vec<[u8; 16]>, DecodeError> {
     // Lists of ids are stored as one byte string, which is smaller than one field per id.
     let (chunks, rest) = bytes.as_chunks::<16>();
     if rest.is_empty() {

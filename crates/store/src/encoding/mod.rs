@@ -25,7 +25,7 @@ mod spans;
 mod stamp;
 mod state;
 mod view;
-mod working;
+mod working_state;
 
 use bytes::Bytes;
 use palimpsest_core::event::RecordedEvent;
@@ -73,14 +73,14 @@ pub fn decode_snapshot(key: SessionKey, bytes: &[u8]) -> Result<Snapshot, Decode
     snapshot::read(key, stored)
 }
 
-/// Encodes the summary of a session for lists.
-pub fn encode_about(about: &SessionInfo) -> Bytes {
+/// Encodes the list row of a session.
+pub fn encode_list_row(about: &SessionInfo) -> Bytes {
     let stored: v1::About = about.to_proto();
     seal(&stored.encode_to_vec())
 }
 
-/// Decodes the summary of a session for lists.
-pub fn decode_about(bytes: &[u8]) -> Result<SessionInfo, DecodeError> {
+/// Decodes the list row of a session.
+pub fn decode_list_row(bytes: &[u8]) -> Result<SessionInfo, DecodeError> {
     let stored =
         v1::About::decode(open(bytes)?).map_err(|_| DecodeError::Damaged("not a list row"))?;
     SessionInfo::from_proto(stored)

@@ -7,7 +7,7 @@ use palimpsest_core::ids::{Ordinal, Revision, Timestamp};
 use palimpsest_core::memory::{MemoryContent, MemoryDocument, SectionKind};
 use palimpsest_core::session::{Author, MemoryFailure, MemoryVersion, SessionMemory, text_digest};
 
-use super::error::{DecodeError, sixteens};
+use super::error::{DecodeError, split_ids};
 use super::stored_as::StoredAs;
 use super::v1;
 
@@ -80,7 +80,7 @@ fn read_updated(stored: v1::MemoryUpdated) -> Result<MemoryUpdated, DecodeError>
             .into_iter()
             .map(read_section)
             .collect::<Result<_, _>>()?,
-        file: sixteens(&stored.file)?.first().copied(),
+        file: split_ids(&stored.file)?.first().copied(),
         duration_ms: stored.took_ms,
     })
 }
@@ -166,7 +166,7 @@ pub(super) fn read(stored: Option<v1::Notes>) -> Result<SessionMemory, DecodeErr
         file_failure: stored.unfiled.map(|it| read_failure(it, unfiled)),
         since_tokens: stored.since_tokens,
         since_calls: stored.since_calls,
-        earlier_digests: sixteens(&stored.earlier)?.into(),
+        earlier_digests: split_ids(&stored.earlier)?.into(),
         has_foreign_text: stored.by_others,
         file_read_through: stored.filed_read.map(Ordinal::new),
     })

@@ -14,7 +14,7 @@ use palimpsest_core::tokens::TokenSize;
 use palimpsest_core::view::{Seal, Sealed};
 use uuid::Uuid;
 
-use super::error::{DecodeError, sixteens};
+use super::error::{DecodeError, split_ids};
 use super::message::{read_visibility, write_visibility};
 use super::prompt_cache::{read_changes, write_changes};
 use super::session_memory;
@@ -210,13 +210,13 @@ fn read_pictures(stored: &v1::Entries) -> Result<Vec<(Ordinal, u16, u16)>, Decod
 }
 
 fn read_entries(stored: &v1::Entries) -> Result<Vec<SnapshotEntry>, DecodeError> {
-    let (ids, digests) = (sixteens(&stored.ids)?, sixteens(&stored.digests)?);
+    let (ids, digests) = (split_ids(&stored.ids)?, split_ids(&stored.digests)?);
     // Few messages are re-emissions, so their digests are stored as a sparse list.
     let emissions: HashMap<usize, [u8; 16]> = stored
         .emission_of
         .iter()
         .map(|ordinal| *ordinal as usize)
-        .zip(sixteens(&stored.emissions)?)
+        .zip(split_ids(&stored.emissions)?)
         .collect();
     let counted_by = |row: usize| {
         let begun = stored

@@ -16,7 +16,7 @@ use palimpsest_core::ids::{
 use palimpsest_core::message::Digest;
 use uuid::Uuid;
 
-use super::error::{DecodeError, sixteens};
+use super::error::{DecodeError, split_ids};
 
 /// A domain type that is stored as `P`, a type of the storage proto.
 #[diagnostic::on_unimplemented(
@@ -334,7 +334,7 @@ impl StoredAs<Bytes> for Vec<MessageId> {
     }
 
     fn from_proto(stored: Bytes) -> Result<Self, DecodeError> {
-        let ids = sixteens(&stored)?.into_iter();
+        let ids = split_ids(&stored)?.into_iter();
         Ok(ids.map(|id| MessageId::new(Uuid::from_bytes(id))).collect())
     }
 }

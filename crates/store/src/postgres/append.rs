@@ -46,7 +46,7 @@ pub(super) async fn append(
     let (says_due, due) = due(batch.due);
     let (incarnation, token) = (error::number(incarnation)?, error::number(token)?);
     let statements = pool.statements();
-    let files: Vec<&str> = batch.settles.iter().map(|file| &**file).collect();
+    let files: Vec<&str> = batch.completed_intents.iter().map(|file| &**file).collect();
     // Separate statements keep appends without files free of the cost of intents.
     let statement = match (creates, files.is_empty()) {
         (true, true) => &statements.create,
@@ -55,16 +55,16 @@ pub(super) async fn append(
         (false, false) => &statements.append_naming,
     };
     let frame: &[u8] = &batch.frame;
-    let summary: &[u8] = &batch.summary;
+    let list_row: &[u8] = &batch.list_row;
     let (events, frame_bytes) = (error::number(events)?, error::number(frame.len() as u64)?);
     let blob_bytes = error::number(batch.blob_bytes)?;
     let expected = error::number(batch.expected.revision.get())?;
     let expected_token = error::number(batch.expected.token)?;
     let found = retry!(budget, tried, {
-        let client = pool.writer().await?;
+        let client = pool.durable_client().await?;
         let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![
-            &stored, &incarnation, &token, &events, &frame_bytes, &blob_bytes, &summary, &says_due,
-            &due, &frame,
+            &stored, &incarnation, &token, &events, &frame_bytes, &blob_bytes, &list_row,
+            &says_due, &due, &frame,
         ];
         // The statements for a new session have no expected position.
         if !creates {
@@ -74,7 +74,7 @@ pub(super) async fn append(
             parameters.push(&files);
         }
         if client.execute(statement, &parameters).await? == 1 {
-            return Ok(AppendAttempt::Now);
+            return Ok(AppendAttempt::Committed);
         }
         // An earlier attempt may have committed before the connection broke. Its frame has this append's
         // token.
@@ -87,38 +87,39 @@ pub(super) async fn append(
                 )
                 .await?;
             if ours.is_some() {
-                return Ok(AppendAttempt::Now);
+                return Ok(AppendAttempt::Committed);
             }
         }
-        Ok(AppendAttempt::Not(
+        Ok(AppendAttempt::Rejected(
             read::position(&client, pool, &stored).await?,
         ))
     })?;
     let refused = match found {
-        AppendAttempt::Now => return Ok(stands),
-        AppendAttempt::Not(Some(found)) if found.is_deleted && creates => {
+        AppendAttempt::Committed => return Ok(stands),
+        AppendAttempt::Rejected(Some(found)) if found.is_deleted && creates => {
             StoreError::Deleting(key.clone())
         }
-        AppendAttempt::Not(found) => StoreError::Conflict {
+        AppendAttempt::Rejected(found) => StoreError::Conflict {
             current: found
                 .filter(|found| !found.is_deleted)
                 .map_or(Revision::ZERO, |found| found.position.revision),
         },
     };
-    // The position matches, so the rejection must come from an intent that is doomed or missing.
+    // The position matches, so the rejection must come from an intent that is revoked or missing.
     let is_where_expected =
         matches!(refused, StoreError::Conflict { current } if current == batch.expected.revision);
-    if is_where_expected && !batch.settles.is_empty() {
-        let lost = intents::lost(pool, budget, (key, &batch.settles)).await?;
+    if is_where_expected && !batch.completed_intents.is_empty() {
+        let lost =
+            intents::first_without_intent(pool, budget, (key, &batch.completed_intents)).await?;
         return Err(lost.map_or(refused, StoreError::IntentRevoked));
     }
     Err(refused)
 }
 
-/// The outcome of an attempt. `Not` contains the current row.
+/// The outcome of an attempt. `Rejected` contains the current row.
 enum AppendAttempt {
-    Now,
-    Not(Option<RowState>),
+    Committed,
+    Rejected(Option<RowState>),
 }
 
 /// Returns the parameters of a due change: true if it changes the due time, and the new time.
@@ -143,7 +144,7 @@ pub(super) async fn put_snapshot(
     let revision = error::number(at.revision.get())?;
     let size = error::number(bytes.len() as u64)?;
     let found = retry!(budget, _, {
-        let client = pool.writer().await?;
+        let client = pool.durable_client().await?;
         let statement = &pool.statements().put_snapshot;
         let put = client
             .execute(
@@ -152,15 +153,15 @@ pub(super) async fn put_snapshot(
             )
             .await?;
         if put == 1 {
-            return Ok(AppendAttempt::Now);
+            return Ok(AppendAttempt::Committed);
         }
-        Ok(AppendAttempt::Not(
+        Ok(AppendAttempt::Rejected(
             read::position(&client, pool, &stored).await?,
         ))
     })?;
     match found {
-        AppendAttempt::Now => Ok(()),
-        AppendAttempt::Not(Some(found))
+        AppendAttempt::Committed => Ok(()),
+        AppendAttempt::Rejected(Some(found))
             if !found.is_deleted && found.position.incarnation == at.incarnation =>
         {
             let head = found.position.revision;
@@ -173,6 +174,6 @@ pub(super) async fn put_snapshot(
             // A newer snapshot exists, or the position belongs to a history that the store has lost.
             Ok(())
         }
-        AppendAttempt::Not(_) => Err(StoreError::NotFound(key.clone())),
+        AppendAttempt::Rejected(_) => Err(StoreError::NotFound(key.clone())),
     }
 }

@@ -30,14 +30,14 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// A secret that may change while the store is open.
 #[async_trait]
-pub trait Secret: fmt::Debug + Send + Sync {
+pub trait SecretProvider: fmt::Debug + Send + Sync {
     /// Returns the current value. The error text names the source of the secret.
     async fn read(&self) -> Result<String, String>;
 }
 
 /// A constant secret.
 #[async_trait]
-impl Secret for String {
+impl SecretProvider for String {
     async fn read(&self) -> Result<String, String> {
         Ok(self.clone())
     }
@@ -52,7 +52,7 @@ pub(super) struct Connector {
     hosts: Vec<Config>,
     /// The index of the host that worked last.
     last: AtomicUsize,
-    password: Option<Arc<dyn Secret>>,
+    password: Option<Arc<dyn SecretProvider>>,
     tls: PgTls,
     limit: Duration,
 }
@@ -108,7 +108,7 @@ impl Connector {
                 Err(_) => PgError::Lost("it takes connections and does not answer".into()),
             };
             // A rejection is more informative than an unreachable host, so it is the error that is returned.
-            if !trouble.passes() || met.is_none() {
+            if !trouble.is_transient() || met.is_none() {
                 met = Some(trouble);
             }
         }
@@ -133,7 +133,7 @@ impl Drop for HostAttempt<'_> {
 }
 
 /// Returns true if the traffic to a host may be intercepted.
-fn is_elsewhere(host: &Host) -> bool {
+fn is_remote(host: &Host) -> bool {
     match host {
         Host::Tcp(name) => {
             let address = name.parse::<IpAddr>();
@@ -161,7 +161,7 @@ fn config(options: &PostgresOptions) -> Result<Config, StoreError> {
                 .into(),
         )
     })?;
-    if config.get_ssl_mode() == SslMode::Prefer && config.get_hosts().iter().any(is_elsewhere) {
+    if config.get_ssl_mode() == SslMode::Prefer && config.get_hosts().iter().any(is_remote) {
         tracing::warn!(
             "store.postgres.url does not require TLS: without TLS at the database, the connection is unencrypted, \
              and the server is not verified. Set sslmode=require"

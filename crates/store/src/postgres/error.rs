@@ -24,12 +24,12 @@ pub(super) enum PgError {
 
 impl PgError {
     /// Returns the error for a timeout.
-    pub(super) fn silence() -> Self {
+    pub(super) fn timeout() -> Self {
         Self::Lost("it does not answer".into())
     }
 
     /// Returns true if a retry may succeed.
-    pub(super) fn passes(&self) -> bool {
+    pub(super) fn is_transient(&self) -> bool {
         matches!(self, Self::Lost(_) | Self::Busy(_))
     }
 }
@@ -64,7 +64,7 @@ impl From<tokio_postgres::Error> for PgError {
             };
         };
         match *code {
-            SqlState::DISK_FULL => Self::Final(StoreError::Full("the database's disk is full")),
+            SqlState::DISK_FULL => Self::Final(StoreError::OutOfSpace("the database's disk is full")),
             SqlState::INSUFFICIENT_PRIVILEGE
             | SqlState::INVALID_PASSWORD
             | SqlState::INVALID_AUTHORIZATION_SPECIFICATION

@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Hints {
     changed: mpsc::Sender<SessionKey>,
-    heard: broadcast::Sender<SessionKey>,
+    received: broadcast::Sender<SessionKey>,
     task: JoinHandle<()>,
 }
 
@@ -47,12 +47,12 @@ impl Hints {
     /// process, which ignores its own hints.
     pub(super) fn start(pool: Arc<Pool>, own: u64) -> Self {
         let (changed, waiting) = mpsc::channel(WAITING);
-        let (heard, _) = broadcast::channel(BEHIND);
-        let heard_by_task = heard.clone();
+        let (received, _) = broadcast::channel(BEHIND);
+        let heard_by_task = received.clone();
         let task = tokio::spawn(async move {
             let mut waiting = waiting;
             loop {
-                match exchange(&pool, own, &mut waiting, &heard_by_task).await {
+                match notify_and_listen(&pool, own, &mut waiting, &heard_by_task).await {
                     Ok(()) => return,
                     Err(error) => tracing::debug!(?error, "hints are not exchanged"),
                 }
@@ -61,20 +61,20 @@ impl Hints {
         });
         Self {
             changed,
-            heard,
+            received,
             task,
         }
     }
 
     /// Enqueues a hint. It is dropped if the queue is full.
-    pub(super) fn changed(&self, key: &SessionKey) {
+    pub(super) fn notify(&self, key: &SessionKey) {
         // Appends never wait for hints.
         drop(self.changed.try_send(key.clone()));
     }
 
     /// Subscribes to the hints of other processes.
-    pub(super) fn heard(&self) -> broadcast::Receiver<SessionKey> {
-        self.heard.subscribe()
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<SessionKey> {
+        self.received.subscribe()
     }
 
     pub(super) fn stop(&self) {
@@ -97,7 +97,7 @@ fn channel(schema: &str) -> String {
 }
 
 /// Sends and receives hints over one connection, until it breaks or all senders are dropped.
-async fn exchange(
+async fn notify_and_listen(
     pool: &Pool,
     own: u64,
     waiting: &mut mpsc::Receiver<SessionKey>,
@@ -127,7 +127,7 @@ async fn exchange(
         }
     };
     let telling = async {
-        answers(client.batch_execute(&format!("LISTEN \"{channel}\""))).await?;
+        await_answer(client.batch_execute(&format!("LISTEN \"{channel}\""))).await?;
         while let Some(first) = waiting.recv().await {
             // Wait for more changes, so that many appends cost one notification.
             sleep(GATHERED).await;
@@ -139,13 +139,13 @@ async fn exchange(
             for key in keys {
                 // A notification must fit the server's limit, so send it and start the next one.
                 if text.len() + 1 + key.len() > MAX_BYTES {
-                    tell(&client, &channel, &text).await?;
+                    notify(&client, &channel, &text).await?;
                     text.clone_from(&own);
                 }
                 text.push('\n');
                 text.push_str(&key);
             }
-            tell(&client, &channel, &text).await?;
+            notify(&client, &channel, &text).await?;
         }
         Ok(())
     };
@@ -155,21 +155,21 @@ async fn exchange(
     }
 }
 
-async fn tell(client: &tokio_postgres::Client, channel: &str, text: &str) -> Result<(), PgError> {
+async fn notify(client: &tokio_postgres::Client, channel: &str, text: &str) -> Result<(), PgError> {
     let text = text.replace('\'', "''");
     // The setting is local to this transaction. Behind a connection pooler, the next user of the
     // connection needs durable commits.
     let tells = format!(
         "BEGIN; SET LOCAL synchronous_commit = off; SELECT pg_notify('{channel}', '{text}'); COMMIT"
     );
-    answers(client.batch_execute(&tells)).await
+    await_answer(client.batch_execute(&tells)).await
 }
 
-async fn answers(
+async fn await_answer(
     asked: impl Future<Output = Result<(), tokio_postgres::Error>>,
 ) -> Result<(), PgError> {
     match timeout(ANSWER, asked).await {
         Ok(answered) => Ok(answered?),
-        Err(_) => Err(PgError::silence()),
+        Err(_) => Err(PgError::timeout()),
     }
 }

@@ -4,7 +4,7 @@ use palimpsest_core::ids::{SessionKey, Timestamp};
 use tokio_postgres::Row;
 
 use super::pool::Pool;
-use super::read::{get, limited};
+use super::read::{clamp_limit, get};
 use super::retry::{RetryBudget, retry};
 use super::{error, names};
 use crate::file_intents::IntentCollector;
@@ -29,8 +29,8 @@ pub(super) async fn store_id(pool: &Pool, budget: RetryBudget) -> Result<StoreId
     Ok(StoreId::from_bytes(id))
 }
 
-/// Implements [`crate::FileIntents::intend`].
-pub(super) async fn intend(
+/// Implements [`crate::FileIntents::declare_intents`].
+pub(super) async fn declare(
     pool: &Pool,
     budget: RetryBudget,
     (key, files): (&SessionKey, &[Box<str>]),
@@ -43,12 +43,12 @@ pub(super) async fn intend(
     files.dedup();
     let at = at.as_millis();
     let lost = retry!(budget, _, {
-        let client = pool.writer().await?;
+        let client = pool.durable_client().await?;
         let statements = pool.statements();
         let made = client
             .execute(&statements.intend, &[&stored, &files, &at])
             .await?;
-        // The statement skips doomed intents, so a smaller count means that one of the files is doomed.
+        // The statement skips revoked intents, so a smaller count means that one of the intents is revoked.
         if made == files.len() as u64 {
             return Ok(None);
         }
@@ -65,7 +65,7 @@ pub(super) async fn intend(
 }
 
 /// Returns the first file without an intent that an append could end.
-pub(super) async fn lost(
+pub(super) async fn first_without_intent(
     pool: &Pool,
     budget: RetryBudget,
     (key, files): (&SessionKey, &[Box<str>]),
@@ -86,7 +86,7 @@ pub(super) async fn lost(
     Ok(lost.cloned())
 }
 
-/// Implements [`crate::FileIntents::intents`].
+/// Implements [`crate::FileIntents::list_intents`].
 pub(super) async fn intents(
     pool: &Pool,
     budget: RetryBudget,
@@ -96,7 +96,7 @@ pub(super) async fn intents(
     let mut after = after.map_or((String::new(), String::new()), |(key, file)| {
         (names::key(key), file.to_owned())
     });
-    let limit = limited(limit);
+    let limit = clamp_limit(limit);
     let mut found = IntentCollector::default();
     // A page without a readable row has no end that a caller could name, so the next rows are read here.
     while found.len() == 0 {
@@ -121,12 +121,12 @@ fn intent_of(row: &Row) -> Result<FileIntent, StoreError> {
         key: names::parse(get(row, "key")?)?,
         file: get::<String>(row, "file")?.into(),
         at: Timestamp::from_millis(get(row, "at")?),
-        is_doomed: get(row, "is_doomed")?,
+        is_revoked: get(row, "is_doomed")?,
     })
 }
 
-/// Implements [`crate::FileIntents::doom_intent`].
-pub(super) async fn doom(
+/// Implements [`crate::FileIntents::revoke_intent`].
+pub(super) async fn revoke(
     pool: &Pool,
     budget: RetryBudget,
     (key, file): (&SessionKey, &str),
@@ -134,22 +134,22 @@ pub(super) async fn doom(
 ) -> Result<bool, StoreError> {
     let (stored, before) = (names::key(key), before.as_millis());
     let doomed = retry!(budget, _, {
-        let client = pool.writer().await?;
+        let client = pool.durable_client().await?;
         let statement = &pool.statements().doom_intent;
         client.execute(statement, &[&stored, &file, &before]).await
     })?;
     Ok(error::number(doomed)? == 1)
 }
 
-/// Implements [`crate::FileIntents::end_intent`].
-pub(super) async fn end(
+/// Implements [`crate::FileIntents::complete_intent`].
+pub(super) async fn complete(
     pool: &Pool,
     budget: RetryBudget,
     (key, file): (&SessionKey, &str),
 ) -> Result<(), StoreError> {
     let stored = names::key(key);
     retry!(budget, _, {
-        let client = pool.writer().await?;
+        let client = pool.durable_client().await?;
         let statement = &pool.statements().end_intent;
         client.execute(statement, &[&stored, &file]).await
     })?;

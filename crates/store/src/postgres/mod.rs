@@ -45,7 +45,7 @@ use crate::{
     StoredSnapshot, Tombstone, Tombstones, WorkQueue,
 };
 
-pub use self::connect::{Secret, is_address};
+pub use self::connect::{SecretProvider, is_address};
 pub use self::options::{LeaseClock, PoolStatus, PostgresOptions};
 pub use self::schema::{SchemaState, apply, print, state};
 pub use self::statements::append_statement;
@@ -68,7 +68,7 @@ impl PostgresLog {
     pub async fn open(options: &PostgresOptions) -> Result<Self, StoreError> {
         // The usage counts and the hints run in tasks that share the pool.
         let pool = Arc::new(Pool::new(options)?);
-        schema::ready(&pool, RetryBudget::new(options.retry), options.auto_migrate).await?;
+        schema::ensure_schema(&pool, RetryBudget::new(options.retry), options.auto_migrate).await?;
         let id = intents::store_id(&pool, RetryBudget::new(options.retry)).await?;
         Ok(Self {
             id,
@@ -81,25 +81,25 @@ impl PostgresLog {
             pool,
             name: options.name.clone(),
             retry: options.retry,
-            counted: UsageCache::new(options.usage_age, options.usage_patience),
+            counted: UsageCache::new(options.usage_age, options.usage_max_wait),
             is_closed: AtomicBool::new(false),
         })
     }
 
     /// Returns the state of the connection pool, for metrics.
-    pub fn connections(&self) -> PoolStatus {
+    pub fn pool_status(&self) -> PoolStatus {
         self.pool.connections()
     }
 
     /// Sends a hint to the other processes that a session changed.
-    fn tell(&self, key: &SessionKey) {
+    fn notify_changed(&self, key: &SessionKey) {
         if let Some(hints) = &self.hints {
-            hints.changed(key);
+            hints.notify(key);
         }
     }
 
     /// Returns the pool and the retry budget for one call. Fails if the log is closed.
-    fn call(&self) -> Result<(&Pool, RetryBudget), StoreError> {
+    fn pool_and_budget(&self) -> Result<(&Pool, RetryBudget), StoreError> {
         if self.is_closed.load(Ordering::Acquire) {
             return Err(StoreError::Closed);
         }
@@ -110,7 +110,7 @@ impl PostgresLog {
 #[async_trait]
 impl SessionLog for PostgresLog {
     async fn head(&self, key: &SessionKey) -> Result<Option<SessionHead>, StoreError> {
-        let (pool, budget) = self.call()?;
+        let (pool, budget) = self.pool_and_budget()?;
         read::head(pool, budget, key).await
     }
 
@@ -120,16 +120,16 @@ impl SessionLog for PostgresLog {
         after: Position,
         max_bytes: usize,
     ) -> Result<Vec<Frame>, StoreError> {
-        let (pool, budget) = self.call()?;
+        let (pool, budget) = self.pool_and_budget()?;
         read::frames(pool, budget, (key, after), max_bytes).await
     }
 
     async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Position, StoreError> {
         check_batch(&batch)?;
-        let (pool, budget) = self.call()?;
+        let (pool, budget) = self.pool_and_budget()?;
         // The hint follows the commit, so receivers always find the change in the log.
         let stands = append::append(pool, budget, key, &batch).await?;
-        self.tell(key);
+        self.notify_changed(key);
         Ok(stands)
     }
 
@@ -139,9 +139,9 @@ impl SessionLog for PostgresLog {
         expected: Position,
         at: Timestamp,
     ) -> Result<(), StoreError> {
-        let (pool, budget) = self.call()?;
+        let (pool, budget) = self.pool_and_budget()?;
         removal::delete(pool, budget, (key, expected), at).await?;
-        self.tell(key);
+        self.notify_changed(key);
         Ok(())
     }
 
@@ -150,7 +150,7 @@ impl SessionLog for PostgresLog {
         key: &SessionKey,
         incarnation: u64,
     ) -> Result<Option<StoredSnapshot>, StoreError> {
-        let (pool, budget) = self.call()?;
+        let (pool, budget) = self.pool_and_budget()?;
         read::snapshot(pool, budget, key, incarnation).await
     }
 
@@ -161,17 +161,17 @@ impl SessionLog for PostgresLog {
         bytes: Bytes,
     ) -> Result<(), StoreError> {
         check_snapshot(&bytes)?;
-        let (pool, budget) = self.call()?;
+        let (pool, budget) = self.pool_and_budget()?;
         append::put_snapshot(pool, budget, (key, at), &bytes).await
     }
 
-    async fn rows(
+    async fn list_rows(
         &self,
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
         limit: usize,
     ) -> Result<RowPage, StoreError> {
-        let (pool, budget) = self.call()?;
+        let (pool, budget) = self.pool_and_budget()?;
         read::rows(pool, budget, project, after, limit).await
     }
 }
@@ -184,7 +184,7 @@ impl WorkQueue for PostgresLog {
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<DueSession>, StoreError> {
-        let (pool, budget) = self.call()?;
+        let (pool, budget) = self.pool_and_budget()?;
         queue::due(pool, budget, query, now, limit).await
     }
 
@@ -195,7 +195,7 @@ impl WorkQueue for PostgresLog {
         now: Timestamp,
     ) -> Result<bool, StoreError> {
         check_lease(&lease)?;
-        let (pool, budget) = self.call()?;
+        let (pool, budget) = self.pool_and_budget()?;
         queue::claim(pool, budget, key, &lease, now).await
     }
 
@@ -205,7 +205,7 @@ impl WorkQueue for PostgresLog {
         owner: &str,
         next: DueChange,
     ) -> Result<bool, StoreError> {
-        let (pool, budget) = self.call()?;
+        let (pool, budget) = self.pool_and_budget()?;
         queue::release(pool, budget, key, owner, next).await
     }
 }
@@ -213,7 +213,7 @@ impl WorkQueue for PostgresLog {
 #[async_trait]
 impl Tombstones for PostgresLog {
     async fn tombstone(&self, key: &SessionKey) -> Result<Option<Tombstone>, StoreError> {
-        let (pool, budget) = self.call()?;
+        let (pool, budget) = self.pool_and_budget()?;
         removal::tombstone(pool, budget, key).await
     }
 
@@ -222,7 +222,7 @@ impl Tombstones for PostgresLog {
         after: Option<&SessionKey>,
         limit: usize,
     ) -> Result<Vec<Tombstone>, StoreError> {
-        let (pool, budget) = self.call()?;
+        let (pool, budget) = self.pool_and_budget()?;
         removal::tombstones(pool, budget, after, limit).await
     }
 
@@ -234,7 +234,7 @@ impl Tombstones for PostgresLog {
         now: Timestamp,
     ) -> Result<bool, StoreError> {
         check_lease(&lease)?;
-        let (pool, budget) = self.call()?;
+        let (pool, budget) = self.pool_and_budget()?;
         removal::claim(pool, budget, (key, incarnation), &lease, now).await
     }
 
@@ -244,46 +244,46 @@ impl Tombstones for PostgresLog {
         incarnation: u64,
         owner: &str,
     ) -> Result<bool, StoreError> {
-        let (pool, budget) = self.call()?;
+        let (pool, budget) = self.pool_and_budget()?;
         removal::forget(pool, budget, (key, incarnation), owner).await
     }
 }
 
 #[async_trait]
 impl FileIntents for PostgresLog {
-    async fn intend(
+    async fn declare_intents(
         &self,
         key: &SessionKey,
         files: Vec<Box<str>>,
         at: Timestamp,
     ) -> Result<(), StoreError> {
         check_files(&files)?;
-        let (pool, budget) = self.call()?;
-        intents::intend(pool, budget, (key, &files), at).await
+        let (pool, budget) = self.pool_and_budget()?;
+        intents::declare(pool, budget, (key, &files), at).await
     }
 
-    async fn intents(
+    async fn list_intents(
         &self,
         after: Option<(&SessionKey, &str)>,
         limit: usize,
     ) -> Result<IntentPage, StoreError> {
-        let (pool, budget) = self.call()?;
+        let (pool, budget) = self.pool_and_budget()?;
         intents::intents(pool, budget, after, limit).await
     }
 
-    async fn doom_intent(
+    async fn revoke_intent(
         &self,
         key: &SessionKey,
         file: &str,
         before: Timestamp,
     ) -> Result<bool, StoreError> {
-        let (pool, budget) = self.call()?;
-        intents::doom(pool, budget, (key, file), before).await
+        let (pool, budget) = self.pool_and_budget()?;
+        intents::revoke(pool, budget, (key, file), before).await
     }
 
-    async fn end_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
-        let (pool, budget) = self.call()?;
-        intents::end(pool, budget, (key, file)).await
+    async fn complete_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
+        let (pool, budget) = self.pool_and_budget()?;
+        intents::complete(pool, budget, (key, file)).await
     }
 }
 
@@ -296,7 +296,7 @@ impl Leadership for PostgresLog {
         now: Timestamp,
     ) -> Result<bool, StoreError> {
         check_lease(&lease)?;
-        let (pool, budget) = self.call()?;
+        let (pool, budget) = self.pool_and_budget()?;
         queue::claim_duty(pool, budget, duty, &lease, now).await
     }
 }
@@ -304,21 +304,21 @@ impl Leadership for PostgresLog {
 #[async_trait]
 impl Store for PostgresLog {
     async fn store_id(&self) -> Result<StoreId, StoreError> {
-        self.call()?;
+        self.pool_and_budget()?;
         Ok(self.id)
     }
 
-    fn hints(&self) -> Option<broadcast::Receiver<SessionKey>> {
-        self.hints.as_ref().map(Hints::heard)
+    fn subscribe_hints(&self) -> Option<broadcast::Receiver<SessionKey>> {
+        self.hints.as_ref().map(Hints::subscribe)
     }
 
     async fn usage(&self, project: Option<&ProjectId>) -> Result<StorageUsage, StoreError> {
-        self.call()?;
+        self.pool_and_budget()?;
         self.counted.usage(&self.pool, project).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        let (pool, _) = self.call()?;
+        let (pool, _) = self.pool_and_budget()?;
         removal::canary(pool, &self.name).await
     }
 

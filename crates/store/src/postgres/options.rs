@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::connect::Secret;
+use super::connect::SecretProvider;
 
 /// The settings for opening a PostgreSQL store.
 #[derive(Clone)]
@@ -13,7 +13,7 @@ pub struct PostgresOptions {
     /// A connection string: key and value pairs as for `libpq`, or a `postgres://` URL.
     pub url: String,
     /// The password, if the URL contains none. It is read for every connection. Default: none.
-    pub password: Option<Arc<dyn Secret>>,
+    pub password: Option<Arc<dyn SecretProvider>>,
     /// The schema of the tables. Default: `palimpsest`.
     pub schema: String,
     /// A PEM file with the trusted certificate authorities. Default: those of the system.
@@ -33,7 +33,7 @@ pub struct PostgresOptions {
     /// The maximum age of a cached storage usage. Default: 1 min.
     pub usage_age: Duration,
     /// The maximum time that a call waits for a new usage count if an older one is cached. Default: 250 ms.
-    pub usage_patience: Duration,
+    pub usage_max_wait: Duration,
     /// True if processes exchange hints, which needs one more connection per process. Default: true.
     pub notify: bool,
     /// The name of this process among those that share the store. Default: `process` and the process id.
@@ -59,7 +59,7 @@ impl PostgresOptions {
             statement: Duration::from_secs(30),
             retry: Duration::from_secs(5),
             usage_age: Duration::from_mins(1),
-            usage_patience: Duration::from_millis(250),
+            usage_max_wait: Duration::from_millis(250),
             notify: true,
             name: format!("process {}", std::process::id()),
             clock: LeaseClock::Database,

@@ -91,7 +91,7 @@ impl Manager {
         // The simple protocol sends all settings in one round trip.
         let answers = match timeout(self.limit, client.simple_query(&self.settings)).await {
             Ok(answers) => answers?,
-            Err(_) => return Err(PgError::silence()),
+            Err(_) => return Err(PgError::timeout()),
         };
         // The connection may lead to another server than the last one, for example after a failover.
         for answer in answers {
@@ -172,7 +172,7 @@ impl Pool {
 
     /// Takes a connection for a change. Fails while a crash of the database could lose acknowledged
     /// changes.
-    pub(super) async fn writer(&self) -> Result<Client, PgError> {
+    pub(super) async fn durable_client(&self) -> Result<Client, PgError> {
         let client = self.client().await?;
         self.durability.check()?;
         Ok(client)
@@ -260,7 +260,7 @@ impl Client {
         parameters: Parameters<'_>,
     ) -> Result<u64, PgError> {
         let statement = self.prepared(statement).await?;
-        self.within(self.object()?.execute(&statement, parameters))
+        self.with_timeout(self.object()?.execute(&statement, parameters))
             .await
     }
 
@@ -270,7 +270,7 @@ impl Client {
         parameters: Parameters<'_>,
     ) -> Result<Vec<Row>, PgError> {
         let statement = self.prepared(statement).await?;
-        self.within(self.object()?.query(&statement, parameters))
+        self.with_timeout(self.object()?.query(&statement, parameters))
             .await
     }
 
@@ -280,17 +280,19 @@ impl Client {
         parameters: Parameters<'_>,
     ) -> Result<Option<Row>, PgError> {
         let statement = self.prepared(statement).await?;
-        self.within(self.object()?.query_opt(&statement, parameters))
+        self.with_timeout(self.object()?.query_opt(&statement, parameters))
             .await
     }
 
     /// Runs statements without parameters, one after another.
     pub(super) async fn batch(&self, statements: &str) -> Result<(), PgError> {
-        self.within(self.object()?.batch_execute(statements)).await
+        self.with_timeout(self.object()?.batch_execute(statements))
+            .await
     }
 
     async fn prepared(&self, statement: &str) -> Result<Statement, PgError> {
-        self.within(self.object()?.prepare_cached(statement)).await
+        self.with_timeout(self.object()?.prepare_cached(statement))
+            .await
     }
 
     fn object(&self) -> Result<&Object<Manager>, PgError> {
@@ -298,7 +300,7 @@ impl Client {
         object.ok_or(PgError::Final(StoreError::Closed))
     }
 
-    async fn within<T>(
+    async fn with_timeout<T>(
         &self,
         work: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, PgError> {
@@ -312,7 +314,7 @@ impl Client {
                 tracing::debug!(error = error_chain(&error), "a statement failed");
                 PgError::from(error)
             }
-            Err(_) => PgError::silence(),
+            Err(_) => PgError::timeout(),
         };
         if matches!(trouble, PgError::Lost(_)) {
             self.is_broken.store(true, Ordering::Relaxed);
@@ -336,7 +338,7 @@ impl Drop for Client {
             // The caller was cancelled. The next user must not wait for its statement. Reconnecting for every
             // cancelled call would increase the load of a slow database.
             match Handle::try_current() {
-                Ok(runtime) => drop(runtime.spawn(answered(object, self.limit))),
+                Ok(runtime) => drop(runtime.spawn(drain_before_reuse(object, self.limit))),
                 Err(_) => drop(Object::take(object)),
             }
         }
@@ -345,7 +347,7 @@ impl Drop for Client {
 
 /// Keeps a connection out of the pool until its outstanding statement is complete. Discards the
 /// connection on an error or timeout.
-async fn answered(object: Object<Manager>, limit: Duration) {
+async fn drain_before_reuse(object: Object<Manager>, limit: Duration) {
     let answered = timeout(limit, object.batch_execute("")).await;
     if !matches!(answered, Ok(Ok(()))) {
         drop(Object::take(object));

@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 use super::append;
 use super::names;
 use super::pool::Pool;
-use super::read::{get, limited, unsigned};
+use super::read::{clamp_limit, get, unsigned};
 use super::retry::{RetryBudget, retry};
 use crate::{DueChange, DueQuery, DueSession, Lease, MAX_LIST, StoreError};
 
@@ -29,8 +29,8 @@ async fn in_order(
     now: Timestamp,
     limit: usize,
 ) -> Result<Vec<DueSession>, StoreError> {
-    let (now, limit) = (pool.simulated(now), limited(limit));
-    let others_before = worker.others_before.as_millis();
+    let (now, limit) = (pool.simulated(now), clamp_limit(limit));
+    let others_before = worker.others_ready_before.as_millis();
     let rows = retry!(budget, _, {
         let client = pool.client().await?;
         let statement = &pool.statements().due;
@@ -52,25 +52,25 @@ pub(super) async fn due(
     now: Timestamp,
     limit: usize,
 ) -> Result<Vec<DueSession>, StoreError> {
-    if worker.each >= limit {
+    if worker.max_per_project >= limit {
         // No project can exceed its limit.
         return in_order(pool, budget, worker, now, limit).await;
     }
     let mut first = in_order(pool, budget, worker, now, MAX_LIST).await?;
     // The list is complete, or no project can exceed its limit.
-    if first.len() < MAX_LIST || worker.each >= MAX_LIST {
+    if first.len() < MAX_LIST || worker.max_per_project >= MAX_LIST {
         let mut of_project: HashMap<ProjectId, usize> = HashMap::new();
         first.retain(|due| {
             let seen = of_project.entry(due.key.project.clone()).or_default();
             *seen += 1;
-            *seen <= worker.each
+            *seen <= worker.max_per_project
         });
         first.truncate(limit);
         return Ok(first);
     }
-    let (now, limit) = (pool.simulated(now), limited(limit));
-    let each = i64::try_from(worker.each).unwrap_or(i64::MAX);
-    let others_before = worker.others_before.as_millis();
+    let (now, limit) = (pool.simulated(now), clamp_limit(limit));
+    let each = i64::try_from(worker.max_per_project).unwrap_or(i64::MAX);
+    let others_before = worker.others_ready_before.as_millis();
     let rows = retry!(budget, _, {
         let client = pool.client().await?;
         let statement = &pool.statements().due_of_each;
@@ -96,7 +96,7 @@ pub(super) async fn claim(
     let stored = names::key(key);
     let (length, now) = (lease.length_ms(now), pool.simulated(now));
     let claimed = retry!(budget, _, {
-        let client = pool.writer().await?;
+        let client = pool.durable_client().await?;
         let statement = &pool.statements().claim;
         client
             .execute(statement, &[&now, &stored, &lease.owner, &length])
@@ -115,7 +115,7 @@ pub(super) async fn claim_duty(
 ) -> Result<bool, StoreError> {
     let (length, now) = (lease.length_ms(now), pool.simulated(now));
     let claimed = retry!(budget, _, {
-        let client = pool.writer().await?;
+        let client = pool.durable_client().await?;
         let statement = &pool.statements().claim_duty;
         client
             .execute(statement, &[&now, &duty, &lease.owner, &length])
@@ -136,7 +136,7 @@ pub(super) async fn release(
     let stored = names::key(key);
     let (says_due, due) = append::due(next);
     let released = retry!(budget, _, {
-        let client = pool.writer().await?;
+        let client = pool.durable_client().await?;
         let statement = &pool.statements().release;
         client
             .execute(statement, &[&stored, &owner, &says_due, &due])

@@ -42,7 +42,7 @@ fn head_of(row: &Row) -> Result<SessionHead, StoreError> {
         revision: Revision::new(unsigned(row, "revision")?),
         incarnation: unsigned(row, "incarnation")?,
         token: unsigned(row, "token")?,
-        summary: Bytes::copy_from_slice(get(row, "summary")?),
+        list_row: Bytes::copy_from_slice(get(row, "summary")?),
         snapshot,
         log_bytes,
         blob_bytes: unsigned(row, "blob_bytes")?,
@@ -176,11 +176,11 @@ pub(super) async fn snapshot(
 }
 
 /// Limits a page to the maximum size of a list.
-pub(super) fn limited(limit: usize) -> i64 {
+pub(super) fn clamp_limit(limit: usize) -> i64 {
     i64::try_from(limit.min(MAX_LIST)).unwrap_or(i64::MAX)
 }
 
-/// Implements [`crate::SessionLog::rows`].
+/// Implements [`crate::SessionLog::list_rows`].
 pub(super) async fn rows(
     pool: &Pool,
     budget: RetryBudget,
@@ -197,7 +197,7 @@ pub(super) async fn rows(
     let mut listing = RowPage::default();
     loop {
         let wanted = limit - listing.rows.len();
-        let most = limited(wanted);
+        let most = clamp_limit(wanted);
         let rows = retry!(budget, _, {
             let client = pool.client().await?;
             let statement = &pool.statements().list;

@@ -9,7 +9,7 @@ use tokio_postgres::types::ToSql;
 
 use super::error::PgError;
 use super::pool::Pool;
-use super::read::{get, lease_of, limited, unsigned};
+use super::read::{clamp_limit, get, lease_of, unsigned};
 use super::retry::{Attempt, RetryBudget, retry};
 use super::{error, names, read};
 use crate::{Lease, Position, StoreError, Tombstone};
@@ -41,7 +41,7 @@ pub(super) async fn delete(
     let revision = error::number(expected.revision.get())?;
     let token = error::number(expected.token)?;
     let found = retry!(budget, tried, {
-        let client = pool.writer().await?;
+        let client = pool.durable_client().await?;
         let statements = pool.statements();
         let deleted = client
             .execute(
@@ -94,7 +94,10 @@ pub(super) async fn tombstones(
     after: Option<&SessionKey>,
     limit: usize,
 ) -> Result<Vec<Tombstone>, StoreError> {
-    let (after, limit) = (after.map(names::key).unwrap_or_default(), limited(limit));
+    let (after, limit) = (
+        after.map(names::key).unwrap_or_default(),
+        clamp_limit(limit),
+    );
     let rows = retry!(budget, _, {
         let client = pool.client().await?;
         let statement = &pool.statements().tombstones;
@@ -115,7 +118,7 @@ pub(super) async fn claim(
     let number = error::number(incarnation)?;
     let (length, now) = (lease.length_ms(now), pool.simulated(now));
     let claimed = retry!(budget, _, {
-        let client = pool.writer().await?;
+        let client = pool.durable_client().await?;
         let statement = &pool.statements().claim_removal;
         client
             .execute(statement, &[&now, &stored, &number, &lease.owner, &length])
@@ -144,7 +147,7 @@ pub(super) async fn forget(
     }
     let number = error::number(incarnation)?;
     let removed = retry!(budget, _, {
-        let client = pool.writer().await?;
+        let client = pool.durable_client().await?;
         let statement = &pool.statements().forget_frames;
         client
             .execute(statement, &[&stored, &number, &FRAMES])
@@ -155,7 +158,7 @@ pub(super) async fn forget(
         return Ok(false);
     }
     let forgotten = retry!(budget, tried, {
-        let client = pool.writer().await?;
+        let client = pool.durable_client().await?;
         let statements = pool.statements();
         client
             .execute(&statements.forget_snapshot, &[&stored, &number])
@@ -189,16 +192,16 @@ pub(super) async fn canary(pool: &Pool, name: &str) -> Result<(), StoreError> {
                     return Err(PgError::Lost("the connection was closed".into()).into());
                 }
             };
-            return durable(pool, row.as_ref());
+            return check_durability(pool, row.as_ref());
         }
         Err(trouble) => return Err(trouble.into()),
     };
     let row = client.query_opt(statement, &[&name]).await?;
-    durable(pool, row.as_ref())
+    check_durability(pool, row.as_ref())
 }
 
 /// Records the settings on which durability depends, and fails if one is off.
-fn durable(pool: &Pool, row: Option<&Row>) -> Result<(), StoreError> {
+fn check_durability(pool: &Pool, row: Option<&Row>) -> Result<(), StoreError> {
     if let Some(row) = row {
         pool.durability().note(get(row, "unsafe")?);
     }

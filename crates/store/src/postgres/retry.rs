@@ -34,8 +34,8 @@ impl RetryBudget {
         }
     }
 
-    pub(super) fn tries(self) -> Tries {
-        Tries {
+    pub(super) fn start(self) -> RetryState {
+        RetryState {
             until: self.until,
             tried: Attempt::Never,
             pause: FIRST_PAUSE,
@@ -45,23 +45,23 @@ impl RetryBudget {
 
 /// The attempts of one statement.
 #[derive(Debug)]
-pub(super) struct Tries {
+pub(super) struct RetryState {
     until: Instant,
     tried: Attempt,
     pause: Duration,
 }
 
-impl Tries {
-    pub(super) fn tried(&self) -> Attempt {
+impl RetryState {
+    pub(super) fn attempt(&self) -> Attempt {
         self.tried
     }
 
     /// Waits before the next attempt, with exponential backoff. Fails if a retry cannot succeed or if the
     /// time is over.
-    pub(super) async fn again(&mut self, trouble: PgError) -> Result<(), StoreError> {
+    pub(super) async fn back_off(&mut self, trouble: PgError) -> Result<(), StoreError> {
         let next = Instant::now() + self.pause;
         // Do not sleep beyond the budget: the caller would wait without another attempt.
-        if !trouble.passes() || next >= self.until {
+        if !trouble.is_transient() || next >= self.until {
             return Err(trouble.into());
         }
         // The failed attempt may have been committed, so the next one must recognize its own effect.
@@ -76,14 +76,14 @@ impl Tries {
 /// the future of an async closure is not known to be `Send`.
 macro_rules! retry {
     ($budget:expr, $tried:pat, $attempt:expr) => {{
-        let mut tries = $budget.tries();
+        let mut tries = $budget.start();
         loop {
-            let $tried = tries.tried();
+            let $tried = tries.attempt();
             let attempt: Result<_, crate::postgres::error::PgError> = async { $attempt }.await;
             match attempt {
                 Ok(done) => break Ok::<_, crate::StoreError>(done),
                 Err(trouble) => {
-                    if let Err(error) = tries.again(trouble).await {
+                    if let Err(error) = tries.back_off(trouble).await {
                         break Err(error);
                     }
                 }

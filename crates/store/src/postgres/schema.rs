@@ -100,27 +100,27 @@ pub fn print(schema: &str) -> String {
 pub async fn state(options: &PostgresOptions) -> Result<SchemaState, StoreError> {
     let pool = Pool::new(options)?;
     let budget = RetryBudget::new(options.retry);
-    retry!(budget, _, found(&pool.client().await?, &pool).await)
+    retry!(budget, _, read_state(&pool.client().await?, &pool).await)
 }
 
 /// Creates or migrates the tables, and returns their new version.
 pub async fn apply(options: &PostgresOptions) -> Result<SchemaState, StoreError> {
     let pool = Pool::new(options)?;
-    bring_up(&pool, RetryBudget::new(options.retry)).await
+    migrate_schema(&pool, RetryBudget::new(options.retry)).await
 }
 
 /// Verifies that the tables exist in a supported version and that the role may use them. Creates or
 /// migrates them if `migrate` is true.
-pub(super) async fn ready(
+pub(super) async fn ensure_schema(
     pool: &Pool,
     budget: RetryBudget,
     migrate: bool,
 ) -> Result<(), StoreError> {
-    let mut state = retry!(budget, _, found(&pool.client().await?, pool).await)?;
+    let mut state = retry!(budget, _, read_state(&pool.client().await?, pool).await)?;
     state.newer()?;
     // Without the right to migrate, an operator applies the statements by hand.
     if state.version < SUPPORTED && migrate {
-        state = bring_up(pool, budget).await?;
+        state = migrate_schema(pool, budget).await?;
     }
     if state.version < SUPPORTED {
         return Err(StoreError::Setup(format!(
@@ -129,10 +129,14 @@ pub(super) async fn ready(
             state.version
         )));
     }
-    retry!(budget, _, may(&pool.client().await?, pool).await)
+    retry!(
+        budget,
+        _,
+        check_privileges(&pool.client().await?, pool).await
+    )
 }
 
-async fn found(client: &Client, pool: &Pool) -> Result<SchemaState, PgError> {
+async fn read_state(client: &Client, pool: &Pool) -> Result<SchemaState, PgError> {
     let mut state = SchemaState {
         version: 0,
         oldest: 0,
@@ -152,11 +156,11 @@ async fn found(client: &Client, pool: &Pool) -> Result<SchemaState, PgError> {
     Ok(state)
 }
 
-async fn bring_up(pool: &Pool, budget: RetryBudget) -> Result<SchemaState, StoreError> {
+async fn migrate_schema(pool: &Pool, budget: RetryBudget) -> Result<SchemaState, StoreError> {
     retry!(budget, _, {
         // A migration may take long, and it may wait for another process that migrates.
         let client = pool.client().await?.with_limit(Duration::MAX);
-        let brought = in_one(&client, pool).await;
+        let brought = migrate_in_transaction(&client, pool).await;
         // The connection returns to the pool, so it must not keep an open transaction.
         if brought.is_err() {
             client.batch("ROLLBACK").await?;
@@ -172,12 +176,12 @@ async fn bring_up(pool: &Pool, budget: RetryBudget) -> Result<SchemaState, Store
 }
 
 /// Applies all missing versions in one transaction. An advisory lock prevents concurrent migrations.
-async fn in_one(client: &Client, pool: &Pool) -> Result<SchemaState, PgError> {
+async fn migrate_in_transaction(client: &Client, pool: &Pool) -> Result<SchemaState, PgError> {
     let begin = format!(
         "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({LOCK})"
     );
     client.batch(&begin).await?;
-    let state = found(client, pool).await?;
+    let state = read_state(client, pool).await?;
     state.newer()?;
     let mut statements = String::new();
     if state.version == 0 {
@@ -209,13 +213,13 @@ async fn in_one(client: &Client, pool: &Pool) -> Result<SchemaState, PgError> {
     client
         .batch(&statements.replace("{schema}", pool.schema()))
         .await?;
-    let state = found(client, pool).await?;
+    let state = read_state(client, pool).await?;
     client.batch("COMMIT").await?;
     Ok(state)
 }
 
 /// Verifies the rights of the role and the settings on which durability depends.
-async fn may(client: &Client, pool: &Pool) -> Result<(), PgError> {
+async fn check_privileges(client: &Client, pool: &Pool) -> Result<(), PgError> {
     for table in TABLES {
         let table = format!("{}.{table}", pool.schema());
         let rights = if table.ends_with(".versions") {

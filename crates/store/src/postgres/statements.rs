@@ -123,7 +123,7 @@ statements! {
     head: "SELECT {head} FROM {schema}.sessions WHERE key = $1 AND deleted_at IS NULL";
     // Tells a rejected caller the current position.
     stands: "SELECT incarnation, revision, deleted_at FROM {schema}.sessions WHERE key = $1";
-    // $1 key, $2 incarnation, $3 token, $4 events, $5 frame size, $6 blob size, $7 summary.
+    // $1 key, $2 incarnation, $3 token, $4 events, $5 frame size, $6 blob size, $7 list row.
     // $8 true if the due time changes, $9 due time, $10 frame.
     create: "WITH head AS (
              {add_session}
@@ -240,7 +240,7 @@ statements! {
          WHERE key = $1 AND incarnation = $2 AND deleted_at IS NOT NULL
              AND (lease_until IS NULL OR lease_owner = $3) AND {durable}";
     store_id: "SELECT id FROM {schema}.identity";
-    // $1 key, $2 distinct files, $3 now. Doomed intents are not changed and not counted.
+    // $1 key, $2 distinct files, $3 now. Revoked intents are not changed and not counted.
     intend: "INSERT INTO {schema}.intents AS has (key, file, at)
          SELECT $1, file, $3 FROM unnest($2::text[]) AS file WHERE {durable} ORDER BY file
          ON CONFLICT (key, file) DO UPDATE SET at = excluded.at WHERE NOT has.is_doomed";

@@ -17,9 +17,9 @@ use crate::StoreError;
 /// The PEM files of the TLS configuration. Connections made after a change use the new contents.
 #[derive(Clone)]
 struct TlsFiles {
-    authorities: Option<PathBuf>,
+    ca_file: Option<PathBuf>,
     /// The client certificate and its key.
-    shown: Option<(PathBuf, PathBuf)>,
+    client_identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// The modification time of each file. `None` if it is unavailable.
@@ -33,10 +33,13 @@ pub(super) struct PgTls {
 
 impl PgTls {
     pub(super) fn new(
-        authorities: Option<PathBuf>,
-        shown: Option<(PathBuf, PathBuf)>,
+        ca_file: Option<PathBuf>,
+        client_identity: Option<(PathBuf, PathBuf)>,
     ) -> Result<Self, StoreError> {
-        let files = TlsFiles { authorities, shown };
+        let files = TlsFiles {
+            ca_file,
+            client_identity,
+        };
         let made = (files.written(), files.connector()?);
         Ok(Self {
             files,
@@ -78,8 +81,11 @@ impl PgTls {
 
 impl TlsFiles {
     fn written(&self) -> FileTimes {
-        let shown = self.shown.iter().flat_map(|(cert, key)| [cert, key]);
-        let all = self.authorities.iter().chain(shown);
+        let shown = self
+            .client_identity
+            .iter()
+            .flat_map(|(cert, key)| [cert, key]);
+        let all = self.ca_file.iter().chain(shown);
         all.map(|file| fs::metadata(file).and_then(|it| it.modified()).ok())
             .collect()
     }
@@ -94,7 +100,7 @@ impl TlsFiles {
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(broken)?;
-        let builder = match &self.authorities {
+        let builder = match &self.ca_file {
             Some(path) => {
                 let what = "the authorities in";
                 let mut roots = RootCertStore::empty();
@@ -107,7 +113,7 @@ impl TlsFiles {
             }
             None => builder.with_platform_verifier().map_err(broken)?,
         };
-        let config = match &self.shown {
+        let config = match &self.client_identity {
             Some((certificate, key)) => {
                 let chain = certificates("the certificate in", certificate)?;
                 let what = "the key in";

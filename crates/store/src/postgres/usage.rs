@@ -62,9 +62,9 @@ struct UsageEntry {
 }
 
 /// A count in progress. Its drop allows the next count, whatever the outcome.
-struct Counting(Arc<UsageEntry>);
+struct CountGuard(Arc<UsageEntry>);
 
-impl Counting {
+impl CountGuard {
     /// Starts a count unless one is in progress.
     fn begin(count: &Arc<UsageEntry>) -> Option<Self> {
         let is_first = !count.is_counting.swap(true, Ordering::AcqRel);
@@ -93,7 +93,7 @@ impl Counting {
     }
 }
 
-impl Drop for Counting {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         self.0.is_counting.store(false, Ordering::Release);
     }
@@ -104,17 +104,17 @@ impl Drop for Counting {
 pub(super) struct UsageCache {
     /// The maximum age of a count, and the maximum time that a call waits for a new one.
     longest: Duration,
-    patience: Duration,
-    room: Arc<Semaphore>,
+    max_wait: Duration,
+    count_permits: Arc<Semaphore>,
     counts: Mutex<HashMap<Option<ProjectId>, Arc<UsageEntry>>>,
 }
 
 impl UsageCache {
-    pub(super) fn new(longest: Duration, patience: Duration) -> Self {
+    pub(super) fn new(longest: Duration, max_wait: Duration) -> Self {
         Self {
             longest,
-            patience,
-            room: Arc::new(Semaphore::new(AT_ONE_TIME)),
+            max_wait,
+            count_permits: Arc::new(Semaphore::new(AT_ONE_TIME)),
             counts: Mutex::default(),
         }
     }
@@ -132,20 +132,24 @@ impl UsageCache {
         if let Some(known) = before.as_ref().filter(|known| known.is_fresh()) {
             return known.usage();
         }
-        if let Some(counting) = Counting::begin(&count) {
-            let (pool, room, longest) = (Arc::clone(pool), Arc::clone(&self.room), self.longest);
+        if let Some(counting) = CountGuard::begin(&count) {
+            let (pool, room, longest) = (
+                Arc::clone(pool),
+                Arc::clone(&self.count_permits),
+                self.longest,
+            );
             let range = names::range(project);
             // The count runs in its own task, so that it completes even if the caller is cancelled.
             tokio::spawn(async move {
                 let _room = room.acquire().await;
                 let begun = Instant::now();
-                let counted = retry!(RetryBudget::new(TRYING), _, once(&pool, &range).await);
+                let counted = retry!(RetryBudget::new(TRYING), _, count_rows(&pool, &range).await);
                 counting.end(counted, begun, (begun.elapsed() * WORTH).min(longest));
             });
         }
         // An outdated count is better than a long wait.
         let is_known = before.is_some_and(|known| known.usage.is_ok());
-        let patience = if is_known { self.patience } else { FIRST };
+        let patience = if is_known { self.max_wait } else { FIRST };
         let is_new = timeout(patience, news.changed()).await.is_ok();
         let known = news.borrow().clone();
         match known {
@@ -180,7 +184,7 @@ impl UsageCache {
 }
 
 /// Counts the usage with a long timeout. Callers do not wait for it in full.
-async fn once(pool: &Pool, (from, to): &(String, String)) -> Result<StorageUsage, PgError> {
+async fn count_rows(pool: &Pool, (from, to): &(String, String)) -> Result<StorageUsage, PgError> {
     let client = pool.client().await?.with_limit(LIMIT);
     client
         .batch("BEGIN READ ONLY; SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min'")

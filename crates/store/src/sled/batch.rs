@@ -32,7 +32,7 @@ impl PendingWrites {
     }
 
     /// Returns true if more than `waiting` changes are in flight. Returns `None` without a counter.
-    fn are_more_than(&self, waiting: usize) -> Option<bool> {
+    fn exceed(&self, waiting: usize) -> Option<bool> {
         let number = self.0.as_ref()?;
         Some(number.load(Ordering::Relaxed) > waiting)
     }
@@ -110,7 +110,7 @@ impl Batcher {
         for _ in 0..LOOKS {
             let before = waiting.queued.len();
             // Stop as soon as a wait brought nothing new, or all changes in flight are here.
-            let more_come = came && self.in_hand.are_more_than(before).unwrap_or(true);
+            let more_come = came && self.in_hand.exceed(before).unwrap_or(true);
             if before == 0 || !more_come || !waiting.has_room() {
                 break;
             }

@@ -17,9 +17,9 @@ use super::group::{Sequences, WriteGroup};
 use super::job::{DiskUse, PendingReply, WriteJob};
 use super::open;
 use super::options::SledOptions;
-use super::queued::{Observers, QueuedJob};
+use super::queued::{OptionalObserver, QueuedJob};
 use super::shared::Shared;
-use super::space::{Space, room_to_open, was_no_room};
+use super::space::{DiskSpace, check_free_space_to_open, full_disk_reason};
 use super::write_error::WriteError;
 use crate::{StoreError, crash_point};
 
@@ -46,13 +46,13 @@ pub(super) struct Committer {
     gathering: Batcher,
     queue: mpsc::Receiver<QueuedJob>,
     options: SledOptions,
-    space: Space,
+    space: DiskSpace,
     /// True after sled met a full disk. sled accepts no writes until it is reopened.
-    stuck: bool,
+    needs_reopen: bool,
     /// True if a group was applied but not synced because a resource was exhausted. The group stays hidden,
     /// and no other group starts, until a sync succeeds.
     unsynced: bool,
-    observers: Observers,
+    observers: OptionalObserver,
     /// The spans of the changes in flight. They end when the replies are sent.
     spans: Vec<Span>,
 }
@@ -78,12 +78,12 @@ impl Committer {
             observers: options.observers.clone(),
             spans: Vec::new(),
             space: {
-                let space = Space::new(&options.dir, options.min_free_bytes);
-                space.set_aside();
+                let space = DiskSpace::new(&options.dir, options.min_free_bytes);
+                space.create_spare_file();
                 space
             },
             options,
-            stuck: false,
+            needs_reopen: false,
             unsynced: false,
         })
     }
@@ -110,7 +110,7 @@ impl Committer {
                 self.collect_garbage();
             }
         }
-        if self.shared.failure().is_none() && !self.stuck {
+        if self.shared.failure().is_none() && !self.needs_reopen {
             self.finish();
         }
     }
@@ -122,7 +122,7 @@ impl Committer {
         // Block on the queue unless garbage can be removed meanwhile.
         let idle_work = !self.garbage.is_empty()
             && self.shared.failure().is_none()
-            && !self.stuck
+            && !self.needs_reopen
             && !self.unsynced;
         if !idle_work {
             waiting.push(self.queue.blocking_recv()?);
@@ -146,13 +146,13 @@ impl Committer {
     }
 
     fn commit(&mut self, jobs: Vec<WriteJob>) {
-        let jobs = self.fitting(jobs);
+        let jobs = self.reject_without_space(jobs);
         // A previous group may wait for its sync. It must become durable first, because a later sync would
         // reveal both.
         if jobs.is_empty() {
             return;
         }
-        if let Err(trouble) = self.sync_what_waits() {
+        if let Err(trouble) = self.sync_pending() {
             if let WriteError::Failed(reason) = &trouble {
                 self.shared.fail(reason.clone());
             }
@@ -163,20 +163,20 @@ impl Committer {
         let mut answers = Vec::with_capacity(jobs.len());
         let trouble = self.write(jobs, &mut answers).err();
         match &trouble {
-            None => self.shared.reveal(),
+            None => self.shared.publish_group(),
             Some(WriteError::Failed(reason)) => drop(self.shared.fail(reason.clone())),
             // The outcome of the group is known only after the store was reopened. Until then the group stays
             // hidden, as after a failure.
-            Some(WriteError::Full(_)) => self.met_full_disk(),
-            Some(WriteError::Short(resource)) => {
+            Some(WriteError::OutOfSpace(_)) => self.handle_full_disk(),
+            Some(WriteError::OutOfResources(resource)) => {
                 tracing::warn!(resource, "the store cannot sync for now: it is tried again");
                 self.unsynced = true;
             }
         }
-        if self.stuck {
+        if self.needs_reopen {
             // Reopen for the readers, which otherwise see only data in memory. A failure is ignored here because
             // the next group retries.
-            let _ = self.open_anew();
+            let _ = self.reopen();
         }
         // End the spans before the replies: a caller with a reply may close its own span at once.
         self.spans.clear();
@@ -186,55 +186,57 @@ impl Committer {
     }
 
     /// Returns the jobs for which space is available, and rejects the others.
-    fn fitting(&mut self, jobs: Vec<WriteJob>) -> Vec<WriteJob> {
+    fn reject_without_space(&mut self, jobs: Vec<WriteJob>) -> Vec<WriteJob> {
         let bytes = jobs.iter().map(WriteJob::bytes).sum();
         let mut room = self.space.check(bytes);
         // sled may have met the full disk during its own background writes. It stops reading then, too.
-        if room.is_err() && !self.stuck {
+        if room.is_err() && !self.needs_reopen {
             let flushed = self.db().map(|db| db.flush());
-            if flushed.is_ok_and(|flushed| flushed.is_err_and(|e| was_no_room(&e).is_some())) {
-                self.met_full_disk();
+            if flushed.is_ok_and(|flushed| flushed.is_err_and(|e| full_disk_reason(&e).is_some())) {
+                self.handle_full_disk();
             }
         }
-        if self.stuck {
-            room = self.open_anew().and(room);
+        if self.needs_reopen {
+            room = self.reopen().and(room);
         }
-        // Readers of the state, such as `has_room`, learn of every change of the check.
+        // Readers of the state, such as `check_space`, learn of every change of the check.
         self.shared.set_full(room.err());
         let Err(why) = room else {
             return jobs;
         };
         let grows = |job: &WriteJob| matches!(job.disk, DiskUse::Grows(_));
-        let (growing, others) = jobs.into_iter().partition(|job| grows(job) || self.stuck);
+        let (growing, others) = jobs
+            .into_iter()
+            .partition(|job| grows(job) || self.needs_reopen);
         // Deletions and releases continue, because they make space available.
-        refuse(growing, &WriteError::Full(why));
+        refuse(growing, &WriteError::OutOfSpace(why));
         others
     }
 
     /// Syncs a group that waited for a resource. The group becomes durable although its callers received an
     /// error. That is allowed, because the error states that the outcome is unknown.
-    fn sync_what_waits(&mut self) -> Result<(), WriteError> {
+    fn sync_pending(&mut self) -> Result<(), WriteError> {
         // Reopening synced the whole store.
-        if !self.unsynced || self.stuck {
+        if !self.unsynced || self.needs_reopen {
             return Ok(());
         }
         let db = self.db()?;
         self.sync(&db, 0)?;
         self.unsynced = false;
-        self.shared.reveal();
+        self.shared.publish_group();
         Ok(())
     }
 
-    fn met_full_disk(&mut self) {
-        self.stuck = true;
-        self.space.found_none();
+    fn handle_full_disk(&mut self) {
+        self.needs_reopen = true;
+        self.space.record_full();
         self.shared.set_full(Some(NOT_OPENED));
     }
 
     /// Reopens the store after a full disk. sled accepts no writes after a failed one. Acknowledged changes
     /// were synced before and are recovered as after a crash.
-    fn open_anew(&mut self) -> Result<(), &'static str> {
-        room_to_open(&self.options.dir)?;
+    fn reopen(&mut self) -> Result<(), &'static str> {
+        check_free_space_to_open(&self.options.dir)?;
         // The old handle must be dropped first, because sled locks the folder.
         self.shared.set_db(None);
         match open::open_locked(&self.options) {
@@ -247,10 +249,10 @@ impl Committer {
                     incarnation: opened.incarnation,
                 };
                 self.shared.set_db(Some(opened.db));
-                self.shared.reveal();
-                self.stuck = false;
+                self.shared.publish_group();
+                self.needs_reopen = false;
                 self.unsynced = false;
-                self.space.set_aside();
+                self.space.create_spare_file();
                 tracing::info!("the store was opened anew after its disk was full");
                 Ok(())
             }
@@ -337,20 +339,22 @@ impl Committer {
             return;
         };
         let removed = match self.db() {
-            Ok(db) => garbage::remove_some(&db, prefix).map_err(|e| WriteError::of(&e)),
+            Ok(db) => garbage::collect_some(&db, prefix).map_err(|e| WriteError::of(&e)),
             Err(trouble) => Err(trouble),
         };
         match removed {
             // Not done yet. The prefix stays at the front for the next pass.
-            Ok(false) | Err(WriteError::Short(_)) => {}
+            Ok(false) | Err(WriteError::OutOfResources(_)) => {}
             Ok(true) => drop(self.garbage.pop_front()),
             Err(WriteError::Failed(reason)) => drop(self.shared.fail(reason)),
-            Err(WriteError::Full(_)) => self.met_full_disk(),
+            Err(WriteError::OutOfSpace(_)) => self.handle_full_disk(),
         }
     }
 
     fn db(&self) -> Result<Db, WriteError> {
-        self.shared.db().map_err(|_| WriteError::Full(NOT_OPENED))
+        self.shared
+            .db()
+            .map_err(|_| WriteError::OutOfSpace(NOT_OPENED))
     }
 
     fn finish(&mut self) {

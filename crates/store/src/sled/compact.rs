@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ::sled::{Batch, Db, IVec};
 use sha2::{Digest, Sha256};
 
-use super::folder_swap::put_in_place;
+use super::folder_swap::swap_folder;
 use super::group::MAX_BATCH;
 use super::options::SledOptions;
 use super::{files, garbage, keys, open};
@@ -42,16 +42,16 @@ struct StoreDigest {
 ///
 /// Fails if `to` is not empty.
 pub fn compact_store(from: &Path, to: &Path, old: &Path) -> Result<CompactReport, StoreError> {
-    let (compacted, _locks) = copied(from, to)?;
+    let (compacted, _locks) = copy_store(from, to)?;
     crash_point("compact.copied");
-    put_in_place(to, from, Some(old))?;
+    swap_folder(to, from, Some(old))?;
     crash_point("compact.placed");
     Ok(compacted)
 }
 
 /// Copies and verifies the store. Returns the report and the locks of both folders. The locks stay
 /// valid when the folders are renamed.
-fn copied(from: &Path, to: &Path) -> Result<(CompactReport, [File; 2]), StoreError> {
+fn copy_store(from: &Path, to: &Path) -> Result<(CompactReport, [File; 2]), StoreError> {
     // Refuse to mix the copy with existing files.
     let occupied = to
         .read_dir()
@@ -85,7 +85,7 @@ fn copied(from: &Path, to: &Path) -> Result<(CompactReport, [File; 2]), StoreErr
     target.files.sync().map_err(io)?;
     target.files.write_mark(source.sequence).map_err(io)?;
     target.files.sync_mark().map_err(io)?;
-    files::settle(to).map_err(io)?;
+    files::sync_after_open(to).map_err(io)?;
     // Compare all records before the copy replaces the store.
     let copied = content(&target.db, &[]).map_err(|e| failed(&e))?;
     if copied != content(&source.db, &garbage).map_err(|e| failed(&e))? {
@@ -108,7 +108,7 @@ fn failed(error: &::sled::Error) -> StoreError {
 }
 
 /// Returns all records in key order, except garbage and its journal.
-fn live<'a>(
+fn live_records<'a>(
     db: &Db,
     garbage: &'a [Vec<u8>],
 ) -> impl Iterator<Item = ::sled::Result<(IVec, IVec)>> + 'a {
@@ -121,7 +121,7 @@ fn live<'a>(
 fn copy(from: &Db, to: &Db, garbage: &[Vec<u8>]) -> ::sled::Result<()> {
     let mut batch = Batch::default();
     let mut bytes = 0;
-    for pair in live(from, garbage) {
+    for pair in live_records(from, garbage) {
         let (key, value) = pair?;
         bytes += key.len() + value.len();
         batch.insert(key, value);
@@ -139,7 +139,7 @@ fn copy(from: &Db, to: &Db, garbage: &[Vec<u8>]) -> ::sled::Result<()> {
 fn content(db: &Db, garbage: &[Vec<u8>]) -> ::sled::Result<StoreDigest> {
     let mut digest = Sha256::new();
     let (mut sessions, mut records, mut bytes) = (0, 0, 0);
-    for pair in live(db, garbage) {
+    for pair in live_records(db, garbage) {
         let (key, value) = pair?;
         for part in [&key, &value] {
             // Hash the lengths too, or different splits of the same bytes would have equal digests.

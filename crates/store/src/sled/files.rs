@@ -24,7 +24,7 @@ const CONF_CHECKSUM: usize = 4;
 #[derive(Debug)]
 pub(super) struct DurableFiles {
     db: File,
-    mark: File,
+    durable_mark: File,
     side_dir: PathBuf,
     /// Kept open so that a commit needs no new file handle. The process may have reached its limit.
     #[cfg(unix)]
@@ -39,7 +39,7 @@ impl DurableFiles {
     /// Opens the files of a folder that sled has open.
     pub(super) fn open(dir: &Path) -> io::Result<Self> {
         let db = OpenOptions::new().read(true).open(dir.join("db"))?;
-        let mark = OpenOptions::new()
+        let durable_mark = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
@@ -48,7 +48,7 @@ impl DurableFiles {
         let side_dir = dir.join("blobs");
         Ok(Self {
             db,
-            mark,
+            durable_mark,
             #[cfg(unix)]
             side: rustix::fs::Dir::new(File::open(&side_dir)?)?,
             side_dir,
@@ -135,20 +135,20 @@ impl DurableFiles {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&sequence.to_be_bytes());
         bytes[8..].copy_from_slice(&(!sequence).to_be_bytes());
-        self.mark.seek(SeekFrom::Start(0))?;
-        self.mark.write_all(&bytes)
+        self.durable_mark.seek(SeekFrom::Start(0))?;
+        self.durable_mark.write_all(&bytes)
     }
 
     /// Syncs the mark, for a clean shutdown.
     pub(super) fn sync_mark(&self) -> io::Result<()> {
-        self.mark.sync_data()
+        self.durable_mark.sync_data()
     }
 
     /// Returns the recorded sequence number, or `None` if the mark is missing or torn.
     pub(super) fn read_mark(&mut self) -> io::Result<Option<u64>> {
-        self.mark.seek(SeekFrom::Start(0))?;
+        self.durable_mark.seek(SeekFrom::Start(0))?;
         let mut bytes = Vec::new();
-        (&self.mark).take(17).read_to_end(&mut bytes)?;
+        (&self.durable_mark).take(17).read_to_end(&mut bytes)?;
         let Ok(bytes) = <[u8; 16]>::try_from(bytes) else {
             return Ok(None);
         };
@@ -194,7 +194,7 @@ fn set_torn_conf_aside(dir: &Path) -> io::Result<()> {
 }
 
 /// Syncs the files that sled wrote while opening, and the folders.
-pub(super) fn settle(dir: &Path) -> io::Result<()> {
+pub(super) fn sync_after_open(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         if entry.file_type()?.is_file() {

@@ -15,11 +15,11 @@ use crate::{StoreError, crash_point};
 /// crash between two renames leaves no folder at `current`, and the next start refuses to create one.
 ///
 /// Without `old`, `current` must be missing or empty.
-pub fn put_in_place(new: &Path, current: &Path, old: Option<&Path>) -> Result<(), StoreError> {
-    put_in_place_by(new, current, old, durable::exchange)
+pub fn swap_folder(new: &Path, current: &Path, old: Option<&Path>) -> Result<(), StoreError> {
+    swap_folder_with(new, current, old, durable::exchange_paths)
 }
 
-fn put_in_place_by(
+fn swap_folder_with(
     new: &Path,
     current: &Path,
     old: Option<&Path>,
@@ -55,11 +55,11 @@ fn put_in_place_by(
 
 /// Rejects a missing folder if siblings with its name as prefix exist, for example `log.compacting`
 /// without `log`.
-pub(super) fn refuse_beside_others(dir: &Path) -> Result<(), StoreError> {
+pub(super) fn reject_missing_with_siblings(dir: &Path) -> Result<(), StoreError> {
     if dir.exists() {
         return Ok(());
     }
-    let mut others = beside(dir).map_err(io_error("look for older stores beside", dir))?;
+    let mut others = sibling_folders(dir).map_err(io_error("look for older stores beside", dir))?;
     if others.is_empty() {
         return Ok(());
     }
@@ -94,7 +94,7 @@ pub(super) fn refuse_beside_others(dir: &Path) -> Result<(), StoreError> {
     })
 }
 
-fn beside(dir: &Path) -> io::Result<Vec<PathBuf>> {
+fn sibling_folders(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
     let prefix = format!("{name}.");
     let entries = match fs::read_dir(durable::parent(dir)) {
@@ -125,7 +125,7 @@ pub fn copy_for_reading(from: &Path, to: &Path) -> Result<(), StoreError> {
     let _lock = lock_for_reading(from)?;
     // Check the space before the copy, because sled also needs some to open it.
     let bytes = size(from).map_err(io_error("read the folder", from))?;
-    if space::room(to, bytes.saturating_add(space::TO_OPEN)).is_err() {
+    if space::check_free_space(to, bytes.saturating_add(space::TO_OPEN)).is_err() {
         let needed = io::Error::other(format!("{} MiB are needed there", (bytes >> 20) + 3));
         return Err(io_error("copy the store for reading into", to)(needed));
     }
@@ -133,7 +133,7 @@ pub fn copy_for_reading(from: &Path, to: &Path) -> Result<(), StoreError> {
 }
 
 /// Returns true for files that a reader does not need: the reserved space and the lock.
-fn is_left_out(name: &std::ffi::OsStr) -> bool {
+fn is_skipped_file(name: &std::ffi::OsStr) -> bool {
     name == "spare" || name == "lock"
 }
 
@@ -143,7 +143,7 @@ fn size(dir: &Path) -> io::Result<u64> {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
             bytes += size(&entry.path())?;
-        } else if !is_left_out(&entry.file_name()) {
+        } else if !is_skipped_file(&entry.file_name()) {
             bytes += entry.metadata()?.len();
         }
     }
@@ -157,7 +157,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         if entry.file_type()?.is_dir() {
             fs::create_dir(&target)?;
             copy(&entry.path(), &target)?;
-        } else if !is_left_out(&entry.file_name()) {
+        } else if !is_skipped_file(&entry.file_name()) {
             io::copy(&mut File::open(entry.path())?, &mut File::create(&target)?)?;
         }
     }
@@ -187,9 +187,9 @@ mod tests {
             let (current, new) = (folder(root.path(), "log"), folder(root.path(), "log.new"));
             let old = root.path().join("log.old");
             if can_exchange {
-                put_in_place(&new, &current, Some(&old)).unwrap();
+                swap_folder(&new, &current, Some(&old)).unwrap();
             } else {
-                put_in_place_by(&new, &current, Some(&old), unsupported).unwrap();
+                swap_folder_with(&new, &current, Some(&old), unsupported).unwrap();
             }
             assert_eq!(
                 (held(&current), held(&old)),
@@ -203,17 +203,17 @@ mod tests {
     fn no_store_is_created_beside_a_renamed_store() {
         let root = tempfile::tempdir().unwrap();
         let log = root.path().join("log");
-        refuse_beside_others(&log).unwrap();
+        reject_missing_with_siblings(&log).unwrap();
         fs::write(root.path().join("log.txt"), "a file is no store").unwrap();
         fs::create_dir(root.path().join("logs")).unwrap();
-        refuse_beside_others(&log).unwrap();
+        reject_missing_with_siblings(&log).unwrap();
         for name in ["log.restoring", "log.compacting", "log.before-compaction"] {
             let older = root.path().join(name);
             fs::create_dir(&older).unwrap();
-            let refused = refuse_beside_others(&log).unwrap_err();
+            let refused = reject_missing_with_siblings(&log).unwrap_err();
             assert!(refused.to_string().contains(name), "{refused}");
         }
         fs::create_dir(&log).unwrap();
-        refuse_beside_others(&log).unwrap();
+        reject_missing_with_siblings(&log).unwrap();
     }
 }

@@ -15,7 +15,7 @@ const STEP: usize = 256;
 /// true if nothing is left.
 ///
 /// The removal is not synced. The journal keeps the entry until it is.
-pub(super) fn remove_some(db: &Db, prefix: &[u8]) -> Result<bool> {
+pub(super) fn collect_some(db: &Db, prefix: &[u8]) -> Result<bool> {
     let mut batch = Batch::default();
     let mut removed = 0;
     for key in db.scan_prefix(prefix).keys().take(STEP) {
@@ -37,7 +37,7 @@ pub(super) fn remove_objects(db: &Db) -> Result<()> {
     for prefix in journal(db)? {
         // Garbage of whole sessions can wait: its incarnation is never used again.
         if keys::is_object(&prefix) {
-            while !remove_some(db, &prefix)? {}
+            while !collect_some(db, &prefix)? {}
         }
     }
     Ok(())

@@ -12,7 +12,7 @@ use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use super::keys::{self, MAX_VALUE, OBJECT_HEADER, ObjectHeader};
 use super::read;
 use super::shared::Shared;
-use super::usage::Deltas;
+use super::usage::UsageDeltas;
 use crate::head_record::{HeadRecord, check_position};
 use crate::{Batch, DueChange, FileIntent, Lease, Position, StoreError, Tombstone};
 
@@ -35,7 +35,7 @@ pub(super) enum ChangeError {
     /// The change was rejected and has written nothing.
     Rejected(StoreError),
     /// A write failed. The state on disk is unknown.
-    Broken(Error),
+    Failed(Error),
 }
 
 impl From<StoreError> for ChangeError {
@@ -46,7 +46,7 @@ impl From<StoreError> for ChangeError {
 
 impl From<Error> for ChangeError {
     fn from(error: Error) -> Self {
-        Self::Broken(error)
+        Self::Failed(error)
     }
 }
 
@@ -63,7 +63,7 @@ pub(super) struct WriteGroup<'a> {
     db: &'a Db,
     counts: &'a mut Sequences,
     heads: HashMap<Vec<u8>, Option<HeadRecord>>,
-    usage: Deltas,
+    usage: UsageDeltas,
     tombstones: HashMap<Vec<u8>, Option<Tombstone>>,
     intents: HashMap<Vec<u8>, Option<FileIntent>>,
     batch: TreeBatch,
@@ -81,7 +81,7 @@ impl<'a> WriteGroup<'a> {
             db,
             counts,
             heads: HashMap::new(),
-            usage: Deltas::default(),
+            usage: UsageDeltas::default(),
             tombstones: HashMap::new(),
             intents: HashMap::new(),
             batch: TreeBatch::default(),
@@ -102,13 +102,16 @@ impl<'a> WriteGroup<'a> {
         if old.is_none() && self.tombstone(key)?.is_some() {
             return Err(StoreError::Deleting(key.clone()).into());
         }
-        for file in &batch.settles {
-            if self.intent(key, file)?.is_none_or(|it| it.is_doomed) {
+        for file in &batch.completed_intents {
+            if self.intent(key, file)?.is_none_or(|it| it.is_revoked) {
                 return Err(StoreError::IntentRevoked(file.clone()).into());
             }
         }
         // Removing intents adds their keys to the batch, so reserve space for them.
-        let settled = batch.settles.iter().map(|file| file.len() + NAME_BYTES);
+        let settled = batch
+            .completed_intents
+            .iter()
+            .map(|file| file.len() + NAME_BYTES);
         let staged = self.reserve(batch.frame.len() + settled.sum::<usize>())?;
         let mut record = match &old {
             Some(record) => record.clone(),
@@ -123,7 +126,7 @@ impl<'a> WriteGroup<'a> {
         };
         self.put_object(&object, header, &batch.frame, staged)?;
         // The intents end in the batch that also contains the head and makes the events visible.
-        for file in &batch.settles {
+        for file in &batch.completed_intents {
             self.set_intent(key, file, None);
         }
         record.append(batch);
@@ -177,7 +180,7 @@ impl<'a> WriteGroup<'a> {
             return Ok(());
         };
         self.reserve(0)?;
-        for prefix in keys::belongings(old.incarnation) {
+        for prefix in keys::session_prefixes(old.incarnation) {
             self.discard(prefix);
         }
         self.set_record(key, Some(&old), None);
@@ -203,14 +206,14 @@ impl<'a> WriteGroup<'a> {
         Ok(true)
     }
 
-    pub(super) fn intend(
+    pub(super) fn declare_intents(
         &mut self,
         key: &SessionKey,
         files: &[Box<str>],
         at: Timestamp,
     ) -> Result<(), ChangeError> {
         for file in files {
-            if self.intent(key, file)?.is_some_and(|it| it.is_doomed) {
+            if self.intent(key, file)?.is_some_and(|it| it.is_revoked) {
                 return Err(StoreError::IntentRevoked(file.clone()).into());
             }
         }
@@ -220,14 +223,14 @@ impl<'a> WriteGroup<'a> {
                 key: key.clone(),
                 file: file.clone(),
                 at,
-                is_doomed: false,
+                is_revoked: false,
             };
             self.set_intent(key, file, Some(intent));
         }
         Ok(())
     }
 
-    pub(super) fn doom_intent(
+    pub(super) fn revoke_intent(
         &mut self,
         key: &SessionKey,
         file: &str,
@@ -236,15 +239,19 @@ impl<'a> WriteGroup<'a> {
         let Some(mut intent) = self.intent(key, file)? else {
             return Ok(false);
         };
-        if !intent.is_doomed && intent.at < before {
-            intent.is_doomed = true;
+        if !intent.is_revoked && intent.at < before {
+            intent.is_revoked = true;
             self.reserve(0)?;
             self.set_intent(key, file, Some(intent.clone()));
         }
-        Ok(intent.is_doomed)
+        Ok(intent.is_revoked)
     }
 
-    pub(super) fn end_intent(&mut self, key: &SessionKey, file: &str) -> Result<(), ChangeError> {
+    pub(super) fn complete_intent(
+        &mut self,
+        key: &SessionKey,
+        file: &str,
+    ) -> Result<(), ChangeError> {
         if self.intent(key, file)?.is_some() {
             self.reserve(0)?;
             self.set_intent(key, file, None);
@@ -267,7 +274,7 @@ impl<'a> WriteGroup<'a> {
         if !found.may_be_forgotten_by(owner) {
             return Ok(false);
         }
-        for prefix in keys::belongings(incarnation) {
+        for prefix in keys::session_prefixes(incarnation) {
             // The tombstone blocks the name until all records are gone, including garbage of this group.
             let is_journaled = self.db.contains_key(keys::garbage(&prefix))?;
             if is_journaled || self.garbage.contains(&prefix) {
@@ -412,7 +419,7 @@ impl<'a> WriteGroup<'a> {
         }
         // The frames of this group are not in the tree yet.
         self.apply()?;
-        let first = read::first_after(self.db, key, old.incarnation, at.get())?;
+        let first = read::first_frame_after(self.db, key, old.incarnation, at.get())?;
         Ok(old.log_bytes - first.offset)
     }
 
@@ -463,7 +470,7 @@ impl<'a> WriteGroup<'a> {
     fn set_record(&mut self, key: &SessionKey, old: Option<&HeadRecord>, new: Option<HeadRecord>) {
         let head = keys::head(key);
         // Shadow the head before the batch is applied, or readers could see it without a sync.
-        self.shared.shadow(&head, old);
+        self.shared.keep_durable_head(&head, old);
         self.usage.note(key, old, new.as_ref());
         let (was_ready, ready) = (
             old.and_then(HeadRecord::ready),

@@ -39,7 +39,7 @@ impl WriteJob {
             let (result, broken) = match group.map(change) {
                 Some(Ok(value)) => (Ok(value), None),
                 Some(Err(ChangeError::Rejected(error))) => (Err(error), None),
-                Some(Err(ChangeError::Broken(error))) => (replaced(), Some(error)),
+                Some(Err(ChangeError::Failed(error))) => (replaced(), Some(error)),
                 None => (replaced(), None),
             };
             let answer: PendingReply = Box::new(move |failure| {

@@ -151,7 +151,7 @@ pub(super) fn intent(key: &SessionKey, file: &str) -> Vec<u8> {
 pub(super) const INTENT_PREFIX: &[u8] = &[INTENT];
 
 pub(super) fn encode_intent(intent: &FileIntent) -> Vec<u8> {
-    let mut out = vec![RECORD_VERSION, u8::from(intent.is_doomed)];
+    let mut out = vec![RECORD_VERSION, u8::from(intent.is_revoked)];
     out.extend_from_slice(&intent.at.as_millis().to_be_bytes());
     out
 }
@@ -170,7 +170,7 @@ pub(super) fn decode_intent(key: &[u8], mut value: &[u8]) -> Option<FileIntent> 
         key: parse_name(name)?,
         file: std::str::from_utf8(file).ok()?.into(),
         at: Timestamp::from_millis(i64::from_be_bytes(take(&mut value)?)),
-        is_doomed: is_doomed != 0,
+        is_revoked: is_doomed != 0,
     })
 }
 
@@ -228,7 +228,7 @@ pub(super) fn snapshot(incarnation: u64, version: u64) -> Vec<u8> {
 }
 
 /// Returns the prefixes of all records of a session except its head.
-pub(super) fn belongings(incarnation: u64) -> [Vec<u8>; 2] {
+pub(super) fn session_prefixes(incarnation: u64) -> [Vec<u8>; 2] {
     [FRAME, SNAPSHOT].map(|kind| [&[kind][..], &incarnation.to_be_bytes()].concat())
 }
 
@@ -334,7 +334,7 @@ pub(super) fn encode_record(record: &HeadRecord) -> Vec<u8> {
         flags |= HAS_BLOBS;
         out.extend_from_slice(&record.blob_bytes.to_be_bytes());
     }
-    out.extend_from_slice(&record.summary);
+    out.extend_from_slice(&record.list_row);
     // The flags are complete only after all optional fields were written.
     out[1] = flags;
     out
@@ -377,8 +377,8 @@ pub(super) fn decode_record(mut value: &[u8]) -> Option<HeadRecord> {
     if flags & HAS_BLOBS != 0 {
         record.blob_bytes = u64::from_be_bytes(take(from)?);
     }
-    // The summary has no length prefix, so it must be the last field.
-    record.summary = from.to_vec().into();
+    // The list row has no length prefix, so it must be the last field.
+    record.list_row = from.to_vec().into();
     Some(record)
 }
 
@@ -444,7 +444,7 @@ mod tests {
             until: 99,
             due_changes: 10,
         });
-        record.summary = vec![1; crate::MAX_SUMMARY_BYTES].into();
+        record.list_row = vec![1; crate::MAX_LIST_ROW_BYTES].into();
         let stored = encode_record(&record);
         assert!(stored.len() < MAX_VALUE);
         assert_eq!(decode_record(&stored), Some(record));

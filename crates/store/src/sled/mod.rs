@@ -51,9 +51,9 @@ use crate::{
 
 pub use self::batch::PendingWrites;
 pub use self::compact::{CompactReport, compact_store};
-pub use self::folder_swap::{copy_for_reading, put_in_place};
+pub use self::folder_swap::{copy_for_reading, swap_folder};
 pub use self::options::SledOptions;
-pub use self::queued::{Observer, Observers};
+pub use self::queued::{Observer, OptionalObserver};
 pub use self::stats::EngineStats;
 
 /// The maximum number of queued changes. Further callers wait, so that a slow disk causes backpressure.
@@ -158,7 +158,7 @@ impl SledLog {
             match spawn_blocking(move || read(&shared)).await {
                 // sled stops reading after a full disk. A check makes the commit thread reopen the store, and the
                 // read is retried once.
-                Ok(Err(StoreError::Full(_))) if !last => drop(self.check().await),
+                Ok(Err(StoreError::OutOfSpace(_))) if !last => drop(self.check().await),
                 Ok(result) => return result,
                 Err(error) => return Err(StoreError::Read(error.to_string())),
             }
@@ -212,7 +212,7 @@ impl SessionLog for SledLog {
     async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Position, StoreError> {
         check_batch(&batch)?;
         let key = key.clone();
-        let size = DiskUse::Grows(batch.frame.len() + batch.summary.len());
+        let size = DiskUse::Grows(batch.frame.len() + batch.list_row.len());
         self.submit(size, move |group| group.append(&key, &batch))
             .await
     }
@@ -254,7 +254,7 @@ impl SessionLog for SledLog {
         .await
     }
 
-    async fn rows(
+    async fn list_rows(
         &self,
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
@@ -274,7 +274,7 @@ impl WorkQueue for SledLog {
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<DueSession>, StoreError> {
-        let each = query.each;
+        let each = query.max_per_project;
         self.blocking(move |shared| read::due(shared, now, limit, each))
             .await
     }
@@ -356,7 +356,7 @@ impl Tombstones for SledLog {
 
 #[async_trait]
 impl FileIntents for SledLog {
-    async fn intend(
+    async fn declare_intents(
         &self,
         key: &SessionKey,
         files: Vec<Box<str>>,
@@ -365,12 +365,12 @@ impl FileIntents for SledLog {
         check_files(&files)?;
         let key = key.clone();
         self.submit(DiskUse::Grows(0), move |group| {
-            group.intend(&key, &files, at)
+            group.declare_intents(&key, &files, at)
         })
         .await
     }
 
-    async fn intents(
+    async fn list_intents(
         &self,
         after: Option<(&SessionKey, &str)>,
         limit: usize,
@@ -380,7 +380,7 @@ impl FileIntents for SledLog {
             .await
     }
 
-    async fn doom_intent(
+    async fn revoke_intent(
         &self,
         key: &SessionKey,
         file: &str,
@@ -388,15 +388,17 @@ impl FileIntents for SledLog {
     ) -> Result<bool, StoreError> {
         let (key, file) = (key.clone(), Box::<str>::from(file));
         self.submit(DiskUse::Frees, move |group| {
-            group.doom_intent(&key, &file, before)
+            group.revoke_intent(&key, &file, before)
         })
         .await
     }
 
-    async fn end_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
+    async fn complete_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
         let (key, file) = (key.clone(), Box::<str>::from(file));
-        self.submit(DiskUse::Frees, move |group| group.end_intent(&key, &file))
-            .await
+        self.submit(DiskUse::Frees, move |group| {
+            group.complete_intent(&key, &file)
+        })
+        .await
     }
 }
 
@@ -430,7 +432,7 @@ impl Store for SledLog {
             .await
     }
 
-    async fn has_room(&self) -> Result<(), StoreError> {
+    async fn check_space(&self) -> Result<(), StoreError> {
         // A check makes the commit thread measure the space again.
         if self.shared.is_full() {
             return self.check().await;

@@ -53,8 +53,8 @@ impl From<::sled::Error> for OpenDefect {
             {
                 Self::Corrupt(error.to_string())
             }
-            _ => Self::Refused(match space::was_no_room(&error) {
-                Some(why) => StoreError::Full(why),
+            _ => Self::Refused(match space::full_disk_reason(&error) {
+                Some(why) => StoreError::OutOfSpace(why),
                 None => StoreError::Read(error.to_string()),
             }),
         }
@@ -65,17 +65,17 @@ impl From<::sled::Error> for OpenDefect {
 pub(super) fn open(options: &SledOptions) -> Result<(OpenedStore, File), StoreError> {
     let dir = options.dir.as_path();
     refuse_after_quarantine(dir)?;
-    folder_swap::refuse_beside_others(dir)?;
+    folder_swap::reject_missing_with_siblings(dir)?;
     durable::create_dir(dir).map_err(io_error("create the folder", dir))?;
     let lock = lock(dir)?;
     // An interrupted opening could look like corruption, so check the space first. A process that was
     // killed on a full disk left reserved space for this.
-    space::room_to_open(dir).map_err(StoreError::Full)?;
+    space::check_free_space_to_open(dir).map_err(StoreError::OutOfSpace)?;
     let opened = open_locked(options)?;
     // Reopening in the same process does not pass here, because its own leases remain valid.
     match leases::end_all(&opened.db) {
         Ok(()) => Ok((opened, lock)),
-        Err(error) => Err(reject(options, error.into())),
+        Err(error) => Err(quarantine_or_fail(options, error.into())),
     }
 }
 
@@ -90,7 +90,7 @@ pub(super) fn open_locked(options: &SledOptions) -> Result<OpenedStore, StoreErr
     };
     let db = match opened {
         Ok(db) => db,
-        Err(defect) => return Err(reject(options, defect)),
+        Err(defect) => return Err(quarantine_or_fail(options, defect)),
     };
     let mut files = DurableFiles::open(dir).map_err(io_error("open the files of", dir))?;
     match check(&db, &mut files, options) {
@@ -104,7 +104,7 @@ pub(super) fn open_locked(options: &SledOptions) -> Result<OpenedStore, StoreErr
         Err(defect) => {
             // sled must release the folder before it is renamed.
             drop(db);
-            Err(reject(options, defect))
+            Err(quarantine_or_fail(options, defect))
         }
     }
 }
@@ -262,7 +262,7 @@ fn check(
     garbage::remove_objects(db)?;
     db.flush()?;
     files.sync().map_err(refused)?;
-    files::settle(dir).map_err(refused)?;
+    files::sync_after_open(dir).map_err(refused)?;
     Ok((sequence, incarnation, id))
 }
 
@@ -280,14 +280,14 @@ fn store_id(db: &Db, wanted: Option<StoreId>) -> Result<StoreId, OpenDefect> {
 }
 
 /// Quarantines a corrupt folder if the options allow it, and returns the error.
-fn reject(options: &SledOptions, defect: OpenDefect) -> StoreError {
+fn quarantine_or_fail(options: &SledOptions, defect: OpenDefect) -> StoreError {
     let dir = options.dir.as_path();
     let detail = match defect {
         OpenDefect::Refused(error) => return error,
         OpenDefect::Corrupt(detail) => detail,
     };
     // Tools that only read or verify must leave the folder in its place.
-    if !options.moves_damaged_aside {
+    if !options.quarantines_damaged {
         return StoreError::Corrupt {
             dir: dir.to_owned(),
             kept: dir.to_owned(),

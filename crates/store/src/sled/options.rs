@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::batch::PendingWrites;
-use super::queued::Observers;
+use super::queued::OptionalObserver;
 use crate::StoreId;
 
 /// The settings for opening a store.
@@ -20,7 +20,7 @@ pub struct SledOptions {
     /// The free disk space below which the store rejects writes, in bytes. Default: 64 MiB.
     pub min_free_bytes: u64,
     /// The receiver of latency measurements. Default: none.
-    pub observers: Observers,
+    pub observers: OptionalObserver,
     /// A counter of the changes in flight. A sync waits briefly for those that have not arrived. Default:
     /// none.
     pub pending_writes: PendingWrites,
@@ -28,7 +28,7 @@ pub struct SledOptions {
     pub id: Option<StoreId>,
     /// True if a corrupt store is quarantined, so that the next start does not fail on it again. Default:
     /// true.
-    pub moves_damaged_aside: bool,
+    pub quarantines_damaged: bool,
 }
 
 impl SledOptions {
@@ -40,10 +40,10 @@ impl SledOptions {
             flush_every_ms: 200,
             // sled needs space for its own writes after the last accepted group.
             min_free_bytes: 64 << 20,
-            observers: Observers::default(),
+            observers: OptionalObserver::default(),
             pending_writes: PendingWrites::default(),
             id: None,
-            moves_damaged_aside: true,
+            quarantines_damaged: true,
         }
     }
 }

@@ -19,9 +19,9 @@ pub trait Observer: Send + Sync + 'static {
 
 /// An optional [`Observer`].
 #[derive(Clone, Default)]
-pub struct Observers(Option<Arc<dyn Observer>>);
+pub struct OptionalObserver(Option<Arc<dyn Observer>>);
 
-impl Observers {
+impl OptionalObserver {
     /// Uses an observer.
     pub fn new(observer: impl Observer) -> Self {
         Self(Some(Arc::new(observer)))
@@ -34,7 +34,7 @@ impl Observers {
     }
 }
 
-impl fmt::Debug for Observers {
+impl fmt::Debug for OptionalObserver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Observers({})", u8::from(self.0.is_some()))
     }
@@ -65,7 +65,7 @@ impl QueuedJob {
     }
 
     /// Ends the wait. Returns the change and the span of its sync, which must live until the reply is sent.
-    pub(super) fn take(self, observers: &Observers) -> (WriteJob, Span) {
+    pub(super) fn take(self, observers: &OptionalObserver) -> (WriteJob, Span) {
         drop(self.wait);
         if let Some(observer) = &observers.0 {
             observer.waited(self.since.elapsed());

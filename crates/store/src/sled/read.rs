@@ -9,7 +9,7 @@ use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 
 use super::keys::{self, OBJECT_HEADER, ObjectHeader};
 use super::shared::Shared;
-use super::space::was_no_room;
+use super::space::full_disk_reason;
 use crate::file_intents::IntentCollector;
 use crate::head_record::HeadRecord;
 use crate::{
@@ -18,8 +18,8 @@ use crate::{
 };
 
 fn failed(error: &::sled::Error) -> StoreError {
-    match was_no_room(error) {
-        Some(why) => StoreError::Full(why),
+    match full_disk_reason(error) {
+        Some(why) => StoreError::OutOfSpace(why),
         None => StoreError::Read(error.to_string()),
     }
 }
@@ -44,7 +44,7 @@ pub(super) fn record(db: &Db, key: &SessionKey) -> Result<Option<HeadRecord>, St
 
 /// Returns the header of the first frame that contains a revision after `after`. The caller ensures
 /// that such a frame exists.
-pub(super) fn first_after(
+pub(super) fn first_frame_after(
     db: &Db,
     key: &SessionKey,
     incarnation: u64,
@@ -211,7 +211,7 @@ pub(super) fn snapshot(
     Ok(snapshot.flatten())
 }
 
-/// Implements [`crate::SessionLog::rows`].
+/// Implements [`crate::SessionLog::list_rows`].
 pub(super) fn rows(
     shared: &Shared,
     project: Option<&ProjectId>,
@@ -248,7 +248,7 @@ pub(super) fn rows(
 
 /// Skips the queue entry of a damaged session, so that other sessions are processed. Lists and
 /// `verify-store` report the damage.
-fn unless_damaged<T>(read: Result<Option<T>, StoreError>) -> Result<Option<T>, StoreError> {
+fn skip_damaged<T>(read: Result<Option<T>, StoreError>) -> Result<Option<T>, StoreError> {
     match read {
         Err(StoreError::Damaged { .. }) => Ok(None),
         read => read,
@@ -284,7 +284,7 @@ pub(super) fn due(
         }
         // As in `rows`: an entry that contradicts the durable head belongs to a group that is not durable yet.
         let is_this = |r: &HeadRecord| r.ready() == Some(time) && r.is_ready(now);
-        let Some(record) = unless_damaged(shared.record(&key))?.filter(is_this) else {
+        let Some(record) = skip_damaged(shared.record(&key))?.filter(is_this) else {
             continue;
         };
         *taken += 1;
@@ -325,7 +325,7 @@ pub(super) fn stored_intent(
     }
 }
 
-/// Implements [`crate::FileIntents::intents`].
+/// Implements [`crate::FileIntents::list_intents`].
 pub(super) fn intents(
     shared: &Shared,
     after: Option<&(SessionKey, Box<str>)>,

@@ -24,7 +24,7 @@ pub(super) struct Shared {
     pub(super) counters: Counters,
     /// The heads before the current group, by their keys. They hide changes that are applied but not
     /// durable. They remain if the group fails.
-    shadows: RwLock<HashMap<Vec<u8>, Option<HeadRecord>>>,
+    durable_heads: RwLock<HashMap<Vec<u8>, Option<HeadRecord>>>,
     failed: OnceLock<String>,
     closed: AtomicBool,
     /// True if the last group was rejected because of missing disk space.
@@ -37,7 +37,7 @@ impl Shared {
         Self {
             db: RwLock::new(Some(db)),
             counters: Counters::default(),
-            shadows: RwLock::default(),
+            durable_heads: RwLock::default(),
             failed: OnceLock::new(),
             closed: AtomicBool::new(false),
             full: AtomicBool::new(false),
@@ -50,7 +50,7 @@ impl Shared {
     pub(super) fn db(&self) -> Result<Db, StoreError> {
         // The handle is cloned, so that reads do not hold the lock.
         let db = self.db.read().unwrap_or_else(PoisonError::into_inner);
-        db.clone().ok_or(StoreError::Full(REOPENING))
+        db.clone().ok_or(StoreError::OutOfSpace(REOPENING))
     }
 
     /// Replaces the tree, or removes it.
@@ -79,7 +79,10 @@ impl Shared {
     /// Returns a session's head as of the last durable group. The lock is held during the read, so that no
     /// group can change the session in between.
     pub(super) fn record(&self, key: &SessionKey) -> Result<Option<HeadRecord>, StoreError> {
-        let shadows = self.shadows.read().unwrap_or_else(PoisonError::into_inner);
+        let shadows = self
+            .durable_heads
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         match shadows.get(&keys::head(key)) {
             Some(record) => Ok(record.clone()),
             None => read::record(&self.db()?, key),
@@ -88,17 +91,20 @@ impl Shared {
 
     /// Saves a head for readers before a group changes it. Only the first call per group and head has an
     /// effect.
-    pub(super) fn shadow(&self, head: &[u8], record: Option<&HeadRecord>) {
-        let mut shadows = self.shadows.write().unwrap_or_else(PoisonError::into_inner);
-        // Later changes of the same group are not durable either, so the first shadow is kept.
-        if !shadows.contains_key(head) {
-            shadows.insert(head.to_vec(), record.cloned());
+    pub(super) fn keep_durable_head(&self, head: &[u8], record: Option<&HeadRecord>) {
+        let mut heads = self
+            .durable_heads
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        // Later changes of the same group are not durable either, so the first saved head is kept.
+        if !heads.contains_key(head) {
+            heads.insert(head.to_vec(), record.cloned());
         }
     }
 
     /// Makes the changes of the durable group visible.
-    pub(super) fn reveal(&self) {
-        self.shadows
+    pub(super) fn publish_group(&self) {
+        self.durable_heads
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .clear();

@@ -22,13 +22,13 @@ const READ_ONLY: &str = "its file system is read-only: make it writable, and wri
 
 /// The free space of the store's disk.
 #[derive(Debug)]
-pub(super) struct Space {
+pub(super) struct DiskSpace {
     dir: PathBuf,
     reserve: u64,
     full: bool,
 }
 
-impl Space {
+impl DiskSpace {
     pub(super) fn new(dir: &Path, reserve: u64) -> Self {
         Self {
             dir: dir.to_owned(),
@@ -50,28 +50,28 @@ impl Space {
             }
         }
         needed = needed.saturating_add((bytes as u64).saturating_mul(DISK_FACTOR));
-        let outcome = room(&self.dir, needed);
+        let outcome = check_free_space(&self.dir, needed);
         // A group that is too large for the remaining space does not block smaller ones.
-        self.full = outcome.is_err() && room(&self.dir, self.reserve).is_err()
+        self.full = outcome.is_err() && check_free_space(&self.dir, self.reserve).is_err()
             || self.full && outcome.is_err();
         if was_full && !self.full {
-            self.set_aside();
+            self.create_spare_file();
         }
         outcome
     }
 
     /// Records that a write found no space, despite the check. Writes are accepted again when the
     /// additional margin is free.
-    pub(super) fn found_none(&mut self) {
+    pub(super) fn record_full(&mut self) {
         self.full = true;
     }
 
     /// Creates the spare file. Without it, readers only wait longer on a full disk.
     #[cfg(target_os = "linux")]
-    pub(super) fn set_aside(&self) {
+    pub(super) fn create_spare_file(&self) {
         use rustix::fs::{FallocateFlags, fallocate};
         if spare_bytes(&self.dir) >= SPARE
-            || room(&self.dir, self.reserve.saturating_add(SPARE + TO_OPEN)).is_err()
+            || check_free_space(&self.dir, self.reserve.saturating_add(SPARE + TO_OPEN)).is_err()
         {
             return;
         }
@@ -79,7 +79,7 @@ impl Space {
             .write(true)
             .create(true)
             .truncate(false)
-            .open(spare(&self.dir));
+            .open(spare_path(&self.dir));
         let made = file.and_then(|file| {
             let made = fallocate(&file, FallocateFlags::empty(), 0, SPARE);
             made.map_err(std::io::Error::from)
@@ -90,22 +90,22 @@ impl Space {
     }
 
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn set_aside(&self) {}
+    pub(super) fn create_spare_file(&self) {}
 }
 
-fn spare(dir: &Path) -> PathBuf {
+fn spare_path(dir: &Path) -> PathBuf {
     dir.join("spare")
 }
 
 /// Returns the size of the spare file. An earlier opening may have released a part of it.
 fn spare_bytes(dir: &Path) -> u64 {
-    spare(dir).metadata().map_or(0, |meta| meta.len())
+    spare_path(dir).metadata().map_or(0, |meta| meta.len())
 }
 
 /// Checks the space for opening a store. If it is missing, a part of the spare file is released. A
 /// process that was killed on a full disk can therefore restart, even several times.
-pub(super) fn room_to_open(dir: &Path) -> Result<(), &'static str> {
-    release_spare_until(dir, || room(dir, TO_OPEN))
+pub(super) fn check_free_space_to_open(dir: &Path) -> Result<(), &'static str> {
+    release_spare_until(dir, || check_free_space(dir, TO_OPEN))
 }
 
 fn release_spare_until(
@@ -119,7 +119,9 @@ fn release_spare_until(
         }
         // Release one part at a time, because the next opening may need one too.
         let less = spare_bytes(dir).checked_sub(TO_OPEN).ok_or(why)?;
-        let file = std::fs::OpenOptions::new().write(true).open(spare(dir));
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(spare_path(dir));
         let given_up = file.and_then(|file| file.set_len(less));
         given_up.map_err(|_| why)?;
     }
@@ -129,7 +131,7 @@ fn release_spare_until(
 /// Returns an error text if the disk of a folder has less than `needed` bytes free, or accepts no
 /// writes.
 #[cfg(unix)]
-pub(super) fn room(dir: &Path, needed: u64) -> Result<(), &'static str> {
+pub(super) fn check_free_space(dir: &Path, needed: u64) -> Result<(), &'static str> {
     // If the system cannot report the space, the write itself will fail.
     let Ok(disk) = rustix::fs::statvfs(dir) else {
         return Ok(());
@@ -148,13 +150,13 @@ pub(super) fn room(dir: &Path, needed: u64) -> Result<(), &'static str> {
 }
 
 #[cfg(not(unix))]
-pub(super) fn room(_dir: &Path, _needed: u64) -> Result<(), &'static str> {
+pub(super) fn check_free_space(_dir: &Path, _needed: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
 /// Returns a text if a sled error means a full or read-only disk. After other errors, such as those of
 /// a drive, the state on disk is unknown.
-pub(super) fn was_no_room(error: &::sled::Error) -> Option<&'static str> {
+pub(super) fn full_disk_reason(error: &::sled::Error) -> Option<&'static str> {
     use std::io::ErrorKind;
     let ::sled::Error::Io(error) = error else {
         return None;
@@ -170,7 +172,7 @@ pub(super) fn was_no_room(error: &::sled::Error) -> Option<&'static str> {
 
 /// Returns the exhausted resource that caused an error, other than disk space. The drive rejected
 /// nothing, so a retry may succeed.
-pub(super) fn was_short(error: &std::io::Error) -> Option<&'static str> {
+pub(super) fn exhausted_resource(error: &std::io::Error) -> Option<&'static str> {
     #[cfg(unix)]
     {
         use rustix::io::Errno;
@@ -194,9 +196,9 @@ mod tests {
     #[test]
     fn appends_resume_only_when_the_reserve_is_free_again() {
         let dir = tempfile::tempdir().unwrap();
-        let mut space = Space::new(dir.path(), 0);
+        let mut space = DiskSpace::new(dir.path(), 0);
         assert_eq!(space.check(1), Ok(()));
-        let mut full = Space::new(dir.path(), u64::MAX / 8);
+        let mut full = DiskSpace::new(dir.path(), u64::MAX / 8);
         assert_eq!(full.check(1), Err(NO_ROOM));
         assert!(full.full);
         full.reserve = 0;
@@ -209,7 +211,7 @@ mod tests {
     #[test]
     fn the_spare_file_is_released_only_for_missing_space() {
         let dir = tempfile::tempdir().unwrap();
-        let file = std::fs::File::create(spare(dir.path())).unwrap();
+        let file = std::fs::File::create(spare_path(dir.path())).unwrap();
         file.set_len(SPARE).unwrap();
         for why in [NO_FILES, READ_ONLY] {
             assert_eq!(release_spare_until(dir.path(), || Err(why)), Err(why));

@@ -31,10 +31,10 @@ fn batch(expected: u64, frame: &[u8]) -> Batch {
         },
         events: NonZeroU32::MIN,
         frame: Bytes::copy_from_slice(frame),
-        summary: Bytes::new(),
+        list_row: Bytes::new(),
         due: DueChange::Keep,
         blob_bytes: 0,
-        settles: Vec::new(),
+        completed_intents: Vec::new(),
     }
 }
 
@@ -66,7 +66,7 @@ fn changes_are_visible_only_after_they_are_durable() {
     let mut group = WriteGroup::new(&shared, &db, &mut counts);
     group.append(&a, &batch(0, b"one")).ok().unwrap();
     group.apply().unwrap();
-    shared.reveal();
+    shared.publish_group();
     assert_eq!((head(&a), head(&b)), (Some(1), None));
     let mut group = WriteGroup::new(&shared, &db, &mut counts);
     group.append(&a, &batch(1, b"two")).ok().unwrap();
@@ -86,7 +86,7 @@ fn changes_are_visible_only_after_they_are_durable() {
     let frames = || read::frames(&shared, &a, beginning, 100).unwrap().len();
     assert_eq!(frames(), 1);
     assert_eq!(read::rows(&shared, None, None, 9).unwrap().rows.len(), 1);
-    shared.reveal();
+    shared.publish_group();
     assert_eq!((head(&a), head(&b)), (Some(3), Some(1)));
     assert_eq!(frames(), 3);
     let mut group = WriteGroup::new(&shared, &db, &mut counts);
@@ -94,7 +94,7 @@ fn changes_are_visible_only_after_they_are_durable() {
     group.delete(&a, stands, Timestamp::default()).ok().unwrap();
     group.apply().unwrap();
     assert_eq!((head(&a), frames()), (Some(3), 3));
-    shared.reveal();
+    shared.publish_group();
     assert_eq!((head(&a), frames()), (None, 0));
 }
 
@@ -232,7 +232,8 @@ async fn a_sync_without_file_handles_is_retried() {
     let counts = (counts, StoreId::from_bytes([0; 16]));
     files.be_short(2);
     let log = SledLog::start(shared, counts, files, options(&root)).unwrap();
-    let short = |result: Result<(), StoreError>| matches!(result, Err(StoreError::Short(_)));
+    let short =
+        |result: Result<(), StoreError>| matches!(result, Err(StoreError::OutOfResources(_)));
     assert!(short(log.append(&key("a"), batch(0, b"x")).await.map(drop)));
     assert_eq!(
         log.head(&key("a")).await.unwrap(),
@@ -268,7 +269,10 @@ async fn garbage_of_a_repeated_sync_is_collected() {
     let db = log.shared.db().unwrap();
     let at = log.head(&key("a")).await.unwrap().unwrap().position();
     let deleted = log.delete(&key("a"), at, Timestamp::from_millis(7)).await;
-    assert!(matches!(deleted, Err(StoreError::Short(_))), "{deleted:?}");
+    assert!(
+        matches!(deleted, Err(StoreError::OutOfResources(_))),
+        "{deleted:?}"
+    );
     assert!(!garbage::journal(&db).unwrap().is_empty());
     let collected = async {
         // Each canary is a group, and the first one repeats the sync. Garbage is collected between groups.
@@ -315,9 +319,9 @@ fn no_value_exceeds_the_page_size() {
     let db = shared.db().unwrap();
     let mut group = WriteGroup::new(&shared, &db, &mut counts);
     for (revision, len) in [(0, 4079), (1, 4080), (2, 4081), (3, 3_000_000), (4, 0)] {
-        let summary = Bytes::from(vec![1; crate::MAX_SUMMARY_BYTES]);
+        let list_row = Bytes::from(vec![1; crate::MAX_LIST_ROW_BYTES]);
         let batch = Batch {
-            summary,
+            list_row,
             ..batch(revision, &vec![9; len])
         };
         group.append(&key("a"), &batch).ok().unwrap();
@@ -352,7 +356,7 @@ async fn unreadable_records_of_one_session_do_not_hide_other_sessions() {
         for file in ["f", "g", "h", "i"] {
             let at = Timestamp::from_millis(8);
             let files = vec![file.into()];
-            log.intend(&key("b"), files, at).await.unwrap();
+            log.declare_intents(&key("b"), files, at).await.unwrap();
         }
         log.close().await.unwrap();
     }
@@ -375,7 +379,7 @@ async fn unreadable_records_of_one_session_do_not_hide_other_sessions() {
         db.flush().unwrap();
     }
     let log = SledLog::open(&options).unwrap();
-    let listing = log.rows(None, None, 9).await.unwrap();
+    let listing = log.list_rows(None, None, 9).await.unwrap();
     assert_eq!(listing.nameless, 1);
     let names: Vec<_> = listing.rows.iter().map(|(key, _)| key.clone()).collect();
     assert_eq!(names, [key("a"), key("b")]);
@@ -396,10 +400,13 @@ async fn unreadable_records_of_one_session_do_not_hide_other_sessions() {
     let tombstones: Vec<_> = tombstones.into_iter().map(|it| it.key).collect();
     assert_eq!(tombstones, [key("d")]);
     for limit in [1, 9] {
-        let page = log.intents(None, limit).await.unwrap();
+        let page = log.list_intents(None, limit).await.unwrap();
         assert_eq!(page.intents.len(), 1);
         assert_eq!((&*page.intents[0].file, page.unreadable), ("h", 2));
-        let rest = log.intents(Some((&key("b"), "h")), limit).await.unwrap();
+        let rest = log
+            .list_intents(Some((&key("b"), "h")), limit)
+            .await
+            .unwrap();
         assert_eq!((rest.intents.len(), rest.unreadable), (0, 1));
     }
 }

@@ -14,15 +14,15 @@ use crate::{StorageUsage, StoreError};
 
 /// The changes of the usage by one batch.
 #[derive(Debug, Default)]
-pub(super) struct Deltas(HashMap<ProjectId, Delta>);
+pub(super) struct UsageDeltas(HashMap<ProjectId, UsageDelta>);
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Delta {
+struct UsageDelta {
     sessions: i64,
     bytes: i64,
 }
 
-impl Deltas {
+impl UsageDeltas {
     /// Adds the difference between a session's old and new record.
     pub(super) fn note(
         &mut self,
@@ -47,7 +47,7 @@ impl Deltas {
 
     /// Returns the updated rows and clears the deltas.
     pub(super) fn rows(&mut self, db: &Db) -> ::sled::Result<Vec<(Vec<u8>, [u8; 16])>> {
-        let mut all = Delta::default();
+        let mut all = UsageDelta::default();
         let mut rows = Vec::with_capacity(self.0.len() + 1);
         for (project, delta) in self.0.drain() {
             all.sessions += delta.sessions;
@@ -108,7 +108,7 @@ pub(super) fn count_all(db: &Db) -> ::sled::Result<()> {
         db.remove(key?)?;
     }
     db.remove(keys::USAGE_KEY)?;
-    let mut deltas = Deltas::default();
+    let mut deltas = UsageDeltas::default();
     for pair in db.scan_prefix(keys::heads(None)) {
         let (key, value) = pair?;
         // Skip an unreadable head. Reads of that session report it, and it cannot be deleted any more.

@@ -1,6 +1,6 @@
 //! The reasons why a group of changes could not be written.
 
-use super::space::{was_no_room, was_short};
+use super::space::{exhausted_resource, full_disk_reason};
 use crate::StoreError;
 
 /// The reason why a group could not be written.
@@ -9,16 +9,16 @@ pub(super) enum WriteError {
     /// A write failed. The outcome is unknown until the process restarts.
     Failed(String),
     /// The disk is full. Writes are accepted again when space is available.
-    Full(&'static str),
+    OutOfSpace(&'static str),
     /// A resource is exhausted for now. The applied group waits for its sync.
-    Short(&'static str),
+    OutOfResources(&'static str),
 }
 
 impl WriteError {
     /// Classifies an error of sled.
     pub(super) fn of(error: &::sled::Error) -> Self {
-        match was_no_room(error) {
-            Some(why) => Self::Full(why),
+        match full_disk_reason(error) {
+            Some(why) => Self::OutOfSpace(why),
             None => Self::Failed(error.to_string()),
         }
     }
@@ -26,8 +26,8 @@ impl WriteError {
     /// Classifies an error of the store's own sync. A full disk is fatal here: the operating system may
     /// have dropped pages that it could not write.
     pub(super) fn of_sync(error: &std::io::Error) -> Self {
-        match was_short(error) {
-            Some(resource) => Self::Short(resource),
+        match exhausted_resource(error) {
+            Some(resource) => Self::OutOfResources(resource),
             None => Self::Failed(error.to_string()),
         }
     }
@@ -36,8 +36,8 @@ impl WriteError {
     pub(super) fn error(&self) -> StoreError {
         match self {
             Self::Failed(reason) => StoreError::Failed(reason.clone()),
-            Self::Full(why) => StoreError::Full(why),
-            Self::Short(resource) => StoreError::Short(resource),
+            Self::OutOfSpace(why) => StoreError::OutOfSpace(why),
+            Self::OutOfResources(resource) => StoreError::OutOfResources(resource),
         }
     }
 }

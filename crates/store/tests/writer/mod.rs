@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
-use palimpsest_store::blobs::{Blobs, Owner, result_path};
+use palimpsest_store::blobs::{BlobOwner, Blobs, result_path};
 use palimpsest_store::sled::{SledLog, SledOptions};
 use palimpsest_store::{
     Batch, DueChange, Frame, Position, SessionLog, Store as _, StoreError, StoredSnapshot,
 };
 use sha2::{Digest, Sha256};
 
-use palimpsest_conformance::ByName as _;
+use palimpsest_conformance::LatestIncarnation as _;
 
 const PLAN: &str = "PALIMPSEST_WRITER_PLAN";
 
@@ -101,7 +101,7 @@ pub(crate) fn run() {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let blobs = blobs.bind(Owner::of(&*log).await.unwrap());
+        let blobs = blobs.bind(BlobOwner::of(&*log).await.unwrap());
         let tasks: Vec<_> = (0..plan.writers)
             .map(|writer| tokio::spawn(write(Arc::clone(&log), blobs.clone(), plan, writer)))
             .collect();
@@ -127,10 +127,10 @@ async fn write(log: Arc<SledLog>, blobs: Blobs, plan: Plan, writer: u64) {
                 },
                 events: NonZeroU32::MIN,
                 frame: frame.clone(),
-                summary: Bytes::from_static(b"{}"),
+                list_row: Bytes::from_static(b"{}"),
                 due: DueChange::At(Timestamp::from_millis(0)),
                 blob_bytes: 0,
-                settles: Vec::new(),
+                completed_intents: Vec::new(),
             };
             match log.append_to(&key, batch).await {
                 Ok(revision) => expected = revision.get(),

@@ -22,7 +22,7 @@ use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{Author, Session};
 use palimpsest_engine::clock::{Clock, IdSource};
-use palimpsest_store::blobs::{Blobs, Owner};
+use palimpsest_store::blobs::{BlobOwner, Blobs};
 use palimpsest_store::{Batch, DueChange, Position, SessionLog as _, StoreId, WorkQueue};
 use palimpsest_worker::{HostError, MemoryJob, MessagePage, SessionHost, Worker, WorkerOptions};
 use tokio::time::Instant;
@@ -74,7 +74,7 @@ impl Fake {
     pub(crate) fn with_blobs(blobs: Blobs) -> Arc<Self> {
         Arc::new(Self {
             log: Arc::new(MemoryLog::new()),
-            blobs: Arc::new(blobs.bind(Owner {
+            blobs: Arc::new(blobs.bind(BlobOwner {
                 store: StoreId::from_bytes([1; 16]),
                 adopts: true,
                 takes_over_from: None,
@@ -134,10 +134,10 @@ impl Fake {
             expected: Position::START,
             events: NonZeroU32::MIN,
             frame: Bytes::from_static(b"-"),
-            summary: Bytes::new(),
+            list_row: Bytes::new(),
             due: DueChange::Keep,
             blob_bytes: 0,
-            settles: Vec::new(),
+            completed_intents: Vec::new(),
         };
         self.log.append(&key, batch).await.unwrap();
         self.say(
@@ -228,10 +228,10 @@ impl Fake {
                 expected: head.position().at(before),
                 events,
                 frame: Bytes::from_static(b"-"),
-                summary: Bytes::new(),
+                list_row: Bytes::new(),
                 due,
                 blob_bytes: 0,
-                settles: Vec::new(),
+                completed_intents: Vec::new(),
             };
             let appended = self.log.append(key, batch).await;
             appended.map_err(|error| HostError::Failed(error.into()))?;

@@ -95,10 +95,10 @@ async fn committed(log: &SledLog, work: &Workload) -> Result<Vec<Batch>> {
                 expected: Position::START,
                 events: NonZeroU32::new(frame.events).context("a frame without events")?,
                 frame: frame.bytes,
-                summary: head.summary.clone(),
+                list_row: head.list_row.clone(),
                 due: DueChange::Keep,
                 blob_bytes: 0,
-                settles: Vec::new(),
+                completed_intents: Vec::new(),
             });
         }
     }
