@@ -5,8 +5,8 @@ use palimpsest_types::message::{Block, ResultContent, ToolResult};
 
 use super::shell;
 use super::symbols::titles_in;
-use super::text::{clip, count, one_line};
-use super::tool_action::Act;
+use super::text::{count, one_line, truncate};
+use super::tool_action::ActionKind;
 
 /// The outcome of a tool call. The text is quoted from the tool's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(super) fn text_of(result: &ToolResult) -> &str {
 
 /// Determines the outcome of a call from the text of its result.
 pub(super) fn parse_outcome(
-    act: Act,
+    act: ActionKind,
     target: &str,
     text: &str,
     is_error: Option<bool>,
@@ -52,9 +52,11 @@ pub(super) fn parse_outcome(
     let (head, tail) = head_and_tail(text);
     let failed = match (is_error, act) {
         (Some(true), _) => true,
-        (flag, Act::Run) => run_failed(head, tail, flag, target),
+        (flag, ActionKind::Run) => run_failed(head, tail, flag, target),
         // Shell commands can read and write files too, so their exit code is evaluated here.
-        (_, Act::Read | Act::Edit | Act::Write) if head.starts_with("<returncode>") => {
+        (_, ActionKind::Read | ActionKind::Edit | ActionKind::Write)
+            if head.starts_with("<returncode>") =>
+        {
             exit_code(head) != Some(0)
         }
         (flag, _) => flag.is_none() && begins_with_error(head),
@@ -64,11 +66,13 @@ pub(super) fn parse_outcome(
     }
     ActionOutcome::Passed(
         match act {
-            Act::Search => matches(text),
-            Act::Run => summary_line(head, tail).unwrap_or_default(),
-            Act::Read if is_document(target) => titles_in(text, 6).join("; "),
-            Act::Fetch | Act::Delegate => clip(&one_line(first_line(head)), MAX_LINE),
-            Act::Other => clip(&one_line(first_line(head)), MAX_ANSWER_CHARS),
+            ActionKind::Search => matches(text),
+            ActionKind::Run => summary_line(head, tail).unwrap_or_default(),
+            ActionKind::Read if is_document(target) => titles_in(text, 6).join("; "),
+            ActionKind::Fetch | ActionKind::Delegate => {
+                truncate(&one_line(first_line(head)), MAX_LINE)
+            }
+            ActionKind::Other => truncate(&one_line(first_line(head)), MAX_ANSWER_CHARS),
             _ => String::new(),
         }
         .into(),
@@ -106,7 +110,7 @@ fn run_failed(head: &str, tail: &str, flag: Option<bool>, command: &str) -> bool
         return code != 0;
     }
     // The output of a read-only command is content, which may mention errors without a failure.
-    if shell::is_looking(command) {
+    if shell::is_read_only(command) {
         return flag.is_none() && head.trim_end().ends_with("command not found");
     }
     // Programs print their summary last, so lines are searched from the end.
@@ -250,7 +254,7 @@ fn failure_line(head: &str, tail: &str) -> String {
             .map(|(_, why)| one_line(why));
         return why.map_or_else(
             || DECLINED.into(),
-            |why| clip(&format!("{DECLINED}: {why}"), MAX_LINE),
+            |why| truncate(&format!("{DECLINED}: {why}"), MAX_LINE),
         );
     }
     let head = head.trim_start().trim_start_matches("<tool_use_error>");
@@ -290,7 +294,7 @@ fn failure_line(head: &str, tail: &str) -> String {
     let line = line
         .unwrap_or("it said nothing")
         .replace("</tool_use_error>", "");
-    clip(&one_line(&line), MAX_LINE)
+    truncate(&one_line(&line), MAX_LINE)
 }
 
 /// Returns true for a line with a file position, such as `src/a.go:141:21: undefined: x`.
@@ -331,7 +335,7 @@ fn summary_line(head: &str, tail: &str) -> Option<String> {
     };
     let line = tail.lines().rev().map(str::trim).find(sums_up);
     let line = line.or_else(|| head.lines().rev().map(str::trim).find(sums_up))?;
-    Some(clip(&one_line(line.trim_matches(['=', ' ', '-'])), 120))
+    Some(truncate(&one_line(line.trim_matches(['=', ' ', '-'])), 120))
 }
 
 /// Returns the number of matches of a search.
@@ -375,7 +379,7 @@ mod tests {
 
     #[track_caller]
     fn check(command: &str, text: &str, flag: Option<bool>, expected: &str) {
-        let said = match parse_outcome(Act::Run, command, text, flag) {
+        let said = match parse_outcome(ActionKind::Run, command, text, flag) {
             ActionOutcome::Open => "open".into(),
             ActionOutcome::Passed(said) => format!("+{said}"),
             ActionOutcome::Failed(said) => format!("-{said}"),
@@ -445,7 +449,7 @@ mod tests {
             ("a:1:x\nb:2:x\n", "2 matches"),
         ] {
             assert_eq!(
-                parse_outcome(Act::Search, "x", text, None),
+                parse_outcome(ActionKind::Search, "x", text, None),
                 ActionOutcome::Passed(expected.into())
             );
         }

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use palimpsest_types::message::{Block, Message, MessageKind, Role, ToolResult};
 
 use super::action_outcome::{self, ActionOutcome};
-use super::text::clip;
-use super::tool_action::{self, Act, PlanChange, ToolAction, WorkItemState};
+use super::text::truncate;
+use super::tool_action::{self, ActionKind, PlanChange, ToolAction, WorkItemState};
 use super::user_text::{fenced_command, tool_echo, user_text};
 
 /// The maximum size of all facts in bytes of text. Beyond it the oldest facts are dropped. User
@@ -50,7 +50,7 @@ pub(crate) enum Fact {
     /// A statement of the model.
     AssistantText(Box<str>),
     /// A tool call.
-    Action(Deed),
+    Action(CompletedAction),
 }
 
 #[derive(Debug, Clone)]
@@ -60,7 +60,7 @@ pub(crate) struct UserInput {
 
 /// A tool call and its outcome.
 #[derive(Debug, Clone)]
-pub(crate) struct Deed {
+pub(crate) struct CompletedAction {
     pub(crate) call: ToolAction,
     pub(crate) outcome: ActionOutcome,
     /// True if the result of a write states that the file is new.
@@ -93,7 +93,7 @@ impl Facts {
         if self.root.is_none() {
             let mut attributes = message.attributes.iter();
             let cwd = attributes.find(|(name, _)| &**name == "cwd");
-            self.root = cwd.map(|(_, path)| clip(path, 300).into());
+            self.root = cwd.map(|(_, path)| truncate(path, 300).into());
         }
         match message.role {
             Role::User => self.record_user(message),
@@ -135,7 +135,7 @@ impl Facts {
         if let Some(output) = tool_echo(content).filter(|_| content.is_real_user_input()) {
             self.complete_with_echo(output);
         } else if let Some(words) = user_text(content) {
-            let words = clip(&words, MAX_INPUT_CHARS).into();
+            let words = truncate(&words, MAX_INPUT_CHARS).into();
             self.push(Fact::UserInput(UserInput { words }));
         }
     }
@@ -146,7 +146,7 @@ impl Facts {
                 Block::Text { text, .. } if !block.is_blank() => {
                     self.fenced_command = fenced_command(text).map(Into::into);
                     self.push(Fact::AssistantText(
-                        clip(text, MAX_ASSISTANT_TEXT_CHARS).into(),
+                        truncate(text, MAX_ASSISTANT_TEXT_CHARS).into(),
                     ));
                 }
                 Block::ToolUse(tool) => {
@@ -161,7 +161,7 @@ impl Facts {
                         actions: calls.len(),
                     });
                     for call in calls {
-                        self.push(Fact::Action(Deed::new(call)));
+                        self.push(Fact::Action(CompletedAction::new(call)));
                     }
                 }
                 _ => {}
@@ -189,31 +189,32 @@ impl Facts {
         if let Some(command) = self.fenced_command.take() {
             let (act, target) = tool_action::classify_command(command.into());
             let call = ToolAction {
-                act,
+                kind: act,
                 tool: "bash".into(),
-                target: clip(&target, 400).into(),
+                target: truncate(&target, 400).into(),
                 location: Box::default(),
                 symbols: Vec::new(),
                 plan: None,
             };
             let at = self.dropped_count + self.entries.len();
-            self.push(Fact::Action(Deed::new(call)));
+            self.push(Fact::Action(CompletedAction::new(call)));
             self.complete(at, output, None);
         }
     }
 
     fn complete(&mut self, at: usize, text: &str, is_error: Option<bool>) {
-        let Some(Fact::Action(deed)) = at
+        let Some(Fact::Action(action)) = at
             .checked_sub(self.dropped_count)
             .and_then(|at| self.entries.get_mut(at))
         else {
             return;
         };
-        deed.outcome =
-            action_outcome::parse_outcome(deed.call.act, &deed.call.target, text, is_error);
-        deed.created = deed.call.act == Act::Write && action_outcome::reports_created_file(text);
+        action.outcome =
+            action_outcome::parse_outcome(action.call.kind, &action.call.target, text, is_error);
+        action.created =
+            action.call.kind == ActionKind::Write && action_outcome::reports_created_file(text);
         // The tool's result contains the number of a new item after a `#`.
-        if let Some(PlanChange::Add(item)) = &mut deed.call.plan {
+        if let Some(PlanChange::Add(item)) = &mut action.call.plan {
             item.number = text.split_once('#').map(|(_, rest)| {
                 rest.chars()
                     .take_while(char::is_ascii_alphanumeric)
@@ -236,7 +237,7 @@ impl Facts {
             self.bytes -= fact.bytes();
             if let Fact::UserInput(asked) = fact {
                 self.old_inputs.push_back(UserInput {
-                    words: clip(&asked.words, MAX_OLD_INPUT_CHARS).into(),
+                    words: truncate(&asked.words, MAX_OLD_INPUT_CHARS).into(),
                 });
                 // The first input is kept, because it states the purpose of the session.
                 if self.old_inputs.len() > MAX_OLD_INPUTS {
@@ -247,7 +248,7 @@ impl Facts {
     }
 }
 
-impl Deed {
+impl CompletedAction {
     fn new(call: ToolAction) -> Self {
         Self {
             call,
@@ -256,7 +257,7 @@ impl Deed {
         }
     }
 
-    pub(crate) fn failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         matches!(self.outcome, ActionOutcome::Failed(_))
     }
 }
@@ -267,16 +268,17 @@ impl Fact {
             + match self {
                 Self::UserInput(asked) => asked.words.len(),
                 Self::AssistantText(text) => text.len(),
-                Self::Action(deed) => {
+                Self::Action(action) => {
                     // The outcome arrives later, so its maximum size is reserved here.
-                    let symbols: usize = deed.call.symbols.iter().map(|name| name.len() + 16).sum();
-                    let items = match &deed.call.plan {
+                    let symbols: usize =
+                        action.call.symbols.iter().map(|name| name.len() + 16).sum();
+                    let items = match &action.call.plan {
                         Some(PlanChange::All(items)) => {
                             items.iter().map(|i| i.text.len() + 48).sum()
                         }
                         _ => 200,
                     };
-                    deed.call.target.len() + deed.call.location.len() + symbols + items + 600
+                    action.call.target.len() + action.call.location.len() + symbols + items + 600
                 }
             }
     }

@@ -14,19 +14,19 @@ mod earlier_summary;
 #[cfg(test)]
 mod earlier_tests;
 mod facts;
-mod lessons;
 pub mod memory;
-mod notes;
+mod phrases;
 mod redact;
 mod shell;
 mod span;
-mod steps;
 mod summary;
 mod symbols;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text;
+mod timeline;
 pub mod tool_action;
+mod user_guidance;
 mod user_messages;
 mod user_text;
 

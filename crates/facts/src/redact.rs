@@ -7,7 +7,7 @@ use palimpsest_types::message::{Block, Message, ResultContent, ToolInput};
 pub type Redact = fn(&str) -> String;
 
 /// Returns a copy of a message without secrets. Thinking, media and unknown blocks are unchanged,
-/// because notes never quote them.
+/// because summaries never quote them.
 pub fn redact_message(message: &Message, redact: Redact) -> Message {
     let mut clean = message.clone();
     for found in &mut clean.blocks {

@@ -1,7 +1,7 @@
 //! Normalization and classification of shell commands: directory changes, redirections and output
 //! filters are removed.
 
-use super::text::{clip, one_line};
+use super::text::{one_line, truncate};
 
 /// Programs that only read.
 const READ_ONLY_PROGRAMS: [&str; 27] = [
@@ -116,8 +116,8 @@ fn is_setup(words: &[&str]) -> bool {
     words.is_empty() || SETUP_PROGRAMS.contains(&program(words)) || words[0].starts_with('#')
 }
 
-/// Returns the normalized form of a command for notes, with at most `max` characters.
-pub(crate) fn tidy(command: &str, max: usize) -> String {
+/// Returns the normalized form of a command for summaries, with at most `max` characters.
+pub(crate) fn normalize(command: &str, max: usize) -> String {
     let mut kept: Vec<String> = Vec::new();
     for part in parts(command) {
         let words = words(part);
@@ -130,7 +130,7 @@ pub(crate) fn tidy(command: &str, max: usize) -> String {
     } else {
         kept.join(" && ")
     };
-    clip(&tidy.replace('`', "'"), max)
+    truncate(&tidy.replace('`', "'"), max)
 }
 
 /// Returns the file that a command shows. Returns `None` if the command does anything else.
@@ -194,7 +194,7 @@ fn is_path(word: &str) -> bool {
 }
 
 /// Returns true if a command only reads.
-pub(crate) fn is_looking(command: &str) -> bool {
+pub(crate) fn is_read_only(command: &str) -> bool {
     let mut any = false;
     parts(command).into_iter().all(|part| {
         let writes = part.contains("> ") && !part.contains("/dev/null") && !part.contains(">&");
@@ -242,12 +242,12 @@ pub(crate) fn family(command: &str) -> String {
     named.join(" ")
 }
 
-/// The maximum length of a command in notes, in characters.
+/// The maximum length of a command in a summary, in characters.
 pub(crate) const MAX_COMMAND: usize = 120;
 
-/// Returns the normalized form of a command, as notes show it.
+/// Returns the normalized form of a command, as summaries show it.
 pub fn display_command(command: &str) -> String {
-    tidy(command, MAX_COMMAND)
+    normalize(command, MAX_COMMAND)
 }
 
 /// Returns the kind of a command. Notes combine commands of one kind into one line.
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn commands_are_shortened_to_their_main_part() {
-        let tidy = |command| tidy(command, 80);
+        let tidy = |command| normalize(command, 80);
         assert_eq!(
             tidy("cd /a/b && RUST_LOG=x cargo test -p core 2>&1 | tail -50"),
             "cargo test -p core"
@@ -325,12 +325,12 @@ mod tests {
             "sed -n '1,5p' a",
             "grep x a 2>/dev/null",
         ] {
-            assert!(is_looking(command), "{command}");
+            assert!(is_read_only(command), "{command}");
         }
         for command in [
             "cat > a", "cargo test", "sed -i s/a/b/ c", "ls && rm a", "cd a",
         ] {
-            assert!(!is_looking(command), "{command}");
+            assert!(!is_read_only(command), "{command}");
         }
     }
 }

@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use palimpsest_types::message::Message;
 use palimpsest_types::tokens::estimate_text;
 
-use super::facts::{Deed, Fact, Facts};
-use super::lessons::lessons;
+use super::facts::{CompletedAction, Fact, Facts};
 use super::memory::action;
-use super::notes::Timeline;
-use super::steps::{ActionSignature, PathStyle, steps};
-use super::text::{clip, gist, quoted, sentences};
+use super::phrases::{ActionSignature, PathStyle, phrases};
+use super::text::{first_sentences, quoted, sentences, truncate};
+use super::timeline::Timeline;
+use super::user_guidance::find_guidance;
 
 /// The maximum size of a placeholder text, in tokens.
 const MAX_TOKENS: u32 = 120;
@@ -48,8 +48,8 @@ pub(super) fn states_decision(sentence: &str) -> bool {
 /// and the decisions. The least important parts are dropped to fit.
 pub fn describe_span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
     let facts = Facts::of(messages);
-    let notes = Timeline::of(&facts, facts.root());
-    let deeds: Vec<&Deed> = notes.deeds().collect();
+    let timeline = Timeline::of(&facts, facts.root());
+    let actions: Vec<&CompletedAction> = timeline.actions().collect();
     let naming = PathStyle {
         root: facts.root(),
         brief: true,
@@ -67,7 +67,7 @@ pub fn describe_span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Str
     ];
     for (asked, done, said, failures) in rungs {
         let mut parts = Vec::new();
-        let inputs: Vec<_> = notes.inputs().collect();
+        let inputs: Vec<_> = timeline.inputs().collect();
         if let Some(first) = inputs.first() {
             let more = match inputs.len() - 1 {
                 0 => String::new(),
@@ -78,20 +78,20 @@ pub fn describe_span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Str
                 quoted(&first.words, asked)
             ));
         }
-        let steps = steps(&deeds, naming, done);
+        let steps = phrases(&actions, naming, done);
         if !steps.is_empty() {
             parts.push(format!("The assistant {}.", steps.join("; ")));
         }
-        let unmended = notes
+        let unmended = timeline
             .failures
             .iter()
-            .filter(|failure| !failure.mended)
+            .filter(|failure| !failure.resolved)
             .take(failures);
         for failure in unmended {
             parts.push(format!("{} has not passed.", action(&failure.action)));
         }
         if said > 0 {
-            parts.extend(conclusion(&notes, said));
+            parts.extend(conclusion(&timeline, said));
         }
         let text = parts.join(" ");
         if estimate_text(&text) <= MAX_TOKENS {
@@ -100,17 +100,17 @@ pub fn describe_span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Str
     }
     shortened(&format!(
         "The assistant {}.",
-        steps(&deeds, naming, 1).join("; ")
+        phrases(&actions, naming, 1).join("; ")
     ))
 }
 
 /// Returns a decision of the span, or its last statement if there is no decision.
-fn conclusion(notes: &Timeline<'_>, max: usize) -> Option<String> {
+fn conclusion(timeline: &Timeline<'_>, max: usize) -> Option<String> {
     let said = || {
-        notes
+        timeline
             .turns
             .iter()
-            .flat_map(|turn| turn.said.iter().map(|(_, text)| *text))
+            .flat_map(|turn| turn.statements.iter().map(|(_, text)| *text))
     };
     let decision = said()
         .flat_map(sentences)
@@ -119,7 +119,7 @@ fn conclusion(notes: &Timeline<'_>, max: usize) -> Option<String> {
     if let Some(sentence) = decision {
         Some(format!("It decided: {}.", quoted(sentence, max)))
     } else {
-        let last = gist(said().next_back()?, max);
+        let last = first_sentences(said().next_back()?, max);
         (!last.is_empty()).then(|| format!("It ended with {}.", quoted(&last, max)))
     }
 }
@@ -127,7 +127,7 @@ fn conclusion(notes: &Timeline<'_>, max: usize) -> Option<String> {
 fn shortened(text: &str) -> String {
     let mut max = 300;
     loop {
-        let text = clip(text, max);
+        let text = truncate(text, max);
         if estimate_text(&text) <= MAX_TOKENS || max == 0 {
             return text;
         }
@@ -144,18 +144,18 @@ pub fn span_features<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Spa
     let mut repeated = 0_usize;
     for fact in facts.iter() {
         match fact {
-            Fact::UserInput(asked) => features.decisions += lessons(&asked.words).len(),
+            Fact::UserInput(asked) => features.decisions += find_guidance(&asked.words).len(),
             Fact::AssistantText(text) => {
                 features.decisions += sentences(text)
                     .filter(|sentence| states_decision(sentence))
                     .count();
             }
-            Fact::Action(deed) => {
-                let earlier = last.insert(ActionSignature::of(deed), features.calls);
+            Fact::Action(action) => {
+                let earlier = last.insert(ActionSignature::of(action), features.calls);
                 let is_near = |at: usize| features.calls - at <= MAX_COMPARED;
                 repeated += usize::from(earlier.is_some_and(is_near));
                 features.calls += 1;
-                features.errors += usize::from(deed.failed());
+                features.errors += usize::from(action.has_failed());
             }
         }
     }

@@ -5,16 +5,17 @@ use palimpsest_types::policy::SummaryStyle;
 use palimpsest_types::summary::{SummaryDocument, SummarySection};
 
 use super::facts::Facts;
-use super::lessons::lessons;
 use super::memory::fact::MemoryFact;
 use super::memory::{
-    MemoryContent, beside, block_quote, render, root_of, state_lines, update, without_answers,
+    MemoryContent, block_quote, render, root_of, shortened_for, state_lines, update,
+    without_answers,
 };
-use super::notes::Timeline;
+use super::phrases::phrases;
 use super::shell;
-use super::steps::steps;
-use super::text::{clip, code, gist, list, paragraphs, quoted};
-use super::tool_action::Act;
+use super::text::{code, first_sentences, list, paragraphs, quoted, truncate};
+use super::timeline::Timeline;
+use super::tool_action::ActionKind;
+use super::user_guidance::find_guidance;
 use super::user_messages::user_messages;
 
 /// The maximum size of a section that is copied from session memory, in tokens.
@@ -64,7 +65,7 @@ pub fn build_summary(
     let content = update(previous, facts).fit(MAX_SECTION_TOKENS, u32::MAX);
     // Paths in the new sections must be relative to the same directory as those in the files
     // section.
-    let notes = Timeline::of(facts, root_of(content.facts(SectionKind::Files)));
+    let timeline = Timeline::of(facts, root_of(content.facts(SectionKind::Files)));
     let mut document = SummaryDocument::new(style);
     let memory = content.document();
     let body = |kind| memory.body(kind);
@@ -84,26 +85,26 @@ pub fn build_summary(
                 SummarySection::Request,
                 &request(inputs, latest, body(SectionKind::Task)),
             );
-            document.set(SummarySection::Concepts, &concepts(&notes, &content));
+            document.set(SummarySection::Concepts, &concepts(&timeline, &content));
             document.set(SummarySection::Files, body(SectionKind::Files));
             document.set(SummarySection::Errors, body(SectionKind::Errors));
             document.set(SummarySection::Problems, &problems(&content));
             document.set(SummarySection::UserMessages, &messages());
             document.set(SummarySection::Pending, &paragraphs(pending));
-            document.set(SummarySection::Current, &current_work(&notes, state));
-            document.set(SummarySection::Next, &next_step(&notes, latest));
+            document.set(SummarySection::Current, &current_work(&timeline, state));
+            document.set(SummarySection::Next, &next_step(&timeline, latest));
         }
         SummaryStyle::Brief => {
             document.set(SummarySection::Done, &completed_work(&content));
-            document.set(SummarySection::Doing, &current_work(&notes, state));
+            document.set(SummarySection::Doing, &current_work(&timeline, state));
             document.set(SummarySection::BriefFiles, body(SectionKind::Files));
-            pending.push(next_step(&notes, latest));
+            pending.push(next_step(&timeline, latest));
             document.set(SummarySection::BriefNext, &pending.join("\n\n"));
             document.set(
                 SummarySection::Constraints,
                 &constraints(inputs, &messages()),
             );
-            document.set(SummarySection::Decisions, &decisions(&notes, &content));
+            document.set(SummarySection::Decisions, &decisions(&timeline, &content));
         }
     }
     document
@@ -117,9 +118,9 @@ fn request(inputs: &[&str], latest: Option<&str>, task: &str) -> String {
     };
     let mut parts = vec![format!(
         "The user asked:\n{}",
-        block_quote(&clip(first, MAX_FIRST))
+        block_quote(&truncate(first, MAX_FIRST))
     )];
-    let set_right = rest.iter().flat_map(|words| lessons(words));
+    let set_right = rest.iter().flat_map(|words| find_guidance(words));
     let set_right: Vec<String> = set_right
         .map(|(_, sentence)| quoted(sentence, 300))
         .collect();
@@ -135,7 +136,7 @@ fn request(inputs: &[&str], latest: Option<&str>, task: &str) -> String {
         (Some(_), _) => parts.push(LATEST_REQUEST_FOLLOWS.to_owned()),
         (None, Some(latest)) => parts.push(format!(
             "The latest request is:\n{}",
-            block_quote(&clip(latest, MAX_REQUEST))
+            block_quote(&truncate(latest, MAX_REQUEST))
         )),
         (None, None) => {}
     }
@@ -143,21 +144,21 @@ fn request(inputs: &[&str], latest: Option<&str>, task: &str) -> String {
 }
 
 /// Lists the programs and file types in use, the model's explanations and the commands of the work.
-fn concepts(notes: &Timeline<'_>, content: &MemoryContent) -> String {
+fn concepts(timeline: &Timeline<'_>, content: &MemoryContent) -> String {
     let mut programs: Vec<String> = Vec::new();
     let mut kinds: Vec<String> = Vec::new();
-    for deed in notes.deeds() {
-        let target = &*deed.call.target;
-        let (found, name) = match deed.call.act {
+    for action in timeline.actions() {
+        let target = &*action.call.target;
+        let (found, name) = match action.call.kind {
             // Read-only commands reveal nothing about the tools of the project.
-            Act::Run if !shell::is_looking(target) => {
+            ActionKind::Run if !shell::is_read_only(target) => {
                 let family = shell::family(target);
                 (
                     &mut programs,
                     family.split(' ').next().unwrap_or_default().to_owned(),
                 )
             }
-            Act::Read | Act::Edit | Act::Write => {
+            ActionKind::Read | ActionKind::Edit | ActionKind::Write => {
                 let name = target.rsplit('/').next().unwrap_or_default();
                 let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
                 (
@@ -203,7 +204,7 @@ fn story_of(content: &MemoryContent) -> String {
 }
 
 fn commands_beside(content: &MemoryContent, story: &str) -> String {
-    beside(content.facts(SectionKind::Workflow), story)
+    shortened_for(content.facts(SectionKind::Workflow), story)
 }
 
 fn problems(content: &MemoryContent) -> String {
@@ -216,10 +217,10 @@ fn problems(content: &MemoryContent) -> String {
 }
 
 /// Returns the current state without the lines that the section `Pending Tasks` contains.
-fn current_work(notes: &Timeline<'_>, mut parts: Vec<String>) -> String {
+fn current_work(timeline: &Timeline<'_>, mut parts: Vec<String>) -> String {
     if parts.iter().all(|part| part.trim().is_empty()) {
-        let deeds: Vec<_> = notes.deeds().collect();
-        let steps = steps(&deeds, notes.naming(), 6);
+        let actions: Vec<_> = timeline.actions().collect();
+        let steps = phrases(&actions, timeline.path_style(), 6);
         if !steps.is_empty() {
             parts.push(format!("The assistant {}.", steps.join("; ")));
         }
@@ -228,24 +229,24 @@ fn current_work(notes: &Timeline<'_>, mut parts: Vec<String>) -> String {
 }
 
 /// Quotes the latest request and the latest statement. The next step follows from these alone.
-fn next_step(notes: &Timeline<'_>, latest: Option<&str>) -> String {
+fn next_step(timeline: &Timeline<'_>, latest: Option<&str>) -> String {
     if latest.is_some() {
         return "Go on with the latest request, which follows word for word after this summary."
             .into();
     }
-    let Some(asked) = notes.inputs().next_back() else {
+    let Some(asked) = timeline.inputs().next_back() else {
         return String::new();
     };
     let asked = quoted(&asked.words, 600);
-    let turn = notes.turns.last();
-    if let Some(answer) = turn.and_then(super::notes::TurnFacts::answer) {
+    let turn = timeline.turns.last();
+    if let Some(answer) = turn.and_then(super::timeline::TurnFacts::answer) {
         format!(
             "The user's latest request was: {asked}. It was answered, ending with {}. Wait for what the user says next, \
          unless something of it is still to be done.",
             quoted(&last_of(answer), 300)
         )
     } else {
-        let said = turn.and_then(super::notes::TurnFacts::last_words);
+        let said = turn.and_then(super::timeline::TurnFacts::last_words);
         let said = said.map(|words| {
             format!(
                 " The last words on it were {}.",
@@ -262,7 +263,7 @@ fn next_step(notes: &Timeline<'_>, latest: Option<&str>) -> String {
 fn last_of(words: &str) -> String {
     let words = words.trim();
     let last = words.rsplit("\n\n").next().unwrap_or(words);
-    gist(
+    first_sentences(
         if last.chars().count() < 20 {
             words
         } else {
@@ -286,7 +287,7 @@ fn constraints(inputs: &[&str], messages: &str) -> String {
         lines.push(format!("The user said, one after another:\n\n{messages}"));
     }
     for words in inputs {
-        for (_, sentence) in lessons(words) {
+        for (_, sentence) in find_guidance(words) {
             lines.push(format!("The user said: {}.", quoted(sentence, 300)));
         }
     }
@@ -295,11 +296,11 @@ fn constraints(inputs: &[&str], messages: &str) -> String {
 
 /// Lists the sentences in which the model states a decision, after the verbatim lines of the learnings,
 /// which contain the decisions of an earlier summary.
-fn decisions(notes: &Timeline<'_>, content: &MemoryContent) -> String {
-    let said = notes
+fn decisions(timeline: &Timeline<'_>, content: &MemoryContent) -> String {
+    let said = timeline
         .turns
         .iter()
-        .flat_map(|turn| turn.said.iter().map(|(_, text)| *text));
+        .flat_map(|turn| turn.statements.iter().map(|(_, text)| *text));
     let sentences = said.flat_map(super::text::sentences);
     let learnings = content.facts(SectionKind::Learnings);
     let mut found: Vec<String> = learnings

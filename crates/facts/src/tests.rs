@@ -1,4 +1,4 @@
-//! Tests of the notes on synthetic sessions: the facts that a reader needs must be present.
+//! Tests of session memory on synthetic sessions: the facts that a reader needs must be present.
 
 use expect_test::expect;
 use palimpsest_types::ids::MessageId;

@@ -15,7 +15,7 @@ pub(crate) fn one_line(text: &str) -> String {
 }
 
 /// Shortens a text to `max` characters, including `…`. Cuts at a word boundary if one is near.
-pub(crate) fn clip(text: &str, max: usize) -> String {
+pub(crate) fn truncate(text: &str, max: usize) -> String {
     let text = text.trim();
     let Some((end, _)) = text.char_indices().nth(max) else {
         return text.to_owned();
@@ -39,7 +39,7 @@ pub(crate) fn quoted(text: &str, max: usize) -> String {
 
 /// Returns the content that `quoted` encloses in quotes.
 pub(crate) fn quote(text: &str, max: usize) -> String {
-    clip(&one_line(text).replace(['“', '”'], "\""), max)
+    truncate(&one_line(text).replace(['“', '”'], "\""), max)
 }
 
 /// Joins paragraphs with blank lines. Skips empty paragraphs.
@@ -62,7 +62,7 @@ pub(crate) fn code(text: &str, max: usize) -> String {
 
 /// Returns the content that `code` encloses in backticks.
 pub(crate) fn label(text: &str, max: usize) -> String {
-    clip(&one_line(text).replace('`', "'"), max)
+    truncate(&one_line(text).replace('`', "'"), max)
 }
 
 /// Formats a count with singular or plural: `1 file`, `2 files`.
@@ -75,7 +75,7 @@ pub(crate) fn count(number: usize, thing: &str) -> String {
 }
 
 /// Formats a repetition: `once`, `twice`, `3 times`.
-pub(crate) fn times(number: usize) -> String {
+pub(crate) fn format_times(number: usize) -> String {
     match number {
         1 => "once".into(),
         2 => "twice".into(),
@@ -172,7 +172,7 @@ fn begins_a_sentence(rest: &str) -> bool {
 
 /// Reduces Markdown to one line of whole sentences with at most `max` characters. Removes marks of
 /// headings, lists and tables, and the content of fences.
-pub(crate) fn gist(markdown: &str, max: usize) -> String {
+pub(crate) fn first_sentences(markdown: &str, max: usize) -> String {
     let markdown = without_label(markdown);
     let prose = flatten_markdown(markdown, max, false);
     // If nearly the whole text is inside fences, their content is the message.
@@ -251,7 +251,7 @@ pub(crate) fn whole_sentences(line: &str, max: usize) -> String {
     }
     let out = out.trim();
     if out.chars().count() * 3 < line.chars().count().min(max) {
-        return clip(line, max);
+        return truncate(line, max);
     }
     out.trim_end_matches(':').to_owned()
 }
@@ -262,9 +262,9 @@ mod tests {
 
     #[test]
     fn texts_are_truncated_between_words_and_characters() {
-        assert_eq!(clip("one two three", 9), "one two…");
-        assert_eq!(clip("äöüäöüäöü", 4), "äöü…");
-        assert_eq!(clip("short", 5), "short");
+        assert_eq!(truncate("one two three", 9), "one two…");
+        assert_eq!(truncate("äöüäöüäöü", 4), "äöü…");
+        assert_eq!(truncate("short", 5), "short");
     }
 
     #[test]
@@ -284,7 +284,10 @@ mod tests {
     #[test]
     fn markdown_is_flattened_into_one_line() {
         let text = "## Done\n\n- **one** thing\n- another\n\n```\ncode\n```\nThat is all.";
-        assert_eq!(gist(text, 200), "Done: one thing; another. That is all.");
+        assert_eq!(
+            first_sentences(text, 200),
+            "Done: one thing; another. That is all."
+        );
     }
 
     #[test]

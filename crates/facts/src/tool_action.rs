@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::shell;
 use super::symbols::defined_in;
-use super::text::{clip, one_line};
+use super::text::{one_line, truncate};
 
 /// The input fields that contain the path of a file.
 pub const PATH_FIELDS: [&str; 5] = ["file_path", "filePath", "path", "notebook_path", "filename"];
@@ -28,7 +28,7 @@ const MAX_PARTS: usize = 40;
 
 /// The kind of action that a tool call performs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Act {
+pub enum ActionKind {
     /// Reads a file.
     Read,
     /// Changes a file.
@@ -78,7 +78,7 @@ pub(crate) enum WorkItemState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolAction {
     /// The kind of the action.
-    pub act: Act,
+    pub kind: ActionKind,
     pub(crate) tool: Box<str>,
     /// The value that identifies the action best: a path, command, pattern, URL or description.
     pub target: Box<str>,
@@ -112,13 +112,13 @@ pub fn parse_fields(tool: &ToolUse, fields: &Map<String, Value>) -> Vec<ToolActi
     let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     let name = name.to_ascii_lowercase();
     let plan = plan_change(&name, fields);
-    let (act, target) = if plan.is_some() {
-        (Act::Plan, String::new())
+    let (kind, target) = if plan.is_some() {
+        (ActionKind::Plan, String::new())
     } else {
         classify_action(&name, fields, &tool.input)
     };
     let mut symbols = Vec::new();
-    if matches!(act, Act::Edit | Act::Write) {
+    if matches!(kind, ActionKind::Edit | ActionKind::Write) {
         // A command that writes a file by a here-document contains the content itself.
         if let Some(command) = command(fields) {
             defined_in(&command, MAX_SYMBOLS, &mut symbols);
@@ -127,21 +127,25 @@ pub fn parse_fields(tool: &ToolUse, fields: &Map<String, Value>) -> Vec<ToolActi
             defined_in(code, MAX_SYMBOLS, &mut symbols);
         });
     }
-    let place = match act {
-        Act::Search => first(fields, &LOCATION_FIELDS).unwrap_or_default(),
+    let place = match kind {
+        ActionKind::Search => first(fields, &LOCATION_FIELDS).unwrap_or_default(),
         _ => "",
     };
     vec![ToolAction {
-        act,
-        tool: clip(&tool.name, 80).into(),
-        target: clip(&target, MAX_TARGET).into(),
-        location: clip(place, MAX_TARGET).into(),
+        kind: kind,
+        tool: truncate(&tool.name, 80).into(),
+        target: truncate(&target, MAX_TARGET).into(),
+        location: truncate(place, MAX_TARGET).into(),
         symbols,
         plan,
     }]
 }
 
-fn classify_action(name: &str, fields: &Map<String, Value>, input: &ToolInput) -> (Act, String) {
+fn classify_action(
+    name: &str,
+    fields: &Map<String, Value>,
+    input: &ToolInput,
+) -> (ActionKind, String) {
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
     let path = first(fields, &PATH_FIELDS);
     let command = command(fields);
@@ -153,9 +157,9 @@ fn classify_action(name: &str, fields: &Map<String, Value>, input: &ToolInput) -
     // Text editor tools with several commands select the operation in the field `command`.
     if let (Some(path), Some(verb)) = (path, command.as_deref()) {
         match verb {
-            "view" => return (Act::Read, path.into()),
-            "create" => return (Act::Write, path.into()),
-            "str_replace" | "insert" | "undo_edit" => return (Act::Edit, path.into()),
+            "view" => return (ActionKind::Read, path.into()),
+            "create" => return (ActionKind::Write, path.into()),
+            "str_replace" | "insert" | "undo_edit" => return (ActionKind::Edit, path.into()),
             _ => {}
         }
     }
@@ -163,54 +167,61 @@ fn classify_action(name: &str, fields: &Map<String, Value>, input: &ToolInput) -
         return classify_command(command);
     }
     if let ToolInput::Text(text) = input {
-        return (Act::Other, one_line(&clip(text, MAX_TARGET)));
+        return (ActionKind::Other, one_line(&truncate(text, MAX_TARGET)));
     }
     if let Some(url) = first(fields, &["url", "uri"]) {
-        return (Act::Fetch, url.into());
+        return (ActionKind::Fetch, url.into());
         // To-do tools are recognized before the generic fields, because their inputs may contain a
         // `query` or a path too.
     }
     if has(&["todo"]) || matches!(name, "tasklist" | "taskget" | "taskupdate") {
-        return (Act::Plan, String::new());
+        return (ActionKind::Plan, String::new());
     }
     let pattern = first(fields, &PATTERN_FIELDS);
     if let Some(pattern) = pattern {
-        let act = if has(&["web"]) {
-            Act::Fetch
+        let kind = if has(&["web"]) {
+            ActionKind::Fetch
         } else {
-            Act::Search
+            ActionKind::Search
         };
-        return (act, one_line(pattern));
+        return (kind, one_line(pattern));
     }
     if let Some(path) = path {
-        let act = if has(&["write", "create", "save"]) {
-            Act::Write
+        let kind = if has(&["write", "create", "save"]) {
+            ActionKind::Write
         } else if has(&["edit", "replace", "patch", "update", "insert", "append"]) {
-            Act::Edit
+            ActionKind::Edit
         } else if has(&["grep", "search", "glob", "find", "list"]) || name == "ls" {
-            return (Act::Search, String::new());
+            return (ActionKind::Search, String::new());
         } else if has(&["read", "view", "open", "cat", "get", "show"]) {
-            Act::Read
+            ActionKind::Read
         } else {
-            Act::Other
+            ActionKind::Other
         };
-        return (act, path.into());
+        return (kind, path.into());
     }
     if matches!(name, "task" | "agent") || has(&["delegate", "subagent"]) {
-        return (Act::Delegate, subject());
+        return (ActionKind::Delegate, subject());
     }
-    (Act::Other, subject())
+    (ActionKind::Other, subject())
 }
 
 /// Classifies a shell command. A command that only shows or writes one file counts as a read or a
 /// write.
-pub(super) fn classify_command(command: String) -> (Act, String) {
+pub(super) fn classify_command(command: String) -> (ActionKind, String) {
     if let Some(path) = shell::shown_file(&command) {
-        (Act::Read, path.to_owned())
+        (ActionKind::Read, path.to_owned())
     } else if let Some((path, whole)) = shell::changed_file(&command) {
-        (if whole { Act::Write } else { Act::Edit }, path.to_owned())
+        (
+            if whole {
+                ActionKind::Write
+            } else {
+                ActionKind::Edit
+            },
+            path.to_owned(),
+        )
     } else {
-        (Act::Run, command)
+        (ActionKind::Run, command)
     }
 }
 
@@ -294,9 +305,13 @@ fn patch_actions(tool: &str, patch: &str) -> Vec<ToolAction> {
                 return calls;
             }
             calls.push(ToolAction {
-                act: if verb == "Add" { Act::Write } else { Act::Edit },
+                kind: if verb == "Add" {
+                    ActionKind::Write
+                } else {
+                    ActionKind::Edit
+                },
                 tool: tool.into(),
-                target: clip(path, MAX_TARGET).into(),
+                target: truncate(path, MAX_TARGET).into(),
                 location: Box::default(),
                 symbols: Vec::new(),
                 plan: None,
@@ -323,7 +338,7 @@ fn plan_change(name: &str, fields: &Map<String, Value>) -> Option<PlanChange> {
             value,
             &["content", "step", "subject", "text", "title", "description"],
         );
-        Box::from(clip(&one_line(text.unwrap_or_default()), 160))
+        Box::from(truncate(&one_line(text.unwrap_or_default()), 160))
     };
     // A tool with the whole list replaces the plan. Task tools change one item at a time.
     let list = ["todos", "plan"]
@@ -349,7 +364,7 @@ fn plan_change(name: &str, fields: &Map<String, Value>) -> Option<PlanChange> {
         })),
         "taskupdate" if fields.contains_key("status") => {
             let number = first(fields, &["taskId", "task_id", "id"])?;
-            Some(PlanChange::Mark(clip(number, 40).into(), state(fields)))
+            Some(PlanChange::Mark(truncate(number, 40).into(), state(fields)))
         }
         _ => None,
     }
@@ -361,7 +376,7 @@ mod tests {
     use palimpsest_types::json::UnknownFields;
 
     #[track_caller]
-    fn check(name: &str, input: &str, act: Act, target: &str) {
+    fn check(name: &str, input: &str, kind: ActionKind, target: &str) {
         let calls = parse_actions(&ToolUse {
             id: "x".into(),
             name: name.into(),
@@ -369,8 +384,8 @@ mod tests {
             extra: UnknownFields::default(),
         });
         assert_eq!(
-            (calls[0].act, &*calls[0].target),
-            (act, target),
+            (calls[0].kind, &*calls[0].target),
+            (kind, target),
             "{name} {input}"
         );
     }
@@ -378,55 +393,70 @@ mod tests {
     #[test]
     fn tool_calls_of_several_programs_are_parsed() {
         // The tools belong to several agent programs, which name the same fields differently.
-        check("Read", r#"{"file_path":"/a"}"#, Act::Read, "/a");
-        check("mcp__files__read_file", r#"{"path":"/a"}"#, Act::Read, "/a");
+        check("Read", r#"{"file_path":"/a"}"#, ActionKind::Read, "/a");
+        check(
+            "mcp__files__read_file",
+            r#"{"path":"/a"}"#,
+            ActionKind::Read,
+            "/a",
+        );
         check(
             "Edit",
             r#"{"file_path":"/a","new_string":"x"}"#,
-            Act::Edit,
+            ActionKind::Edit,
             "/a",
         );
         check(
             "write",
             r#"{"filePath":"/a","content":"x"}"#,
-            Act::Write,
+            ActionKind::Write,
             "/a",
         );
         check(
             "str_replace_based_edit_tool",
             r#"{"command":"view","path":"/a"}"#,
-            Act::Read,
+            ActionKind::Read,
             "/a",
         );
-        check("Bash", r#"{"command":"ls"}"#, Act::Run, "ls");
+        check("Bash", r#"{"command":"ls"}"#, ActionKind::Run, "ls");
         check(
             "shell",
             r#"{"command":["bash","-lc","ls -l"]}"#,
-            Act::Run,
+            ActionKind::Run,
             "ls -l",
         );
         check(
             "Grep",
             r#"{"pattern":"x y","path":"/a"}"#,
-            Act::Search,
+            ActionKind::Search,
             "x y",
         );
-        check("WebSearch", r#"{"query":"rust"}"#, Act::Fetch, "rust");
+        check(
+            "WebSearch",
+            r#"{"query":"rust"}"#,
+            ActionKind::Fetch,
+            "rust",
+        );
         check(
             "WebFetch",
             r#"{"url":"https://a.b","prompt":"x"}"#,
-            Act::Fetch,
+            ActionKind::Fetch,
             "https://a.b",
         );
         check(
             "Task",
             r#"{"description":"look","prompt":"long"}"#,
-            Act::Delegate,
+            ActionKind::Delegate,
             "look",
         );
-        check("LS", r#"{"path":"/a"}"#, Act::Search, "");
-        check("book_flight", r#"{"n":1,"id":"f7"}"#, Act::Other, "f7");
-        check("TodoWrite", r#"{"todos":[]}"#, Act::Plan, "");
+        check("LS", r#"{"path":"/a"}"#, ActionKind::Search, "");
+        check(
+            "book_flight",
+            r#"{"n":1,"id":"f7"}"#,
+            ActionKind::Other,
+            "f7",
+        );
+        check("TodoWrite", r#"{"todos":[]}"#, ActionKind::Plan, "");
     }
 
     #[test]
@@ -440,11 +470,14 @@ mod tests {
         });
         let outline: Vec<_> = calls
             .iter()
-            .map(|c| (c.act, &*c.target, &*c.symbols[0]))
+            .map(|c| (c.kind, &*c.target, &*c.symbols[0]))
             .collect();
         assert_eq!(
             outline,
-            [(Act::Edit, "a.rs", "one"), (Act::Write, "b.rs", "Two")]
+            [
+                (ActionKind::Edit, "a.rs", "one"),
+                (ActionKind::Write, "b.rs", "Two")
+            ]
         );
     }
 }

@@ -4,7 +4,7 @@
 use palimpsest_types::tokens::estimate_text;
 
 use super::memory::block_quote;
-use super::text::clip;
+use super::text::truncate;
 
 /// The lengths to which an input is shortened step by step, in characters.
 const STEPS: [usize; 4] = [1_200, 400, 160, 60];
@@ -27,7 +27,7 @@ pub fn user_messages<'a>(inputs: impl IntoIterator<Item = &'a str>, max_tokens: 
         for (at, words) in inputs.iter().enumerate() {
             for step in steps {
                 if total > max && words.chars().nth(*step).is_some() {
-                    shown[at] = block_quote(&clip(words, *step));
+                    shown[at] = block_quote(&truncate(words, *step));
                     let now = tokens_with_separator(&shown[at]);
                     total = total - u64::from(costs[at]) + u64::from(now);
                     costs[at] = now;

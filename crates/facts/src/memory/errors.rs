@@ -5,9 +5,9 @@ use super::fact::{Declined, FailedActionKind, Failure, MemoryFact};
 use super::render::{action, render};
 use super::section::join;
 use crate::action_outcome::DECLINED;
-use crate::lessons::{Lesson, lessons};
-use crate::notes::{ObservedFailure, Timeline};
 use crate::text::{first_line, quote};
+use crate::timeline::{ObservedFailure, Timeline};
+use crate::user_guidance::{GuidanceKind, find_guidance};
 
 const MAX_WHY: usize = 200;
 
@@ -16,15 +16,15 @@ impl Failure {
         let next = failure
             .change
             .as_ref()
-            .filter(|_| failure.mended)
+            .filter(|_| failure.resolved)
             .or(failure.next.as_ref());
         Self {
             action: failure.action.clone(),
             key: failure.key.as_str().into(),
             times: failure.times,
-            why: quote(first_line(failure.why), MAX_WHY).into(),
+            why: quote(first_line(failure.reason), MAX_WHY).into(),
             next: next.map(|next| next.as_str().into()),
-            is_fixed: failure.mended,
+            is_fixed: failure.resolved,
         }
     }
 
@@ -37,7 +37,7 @@ impl Failure {
     }
 }
 
-pub(super) fn update(facts: Vec<MemoryFact>, notes: &Timeline<'_>) -> Vec<MemoryFact> {
+pub(super) fn update(facts: Vec<MemoryFact>, timeline: &Timeline<'_>) -> Vec<MemoryFact> {
     let known = body(&facts);
     let mut begun: Vec<usize> = Vec::new();
     let mut facts = facts;
@@ -48,7 +48,7 @@ pub(super) fn update(facts: Vec<MemoryFact>, notes: &Timeline<'_>) -> Vec<Memory
         if failure.is_fixed {
             continue;
         }
-        let again = notes
+        let again = timeline
             .failures
             .iter()
             .enumerate()
@@ -56,20 +56,20 @@ pub(super) fn update(facts: Vec<MemoryFact>, notes: &Timeline<'_>) -> Vec<Memory
         if let Some((at, new)) = again {
             begun.push(at);
             failure.go_on(Failure::of(new));
-        } else if notes.passed.iter().any(|key| **key == *failure.key) {
+        } else if timeline.passed.iter().any(|key| **key == *failure.key) {
             failure.is_fixed = true;
         }
     }
     let mut new: Vec<MemoryFact> = Vec::new();
-    for (at, failure) in notes.failures.iter().enumerate() {
+    for (at, failure) in timeline.failures.iter().enumerate() {
         // Failures that continue an existing line are part of that line already.
         if !begun.contains(&at) && is_worth_a_note(failure) {
             new.push(fact_of(failure));
         }
     }
-    for asked in notes.inputs() {
-        for (lesson, sentence) in lessons(&asked.words) {
-            if lesson == Lesson::Correction {
+    for asked in timeline.inputs() {
+        for (lesson, sentence) in find_guidance(&asked.words) {
+            if lesson == GuidanceKind::Correction {
                 new.push(MemoryFact::Correction(quote(sentence, 300).into()));
             }
         }
@@ -80,7 +80,7 @@ pub(super) fn update(facts: Vec<MemoryFact>, notes: &Timeline<'_>) -> Vec<Memory
 
 /// Converts a failure. A rejection by the user is not reported as a failure of the work.
 fn fact_of(failure: &ObservedFailure<'_>) -> MemoryFact {
-    match failure.why.strip_prefix(DECLINED) {
+    match failure.reason.strip_prefix(DECLINED) {
         Some(why) => MemoryFact::Declined(Declined {
             action: failure.action.clone(),
             why: quote(why.trim_start_matches(':'), MAX_WHY).into(),
@@ -93,12 +93,12 @@ fn fact_of(failure: &ObservedFailure<'_>) -> MemoryFact {
 /// not.
 fn is_worth_a_note(failure: &ObservedFailure<'_>) -> bool {
     let is_command = failure.action.kind == FailedActionKind::Run;
-    is_command || !failure.mended || failure.change.is_some() || failure.times > 2
+    is_command || !failure.resolved || failure.change.is_some() || failure.times > 2
 }
 
 /// Returns the commands that failed last and have not passed since, latest first. Edits are
 /// excluded, because a failed edit is usually replaced by a different one.
-pub(super) fn failing(facts: &[MemoryFact]) -> Vec<String> {
+pub(super) fn open_failures(facts: &[MemoryFact]) -> Vec<String> {
     let commands = facts.iter().rev().filter_map(|fact| match fact {
         MemoryFact::Failure(failure) => Some(failure).filter(|failure| {
             let was_run =

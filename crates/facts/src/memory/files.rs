@@ -5,11 +5,11 @@ use super::fact::{ChangedFile, FileWrite, MemoryFact};
 use super::render::render;
 use super::section::{join, listed, take};
 use crate::action_outcome::ActionOutcome;
-use crate::facts::Deed;
-use crate::notes::Timeline;
-use crate::steps::short;
+use crate::facts::CompletedAction;
+use crate::phrases::relative_path;
 use crate::text::label;
-use crate::tool_action::Act;
+use crate::timeline::Timeline;
+use crate::tool_action::ActionKind;
 
 const MAX_PATH: usize = 300;
 const MAX_SYMBOLS: usize = 5;
@@ -38,7 +38,7 @@ pub(super) fn root_for(facts: &[MemoryFact], new: Option<&str>) -> Option<String
     })
 }
 
-pub(super) fn update(facts: Vec<MemoryFact>, notes: &Timeline<'_>) -> Vec<MemoryFact> {
+pub(super) fn update(facts: Vec<MemoryFact>, timeline: &Timeline<'_>) -> Vec<MemoryFact> {
     let (_, facts) = take(facts, |fact| match fact {
         MemoryFact::Root(path) => Ok(path),
         fact => Err(fact),
@@ -61,27 +61,28 @@ pub(super) fn update(facts: Vec<MemoryFact>, notes: &Timeline<'_>) -> Vec<Memory
     });
     let mut changed: Vec<ChangedFile> = once.chain(known).collect();
     let mut read: Vec<Box<str>> = read.into_iter().flatten().collect();
-    for deed in notes
-        .deeds()
-        .filter(|deed| matches!(deed.outcome, ActionOutcome::Passed(_)))
+    for action in timeline
+        .actions()
+        .filter(|action| matches!(action.outcome, ActionOutcome::Passed(_)))
     {
-        let path: Box<str> = label(short(&deed.call.target, notes.root), MAX_PATH).into();
+        let path: Box<str> =
+            label(relative_path(&action.call.target, timeline.root), MAX_PATH).into();
         if path.is_empty() {
             continue;
         }
-        match deed.call.act {
+        match action.call.kind {
             // A changed file moves to the end, so that the latest change is listed last.
-            Act::Edit | Act::Write => {
+            ActionKind::Edit | ActionKind::Write => {
                 read.retain(|other| *other != path);
                 let known = changed.iter().position(|file| file.path == path);
                 let mut file = match known {
                     Some(at) => changed.remove(at),
                     None => ChangedFile::new(path),
                 };
-                file.take(deed);
+                file.take(action);
                 changed.push(file);
             }
-            Act::Read if changed.iter().all(|file| file.path != path) => {
+            ActionKind::Read if changed.iter().all(|file| file.path != path) => {
                 read.retain(|other| *other != path);
                 read.push(path);
             }
@@ -90,7 +91,7 @@ pub(super) fn update(facts: Vec<MemoryFact>, notes: &Timeline<'_>) -> Vec<Memory
     }
     // The list is ordered by last use, so its front contains the oldest files.
     read.drain(..read.len().saturating_sub(MAX_READ));
-    let uses_root = notes
+    let uses_root = timeline
         .root
         .filter(|_| !changed.is_empty() || !read.is_empty());
     let root = uses_root.map(|root| MemoryFact::Root(root.into()));
@@ -113,7 +114,7 @@ pub(super) fn update(facts: Vec<MemoryFact>, notes: &Timeline<'_>) -> Vec<Memory
 }
 
 /// Returns true if a name repeats the file name, as `Shop.OrderLine` does in `order_line.ex`.
-fn says_the_path(path: &str, name: &str) -> bool {
+fn repeats_path(path: &str, name: &str) -> bool {
     let folded = |text: &str| -> String {
         let letters = text.chars().filter(|c| c.is_alphanumeric());
         letters.flat_map(char::to_lowercase).collect()
@@ -139,22 +140,22 @@ impl ChangedFile {
         self.written.is_none() && self.edits == 1 && self.symbols.is_empty()
     }
 
-    fn take(&mut self, deed: &Deed) {
-        if deed.call.act == Act::Write {
+    fn take(&mut self, action: &CompletedAction) {
+        if action.call.kind == ActionKind::Write {
             self.written = Some(match self.written {
                 // A file that was created once stays listed as created, however often it is
                 // rewritten.
                 Some(FileWrite::Created) => FileWrite::Created,
-                _ if deed.created => FileWrite::Created,
+                _ if action.created => FileWrite::Created,
                 _ => FileWrite::Replaced,
             });
         } else {
             self.edits += 1;
         }
-        for name in &deed.call.symbols {
+        for name in &action.call.symbols {
             let name: Box<str> = name.replace(['`', ',', '(', ')'], "").into();
             let is_new = !name.is_empty() && !self.symbols.contains(&name);
-            if is_new && !says_the_path(&self.path, &name) {
+            if is_new && !repeats_path(&self.path, &name) {
                 self.symbols.push(name);
             }
         }

@@ -5,6 +5,7 @@
 //! a person or a model and are kept. Size limits are applied by [`MemoryContent::fit`].
 //! `docs/decisions/0014-session-memory-as-facts.md` gives the reasons.
 
+mod activity;
 mod content;
 mod errors;
 pub mod fact;
@@ -13,7 +14,6 @@ mod prose;
 mod render;
 mod section;
 mod state;
-mod story;
 mod task;
 mod workflow;
 mod worklog;
@@ -23,14 +23,14 @@ pub(super) use files::root_of;
 pub(super) use render::{action, block_quote, render};
 pub(super) use state::lines as state_lines;
 pub use state::stand_in;
-pub(super) use workflow::beside;
+pub(super) use workflow::shortened_for;
 pub(super) use worklog::without_answers;
 
 use palimpsest_types::memory::SectionKind;
 
 use self::fact::MemoryFact;
 use super::facts::Facts;
-use super::notes::Timeline;
+use super::timeline::Timeline;
 
 /// Returns the content after an update with new facts.
 #[must_use]
@@ -41,28 +41,28 @@ pub fn update(previous: &MemoryContent, facts: &Facts) -> MemoryContent {
     let section = |kind| -> Vec<MemoryFact> { previous.facts(kind).cloned().collect() };
     let files = section(SectionKind::Files);
     let root = files::root_for(&files, facts.root());
-    let notes = Timeline::of(facts, root.as_deref());
+    let timeline = Timeline::of(facts, root.as_deref());
     let title = content::body(previous.facts(SectionKind::Title));
     let state = section(SectionKind::State);
-    let asked = state::asked(&state).filter(|words| !task::is_going_on(words));
+    let asked = state::last_request(&state).filter(|words| !task::is_continuation(words));
     let results = prose::results(
         section(SectionKind::Results),
-        &notes,
+        &timeline,
         asked.or(Some(&*title)),
     );
-    let errors = errors::update(section(SectionKind::Errors), &notes);
+    let errors = errors::update(section(SectionKind::Errors), &timeline);
     // The state lists the failures that the new errors section leaves open.
-    let failing = errors::failing(&errors);
+    let failing = errors::open_failures(&errors);
     MemoryContent::new([
-        task::title(section(SectionKind::Title), facts, &notes),
-        state::update(state, &notes, &failing),
-        task::task(section(SectionKind::Task), facts, &notes),
-        files::update(files, &notes),
-        workflow::update(section(SectionKind::Workflow), &notes),
+        task::title(section(SectionKind::Title), facts, &timeline),
+        state::update(state, &timeline, &failing),
+        task::task(section(SectionKind::Task), facts, &timeline),
+        files::update(files, &timeline),
+        workflow::update(section(SectionKind::Workflow), &timeline),
         errors,
-        prose::documentation(section(SectionKind::Documentation), &notes),
-        prose::learnings(section(SectionKind::Learnings), facts, &notes),
+        prose::documentation(section(SectionKind::Documentation), &timeline),
+        prose::learnings(section(SectionKind::Learnings), facts, &timeline),
         results,
-        worklog::update(section(SectionKind::Worklog), &notes),
+        worklog::update(section(SectionKind::Worklog), &timeline),
     ])
 }

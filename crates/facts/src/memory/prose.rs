@@ -4,14 +4,14 @@ use super::content::body;
 use super::fact::{Answer, FailedActionKind, Fix, MemoryFact, Source};
 use super::render::render;
 use super::section::join;
-use super::task::{is_going_on, name_of};
+use super::task::{is_continuation, short_name};
 use crate::action_outcome::ActionOutcome;
 use crate::facts::Facts;
-use crate::lessons::{Lesson, lessons};
-use crate::notes::{Timeline, TurnFacts};
-use crate::steps::short;
-use crate::text::{gist, label, one_line, quote, sentences, without_label};
-use crate::tool_action::Act;
+use crate::phrases::relative_path;
+use crate::text::{first_sentences, label, one_line, quote, sentences, without_label};
+use crate::timeline::{Timeline, TurnFacts};
+use crate::tool_action::ActionKind;
+use crate::user_guidance::{GuidanceKind, find_guidance};
 
 /// The maximum number of lines that one update adds to each of these sections.
 const MAX_SENTENCES: usize = 6;
@@ -48,23 +48,23 @@ fn add(facts: Vec<MemoryFact>, new: Vec<MemoryFact>, max: usize) -> Vec<MemoryFa
 }
 
 /// Adds the model's explanations of the material it read, and the documents and pages it read.
-pub(super) fn documentation(facts: Vec<MemoryFact>, notes: &Timeline<'_>) -> Vec<MemoryFact> {
+pub(super) fn documentation(facts: Vec<MemoryFact>, timeline: &Timeline<'_>) -> Vec<MemoryFact> {
     let mut new = Vec::new();
-    for turn in &notes.turns {
-        explained(turn, &mut new);
+    for turn in &timeline.turns {
+        collect_explanations(turn, &mut new);
     }
-    for deed in notes.deeds() {
-        let said = match &deed.outcome {
+    for action in timeline.actions() {
+        let said = match &action.outcome {
             ActionOutcome::Passed(said) if !said.is_empty() => &**said,
             _ => continue,
         };
         let source = |max| Source {
-            name: label(short(&deed.call.target, notes.root), 200).into(),
+            name: label(relative_path(&action.call.target, timeline.root), 200).into(),
             text: quote(said, max).into(),
         };
-        match deed.call.act {
+        match action.call.kind {
             // A document that is read in parts is described by its first part.
-            Act::Read => {
+            ActionKind::Read => {
                 let source = source(240);
                 let is_it = |fact: &MemoryFact| matches!(fact, MemoryFact::Document(known) if known.name == source.name);
                 if !facts.iter().chain(&new).any(is_it) {
@@ -72,13 +72,13 @@ pub(super) fn documentation(facts: Vec<MemoryFact>, notes: &Timeline<'_>) -> Vec
                 }
             }
             // The result of a web search repeats the query and adds nothing.
-            Act::Fetch if said.contains(&*deed.call.target) => {
+            ActionKind::Fetch if said.contains(&*action.call.target) => {
                 new.push(MemoryFact::Lookup(Source {
                     text: Box::default(),
                     ..source(160)
                 }));
             }
-            Act::Fetch => new.push(MemoryFact::Lookup(source(160))),
+            ActionKind::Fetch => new.push(MemoryFact::Lookup(source(160))),
             _ => {}
         }
     }
@@ -86,12 +86,12 @@ pub(super) fn documentation(facts: Vec<MemoryFact>, notes: &Timeline<'_>) -> Vec
 }
 
 /// Adds sentences that explain a named item, if the model read something before.
-fn explained(turn: &TurnFacts<'_>, new: &mut Vec<MemoryFact>) {
-    for (done, text) in &turn.said {
-        let has_read = turn.deeds[..*done].iter().any(|deed| {
+fn collect_explanations(turn: &TurnFacts<'_>, new: &mut Vec<MemoryFact>) {
+    for (done, text) in &turn.statements {
+        let has_read = turn.actions[..*done].iter().any(|action| {
             matches!(
-                deed.call.act,
-                Act::Read | Act::Search | Act::Fetch | Act::Run
+                action.call.kind,
+                ActionKind::Read | ActionKind::Search | ActionKind::Fetch | ActionKind::Run
             )
         });
         if !has_read || turn.answer() == Some(text) {
@@ -128,29 +128,32 @@ fn explains(sentence: &str) -> bool {
 pub(super) fn learnings(
     known: Vec<MemoryFact>,
     facts: &Facts,
-    notes: &Timeline<'_>,
+    timeline: &Timeline<'_>,
 ) -> Vec<MemoryFact> {
     let mut new = Vec::new();
-    for asked in facts.old_inputs().chain(notes.inputs().collect::<Vec<_>>()) {
-        for (lesson, sentence) in lessons(&asked.words) {
-            if lesson == Lesson::Rule {
+    for asked in facts
+        .old_inputs()
+        .chain(timeline.inputs().collect::<Vec<_>>())
+    {
+        for (lesson, sentence) in find_guidance(&asked.words) {
+            if lesson == GuidanceKind::Rule {
                 new.push(MemoryFact::Rule(quote(sentence, 300).into()));
             }
         }
     }
-    for deed in notes
-        .deeds()
-        .filter(|deed| deed.call.tool.to_lowercase().contains("question"))
+    for action in timeline
+        .actions()
+        .filter(|action| action.call.tool.to_lowercase().contains("question"))
     {
         // The user's answer arrived through a tool, so it is attributed to the tool.
-        if let ActionOutcome::Passed(said) = &deed.outcome {
+        if let ActionOutcome::Passed(said) = &action.outcome {
             new.push(MemoryFact::ToolAnswer(Source {
-                name: label(&deed.call.tool, 60).into(),
+                name: label(&action.call.tool, 60).into(),
                 text: quote(said, 500).into(),
             }));
         }
     }
-    for failure in notes.failures.iter().filter(|failure| failure.mended) {
+    for failure in timeline.failures.iter().filter(|failure| failure.resolved) {
         // A success without a change in between teaches nothing.
         let is_command = failure.action.kind == FailedActionKind::Run;
         let Some(change) = failure.change.as_ref().filter(|_| is_command) else {
@@ -161,7 +164,7 @@ pub(super) fn learnings(
         if !known.iter().chain(&new).any(is_it) {
             new.push(MemoryFact::Fix(Fix {
                 action: failure.action.clone(),
-                why: quote(failure.why, 120).into(),
+                why: quote(failure.reason, 120).into(),
                 change: change.as_str().into(),
             }));
         }
@@ -169,27 +172,27 @@ pub(super) fn learnings(
     add(known, new, MAX_RULES)
 }
 
-/// Adds the model's answers at the end of turns. `asked` is the last request before these notes.
+/// Adds the model's answers at the end of turns. `asked` is the last request before these turns.
 pub(super) fn results(
     facts: Vec<MemoryFact>,
-    notes: &Timeline<'_>,
+    timeline: &Timeline<'_>,
     asked: Option<&str>,
 ) -> Vec<MemoryFact> {
     let mut new = Vec::new();
-    let mut request = asked.filter(|words| !is_going_on(words));
-    for turn in &notes.turns {
+    let mut request = asked.filter(|words| !is_continuation(words));
+    for turn in &timeline.turns {
         let words = turn.asked.map(|asked| &*asked.words);
-        request = words.filter(|words| !is_going_on(words)).or(request);
+        request = words.filter(|words| !is_continuation(words)).or(request);
         let Some(answer) = turn.answer() else {
             continue;
         };
-        let text = gist(answer, MAX_RESULT);
+        let text = first_sentences(answer, MAX_RESULT);
         let is_short = text.chars().count() < MIN_RESULT && text.is_ascii();
         if is_short || text.is_empty() {
             continue;
         }
         new.push(MemoryFact::Answer(Answer {
-            request: request.map(|words| quote(&name_of(words), 90).into()),
+            request: request.map(|words| quote(&short_name(words), 90).into()),
             text: text.into(),
         }));
     }

@@ -8,7 +8,7 @@ use super::fact::{
     Failure, FileWrite, Fix, MemoryFact, Request, RunOutcome, Source, Step, StepKind, Turn,
     TurnCounts, WorkItems,
 };
-use crate::text::{count, list, times};
+use crate::text::{count, format_times, list};
 
 /// Renders a fact as one line. A request has further lines for its quote.
 pub(crate) fn render(fact: &MemoryFact) -> String {
@@ -146,7 +146,7 @@ fn changed_file(file: &ChangedFile) -> String {
     });
     if file.edits > 0 {
         let and = if file.written.is_some() { " and " } else { "" };
-        let _ = write!(out, "{and}edited {}", times(usize_of(file.edits)));
+        let _ = write!(out, "{and}edited {}", format_times(usize_of(file.edits)));
     }
     if !file.symbols.is_empty() {
         let _ = write!(out, " ({})", in_backticks(&file.symbols));
@@ -160,7 +160,7 @@ fn command_runs(runs: &CommandRuns) -> String {
     if !runs.others.is_empty() {
         let _ = write!(out, "`, also as `{}", runs.others.join("`, `"));
     }
-    let _ = write!(out, "`: run {}", times(usize_of(runs.runs)));
+    let _ = write!(out, "`: run {}", format_times(usize_of(runs.runs)));
     if runs.failed > 0 && runs.runs > 1 {
         let _ = write!(out, " ({} failed)", runs.failed);
     }
@@ -198,7 +198,7 @@ fn failed(failure: &Failure) -> String {
     let mut out = format!(
         "{} failed {}, saying “{}”. ",
         action(&failure.action),
-        times(usize_of(failure.times)),
+        format_times(usize_of(failure.times)),
         failure.why
     );
     let end = if failure.is_fixed {

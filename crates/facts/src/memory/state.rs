@@ -8,12 +8,12 @@ use super::fact::{MemoryFact, OpenWorkItem, WorkItems};
 use super::render::{latest_answered, render, request_before};
 use super::section::{join, take};
 use crate::action_outcome::ActionOutcome;
-use crate::facts::Deed;
-use crate::notes::Timeline;
+use crate::facts::CompletedAction;
+use crate::phrases::{phrases, relative_path};
 use crate::shell;
-use crate::steps::{short, steps};
-use crate::text::{clip, code, gist, list, quote, quoted};
-use crate::tool_action::{Act, PlanChange, WorkItem, WorkItemState};
+use crate::text::{code, first_sentences, list, quote, quoted, truncate};
+use crate::timeline::Timeline;
+use crate::tool_action::{ActionKind, PlanChange, WorkItem, WorkItemState};
 
 const MAX_ASKED: usize = 500;
 const MAX_SAID: usize = 600;
@@ -64,16 +64,16 @@ fn open_item(item: &WorkItem) -> OpenWorkItem {
     let text = item.text.replace(['“', '”'], "\"").replace("; ", ", ");
     OpenWorkItem {
         number: item.number.clone(),
-        text: clip(&text, 120).into(),
+        text: truncate(&text, 120).into(),
         is_started: item.state == WorkItemState::Doing,
     }
 }
 
 /// The latest values of the section.
 #[derive(Default)]
-struct Now {
+struct CurrentState {
     asked: Option<Box<str>>,
-    said: Option<Box<str>>,
+    statement: Option<Box<str>>,
     /// The statement before the latest request.
     before: Option<Box<str>>,
     steps: Option<Box<str>>,
@@ -81,7 +81,7 @@ struct Now {
     items: WorkItems,
 }
 
-impl Now {
+impl CurrentState {
     /// Splits a section into its values and the facts of others.
     fn of(facts: Vec<MemoryFact>) -> (Self, Vec<MemoryFact>) {
         let (ours, theirs) = take(facts, |fact| match fact {
@@ -92,7 +92,7 @@ impl Now {
         for fact in ours {
             match fact {
                 MemoryFact::LatestRequest(words) => now.asked = Some(words),
-                MemoryFact::LatestStatement(words) => now.said = Some(words),
+                MemoryFact::LatestStatement(words) => now.statement = Some(words),
                 MemoryFact::EarlierStatement(words) => now.before = Some(words),
                 MemoryFact::LatestSteps(steps) => now.steps = Some(steps),
                 MemoryFact::WorkItems(items) => now.items = items,
@@ -104,30 +104,30 @@ impl Now {
         (now, theirs)
     }
 
-    fn take(&mut self, notes: &Timeline<'_>) {
-        for turn in &notes.turns {
+    fn take(&mut self, timeline: &Timeline<'_>) {
+        for turn in &timeline.turns {
             if let Some(asked) = turn.asked {
-                self.before = self.said.take().or(self.before.take());
+                self.before = self.statement.take().or(self.before.take());
                 // The other sections cover the steps of the previous request.
                 (self.steps, self.answered) = (None, false);
                 self.asked = Some(quote(&asked.words, MAX_ASKED).into());
             }
             if let Some(words) = turn.last_words() {
-                let words = quote(&gist(words, MAX_SAID), MAX_SAID);
+                let words = quote(&first_sentences(words, MAX_SAID), MAX_SAID);
                 if !words.is_empty() {
-                    self.said = Some(words.into());
+                    self.statement = Some(words.into());
                 }
             }
-            if !turn.deeds.is_empty() {
+            if !turn.actions.is_empty() {
                 // Only the latest calls describe the current state.
-                let last = &turn.deeds[turn.deeds.len().saturating_sub(12)..];
-                let steps = steps(last, notes.naming(), MAX_STEPS);
+                let last = &turn.actions[turn.actions.len().saturating_sub(12)..];
+                let steps = phrases(last, timeline.path_style(), MAX_STEPS);
                 self.steps = (!steps.is_empty()).then(|| steps.join("; ").into());
             }
             self.answered = turn.answer().is_some() || self.answered && turn.is_empty();
         }
-        for deed in notes.deeds() {
-            if let Some(change) = &deed.call.plan {
+        for action in timeline.actions() {
+            if let Some(change) = &action.call.plan {
                 self.items.take(change);
             }
         }
@@ -137,16 +137,19 @@ impl Now {
 /// Updates the section. `failing` contains the commands that failed last, latest first.
 pub(super) fn update(
     facts: Vec<MemoryFact>,
-    notes: &Timeline<'_>,
+    timeline: &Timeline<'_>,
     failing: &[String],
 ) -> Vec<MemoryFact> {
-    let (mut now, theirs) = Now::of(facts);
-    now.take(notes);
-    let open: Vec<_> = notes
-        .deeds()
-        .filter(|deed| deed.outcome == ActionOutcome::Open)
+    let (mut now, theirs) = CurrentState::of(facts);
+    now.take(timeline);
+    let open: Vec<_> = timeline
+        .actions()
+        .filter(|action| action.outcome == ActionOutcome::Open)
         .collect();
-    let names: Vec<String> = open.iter().map(|deed| name_of(deed, notes)).collect();
+    let names: Vec<String> = open
+        .iter()
+        .map(|action| name_of(action, timeline))
+        .collect();
     let waiting = (!names.is_empty()).then(|| list(&names, 4).into());
     let failing = (!failing.is_empty()).then(|| list(failing, 3).into());
     let is_answered = now.answered && waiting.is_none() && now.asked.is_some();
@@ -154,9 +157,9 @@ pub(super) fn update(
         now.asked.map(MemoryFact::LatestRequest),
         is_answered.then_some(MemoryFact::LatestRequestAnswered),
         now.before
-            .filter(|_| now.said.is_none())
+            .filter(|_| now.statement.is_none())
             .map(MemoryFact::EarlierStatement),
-        now.said.map(MemoryFact::LatestStatement),
+        now.statement.map(MemoryFact::LatestStatement),
         now.steps.map(MemoryFact::LatestSteps),
         (!now.items.is_empty()).then_some(MemoryFact::WorkItems(now.items)),
         waiting.map(MemoryFact::OpenCalls),
@@ -211,24 +214,24 @@ pub fn stand_in(content: &MemoryContent, latest: Option<&str>) -> String {
 }
 
 /// Returns the latest request according to a section.
-pub(super) fn asked(facts: &[MemoryFact]) -> Option<&str> {
+pub(super) fn last_request(facts: &[MemoryFact]) -> Option<&str> {
     facts.iter().find_map(|fact| match fact {
         MemoryFact::LatestRequest(words) => Some(&**words),
         _ => None,
     })
 }
 
-fn name_of(deed: &Deed, notes: &Timeline<'_>) -> String {
-    match (deed.call.act, &*deed.call.target) {
-        (Act::Run, command) => code(&shell::tidy(command, 100), 100),
-        (Act::Read | Act::Edit | Act::Write, path) => {
+fn name_of(action: &CompletedAction, timeline: &Timeline<'_>) -> String {
+    match (action.call.kind, &*action.call.target) {
+        (ActionKind::Run, command) => code(&shell::normalize(command, 100), 100),
+        (ActionKind::Read | ActionKind::Edit | ActionKind::Write, path) => {
             format!(
                 "{} on {}",
-                code(&deed.call.tool, 60),
-                code(short(path, notes.root), 160)
+                code(&action.call.tool, 60),
+                code(relative_path(path, timeline.root), 160)
             )
         }
-        (_, "") => code(&deed.call.tool, 60),
-        (_, about) => format!("{} ({})", code(&deed.call.tool, 60), quoted(about, 80)),
+        (_, "") => code(&action.call.tool, 60),
+        (_, about) => format!("{} ({})", code(&action.call.tool, 60), quoted(about, 80)),
     }
 }

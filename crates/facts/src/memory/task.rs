@@ -10,8 +10,8 @@ use super::fact::{MemoryFact, Request};
 use super::render::block_quote;
 use super::section::{is_blank, join};
 use crate::facts::{Facts, UserInput};
-use crate::notes::Timeline;
-use crate::text::{clip, one_line, sentences};
+use crate::text::{one_line, sentences, truncate};
+use crate::timeline::Timeline;
 
 const MAX_TITLE: usize = 80;
 /// The maximum length of the first and of later requests, in characters. Longer requests are plans
@@ -27,27 +27,29 @@ const GO_ON: [&str; 27] = [
 ];
 
 /// Returns true if an input contains no request of its own.
-pub(super) fn is_going_on(words: &str) -> bool {
+pub(super) fn is_continuation(words: &str) -> bool {
     let lower = words.to_lowercase();
     let bare = lower.trim_matches(|c: char| !c.is_alphanumeric());
     bare.is_empty() || GO_ON.contains(&bare)
 }
 
-fn inputs<'a>(facts: &'a Facts, notes: &Timeline<'a>) -> impl Iterator<Item = &'a UserInput> {
-    facts.old_inputs().chain(notes.inputs().collect::<Vec<_>>())
+fn inputs<'a>(facts: &'a Facts, timeline: &Timeline<'a>) -> impl Iterator<Item = &'a UserInput> {
+    facts
+        .old_inputs()
+        .chain(timeline.inputs().collect::<Vec<_>>())
 }
 
 /// Derives the title from the first request. An existing title is kept.
 pub(super) fn title(
     known: Vec<MemoryFact>,
     facts: &Facts,
-    notes: &Timeline<'_>,
+    timeline: &Timeline<'_>,
 ) -> Vec<MemoryFact> {
     if !known.iter().all(is_blank) {
         return known;
     }
-    let mut requests = inputs(facts, notes).map(|asked| &*asked.words);
-    let request = requests.find(|words| !is_going_on(words));
+    let mut requests = inputs(facts, timeline).map(|asked| &*asked.words);
+    let request = requests.find(|words| !is_continuation(words));
     let title = request.map(|request| MemoryFact::Title(title_of(request).into()));
     title.into_iter().collect()
 }
@@ -64,7 +66,7 @@ fn title_of(words: &str) -> String {
         .filter(|line| !line.is_empty() && !is_tag(line));
     let lines: Vec<&str> = lines.take(NEAR).collect();
     let Some((first, rest)) = lines.split_first() else {
-        return clip(&one_line(words), MAX_TITLE);
+        return truncate(&one_line(words), MAX_TITLE);
     };
     let announces = first.ends_with([':', '：']);
     let titled = |line: &&'_ str| {
@@ -80,7 +82,7 @@ fn title_of(words: &str) -> String {
     let title = titled(first).or_else(|| if announces { below() } else { None });
     let title = title.unwrap_or_else(|| first_request(first).to_owned());
     let title = title.strip_prefix("Plan:").unwrap_or(&title).trim();
-    clip(&one_line(title), MAX_TITLE)
+    truncate(&one_line(title), MAX_TITLE)
 }
 
 /// Returns the first sentence that is longer than a greeting.
@@ -90,7 +92,7 @@ fn first_request(line: &str) -> &str {
 }
 
 /// Returns the name of an input for other sections. A long input is represented by its title.
-pub(super) fn name_of(words: &str) -> Cow<'_, str> {
+pub(super) fn short_name(words: &str) -> Cow<'_, str> {
     if words.chars().nth(MAX_TITLE).is_some() {
         Cow::Owned(title_of(words))
     } else {
@@ -100,14 +102,18 @@ pub(super) fn name_of(words: &str) -> Cow<'_, str> {
 
 /// Appends every input with a request, verbatim and in order. Skips inputs that the section quotes
 /// already.
-pub(super) fn task(known: Vec<MemoryFact>, facts: &Facts, notes: &Timeline<'_>) -> Vec<MemoryFact> {
+pub(super) fn task(
+    known: Vec<MemoryFact>,
+    facts: &Facts,
+    timeline: &Timeline<'_>,
+) -> Vec<MemoryFact> {
     let text = body(&known);
     let mut said: HashSet<Cow<'_, str>> = quotes(&text).map(Cow::Borrowed).collect();
     let mut paragraphs = vec![known];
-    for asked in inputs(facts, notes).filter(|asked| !is_going_on(&asked.words)) {
+    for asked in inputs(facts, timeline).filter(|asked| !is_continuation(&asked.words)) {
         let is_first = paragraphs.len() == 1 && text.is_empty();
         let max = if is_first { MAX_FIRST } else { MAX_LATER };
-        let words = clip(&asked.words, max);
+        let words = truncate(&asked.words, max);
         if said.insert(Cow::Owned(block_quote(&words))) {
             paragraphs.push(vec![MemoryFact::Request(Request {
                 is_first,

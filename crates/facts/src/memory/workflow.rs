@@ -4,11 +4,11 @@ use super::fact::{CommandRuns, Exploration, MemoryFact, RunOutcome};
 use super::render::render;
 use super::section::{join, listed, take};
 use crate::action_outcome::{ActionOutcome, DECLINED};
-use crate::facts::Deed;
-use crate::notes::{SIBLING_FAILED, Timeline};
+use crate::facts::CompletedAction;
 use crate::shell;
 use crate::text::{first_line, label, quote};
-use crate::tool_action::Act;
+use crate::timeline::{SIBLING_FAILED, Timeline};
+use crate::tool_action::ActionKind;
 
 const MAX_LABEL: usize = shell::MAX_COMMAND;
 const MAX_SAID: usize = 100;
@@ -66,7 +66,7 @@ impl Exploration {
     }
 }
 
-pub(super) fn update(facts: Vec<MemoryFact>, notes: &Timeline<'_>) -> Vec<MemoryFact> {
+pub(super) fn update(facts: Vec<MemoryFact>, timeline: &Timeline<'_>) -> Vec<MemoryFact> {
     let (once, facts) = take(facts, |fact| match fact {
         MemoryFact::CommandsRunOnce(commands) => Ok(commands),
         fact => Err(fact),
@@ -82,12 +82,14 @@ pub(super) fn update(facts: Vec<MemoryFact>, notes: &Timeline<'_>) -> Vec<Memory
     let once = once.into_iter().flatten().map(CommandRuns::once);
     let mut commands: Vec<CommandRuns> = once.chain(known).collect();
     let mut exploration = explored.into_iter().next().unwrap_or_default();
-    for deed in notes.deeds() {
-        match deed.call.act {
-            Act::Search => exploration.searches += 1,
-            Act::Run if shell::is_looking(&deed.call.target) => exploration.take(&deed.call.target),
-            Act::Other if is_of_the_program(deed) => {}
-            Act::Run | Act::Other => take_run(&mut commands, deed),
+    for action in timeline.actions() {
+        match action.call.kind {
+            ActionKind::Search => exploration.searches += 1,
+            ActionKind::Run if shell::is_read_only(&action.call.target) => {
+                exploration.take(&action.call.target)
+            }
+            ActionKind::Other if is_of_the_program(action) => {}
+            ActionKind::Run | ActionKind::Other => take_run(&mut commands, action),
             _ => {}
         }
     }
@@ -107,17 +109,20 @@ pub(super) fn update(facts: Vec<MemoryFact>, notes: &Timeline<'_>) -> Vec<Memory
 
 /// Returns true if a call was executed. Calls that a person declined and siblings of a failed call
 /// never ran.
-pub(super) fn was_run(deed: &Deed) -> bool {
+pub(super) fn is_executed(action: &CompletedAction) -> bool {
     let was_not_run = |why: &str| why.starts_with(DECLINED) || why.contains(SIBLING_FAILED);
-    !matches!(&deed.outcome, ActionOutcome::Failed(why) if was_not_run(why))
+    !matches!(&action.outcome, ActionOutcome::Failed(why) if was_not_run(why))
 }
 
-pub(super) fn is_of_the_program(deed: &Deed) -> bool {
-    OF_THE_PROGRAM.contains(&&*deed.call.tool)
+pub(super) fn is_of_the_program(action: &CompletedAction) -> bool {
+    OF_THE_PROGRAM.contains(&&*action.call.tool)
 }
 
 /// Renders a section without the commands that the worklog contains already.
-pub(crate) fn beside<'a>(facts: impl IntoIterator<Item = &'a MemoryFact>, story: &str) -> String {
+pub(crate) fn shortened_for<'a>(
+    facts: impl IntoIterator<Item = &'a MemoryFact>,
+    story: &str,
+) -> String {
     let is_new = |name: &str| !story.contains(&format!("`{name}`"));
     let mut lines: Vec<String> = Vec::new();
     for fact in facts {
@@ -145,13 +150,13 @@ pub(crate) fn beside<'a>(facts: impl IntoIterator<Item = &'a MemoryFact>, story:
     lines.join("\n").trim_end().to_owned()
 }
 
-fn take_run(commands: &mut Vec<CommandRuns>, deed: &Deed) {
-    if !was_run(deed) {
+fn take_run(commands: &mut Vec<CommandRuns>, action: &CompletedAction) {
+    if !is_executed(action) {
         return;
     }
-    let name = match deed.call.act {
-        Act::Run => label(&shell::tidy(&deed.call.target, MAX_LABEL), MAX_LABEL),
-        _ => label(&deed.call.tool, MAX_LABEL),
+    let name = match action.call.kind {
+        ActionKind::Run => label(&shell::normalize(&action.call.target, MAX_LABEL), MAX_LABEL),
+        _ => label(&action.call.tool, MAX_LABEL),
     };
     let family = shell::family(&name);
     // Similar commands share one entry. The entry moves to the end, because the section is ordered
@@ -163,7 +168,7 @@ fn take_run(commands: &mut Vec<CommandRuns>, deed: &Deed) {
     let others = before
         .as_ref()
         .map_or_else(Vec::new, |before| before.others_than(&name));
-    let (last, output) = match &deed.outcome {
+    let (last, output) = match &action.outcome {
         ActionOutcome::Open => (RunOutcome::Open, ""),
         ActionOutcome::Passed(said) => (RunOutcome::Passed, &**said),
         ActionOutcome::Failed(why) => (RunOutcome::Failed, &**why),

@@ -1,16 +1,16 @@
 //! The worklog section: one line per turn, followed by the steps of the turn. A turn that continues
 //! after an update keeps its line.
 
+use super::activity;
 use super::fact::{MemoryFact, Turn, TurnCounts};
 use super::render::{MAX_TURN_FILES, render};
 use super::section::{is_blank, join};
-use super::story;
-use super::task::name_of;
-use crate::notes::{Timeline, TurnFacts};
+use super::task::short_name;
+use crate::phrases::relative_path;
 use crate::shell;
-use crate::steps::short;
-use crate::text::{gist, label, quote};
-use crate::tool_action::Act;
+use crate::text::{first_sentences, label, quote};
+use crate::timeline::{Timeline, TurnFacts};
+use crate::tool_action::ActionKind;
 
 const MAX_ASKED: usize = 90;
 const MAX_ENDED: usize = 140;
@@ -19,22 +19,22 @@ impl Turn {
     fn of(turn: &TurnFacts<'_>, root: Option<&str>) -> Self {
         let mut counts = TurnCounts::default();
         let mut files: Vec<Box<str>> = Vec::new();
-        for deed in &turn.deeds {
-            match deed.call.act {
-                Act::Read | Act::Search | Act::Fetch => counts.reads += 1,
-                Act::Run if shell::is_looking(&deed.call.target) => counts.reads += 1,
-                Act::Edit | Act::Write if !deed.failed() => {
+        for action in &turn.actions {
+            match action.call.kind {
+                ActionKind::Read | ActionKind::Search | ActionKind::Fetch => counts.reads += 1,
+                ActionKind::Run if shell::is_read_only(&action.call.target) => counts.reads += 1,
+                ActionKind::Edit | ActionKind::Write if !action.has_failed() => {
                     counts.edits += 1;
-                    let name: Box<str> = label(short(&deed.call.target, root), 80).into();
+                    let name: Box<str> = label(relative_path(&action.call.target, root), 80).into();
                     files.retain(|other| *other != name);
                     files.push(name);
                 }
-                Act::Run => {
+                ActionKind::Run => {
                     counts.runs += 1;
-                    counts.failed += u32::from(deed.failed());
+                    counts.failed += u32::from(action.has_failed());
                 }
-                Act::Delegate | Act::Other => counts.others += 1,
-                Act::Edit | Act::Write | Act::Plan => {}
+                ActionKind::Delegate | ActionKind::Other => counts.others += 1,
+                ActionKind::Edit | ActionKind::Write | ActionKind::Plan => {}
             }
         }
         // The latest file comes first, because only the first few are named.
@@ -43,9 +43,9 @@ impl Turn {
         files.truncate(MAX_TURN_FILES);
         let request = turn
             .asked
-            .map(|asked| quote(&name_of(&asked.words), MAX_ASKED));
+            .map(|asked| quote(&short_name(&asked.words), MAX_ASKED));
         let answer = turn.answer();
-        let ended = answer.map(|answer| quote(&gist(answer, MAX_ENDED), MAX_ENDED));
+        let ended = answer.map(|answer| quote(&first_sentences(answer, MAX_ENDED), MAX_ENDED));
         Self {
             request: request.map(Into::into),
             counts,
@@ -71,28 +71,28 @@ impl Turn {
     }
 }
 
-pub(super) fn update(mut facts: Vec<MemoryFact>, notes: &Timeline<'_>) -> Vec<MemoryFact> {
-    for turn in &notes.turns {
-        let next = Turn::of(turn, notes.root);
-        match going_on(&mut facts) {
+pub(super) fn update(mut facts: Vec<MemoryFact>, timeline: &Timeline<'_>) -> Vec<MemoryFact> {
+    for turn in &timeline.turns {
+        let next = Turn::of(turn, timeline.root);
+        match unfinished_entry(&mut facts) {
             Some(last) if turn.asked.is_none() => last.go_on(next),
             _ => {
                 // A trailing statement is either the answer of its turn or was not followed by any
                 // action.
-                if story::last_step(&mut facts).is_some_and(|step| step.is_words_alone()) {
+                if activity::last_step(&mut facts).is_some_and(|step| step.is_words_alone()) {
                     facts.pop();
                 }
                 facts.push(MemoryFact::Turn(next));
             }
         }
-        story::tell(&mut facts, turn, notes.root);
+        activity::append_turn(&mut facts, turn, timeline.root);
     }
-    story::fit(&mut facts);
+    activity::fit(&mut facts);
     join([facts])
 }
 
 /// Returns the last turn if only its steps follow.
-fn going_on(facts: &mut [MemoryFact]) -> Option<&mut Turn> {
+fn unfinished_entry(facts: &mut [MemoryFact]) -> Option<&mut Turn> {
     let mut facts = facts.iter_mut().rev();
     match facts.find(|fact| !matches!(fact, MemoryFact::Step(_))) {
         Some(MemoryFact::Turn(turn)) => Some(turn),

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use palimpsest_facts::tool_action::{Act, PATH_FIELDS, fields, parse_fields};
+use palimpsest_facts::tool_action::{ActionKind, PATH_FIELDS, fields, parse_fields};
 use serde_json::{Map, Value};
 
 use super::file_excerpt::parse_excerpt;
@@ -322,17 +322,22 @@ impl FileTracker {
             .find_map(|name| fields.get(*name)?.as_str());
         for call in parse_fields(tool, &fields) {
             let path = path.unwrap_or(&call.target);
-            let is_of_files = matches!(call.act, Act::Read | Act::Edit | Act::Write);
+            let is_of_files = matches!(
+                call.kind,
+                ActionKind::Read | ActionKind::Edit | ActionKind::Write
+            );
             if !is_of_files || path.is_empty() {
                 continue;
             }
             let known = self.file_mut(path);
             known.last_access = known.last_access.max((at, Timestamp::default()));
-            match call.act {
-                Act::Read if is_reader(&tool.name) => known.read(session, key, &fields, result),
+            match call.kind {
+                ActionKind::Read if is_reader(&tool.name) => {
+                    known.read(session, key, &fields, result)
+                }
                 // The output format of other tools is unknown, so their output is not used as content.
-                Act::Read => {}
-                Act::Write => known.write(key, &fields),
+                ActionKind::Read => {}
+                ActionKind::Write => known.write(key, &fields),
                 _ => known.edit(key, &fields),
             }
         }

@@ -1,12 +1,12 @@
 //! A timeline of facts: turns, and failures with the actions that followed them.
 
 use super::action_outcome::ActionOutcome;
-use super::facts::{Deed, Fact, Facts, UserInput};
+use super::facts::{CompletedAction, Fact, Facts, UserInput};
 use super::memory::fact::{FailedAction, FailedActionKind};
+use super::phrases::{PathStyle, relative_path};
 use super::shell;
-use super::steps::{PathStyle, short};
 use super::text::{code, label, sentences, without_label};
-use super::tool_action::Act;
+use super::tool_action::ActionKind;
 
 /// The result text of a call that was skipped because a sibling call in the same response failed.
 pub(super) const SIBLING_FAILED: &str = "Sibling tool call errored";
@@ -24,9 +24,9 @@ pub(crate) struct Timeline<'a> {
 #[derive(Default)]
 pub(crate) struct TurnFacts<'a> {
     pub(crate) asked: Option<&'a UserInput>,
-    pub(crate) deeds: Vec<&'a Deed>,
+    pub(crate) actions: Vec<&'a CompletedAction>,
     /// The statements of the model, each with the number of preceding calls.
-    pub(crate) said: Vec<(usize, &'a str)>,
+    pub(crate) statements: Vec<(usize, &'a str)>,
 }
 
 /// A failed action.
@@ -35,12 +35,12 @@ pub(crate) struct ObservedFailure<'a> {
     pub(crate) key: String,
     pub(crate) times: u32,
     /// The latest error text of the tool.
-    pub(crate) why: &'a str,
+    pub(crate) reason: &'a str,
     /// The action that followed the failure.
     pub(crate) next: Option<String>,
     /// The last change before the action succeeded.
     pub(crate) change: Option<String>,
-    pub(crate) mended: bool,
+    pub(crate) resolved: bool,
     /// The index of the last failed call.
     position: usize,
 }
@@ -49,16 +49,16 @@ impl<'a> TurnFacts<'a> {
     /// Returns the model's statement after its last call. Returns `None` if the statement announces
     /// further work.
     pub(crate) fn answer(&self) -> Option<&'a str> {
-        let (done, text) = self.said.last()?;
-        (*done == self.deeds.len() && !announces(text)).then_some(text)
+        let (done, text) = self.statements.last()?;
+        (*done == self.actions.len() && !announces(text)).then_some(text)
     }
 
     pub(crate) fn last_words(&self) -> Option<&'a str> {
-        self.said.last().map(|(_, text)| *text)
+        self.statements.last().map(|(_, text)| *text)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.deeds.is_empty() && self.said.is_empty()
+        self.actions.is_empty() && self.statements.is_empty()
     }
 }
 
@@ -77,31 +77,31 @@ impl<'a> Timeline<'a> {
             let turn = turns.len() - 1;
             let turn = &mut turns[turn];
             match fact {
-                Fact::AssistantText(text) => turn.said.push((turn.deeds.len(), text)),
-                Fact::Action(deed) => turn.deeds.push(deed),
+                Fact::AssistantText(text) => turn.statements.push((turn.actions.len(), text)),
+                Fact::Action(action) => turn.actions.push(action),
                 Fact::UserInput(_) => {}
             }
         }
         if turns[0].is_empty() {
             turns.remove(0);
         }
-        let mut notes = Self {
+        let mut timeline = Self {
             turns,
             failures: Vec::new(),
             passed: Vec::new(),
             root,
         };
-        notes.find_failures();
-        notes
+        timeline.find_failures();
+        timeline
     }
 
-    pub(crate) fn deeds(&self) -> impl DoubleEndedIterator<Item = &'a Deed> {
+    pub(crate) fn actions(&self) -> impl DoubleEndedIterator<Item = &'a CompletedAction> {
         self.turns
             .iter()
-            .flat_map(|turn| turn.deeds.iter().copied())
+            .flat_map(|turn| turn.actions.iter().copied())
     }
 
-    pub(crate) fn naming(&self) -> PathStyle<'a> {
+    pub(crate) fn path_style(&self) -> PathStyle<'a> {
         PathStyle {
             root: self.root,
             brief: false,
@@ -114,16 +114,16 @@ impl<'a> Timeline<'a> {
 
     /// Finds all failures and the actions that followed them.
     fn find_failures(&mut self) {
-        let deeds: Vec<&Deed> = self.deeds().collect();
+        let actions: Vec<&CompletedAction> = self.actions().collect();
         let mut open: Vec<usize> = Vec::new();
         // A change counts as the fix only if its index is greater than that of the last failure.
         let mut change: Option<(usize, String)> = None;
-        for (place, deed) in deeds.into_iter().enumerate() {
-            let Some(key) = failure_key(deed) else {
+        for (position, action) in actions.into_iter().enumerate() {
+            let Some(key) = failure_key(action) else {
                 continue;
             };
             let known = open.iter().position(|at| self.failures[*at].key == key);
-            let doing = describe_change(deed, self.root);
+            let doing = describe_change(action, self.root);
             // The first action with another key after a failure is recorded as the reaction to it.
             for at in &open {
                 let failure = &mut self.failures[*at];
@@ -131,34 +131,34 @@ impl<'a> Timeline<'a> {
                     failure.next.clone_from(&doing);
                 }
             }
-            match &deed.outcome {
+            match &action.outcome {
                 // The call was skipped, so it says nothing about the action.
-                ActionOutcome::Failed(why) if why.contains(SIBLING_FAILED) => {}
-                ActionOutcome::Failed(why) => {
+                ActionOutcome::Failed(reason) if reason.contains(SIBLING_FAILED) => {}
+                ActionOutcome::Failed(reason) => {
                     self.passed.retain(|passed| *passed != key);
                     if let Some(at) = known {
                         let failure = &mut self.failures[open[at]];
                         failure.times += 1;
-                        failure.position = place;
-                        failure.why = why;
+                        failure.position = position;
+                        failure.reason = reason;
                     } else {
                         open.push(self.failures.len());
                         self.failures.push(ObservedFailure {
-                            action: failed_action(deed, self.root),
+                            action: failed_action(action, self.root),
                             key,
                             times: 1,
-                            position: place,
-                            why,
+                            position: position,
+                            reason: reason,
                             next: None,
                             change: None,
-                            mended: false,
+                            resolved: false,
                         });
                     }
                 }
                 ActionOutcome::Passed(_) => {
                     if let Some(at) = known {
                         let failure = &mut self.failures[open.remove(at)];
-                        failure.mended = true;
+                        failure.resolved = true;
                         let later = change.as_ref().filter(|(at, _)| *at > failure.position);
                         failure.change = later.map(|(_, change)| change.clone());
                     }
@@ -168,8 +168,10 @@ impl<'a> Timeline<'a> {
                 }
                 ActionOutcome::Open => {}
             }
-            if matches!(deed.call.act, Act::Edit | Act::Write) && !deed.failed() {
-                change = doing.map(|doing| (place, doing));
+            if matches!(action.call.kind, ActionKind::Edit | ActionKind::Write)
+                && !action.has_failed()
+            {
+                change = doing.map(|doing| (position, doing));
             }
         }
     }
@@ -199,39 +201,48 @@ pub(super) fn announces(text: &str) -> bool {
 
 /// Returns the key by which a later success is matched with a failure. Read-only actions have none,
 /// because their failures need no note.
-fn failure_key(deed: &Deed) -> Option<String> {
-    match deed.call.act {
-        Act::Run if shell::is_looking(&deed.call.target) => None,
-        Act::Run => Some(shell::family(&deed.call.target)),
-        Act::Edit | Act::Write => Some(format!("edit {}", deed.call.target)),
-        Act::Read => Some(format!("read {}", deed.call.target)),
-        Act::Search | Act::Plan | Act::Delegate => None,
-        Act::Fetch => Some(format!("fetch {}", deed.call.target)),
-        Act::Other => Some(format!("tool {}", deed.call.tool)),
+fn failure_key(action: &CompletedAction) -> Option<String> {
+    match action.call.kind {
+        ActionKind::Run if shell::is_read_only(&action.call.target) => None,
+        ActionKind::Run => Some(shell::family(&action.call.target)),
+        ActionKind::Edit | ActionKind::Write => Some(format!("edit {}", action.call.target)),
+        ActionKind::Read => Some(format!("read {}", action.call.target)),
+        ActionKind::Search | ActionKind::Plan | ActionKind::Delegate => None,
+        ActionKind::Fetch => Some(format!("fetch {}", action.call.target)),
+        ActionKind::Other => Some(format!("tool {}", action.call.tool)),
     }
 }
 
-fn failed_action(deed: &Deed, root: Option<&str>) -> FailedAction {
-    let target = &deed.call.target;
-    let (kind, name) = match deed.call.act {
-        Act::Run => (FailedActionKind::Run, label(&shell::tidy(target, 100), 100)),
-        Act::Edit | Act::Write => (FailedActionKind::Edit, label(short(target, root), 160)),
-        Act::Read => (FailedActionKind::Read, label(short(target, root), 160)),
-        Act::Fetch => (FailedActionKind::Fetch, label(target, 160)),
-        _ => (FailedActionKind::Tool, label(&deed.call.tool, 80)),
+fn failed_action(action: &CompletedAction, root: Option<&str>) -> FailedAction {
+    let target = &action.call.target;
+    let (kind, name) = match action.call.kind {
+        ActionKind::Run => (
+            FailedActionKind::Run,
+            label(&shell::normalize(target, 100), 100),
+        ),
+        ActionKind::Edit | ActionKind::Write => (
+            FailedActionKind::Edit,
+            label(relative_path(target, root), 160),
+        ),
+        ActionKind::Read => (
+            FailedActionKind::Read,
+            label(relative_path(target, root), 160),
+        ),
+        ActionKind::Fetch => (FailedActionKind::Fetch, label(target, 160)),
+        _ => (FailedActionKind::Tool, label(&action.call.tool, 80)),
     };
     let name = name.into();
     FailedAction { kind, name }
 }
 
 /// Describes the effect of a call on the work. Returns `None` for calls without an effect.
-fn describe_change(deed: &Deed, root: Option<&str>) -> Option<String> {
-    let target = &deed.call.target;
-    match deed.call.act {
-        Act::Edit => Some(format!("edited {}", code(short(target, root), 160))),
-        Act::Write => Some(format!("wrote {}", code(short(target, root), 160))),
-        Act::Run if !shell::is_looking(target) => {
-            Some(format!("ran {}", code(&shell::tidy(target, 80), 80)))
+fn describe_change(action: &CompletedAction, root: Option<&str>) -> Option<String> {
+    let target = &action.call.target;
+    match action.call.kind {
+        ActionKind::Edit => Some(format!("edited {}", code(relative_path(target, root), 160))),
+        ActionKind::Write => Some(format!("wrote {}", code(relative_path(target, root), 160))),
+        ActionKind::Run if !shell::is_read_only(target) => {
+            Some(format!("ran {}", code(&shell::normalize(target, 80), 80)))
         }
         _ => None,
     }

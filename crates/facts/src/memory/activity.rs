@@ -5,14 +5,14 @@ use palimpsest_types::tokens::estimate_text;
 
 use super::fact::{MemoryFact, Step, StepActions, StepKind, StepTarget};
 use super::render::render;
-use super::workflow::{is_of_the_program, was_run};
-use crate::facts::Deed;
-use crate::notes::{TurnFacts, announces};
+use super::workflow::{is_executed, is_of_the_program};
+use crate::facts::CompletedAction;
+use crate::phrases::relative_path;
 use crate::shell;
 use crate::shell::MAX_COMMAND;
-use crate::steps::short;
-use crate::text::{clip, gist, label, quote, sentences, without_label};
-use crate::tool_action::Act;
+use crate::text::{first_sentences, label, quote, sentences, truncate, without_label};
+use crate::timeline::{TurnFacts, announces};
+use crate::tool_action::ActionKind;
 
 const MAX_SAID: usize = 220;
 const MAX_PATH: usize = 160;
@@ -33,7 +33,10 @@ const MIN_LAST: usize = 40;
 
 impl Step {
     fn says(text: &str) -> Option<Self> {
-        let statement = quote(&gist(worth_telling(text)?, MAX_SAID), MAX_SAID);
+        let statement = quote(
+            &first_sentences(without_announcement(text)?, MAX_SAID),
+            MAX_SAID,
+        );
         (!statement.is_empty()).then(|| Self {
             statement: statement.into(),
             actions: Vec::new(),
@@ -43,7 +46,7 @@ impl Step {
     /// Returns a shortened copy for an early step. Omits reads, and announcements without an action.
     fn shortened(&self) -> Option<Self> {
         let mut step = Self {
-            statement: clip(&self.statement, MAX_SAID_EARLY).into(),
+            statement: truncate(&self.statement, MAX_SAID_EARLY).into(),
             actions: Vec::new(),
         };
         for group in &self.actions {
@@ -84,27 +87,27 @@ impl Step {
 }
 
 /// Returns the kind and the target of an action. Returns `None` if other sections cover the action.
-fn target_of(deed: &Deed, root: Option<&str>) -> Option<(StepKind, StepTarget)> {
-    let target = &deed.call.target;
-    let path = || label(short(target, root), MAX_PATH);
-    let command = || label(&shell::tidy(target, MAX_COMMAND), MAX_COMMAND);
-    let (kind, name) = match deed.call.act {
-        Act::Edit if !deed.failed() => (StepKind::Edit, path()),
-        Act::Write if !deed.failed() => (StepKind::Write, path()),
-        Act::Run if !was_run(deed) => return None,
-        Act::Run if shell::is_looking(target) => (StepKind::Look, command()),
-        Act::Read if !deed.failed() => (StepKind::Read, path()),
-        Act::Run => (StepKind::Run, command()),
-        Act::Fetch => (StepKind::Fetch, path()),
-        Act::Delegate => (StepKind::Delegate, path()),
-        Act::Other if was_run(deed) && !is_of_the_program(deed) => {
-            (StepKind::Call, label(&deed.call.tool, 80))
+fn target_of(action: &CompletedAction, root: Option<&str>) -> Option<(StepKind, StepTarget)> {
+    let target = &action.call.target;
+    let path = || label(relative_path(target, root), MAX_PATH);
+    let command = || label(&shell::normalize(target, MAX_COMMAND), MAX_COMMAND);
+    let (kind, name) = match action.call.kind {
+        ActionKind::Edit if !action.has_failed() => (StepKind::Edit, path()),
+        ActionKind::Write if !action.has_failed() => (StepKind::Write, path()),
+        ActionKind::Run if !is_executed(action) => return None,
+        ActionKind::Run if shell::is_read_only(target) => (StepKind::Look, command()),
+        ActionKind::Read if !action.has_failed() => (StepKind::Read, path()),
+        ActionKind::Run => (StepKind::Run, command()),
+        ActionKind::Fetch => (StepKind::Fetch, path()),
+        ActionKind::Delegate => (StepKind::Delegate, path()),
+        ActionKind::Other if is_executed(action) && !is_of_the_program(action) => {
+            (StepKind::Call, label(&action.call.tool, 80))
         }
         _ => return None,
     };
     let target = StepTarget {
         name: name.into(),
-        failed: deed.failed(),
+        failed: action.has_failed(),
     };
     (!target.name.is_empty()).then_some((kind, target))
 }
@@ -119,19 +122,19 @@ pub(super) fn last_step(facts: &mut [MemoryFact]) -> Option<&mut Step> {
 
 /// Appends the steps of a turn. Extends the last step if it is not full, because an update may end
 /// within a step.
-pub(super) fn tell(facts: &mut Vec<MemoryFact>, turn: &TurnFacts<'_>, root: Option<&str>) {
-    let mut said = turn.said.iter().peekable();
-    for at in 0..=turn.deeds.len() {
+pub(super) fn append_turn(facts: &mut Vec<MemoryFact>, turn: &TurnFacts<'_>, root: Option<&str>) {
+    let mut said = turn.statements.iter().peekable();
+    for at in 0..=turn.actions.len() {
         while let Some((_, text)) = said.next_if(|(before, _)| *before <= at) {
             if let Some(step) = Step::says(text) {
-                forget_announcement(facts);
+                drop_announcement(facts);
                 facts.push(MemoryFact::Step(step));
             }
         }
-        let Some(deed) = turn.deeds.get(at) else {
+        let Some(action) = turn.actions.get(at) else {
             continue;
         };
-        let Some((kind, target)) = target_of(deed, root) else {
+        let Some((kind, target)) = target_of(action, root) else {
             continue;
         };
         if let Some(step) = last_step(facts).filter(|step| !step.is_full()) {
@@ -145,7 +148,7 @@ pub(super) fn tell(facts: &mut Vec<MemoryFact>, turn: &TurnFacts<'_>, root: Opti
 }
 
 /// Removes a trailing announcement without a recorded action, because nothing followed it.
-fn forget_announcement(facts: &mut Vec<MemoryFact>) {
+fn drop_announcement(facts: &mut Vec<MemoryFact>) {
     let is_announcement = |step: &mut Step| step.is_words_alone() && announces(&step.statement);
     if last_step(facts).is_some_and(is_announcement) {
         facts.pop();
@@ -188,7 +191,7 @@ pub(super) fn fit(facts: &mut Vec<MemoryFact>) {
 }
 
 /// Returns the text without a closing announcement. Returns `None` if nothing else is left.
-fn worth_telling(text: &str) -> Option<&str> {
+fn without_announcement(text: &str) -> Option<&str> {
     let text = without_label(text).trim();
     let chars = text.chars().count();
     let last = sentences(text).last()?;
@@ -206,10 +209,13 @@ mod tests {
 
     #[test]
     fn only_announcements_with_extra_information_are_recorded() {
-        assert_eq!(worth_telling("Let me run the tests again."), None);
-        assert_eq!(worth_telling("The tests pass."), Some("The tests pass."));
+        assert_eq!(without_announcement("Let me run the tests again."), None);
         assert_eq!(
-            worth_telling("The index is off by one. Let me fix this:"),
+            without_announcement("The tests pass."),
+            Some("The tests pass.")
+        );
+        assert_eq!(
+            without_announcement("The index is off by one. Let me fix this:"),
             Some("The index is off by one.")
         );
     }

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use super::action_outcome::ActionOutcome;
-use super::facts::Deed;
+use super::facts::CompletedAction;
 use super::shell;
-use super::text::{code, count, list, quoted, times};
-use super::tool_action::Act;
+use super::text::{code, count, format_times, list, quoted};
+use super::tool_action::ActionKind;
 
 /// The maximum number of names in one phrase.
 const MAX_NAMES: usize = 4;
@@ -36,7 +36,7 @@ pub(crate) struct PathStyle<'a> {
 
 impl PathStyle<'_> {
     fn short(self, path: &str) -> &str {
-        let path = short(path, self.root);
+        let path = relative_path(path, self.root);
         if !self.brief {
             return path;
         }
@@ -47,7 +47,7 @@ impl PathStyle<'_> {
 }
 
 /// Returns the path relative to the working directory.
-pub(crate) fn short<'a>(path: &'a str, root: Option<&str>) -> &'a str {
+pub(crate) fn relative_path<'a>(path: &'a str, root: Option<&str>) -> &'a str {
     let inside = root.and_then(|root| path.strip_prefix(root));
     let inside = inside.and_then(|rest| rest.strip_prefix('/'));
     inside.filter(|rest| !rest.is_empty()).unwrap_or(path)
@@ -56,9 +56,16 @@ pub(crate) fn short<'a>(path: &'a str, root: Option<&str>) -> &'a str {
 /// Describes calls in order with at most `max` phrases. Adjacent similar calls are combined. If
 /// there are still too many phrases, similar calls that are not adjacent are combined too. The
 /// earliest phrases are dropped first.
-pub(crate) fn steps(actions: &[&Deed], naming: PathStyle<'_>, max: usize) -> Vec<String> {
-    let mut groups: Vec<(PhraseGroup, Vec<&Deed>)> = Vec::new();
-    for action in actions.iter().filter(|action| action.call.act != Act::Plan) {
+pub(crate) fn phrases(
+    actions: &[&CompletedAction],
+    naming: PathStyle<'_>,
+    max: usize,
+) -> Vec<String> {
+    let mut groups: Vec<(PhraseGroup, Vec<&CompletedAction>)> = Vec::new();
+    for action in actions
+        .iter()
+        .filter(|action| action.call.kind != ActionKind::Plan)
+    {
         let group = group(action);
         match groups.last_mut() {
             Some((last, actions)) if *last == group => actions.push(action),
@@ -84,22 +91,22 @@ pub(crate) fn steps(actions: &[&Deed], naming: PathStyle<'_>, max: usize) -> Vec
 /// The key by which two calls count as the same action.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ActionSignature<'d> {
-    act: Act,
+    act: ActionKind,
     tool: &'d str,
     target: Cow<'d, str>,
     location: &'d str,
 }
 
 impl<'d> ActionSignature<'d> {
-    pub(crate) fn of(action: &'d Deed) -> Self {
+    pub(crate) fn of(action: &'d CompletedAction) -> Self {
         let call = &action.call;
-        let (target, place) = match call.act {
+        let (target, place) = match call.kind {
             // The same command can be written in several ways and run from several directories.
-            Act::Run => (shell::tidy(&call.target, 200).into(), ""),
+            ActionKind::Run => (shell::normalize(&call.target, 200).into(), ""),
             _ => (Cow::Borrowed(&*call.target), &*call.location),
         };
         Self {
-            act: call.act,
+            act: call.kind,
             tool: &call.tool,
             target,
             location: place,
@@ -107,8 +114,10 @@ impl<'d> ActionSignature<'d> {
     }
 }
 
-fn merge_groups(groups: Vec<(PhraseGroup, Vec<&Deed>)>) -> Vec<(PhraseGroup, Vec<&Deed>)> {
-    let mut all: Vec<(PhraseGroup, Vec<&Deed>)> = Vec::new();
+fn merge_groups(
+    groups: Vec<(PhraseGroup, Vec<&CompletedAction>)>,
+) -> Vec<(PhraseGroup, Vec<&CompletedAction>)> {
+    let mut all: Vec<(PhraseGroup, Vec<&CompletedAction>)> = Vec::new();
     for (group, mut actions) in groups {
         match all.iter_mut().find(|(other, _)| *other == group) {
             Some((_, others)) => others.append(&mut actions),
@@ -118,20 +127,20 @@ fn merge_groups(groups: Vec<(PhraseGroup, Vec<&Deed>)>) -> Vec<(PhraseGroup, Vec
     all
 }
 
-fn group(action: &Deed) -> PhraseGroup {
-    match action.call.act {
-        Act::Read => PhraseGroup::Read,
-        Act::Edit | Act::Write => PhraseGroup::Change,
-        Act::Search => PhraseGroup::Search,
-        Act::Run if shell::is_looking(&action.call.target) => PhraseGroup::Inspect,
-        Act::Run => PhraseGroup::Run(shell::family(&action.call.target)),
-        Act::Fetch => PhraseGroup::Fetch,
-        Act::Delegate => PhraseGroup::Delegate,
-        Act::Plan | Act::Other => PhraseGroup::Other(action.call.tool.to_string()),
+fn group(action: &CompletedAction) -> PhraseGroup {
+    match action.call.kind {
+        ActionKind::Read => PhraseGroup::Read,
+        ActionKind::Edit | ActionKind::Write => PhraseGroup::Change,
+        ActionKind::Search => PhraseGroup::Search,
+        ActionKind::Run if shell::is_read_only(&action.call.target) => PhraseGroup::Inspect,
+        ActionKind::Run => PhraseGroup::Run(shell::family(&action.call.target)),
+        ActionKind::Fetch => PhraseGroup::Fetch,
+        ActionKind::Delegate => PhraseGroup::Delegate,
+        ActionKind::Plan | ActionKind::Other => PhraseGroup::Other(action.call.tool.to_string()),
     }
 }
 
-fn phrase(group: &PhraseGroup, actions: &[&Deed], naming: PathStyle<'_>) -> String {
+fn phrase(group: &PhraseGroup, actions: &[&CompletedAction], naming: PathStyle<'_>) -> String {
     match group {
         PhraseGroup::Read => format!("read {}", names(actions, naming)),
         PhraseGroup::Change => change_phrase(actions, naming),
@@ -157,13 +166,13 @@ fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
     found
 }
 
-fn names(actions: &[&Deed], naming: PathStyle<'_>) -> String {
+fn names(actions: &[&CompletedAction], naming: PathStyle<'_>) -> String {
     let names = distinct(
         actions
             .iter()
             .map(|action| code(naming.short(&action.call.target), 120)),
     );
-    let failed = actions.iter().filter(|action| action.failed()).count();
+    let failed = actions.iter().filter(|action| action.has_failed()).count();
     let note = match failed {
         0 => String::new(),
         _ if failed == actions.len() => ", which failed".into(),
@@ -172,13 +181,15 @@ fn names(actions: &[&Deed], naming: PathStyle<'_>) -> String {
     format!("{}{note}", list(&names, MAX_NAMES))
 }
 
-fn change_phrase(actions: &[&Deed], naming: PathStyle<'_>) -> String {
-    let (failed, made): (Vec<&Deed>, Vec<&Deed>) =
-        actions.iter().copied().partition(|action| action.failed());
+fn change_phrase(actions: &[&CompletedAction], naming: PathStyle<'_>) -> String {
+    let (failed, made): (Vec<&CompletedAction>, Vec<&CompletedAction>) = actions
+        .iter()
+        .copied()
+        .partition(|action| action.has_failed());
     if made.is_empty() {
         return format!(
             "tried {} to edit {}",
-            times(failed.len()),
+            format_times(failed.len()),
             names(&failed, naming).replace(", which failed", " and failed")
         );
     }
@@ -191,12 +202,14 @@ fn change_phrase(actions: &[&Deed], naming: PathStyle<'_>) -> String {
         }
     }
     // A mix of writes and edits is described as edits.
-    let wrote = made.iter().all(|action| action.call.act == Act::Write);
+    let wrote = made
+        .iter()
+        .all(|action| action.call.kind == ActionKind::Write);
     let named: Vec<String> = files
         .iter()
         .map(|(path, edits)| match edits {
             1 => code(path, 120),
-            _ => format!("{} {}", code(path, 120), times(*edits)),
+            _ => format!("{} {}", code(path, 120), format_times(*edits)),
         })
         .collect();
     let verb = if wrote { "wrote" } else { "edited" };
@@ -207,14 +220,14 @@ fn change_phrase(actions: &[&Deed], naming: PathStyle<'_>) -> String {
     format!("{verb} {}{note}", list(&named, MAX_NAMES))
 }
 
-fn search_phrase(actions: &[&Deed], naming: PathStyle<'_>) -> String {
+fn search_phrase(actions: &[&CompletedAction], naming: PathStyle<'_>) -> String {
     let last = actions[actions.len() - 1];
-    let what = |action: &Deed| match &*action.call.target {
+    let what = |action: &CompletedAction| match &*action.call.target {
         "" => "the files".to_owned(),
         pattern => code(pattern, 60),
     };
-    let place = |action: &Deed| code(naming.short(&action.call.location), 80);
-    let found = |action: &Deed| match &action.outcome {
+    let place = |action: &CompletedAction| code(naming.short(&action.call.location), 80);
+    let found = |action: &CompletedAction| match &action.outcome {
         ActionOutcome::Passed(found) => found.to_string(),
         ActionOutcome::Failed(why) => format!("failed with {}", quoted(why, 60)),
         ActionOutcome::Open => "no answer yet".into(),
@@ -256,11 +269,14 @@ fn search_phrase(actions: &[&Deed], naming: PathStyle<'_>) -> String {
     )
 }
 
-fn inspect_phrase(actions: &[&Deed]) -> String {
+fn inspect_phrase(actions: &[&CompletedAction]) -> String {
     if let [action] = actions {
         return format!(
             "looked with {}",
-            code(&shell::tidy(&action.call.target, MAX_COMMAND), MAX_COMMAND)
+            code(
+                &shell::normalize(&action.call.target, MAX_COMMAND),
+                MAX_COMMAND
+            )
         );
     }
     let programs = distinct(
@@ -275,10 +291,13 @@ fn inspect_phrase(actions: &[&Deed]) -> String {
     )
 }
 
-fn run_phrase(actions: &[&Deed], naming: PathStyle<'_>) -> String {
+fn run_phrase(actions: &[&CompletedAction], naming: PathStyle<'_>) -> String {
     let last = actions[actions.len() - 1];
-    let command = code(&shell::tidy(&last.call.target, MAX_COMMAND), MAX_COMMAND);
-    let failed = actions.iter().filter(|action| action.failed()).count();
+    let command = code(
+        &shell::normalize(&last.call.target, MAX_COMMAND),
+        MAX_COMMAND,
+    );
+    let failed = actions.iter().filter(|action| action.has_failed()).count();
     let said_chars = if naming.brief { 50 } else { 100 };
     let outcome = match &last.outcome {
         ActionOutcome::Open => "no result yet".to_owned(),
@@ -296,13 +315,13 @@ fn run_phrase(actions: &[&Deed], naming: PathStyle<'_>) -> String {
             };
             format!(
                 "ran {command} and the like {}{of_which} (the last {outcome})",
-                times(runs)
+                format_times(runs)
             )
         }
     }
 }
 
-fn other_phrase(tool: &str, actions: &[&Deed]) -> String {
+fn other_phrase(tool: &str, actions: &[&CompletedAction]) -> String {
     let last = actions[actions.len() - 1];
     let about = match &*last.call.target {
         "" => String::new(),
@@ -315,7 +334,7 @@ fn other_phrase(tool: &str, actions: &[&Deed]) -> String {
         ActionOutcome::Passed(_) => String::new(),
     };
     let often = if actions.len() > 1 {
-        format!(" {}", times(actions.len()))
+        format!(" {}", format_times(actions.len()))
     } else {
         String::new()
     };

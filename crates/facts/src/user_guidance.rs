@@ -4,7 +4,7 @@ use super::text::sentences;
 
 /// The kind of a lesson in a user input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lesson {
+pub(crate) enum GuidanceKind {
     /// A statement that the work is wrong.
     Correction,
     /// An instruction for all further work.
@@ -79,7 +79,7 @@ const MAX_SENTENCE_CHARS: usize = 300;
 const MAX_LESSONS: usize = 3;
 
 /// Returns the sentences that are corrections or rules, at most three.
-pub(crate) fn lessons(words: &str) -> Vec<(Lesson, &str)> {
+pub(crate) fn find_guidance(words: &str) -> Vec<(GuidanceKind, &str)> {
     if words.chars().nth(MAX_INPUT_CHARS).is_some() {
         return Vec::new();
     }
@@ -90,7 +90,7 @@ pub(crate) fn lessons(words: &str) -> Vec<(Lesson, &str)> {
     found.take(MAX_LESSONS).collect()
 }
 
-fn classify_guidance(sentence: &str) -> Option<Lesson> {
+fn classify_guidance(sentence: &str) -> Option<GuidanceKind> {
     let lower = sentence.to_lowercase();
     let lower = lower.trim_start_matches(|c: char| !c.is_alphanumeric());
     let begins = |lists: &[&[&str]]| {
@@ -99,14 +99,14 @@ fn classify_guidance(sentence: &str) -> Option<Lesson> {
             .any(|list| list.iter().any(|cue| lower.starts_with(cue)))
     };
     if begins(&RULES) {
-        Some(Lesson::Rule)
+        Some(GuidanceKind::Rule)
     } else if begins(&CORRECTIONS) {
-        Some(Lesson::Correction)
+        Some(GuidanceKind::Correction)
     } else {
         WITHIN
             .iter()
             .any(|cue| lower.contains(cue))
-            .then_some(Lesson::Rule)
+            .then_some(GuidanceKind::Rule)
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn corrections_and_rules_are_detected_in_several_languages() {
-        use Lesson::{Correction, Rule};
+        use GuidanceKind::{Correction, Rule};
         for (words, expected) in [
             ("No, that breaks the build.", Some(Correction)),
             ("Don't touch the tests.", Some(Rule)),
@@ -129,7 +129,7 @@ mod tests {
             ("Note the new file.", None),
         ] {
             assert_eq!(
-                lessons(words).first().map(|(lesson, _)| *lesson),
+                find_guidance(words).first().map(|(lesson, _)| *lesson),
                 expected,
                 "{words}"
             );
