@@ -6,7 +6,7 @@ use anyhow::{Error, anyhow, bail};
 use clap::{Args, ValueEnum};
 use palimpsest_core::ids::ProjectId;
 use palimpsest_engine::clock::{Clock, SystemClock};
-use palimpsest_engine::migrate::{Deletions, MigrationJournal, StoreSide, migrate};
+use palimpsest_engine::migrate::{DeletionPolicy, MigrationJournal, StoreSide, migrate};
 use palimpsest_server::errors::BoxError;
 use palimpsest_server::{BLOB_FOLDER, store};
 use palimpsest_settings::Config;
@@ -70,7 +70,7 @@ enum DeletionMode {
     Keep,
 }
 
-impl From<DeletionMode> for Deletions {
+impl From<DeletionMode> for DeletionPolicy {
     fn from(how: DeletionMode) -> Self {
         match how {
             DeletionMode::Refuse => Self::Refuse,

@@ -93,7 +93,7 @@ fn as_json(preview: &RetentionPreview) -> anyhow::Result<()> {
             "session": ending.session.to_string(),
             "modified": day_of(ending.modified),
             "bytes": ending.bytes,
-            "reason": ending.over.as_str(),
+            "reason": ending.reason.as_str(),
             "paused": preview.jump.is_some(),
         });
         print(&format!("{line}\n"))?;
@@ -109,7 +109,7 @@ fn as_table(preview: &RetentionPreview, percent: u32) -> anyhow::Result<()> {
             ending.session.to_string(),
             day_of(ending.modified),
             bytes(ending.bytes),
-            ending.over.as_str().to_owned(),
+            ending.reason.as_str().to_owned(),
         ]);
     }
     if !preview.deletions.is_empty() {

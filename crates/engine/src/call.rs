@@ -53,7 +53,7 @@ impl Deadline {
 pub trait Caller: Send + Sync {
     /// Returns true if a change may begin, and records that it has. Returns false when the call expired before it
     /// changed anything.
-    fn begins(&self) -> bool;
+    fn may_start_change(&self) -> bool;
 
     /// Stops counting the call as worked on. Returns false if it is not counted, as within another pause.
     fn pause(&self) -> bool;
@@ -74,22 +74,24 @@ pub struct CurrentCall;
 impl CurrentCall {
     /// Returns true if a change may begin. An expired call begins none. A call that has begun one continues, because
     /// half of a change would be worse. Work without a caller always begins.
-    pub fn begins() -> bool {
-        CALLER.try_with(|caller| caller.begins()).unwrap_or(true)
+    pub fn may_start_change() -> bool {
+        CALLER
+            .try_with(|caller| caller.may_start_change())
+            .unwrap_or(true)
     }
 
     /// Waits for a model, a hook or another call of the session. Meanwhile the call does not count as worked on, and
     /// the wait does not count as load.
-    pub async fn wait<F: Future>(other: F) -> F::Output {
-        let _paused = Paused::current();
+    pub async fn pause_while<F: Future>(other: F) -> F::Output {
+        let _paused = PauseGuard::current();
         other.await
     }
 }
 
 /// A caller whose call is paused until this is dropped.
-struct Paused(Arc<dyn Caller>);
+struct PauseGuard(Arc<dyn Caller>);
 
-impl Paused {
+impl PauseGuard {
     fn current() -> Option<Self> {
         let caller = CALLER.try_with(Arc::clone).ok()?;
         // A nested pause returns false, so only the outer one resumes the call.
@@ -97,7 +99,7 @@ impl Paused {
     }
 }
 
-impl Drop for Paused {
+impl Drop for PauseGuard {
     fn drop(&mut self) {
         self.0.resume();
     }
@@ -113,7 +115,7 @@ mod tests {
     struct Counted(AtomicUsize);
 
     impl Caller for Counted {
-        fn begins(&self) -> bool {
+        fn may_start_change(&self) -> bool {
             true
         }
 
@@ -130,12 +132,12 @@ mod tests {
     async fn a_call_is_paused_while_it_waits_and_resumed_once() {
         let call = Arc::new(Counted(AtomicUsize::new(1)));
         let working = || call.0.load(Relaxed);
-        let waits = CurrentCall::wait(CurrentCall::wait(async { working() }));
+        let waits = CurrentCall::pause_while(CurrentCall::pause_while(async { working() }));
         assert_eq!(scope(Arc::clone(&call) as _, waits).await, 0);
         assert_eq!(working(), 1);
         let mut cancelled = Box::pin(scope(
             Arc::clone(&call) as _,
-            CurrentCall::wait(std::future::pending::<()>()),
+            CurrentCall::pause_while(std::future::pending::<()>()),
         ));
         assert!(futures::poll!(&mut cancelled).is_pending());
         assert_eq!(working(), 0);

@@ -12,9 +12,9 @@ use crate::listing::descendants;
 use crate::{Engine, EngineError};
 
 /// The maximum time that a call waits for the removal of all data: 20 s.
-const PATIENCE: Duration = Duration::from_secs(20);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(20);
 /// The part of the deadline that is reserved for the reply: 250 ms.
-const TO_ANSWER: Duration = Duration::from_millis(250);
+const REPLY_RESERVE: Duration = Duration::from_millis(250);
 
 /// The conditions of a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,12 +128,12 @@ async fn check_hold(engine: &Engine, key: &SessionKey) -> Result<(), EngineError
 /// Returns true if all data of the sessions is removed before the deadline. The sessions are deleted already, so an
 /// error here does not fail the call: removal continues in the background.
 async fn is_complete(engine: &Engine, keys: &[SessionKey]) -> bool {
-    let left = Deadline::current().map_or(PATIENCE, Deadline::remaining);
-    let until = Instant::now() + left.saturating_sub(TO_ANSWER).min(PATIENCE);
+    let left = Deadline::current().map_or(REMOVAL_TIMEOUT, Deadline::remaining);
+    let until = Instant::now() + left.saturating_sub(REPLY_RESERVE).min(REMOVAL_TIMEOUT);
     for key in keys {
-        let patience = until.saturating_duration_since(Instant::now());
+        let max_wait = until.saturating_duration_since(Instant::now());
         let removed = tokio::select! {
-            removed = engine.sessions.removed(key, patience) => removed,
+            removed = engine.sessions.finish_removal(key, max_wait) => removed,
             () = engine.draining.cancelled() => Ok(false),
         };
         match removed {

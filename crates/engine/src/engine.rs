@@ -16,7 +16,7 @@ use crate::compaction::HookCaller;
 use crate::fair_turns::FairTurns;
 use crate::history::MAX_BATCHES;
 use crate::models::Models;
-use crate::search_threads::Searches;
+use crate::search_threads::SearchPool;
 use crate::sessions::{MissingSession, Sessions};
 use crate::staging::SpanPasses;
 
@@ -38,7 +38,7 @@ pub struct Engine {
     /// The caller of the users' hooks. `None` calls no hook.
     pub hook_caller: Option<Arc<dyn HookCaller>>,
     /// The threads for searches.
-    pub searches: Arc<Searches>,
+    pub searches: Arc<SearchPool>,
     /// The start time of this process. Compactions that started earlier are orphaned.
     pub started_at: Timestamp,
     pub(crate) span_passes: SpanPasses,

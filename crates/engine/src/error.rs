@@ -37,7 +37,7 @@ pub enum EngineError {
     QuotaExceeded(QuotaExceeded),
     /// The deadline of the call passed before the session's lock was acquired.
     #[error("the call's time was over before its turn came")]
-    Expired,
+    DeadlineExceeded,
     /// An earlier session of that name is still being removed.
     #[error("session {0} was deleted and its files are still being removed")]
     SessionDeleting(SessionKey),

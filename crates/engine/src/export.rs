@@ -11,7 +11,7 @@ use palimpsest_transcripts::export::{
 };
 
 use crate::filter::MessageFilter;
-use crate::originals::{TranscriptWalk, put_back};
+use crate::originals::{TranscriptWalk, restore_results};
 use crate::results::stored_text;
 use crate::{Engine, EngineError};
 
@@ -176,7 +176,7 @@ impl Export {
     ) -> Result<ExportPart, EngineError> {
         if self.inline_results {
             // The caller may have appended a preview in place of a stored result. The export contains the original.
-            put_back(engine, &self.key, &mut original).await?;
+            restore_results(engine, &self.key, &mut original).await?;
         }
         let data = self.writer.message(&original, self.exported_messages == 0);
         self.exported_messages += 1;

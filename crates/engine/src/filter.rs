@@ -91,7 +91,7 @@ impl ResolvedFilter {
             return 0..0;
         }
         // The span bounds the range. `admits` excludes messages inside the range that are not part of the span.
-        if let Some((span_first, span_last)) = self.messages.as_deref().and_then(ends) {
+        if let Some((span_first, span_last)) = self.messages.as_deref().and_then(first_and_last) {
             let end = end.min(span_last.index() + 1);
             return place(filter.first).max(span_first.index()).min(end)..end;
         }
@@ -185,7 +185,7 @@ pub fn messages_of_span(session: &Session, id: &str) -> Option<Vec<Ordinal>> {
     Some(placeholder.span.messages.clone())
 }
 
-fn ends(messages: &[Ordinal]) -> Option<(Ordinal, Ordinal)> {
+fn first_and_last(messages: &[Ordinal]) -> Option<(Ordinal, Ordinal)> {
     Some((*messages.first()?, *messages.last()?))
 }
 

@@ -107,12 +107,12 @@ where
         bytes: usize,
     ) -> Result<Option<(EventBatch<E>, Revision)>, EngineError> {
         // A batch is decoded in memory, so the number of concurrent batches is limited.
-        let _turn = CurrentCall::wait(engine.event_batches.next(&self.key.project)).await;
+        let _turn = CurrentCall::pause_while(engine.event_batches.next(&self.key.project)).await;
         let recorded = engine.sessions.events(&self.key, after, bytes).await?;
         let Some(last) = recorded.last().map(|(revision, _)| *revision) else {
             return Ok(None);
         };
-        let events = self.converted(engine, recorded).await?;
+        let events = self.convert(engine, recorded).await?;
         Ok(Some((events, last)))
     }
 
@@ -130,8 +130,10 @@ where
         let mut longest = MAX_STRETCH;
         while from > floor {
             let begin = from.get().saturating_sub(stretch).max(floor.get());
-            let turn = CurrentCall::wait(engine.event_batches.next(&self.key.project)).await;
-            let (recorded, fits) = self.before(engine, (Revision::new(begin), from)).await?;
+            let turn = CurrentCall::pause_while(engine.event_batches.next(&self.key.project)).await;
+            let (recorded, fits) = self
+                .read_before(engine, (Revision::new(begin), from))
+                .await?;
             if recorded.is_empty() {
                 return Ok(None);
             }
@@ -140,7 +142,7 @@ where
                 longest = (recorded.len() as u64).min(stretch);
             }
             stretch = (stretch * 2).min(longest);
-            let events = self.converted(engine, recorded).await?;
+            let events = self.convert(engine, recorded).await?;
             drop(turn);
             for (revision, mut events) in events.into_iter().rev() {
                 events.reverse();
@@ -155,7 +157,7 @@ where
 
     /// Returns the last events after `begin` and up to `last`, oldest first, as many as one read returns. The flag is
     /// true if these are all.
-    async fn before(
+    async fn read_before(
         &self,
         engine: &Engine,
         (begin, last): (Revision, Revision),
@@ -177,7 +179,7 @@ where
         }
     }
 
-    async fn converted(
+    async fn convert(
         &self,
         engine: &Engine,
         recorded: Vec<(Revision, RecordedEvent)>,

@@ -47,7 +47,7 @@ pub struct SortPosition {
 #[derive(Debug)]
 pub struct ListedSession {
     /// The sort key.
-    pub place: SortPosition,
+    pub sort_position: SortPosition,
     /// The session.
     pub key: SessionKey,
     /// The session's revision.
@@ -58,7 +58,7 @@ pub struct ListedSession {
 
 impl PartialEq for ListedSession {
     fn eq(&self, other: &Self) -> bool {
-        self.place == other.place
+        self.sort_position == other.sort_position
     }
 }
 
@@ -72,7 +72,7 @@ impl PartialOrd for ListedSession {
 
 impl Ord for ListedSession {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.place.cmp(&other.place)
+        self.sort_position.cmp(&other.sort_position)
     }
 }
 
@@ -101,17 +101,20 @@ pub async fn list(
     let mut steps = ListSteps::of(engine, project);
     while let Some(rows) = steps.next().await? {
         for (key, head, about) in rows {
-            let place = SortPosition {
+            let sort_position = SortPosition {
                 rank: order.rank(&about),
                 name: key.to_string(),
             };
-            let is_later = after.as_ref().is_none_or(|after| place > *after);
+            let is_later = after.as_ref().is_none_or(|after| sort_position > *after);
             // The heap has the last entry of the page on top, so a better candidate replaces it in O(log n).
             let is_full = page.len() > size;
-            let fits = !is_full || page.peek().is_some_and(|last| place < last.place);
+            let fits = !is_full
+                || page
+                    .peek()
+                    .is_some_and(|last| sort_position < last.sort_position);
             if is_later && fits && matches(&about) {
                 page.push(ListedSession {
-                    place,
+                    sort_position,
                     key,
                     revision: head.revision,
                     about,
@@ -177,7 +180,7 @@ struct ListSteps<'a> {
 }
 
 /// The maximum pause after a step: 50 ms.
-const REST: Duration = Duration::from_millis(50);
+const MAX_STEP_PAUSE: Duration = Duration::from_millis(50);
 
 impl<'a> ListSteps<'a> {
     fn of(engine: &'a Engine, project: &'a ProjectId) -> Self {
@@ -196,10 +199,10 @@ impl<'a> ListSteps<'a> {
             return Ok(None);
         }
         let engine = self.engine;
-        let turn = CurrentCall::wait(engine.lists.acquire()).await;
+        let turn = CurrentCall::pause_while(engine.lists.acquire()).await;
         // The caller has timed out, so the remaining rows are not read.
         if Deadline::current().is_some_and(|deadline| deadline.remaining().is_zero()) {
-            return Err(EngineError::Expired);
+            return Err(EngineError::DeadlineExceeded);
         }
         let clock = engine.sessions.clock();
         let began = clock.monotonic();
@@ -212,7 +215,7 @@ impl<'a> ListSteps<'a> {
         self.unreadable += step.unreadable;
         if !self.is_done && engine.background.count() > 0 {
             let took = clock.monotonic().saturating_sub(began);
-            CurrentCall::wait(sleep(took.min(REST))).await;
+            CurrentCall::pause_while(sleep(took.min(MAX_STEP_PAUSE))).await;
         }
         drop(turn);
         Ok(Some(step.sessions))

@@ -22,7 +22,7 @@ use palimpsest_store::{
 };
 use sha2::{Digest as _, Sha256};
 
-pub use self::deletions::{DeletedSession, DeletedSessions, Deletions};
+pub use self::deletions::{DeletedSession, DeletedSessions, DeletionPolicy};
 use self::journal::MigratedSession;
 pub use self::journal::MigrationJournal;
 use crate::EngineError;
@@ -69,7 +69,7 @@ pub enum MigrateError {
         "{0} sessions were deleted in one store and have gone on in the other: {1}. Nothing was moved. Delete them there, \
          or keep them with --deletions keep"
     )]
-    Grown(usize, DeletedSessions),
+    ChangedAfterDeletion(usize, DeletedSessions),
     /// The journal of the migration could not be read or written.
     #[error("the record of what was moved cannot be used: {0}: {1}")]
     Record(String, #[source] std::io::Error),
@@ -142,10 +142,10 @@ pub async fn migrate(
     project: Option<&ProjectId>,
     now: Timestamp,
     record: &MigrationJournal,
-    deletions: Deletions,
+    deletions: DeletionPolicy,
 ) -> Result<MigrationReport, MigrateError> {
     let mut all = MigrationReport {
-        deleted: deletions::settle((from, to), project, record, deletions).await?,
+        deleted: deletions::apply_deletions((from, to), project, record, deletions).await?,
         ..MigrationReport::default()
     };
     let mut after: Option<SessionKey> = None;
@@ -156,7 +156,7 @@ pub async fn migrate(
         };
         after = Some(last.clone());
         let moves = page.into_iter().map(|(key, head)| async move {
-            let moved = Move {
+            let moved = SessionMigration {
                 from,
                 to,
                 key: &key,
@@ -178,7 +178,7 @@ pub async fn migrate(
 }
 
 /// The migration of one session.
-struct Move<'a> {
+struct SessionMigration<'a> {
     from: &'a StoreSide,
     to: &'a StoreSide,
     key: &'a SessionKey,
@@ -187,7 +187,7 @@ struct Move<'a> {
     record: &'a MigrationJournal,
 }
 
-impl Move<'_> {
+impl SessionMigration<'_> {
     async fn run(self) -> Result<MigrationReport, MigrateError> {
         let mut done = MigrationReport {
             sessions: 1,
@@ -197,7 +197,7 @@ impl Move<'_> {
         let at = there
             .as_ref()
             .map_or(Position::START, SessionHead::position);
-        self.continues(at).await?;
+        self.check_is_prefix(at).await?;
         // Results are copied first: an event may only reference a file that exists.
         self.files(&mut done).await?;
         crash_point("migrate.files");
@@ -226,7 +226,7 @@ impl Move<'_> {
     }
 
     /// Returns an error unless the target contains a prefix of the source's log.
-    async fn continues(&self, at: Position) -> Result<(), MigrateError> {
+    async fn check_is_prefix(&self, at: Position) -> Result<(), MigrateError> {
         if at.revision == Revision::ZERO {
             return Ok(());
         }
@@ -388,7 +388,7 @@ impl Move<'_> {
             };
             providers.into_iter().map(of).collect()
         };
-        let read = side.sessions.read_whole(self.key, digest).await;
+        let read = side.sessions.read_full(self.key, digest).await;
         read.map_err(|error| MigrateError::Session(self.key.clone(), error))
     }
 }

@@ -82,21 +82,21 @@ impl Models {
     }
 
     /// Returns true if sessions and calls may choose the model.
-    pub fn allow(&self, model: &str) -> bool {
+    pub fn allows(&self, model: &str) -> bool {
         // The configured models are always allowed, whatever the list contains.
         let mut own = std::iter::once(&self.main).chain(&self.fallback);
         own.any(|one| *one.name == *model) || self.allowed.have(model)
     }
 
     /// Returns the first model in a policy overlay that is not allowed, with its field path.
-    pub fn refused(&self, settings: &Overlay) -> Option<(&'static str, String)> {
+    pub fn first_disallowed(&self, settings: &Overlay) -> Option<(&'static str, String)> {
         let fields = [
             ("policy.summary.model", "model"),
             ("policy.summary.fallback_model", "fallback_model"),
         ];
         fields.into_iter().find_map(|(path, name)| {
             let model = settings.get(&["summary", name])?.as_str()?;
-            (!self.allow(model)).then(|| (path, model.to_owned()))
+            (!self.allows(model)).then(|| (path, model.to_owned()))
         })
     }
 
@@ -106,8 +106,8 @@ impl Models {
     /// that is no longer allowed is ignored.
     pub fn attempts(&self, model: Option<&str>, fallback_model: Option<&str>) -> Vec<ModelAttempt> {
         // The list of allowed models may have changed since the policy was stored with the session.
-        let model = model.filter(|model| self.allow(model));
-        let fallback_model = fallback_model.filter(|model| self.allow(model));
+        let model = model.filter(|model| self.allows(model));
+        let fallback_model = fallback_model.filter(|model| self.allows(model));
         let attempt = |one: &Model, model: Option<&str>| ModelAttempt {
             model: model.map_or_else(|| one.name.clone(), Box::from),
             summarizer: Arc::clone(&one.summarizer),

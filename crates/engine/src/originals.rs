@@ -198,7 +198,7 @@ pub async fn contents(
 /// # Errors
 ///
 /// Fails if a file cannot be read at the moment, because its content is unknown.
-pub async fn put_back(
+pub async fn restore_results(
     engine: &Engine,
     key: &SessionKey,
     original: &mut OriginalMessage,

@@ -30,11 +30,11 @@ const MAX_SEARCHED_BYTES: u64 = 512 * 1024 * 1024;
 
 /// The search threads.
 #[derive(Debug)]
-pub struct Searches {
+pub struct SearchPool {
     threads: FairTurns,
 }
 
-impl Default for Searches {
+impl Default for SearchPool {
     fn default() -> Self {
         // At most half of the cores are used, so that the others can answer calls.
         let threads = available_parallelism().map_or(1, usize::from) / 2;
@@ -44,7 +44,7 @@ impl Default for Searches {
     }
 }
 
-impl Searches {
+impl SearchPool {
     /// Runs a part of a search when it is the project's turn. The call's work so far is passed to the part and
     /// returned. Dropping the future stops the part at its next step.
     pub async fn run<T: Send + 'static>(
@@ -85,7 +85,7 @@ pub enum SearchEnd {
     /// The caller cancelled the call.
     Cancelled,
     /// The deadline has passed.
-    Late,
+    DeadlineExceeded,
     /// The call has reached its work limit.
     TooMuch,
 }
@@ -109,7 +109,7 @@ impl SearchBudget {
     }
 
     /// Returns true if the call has used half of its work limit and should return the results so far.
-    pub fn is_spent(&self) -> bool {
+    pub fn is_exhausted(&self) -> bool {
         self.bytes >= MAX_SEARCHED_BYTES / 2
     }
 
@@ -119,7 +119,7 @@ impl SearchBudget {
             return Err(SearchEnd::Cancelled);
         }
         if self.until.is_some_and(|until| until <= Instant::now()) {
-            return Err(SearchEnd::Late);
+            return Err(SearchEnd::DeadlineExceeded);
         }
         if self.bytes > MAX_SEARCHED_BYTES {
             return Err(SearchEnd::TooMuch);
@@ -236,18 +236,21 @@ mod tests {
             until: Some(Instant::now()),
             ..SearchBudget::default()
         };
-        assert_eq!(late.is_match(&pattern, &text), Err(SearchEnd::Late));
+        assert_eq!(
+            late.is_match(&pattern, &text),
+            Err(SearchEnd::DeadlineExceeded)
+        );
         let mut spent = SearchBudget {
             bytes: MAX_SEARCHED_BYTES + 1,
             ..SearchBudget::default()
         };
         assert_eq!(spent.find(&pattern, &text, 0), Err(SearchEnd::TooMuch));
-        assert!(spent.is_spent());
+        assert!(spent.is_exhausted());
     }
 
     #[tokio::test]
     async fn a_project_runs_one_search_at_a_time_and_a_cancelled_call_stops() {
-        let searches = Arc::new(Searches::default());
+        let searches = Arc::new(SearchPool::default());
         let project = ProjectId::new("p").unwrap();
         let (began, mut has_begun) = tokio::sync::mpsc::channel::<()>(1);
         let (own, of) = (Arc::clone(&searches), project.clone());

@@ -8,7 +8,7 @@ use palimpsest_core::session::Session;
 use palimpsest_core::transcript_reader;
 use regex::Regex;
 
-use crate::originals::{OriginalMessage, TranscriptWalk, put_back};
+use crate::originals::{OriginalMessage, TranscriptWalk, restore_results};
 use crate::search_threads::{SearchBudget, SearchEnd};
 use crate::{Engine, EngineError};
 
@@ -117,7 +117,7 @@ pub async fn search<H: Send>(
             return Ok(page);
         };
         let is_full = page.hits.len() >= query.max_hits;
-        if is_full || scanned >= MAX_SCANNED_BYTES || work.is_spent() {
+        if is_full || scanned >= MAX_SCANNED_BYTES || work.is_exhausted() {
             page.next = Some(SearchCursor::at_start(first));
             return Ok(page);
         }
@@ -126,8 +126,8 @@ pub async fn search<H: Send>(
         while scanned < turn_ends
             && let Some(mut original) = originals.pop_front()
         {
-            // Replacements are put back first, so that the search covers the original results.
-            put_back(engine, key, &mut original).await?;
+            // Original results are restored first, so that the search covers them.
+            restore_results(engine, key, &mut original).await?;
             scanned += original.message.content_bytes();
             batch.push(original);
         }
@@ -139,8 +139,8 @@ pub async fn search<H: Send>(
             let from = query.start_in(message);
             let (hits, rest) = match found {
                 MessageSearch::Hits(hits, rest) => (hits, rest),
-                MessageSearch::Ended(SearchEnd::Late | SearchEnd::Cancelled) => {
-                    return Err(EngineError::Expired);
+                MessageSearch::Ended(SearchEnd::DeadlineExceeded | SearchEnd::Cancelled) => {
+                    return Err(EngineError::DeadlineExceeded);
                 }
                 MessageSearch::Ended(SearchEnd::TooMuch) | MessageSearch::NotSearched => {
                     page.next = Some(SearchCursor { message, at: from });
@@ -210,7 +210,7 @@ async fn search_batch<H: Send>(
         let search = |(original, from): (OriginalMessage, TextPosition)| {
             // After an error or at a limit, the remaining messages are returned unsearched, so that the page can
             // end before them.
-            let matches = (goes_on && left > 0 && !work.is_spent())
+            let matches = (goes_on && left > 0 && !work.is_exhausted())
                 .then(|| find(&original.message, &pattern, chars, (from, left), work));
             goes_on = matches.as_ref().is_some_and(Result::is_ok);
             if let Some(Ok((found, _))) = &matches {
@@ -264,7 +264,7 @@ fn find(
         };
         loop {
             // The first match is always looked for: a call begins with all of its work limit.
-            if work.is_spent() && !found.is_empty() {
+            if work.is_exhausted() && !found.is_empty() {
                 let rest = TextPosition {
                     block: index,
                     offset: from,

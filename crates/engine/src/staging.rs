@@ -50,15 +50,15 @@ pub fn begin(engine: &Engine, key: &SessionKey) {
     };
     let (inner, key) = (engine.clone(), key.clone());
     engine.background.in_background(async move {
-        if let Err(error) = pass(&inner, &key).await {
+        if let Err(error) = run_pass(&inner, &key).await {
             tracing::warn!(session = %key, %error, "failed to choose spans; the next call tries again");
         }
         drop(running);
     });
 }
 
-async fn pass(engine: &Engine, key: &SessionKey) -> Result<(), EngineError> {
-    let copy = engine.sessions.read_whole(key, Session::clone).await?;
+async fn run_pass(engine: &Engine, key: &SessionKey) -> Result<(), EngineError> {
+    let copy = engine.sessions.read_full(key, Session::clone).await?;
     let chosen = tokio::task::spawn_blocking(move || choose(&copy));
     let Ok(Ok(spans)) = chosen.await else {
         return Ok(());
@@ -74,6 +74,6 @@ async fn pass(engine: &Engine, key: &SessionKey) -> Result<(), EngineError> {
     };
     let write = engine
         .sessions
-        .write(key, &MissingSession::Refuse, stage, |_, ()| Ok(()));
+        .write(key, &MissingSession::Reject, stage, |_, ()| Ok(()));
     write.await
 }

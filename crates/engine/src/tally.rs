@@ -98,7 +98,7 @@ fn level(event: &Event) -> Option<TallyItem> {
             "tool_results",
             "auto",
             "stored",
-            event.results.iter().map(freed).sum(),
+            event.results.iter().map(freed_tokens).sum(),
         ),
         Event::ContentSnipped(event) => (
             "snip",
@@ -141,7 +141,7 @@ fn level(event: &Event) -> Option<TallyItem> {
     })
 }
 
-fn freed(stored: &StoredResult) -> u64 {
+fn freed_tokens(stored: &StoredResult) -> u64 {
     // The replacement text stays in the view, so only the difference is freed.
     u64::from(stored.tokens.saturating_sub(stored.replacement_tokens))
 }
@@ -159,7 +159,7 @@ fn compaction(event: &Event) -> Option<TallyItem> {
         Event::CompactionFailed(event) => Some(TallyItem::Compaction {
             // A failed compaction has no summary, and therefore no source.
             source: "none",
-            outcome: why(event.reason),
+            outcome: failure_reason(event.reason),
             took: None,
         }),
         _ => None,
@@ -185,7 +185,7 @@ const fn source(strategy: Strategy) -> &'static str {
     }
 }
 
-const fn why(why: CompactionFailureReason) -> &'static str {
+const fn failure_reason(why: CompactionFailureReason) -> &'static str {
     match why {
         CompactionFailureReason::ModelUnavailable => "model_unavailable",
         CompactionFailureReason::PromptTooLong => "prompt_too_long",

@@ -186,7 +186,7 @@ fn weighed(count: usize, bytes: usize) -> (i64, i64) {
     for number in 0..count {
         client.append(number, bytes);
     }
-    let weighs = client.sessions.cached().bytes;
+    let weighs = client.sessions.cache_stats().bytes;
     let key = SessionKey::parse("projects/p/sessions/s").unwrap();
     let head = client.sessions.log().head(&key);
     let log = client.runtime.block_on(head).unwrap().unwrap().log_bytes;

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use jiff::civil::{Date, date};
 use palimpsest_core::ids::{ProjectId, Timestamp};
-use palimpsest_engine::maintenance::{Age, RetentionConfig, day_of};
+use palimpsest_engine::maintenance::{MaxAge, RetentionConfig, day_of};
 
 use crate::suggest::did_you_mean;
 use crate::value::{RawValue, SettingValue, quoted};
@@ -63,7 +63,7 @@ impl SettingValue for Option<Timestamp> {
 
 const UNITS: [(&str, i64); 4] = [("d", DAY_MS), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
 
-impl SettingValue for Age {
+impl SettingValue for MaxAge {
     fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         let parse = |text: &str| {
             if text == "never" {

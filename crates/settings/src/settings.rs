@@ -279,11 +279,11 @@ settings! {
         "The time after an edit of summary.md before the file is read.";
     "worker.shutdown_grace_ms" => worker.shutdown_grace_ms in 0..=HOUR_MS,
         "The time for running updates to finish at shutdown.";
-    "retention.max_age" => retention.keep.max_age,
+    "retention.max_age" => retention.limits.max_age,
         "The time without changes after which a session is deleted, such as \"90d\", or never.";
-    "retention.max_sessions" => retention.keep.max_sessions,
+    "retention.max_sessions" => retention.limits.max_sessions,
         "The maximum sessions of one project. Above it, the least recently changed are deleted. 0 means no limit.";
-    "retention.max_bytes" => retention.keep.max_bytes,
+    "retention.max_bytes" => retention.limits.max_bytes,
         "The maximum stored bytes of one project. Above it, the least recently changed sessions are deleted. 0 means no limit.";
     "retention.export_url" => retention.export_url,
         "The target to which a transcript is exported before its session is deleted. A session whose export fails is kept.";

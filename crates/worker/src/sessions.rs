@@ -71,7 +71,7 @@ impl LocalHost {
         let done = |_: &Session, done: &D| Ok(done.clone());
         let written =
             self.0
-                .write_from(ReadMode::Cached, key, &MissingSession::Refuse, decide, done);
+                .write_with(ReadMode::Cached, key, &MissingSession::Reject, decide, done);
         Box::pin(written).await.map_err(host_error)
     }
 
@@ -83,7 +83,7 @@ impl LocalHost {
         let now = self.0.clock().now();
         // A session's policy cannot disable the redaction that the configuration requires.
         let required = self.0.policies().of(&key.project).summary.redact_secrets;
-        let read = self.0.read_from(begin, key, |session| {
+        let read = self.0.read_with(begin, key, |session| {
             let mut job = job(session, now);
             job.summary.redact_secrets |= required;
             job
@@ -138,7 +138,7 @@ impl SessionHost for LocalHost {
         max_bytes: usize,
     ) -> Result<MessagePage, HostError> {
         let entries = |session: &Session| PageIndex::of(session, after, to, max_bytes);
-        let read = self.0.read_from(ReadMode::Cached, key, entries);
+        let read = self.0.read_with(ReadMode::Cached, key, entries);
         let index = read.await.map_err(host_error)?;
         // Contents that are not in memory are read from the log directly, so that a long session is not loaded
         // completely.

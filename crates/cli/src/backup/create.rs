@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_engine::backup::{
-    BackupError, FORMAT, LogFile, Manifest, ManifestEntry, ManifestHeader, ManifestWriter,
+    BackupError, FORMAT, LogFile, ManifestReader, ManifestEntry, ManifestHeader, ManifestWriter,
     ResultFile, latest, log_path, result_path,
 };
 use palimpsest_proto::context::v1::admin_service_client::AdminServiceClient;
@@ -112,7 +112,7 @@ pub(super) async fn create_backup<W: GrpcTransport>(
     let last = latest(place).await?;
     let last = match last {
         // A damaged base would make the new backup unusable. A full backup needs no base.
-        Some(last) => match Manifest::check(place, &last).await {
+        Some(last) => match ManifestReader::check(place, &last).await {
             Err(error) if !full => return Err(error.into()),
             checked => checked.ok(),
         },
@@ -235,14 +235,14 @@ fn backup_id(now: Timestamp, random: u64) -> String {
 
 /// The manifest of the base. It is read alongside the list of the server, because both are sorted by name.
 struct PreviousManifest {
-    manifest: Option<Manifest>,
+    manifest: Option<ManifestReader>,
     next: Option<ManifestEntry>,
 }
 
 impl PreviousManifest {
     async fn open(place: &Archive, base: Option<&str>) -> Result<Self, BackupError> {
         let mut manifest = match base {
-            Some(base) => Some(Manifest::open(place, base).await?),
+            Some(base) => Some(ManifestReader::open(place, base).await?),
             None => None,
         };
         let next = match &mut manifest {

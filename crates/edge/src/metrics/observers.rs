@@ -145,7 +145,7 @@ impl Metrics {
         let meter = self.meter();
         let of = Arc::downgrade(sessions);
         // A weak reference, so that metrics do not keep sessions and their log open.
-        let look = move || of.upgrade().map(|sessions| sessions.cached());
+        let look = move || of.upgrade().map(|sessions| sessions.cache_stats());
         let one = |metric, read: fn(&palimpsest_engine::sessions::CacheStats) -> f64| {
             let look = look.clone();
             let seen = move || look().map(|now| (read(&now), Vec::new()));

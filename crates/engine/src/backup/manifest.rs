@@ -180,18 +180,18 @@ impl ManifestWriter {
 }
 
 /// A manifest that is being read.
-pub struct Manifest {
+pub struct ManifestReader {
     /// The header of the backup.
     pub backup: ManifestHeader,
     path: String,
     parts: BoxStream<'static, Result<Bytes, BlobError>>,
-    held: BytesMut,
+    buffer: BytesMut,
     digest: Sha256,
     sessions: u64,
     is_done: bool,
 }
 
-impl std::fmt::Debug for Manifest {
+impl std::fmt::Debug for ManifestReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Manifest")
             .field("backup", &self.backup)
@@ -199,7 +199,7 @@ impl std::fmt::Debug for Manifest {
     }
 }
 
-impl Manifest {
+impl ManifestReader {
     /// Opens the manifest of a backup. Returns [`BackupError::Missing`] if it does not exist, and
     /// [`BackupError::Newer`] if its format is not supported.
     pub async fn open(place: &Archive, id: &str) -> Result<Self, BackupError> {
@@ -219,7 +219,7 @@ impl Manifest {
             },
             path,
             parts,
-            held: BytesMut::new(),
+            buffer: BytesMut::new(),
             digest: Sha256::new(),
             sessions: 0,
             is_done: false,
@@ -256,7 +256,7 @@ impl Manifest {
         // two attempts is safe.
         if let Ok(end) = serde_json::from_slice::<ManifestTrailer>(&line) {
             let found = hex(&self.digest.clone().finalize());
-            let is_last = self.held.is_empty() && self.line().await?.is_none();
+            let is_last = self.buffer.is_empty() && self.line().await?.is_none();
             if end.sha256 != found || end.sessions != self.sessions || !is_last {
                 return Err(self.damaged("its last line does not fit the others"));
             }
@@ -277,17 +277,17 @@ impl Manifest {
     async fn line(&mut self) -> Result<Option<Bytes>, BackupError> {
         let mut looked = 0;
         loop {
-            let end = self.held[looked..].iter().position(|byte| *byte == b'\n');
+            let end = self.buffer[looked..].iter().position(|byte| *byte == b'\n');
             if let Some(end) = end {
-                return Ok(Some(self.held.split_to(looked + end + 1).freeze()));
+                return Ok(Some(self.buffer.split_to(looked + end + 1).freeze()));
             }
             // The next search starts behind the bytes that were already searched.
-            looked = self.held.len();
+            looked = self.buffer.len();
             if looked > MAX_LINE {
                 return Err(self.damaged("a line of it is too long to be true"));
             }
             match self.parts.try_next().await? {
-                Some(part) => self.held.extend_from_slice(part.chunk()),
+                Some(part) => self.buffer.extend_from_slice(part.chunk()),
                 None => return Ok(None),
             }
         }

@@ -12,8 +12,8 @@ use palimpsest_store::blobs::BlobError;
 use palimpsest_store::{StoreError, StoreId, error_chain};
 
 pub use self::manifest::{
-    FORMAT, LogFile, Manifest, ManifestEntry, ManifestHeader, ManifestWriter, ResultFile, latest,
-    list, log_path, result_path,
+    FORMAT, LogFile, ManifestEntry, ManifestHeader, ManifestReader, ManifestWriter, ResultFile,
+    latest, list, log_path, result_path,
 };
 pub use self::prune::{Pruned, prune};
 pub use self::restore::{RestoreFilter, RestoreReport, RestoreTarget, check, restore};
@@ -24,7 +24,7 @@ pub use self::restore::{RestoreFilter, RestoreReport, RestoreTarget, check, rest
 pub enum BackupError {
     /// The archive of the backup cannot be read or written.
     #[error("{}", error_chain(.0))]
-    Place(#[from] BlobError),
+    Archive(#[from] BlobError),
     /// The target store cannot be written.
     #[error(transparent)]
     Store(#[from] StoreError),

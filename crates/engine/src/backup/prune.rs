@@ -6,7 +6,7 @@ use futures::TryStreamExt as _;
 use palimpsest_store::archive::Archive;
 
 use super::BackupError;
-use super::manifest::{self, Manifest, list, result_path};
+use super::manifest::{self, ManifestReader, list, result_path};
 
 /// The number of removed items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -26,7 +26,7 @@ pub async fn prune(place: &Archive, keep: usize) -> Result<Pruned, BackupError> 
     let mut named = HashSet::new();
     // Backups share files with their base, so a file is only removed if no kept manifest references it.
     for id in &kept {
-        let mut manifest = Manifest::open(place, id).await?;
+        let mut manifest = ManifestReader::open(place, id).await?;
         while let Some(entry) = manifest.next().await? {
             named.extend(entry.logs.iter().map(|log| log.path.clone()));
             if let Some(key) = entry.key() {

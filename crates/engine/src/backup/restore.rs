@@ -21,14 +21,14 @@ use palimpsest_store::{
 use sha2::{Digest as _, Sha256};
 use tokio::task::spawn_blocking;
 
-use super::manifest::{LogFile, Manifest, ManifestEntry, result_path};
+use super::manifest::{LogFile, ManifestEntry, ManifestReader, result_path};
 use super::{BackupError, damaged};
 
 /// Sessions that are restored concurrently.
 const PARALLEL: usize = 4;
 /// Records of one session that are appended concurrently, because a sync for each record would be slow. The log
 /// applies them in the order of the calls.
-const TOGETHER: usize = 24;
+const MAX_BATCH_RECORDS: usize = 24;
 /// Bytes of the header of a record.
 const RECORD_HEAD: usize = 16;
 
@@ -42,7 +42,7 @@ pub struct RestoreFilter {
 }
 
 impl RestoreFilter {
-    fn has(&self, key: &SessionKey) -> bool {
+    fn contains(&self, key: &SessionKey) -> bool {
         let all = self.projects.is_empty() && self.sessions.is_empty();
         all || self.projects.contains(&key.project) || self.sessions.contains(key)
     }
@@ -94,8 +94,8 @@ pub async fn check(
     id: &str,
     selection: &RestoreFilter,
 ) -> Result<RestoreReport, BackupError> {
-    Manifest::check(place, id).await?;
-    each(place, id, selection, None).await
+    ManifestReader::check(place, id).await?;
+    restore_each(place, id, selection, None).await
 }
 
 /// Restores a backup. The log is moved to its final folder when it is complete, so an interrupted restore is never
@@ -106,7 +106,7 @@ pub async fn restore(
     selection: &RestoreFilter,
     target: RestoreTarget,
 ) -> Result<RestoreReport, BackupError> {
-    let backup = Manifest::check(place, id).await?;
+    let backup = ManifestReader::check(place, id).await?;
     let (log, building) = (target.log.clone(), sibling(&target.log, "restoring"));
     let note = RestoreNote::new(&log, id, &target.blobs_at);
     let goes_on = must_be_empty(&target, &note).await?;
@@ -141,7 +141,7 @@ pub async fn restore(
     let opened = spawn_blocking(move || SledLog::open(&options)).await;
     let opened = opened.map_err(|e| io("open", &building, std::io::Error::other(e)))??;
     let opened = Arc::new(opened);
-    let into = Into {
+    let into = SessionSink {
         log: Arc::clone(&opened),
         blobs: target.blobs.clone().bind(BlobOwner {
             store: opened.store_id().await?,
@@ -152,7 +152,7 @@ pub async fn restore(
         now: target.now,
     };
     into.blobs.verify().await?;
-    let restored = each(place, id, selection, Some(&into)).await?;
+    let restored = restore_each(place, id, selection, Some(&into)).await?;
     opened.close().await?;
     // The log must be closed and dropped before its folder is moved.
     drop((into, opened));
@@ -174,7 +174,7 @@ async fn must_be_empty(target: &RestoreTarget, note: &RestoreNote) -> Result<boo
         )));
     }
     // The results in the blob store come from an interrupted restore of the same backup.
-    let goes_on = note.is_there()?;
+    let goes_on = note.exists()?;
     if !goes_on && !target.keep_blobs && !target.blobs.projects().await?.is_empty() {
         return Err(BackupError::Occupied(
             "there are stored results where the backup's would go: restore to another place, or say \
@@ -214,7 +214,7 @@ impl RestoreNote {
     }
 
     /// Returns true if a restore of the same backup to the same target was interrupted.
-    fn is_there(&self) -> Result<bool, BackupError> {
+    fn exists(&self) -> Result<bool, BackupError> {
         match std::fs::read_to_string(&self.path) {
             Ok(text) => Ok(text == self.text),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -253,13 +253,13 @@ fn io(doing: &'static str, path: &Path, source: std::io::Error) -> BackupError {
 }
 
 /// The target of restored sessions.
-struct Into {
+struct SessionSink {
     log: Arc<SledLog>,
     blobs: Blobs,
     now: Timestamp,
 }
 
-impl Into {
+impl SessionSink {
     /// Appends consecutive batches concurrently and returns the incarnation. The first batch of a session is appended
     /// alone, because it determines the incarnation.
     async fn append(&self, key: &SessionKey, batches: Vec<Batch>) -> Result<u64, BackupError> {
@@ -282,19 +282,19 @@ impl Into {
     }
 }
 
-async fn each(
+async fn restore_each(
     place: &Archive,
     id: &str,
     selection: &RestoreFilter,
-    into: Option<&Into>,
+    into: Option<&SessionSink>,
 ) -> Result<RestoreReport, BackupError> {
-    let manifest = Manifest::open(place, id).await?;
-    let entries = futures::stream::try_unfold(manifest, async |mut manifest: Manifest| {
+    let manifest = ManifestReader::open(place, id).await?;
+    let entries = futures::stream::try_unfold(manifest, async |mut manifest: ManifestReader| {
         let entry = manifest.next().await?;
         Ok::<_, BackupError>(entry.map(|entry| (entry, manifest)))
     });
     let wanted = entries.try_filter_map(async |entry| {
-        let key = entry.key().filter(|key| selection.has(key));
+        let key = entry.key().filter(|key| selection.contains(key));
         Ok(key.map(|key| (key, entry)))
     });
     // Buffered in order, so the manifest is read only a few entries ahead of the restored sessions.
@@ -314,7 +314,7 @@ async fn session(
     place: &Archive,
     key: &SessionKey,
     entry: &ManifestEntry,
-    into: Option<&Into>,
+    into: Option<&SessionSink>,
 ) -> Result<RestoreReport, BackupError> {
     let mut done = RestoreReport {
         sessions: 1,
@@ -355,7 +355,7 @@ async fn session(
         if log.after != at.revision.get() {
             return Err(damaged(&log.path, "it does not follow the part before it"));
         }
-        let mut records = Records::open(place, log).await?;
+        let mut records = LogPartReader::open(place, log).await?;
         let last = log.revision == entry.revision;
         let end = last.then(|| entry.results.iter().map(|result| result.bytes).sum());
         at = append(&mut records, (key, &row, end), at, into).await?;
@@ -373,15 +373,15 @@ async fn session(
 /// Appends all records of a part of a log and returns the new position. The last part has an `end`. With its last
 /// record, the session becomes due for the worker, and the bytes of its results are counted.
 async fn append(
-    records: &mut Records<'_>,
+    records: &mut LogPartReader<'_>,
     (key, row, end): (&SessionKey, &[u8], Option<u64>),
     mut at: Position,
-    into: Option<&Into>,
+    into: Option<&SessionSink>,
 ) -> Result<Position, BackupError> {
     loop {
         let mut batches = Vec::new();
         let mut bytes = 0;
-        while batches.len() < TOGETHER && bytes < MAX_FRAME_BYTES {
+        while batches.len() < MAX_BATCH_RECORDS && bytes < MAX_FRAME_BYTES {
             let Some((first, events, frame)) = records.next().await? else {
                 break;
             };
@@ -416,20 +416,20 @@ async fn append(
 }
 
 /// Reads the records of a part of a log, and verifies the digest at the end.
-struct Records<'a> {
+struct LogPartReader<'a> {
     log: &'a LogFile,
     parts: futures::stream::BoxStream<'static, Result<Bytes, palimpsest_store::blobs::BlobError>>,
-    held: BytesMut,
+    buffer: BytesMut,
     digest: Sha256,
     at: u64,
 }
 
-impl<'a> Records<'a> {
+impl<'a> LogPartReader<'a> {
     async fn open(place: &Archive, log: &'a LogFile) -> Result<Self, BackupError> {
         Ok(Self {
             log,
             parts: place.read(&log.path).await?,
-            held: BytesMut::new(),
+            buffer: BytesMut::new(),
             digest: Sha256::new(),
             at: log.after,
         })
@@ -439,19 +439,19 @@ impl<'a> Records<'a> {
         let damaged = |what: &str| damaged(&self.log.path, what);
         let other = damaged("it does not hold what the manifest says");
         // No further record: the part is valid only if nothing is left over and revision and digest match.
-        if !self.hold(RECORD_HEAD).await? {
-            let is_whole = self.held.is_empty()
+        if !self.fill_buffer(RECORD_HEAD).await? {
+            let is_whole = self.buffer.is_empty()
                 && self.at == self.log.revision
                 && hex(&self.digest.clone().finalize()) == self.log.sha256;
             return if is_whole { Ok(None) } else { Err(other) };
         }
-        let mut head = self.held.split_to(RECORD_HEAD);
+        let mut head = self.buffer.split_to(RECORD_HEAD);
         let (first, events, len) = (head.get_u64(), head.get_u32(), head.get_u32() as usize);
         let events = NonZeroU32::new(events).filter(|_| first == self.at + 1);
         let Some(events) = events.filter(|_| len <= MAX_FRAME_BYTES) else {
             return Err(other);
         };
-        if !self.hold(len).await? {
+        if !self.fill_buffer(len).await? {
             return Err(other);
         }
         self.at += u64::from(events.get());
@@ -459,17 +459,17 @@ impl<'a> Records<'a> {
         if self.at > self.log.revision {
             return Err(other);
         }
-        Ok(Some((first, events, self.held.split_to(len).freeze())))
+        Ok(Some((first, events, self.buffer.split_to(len).freeze())))
     }
 
     /// Reads until `bytes` are buffered. Returns false if the part ends before.
-    async fn hold(&mut self, bytes: usize) -> Result<bool, BackupError> {
-        while self.held.len() < bytes {
+    async fn fill_buffer(&mut self, bytes: usize) -> Result<bool, BackupError> {
+        while self.buffer.len() < bytes {
             let Some(part) = self.parts.try_next().await? else {
                 return Ok(false);
             };
             self.digest.update(&part);
-            self.held.extend_from_slice(&part);
+            self.buffer.extend_from_slice(&part);
         }
         Ok(true)
     }

@@ -93,7 +93,7 @@ impl ChangeCall<'_> {
         decide: impl Fn(&mut Transaction<'_>) -> Result<CommandOutcome, Rejection>,
         answer: impl Fn(&Session, &ChangeOutcome, bool) -> Result<T, ContentNotLoaded>,
     ) -> Result<T, EngineError> {
-        let (sessions, missing) = (&self.engine.sessions, &MissingSession::Refuse);
+        let (sessions, missing) = (&self.engine.sessions, &MissingSession::Reject);
         let decide = |transaction: &mut Transaction<'_>| {
             let outcome = decide(transaction)?;
             Ok(ChangeResult::of(outcome, transaction))
@@ -128,7 +128,7 @@ impl ChangeCall<'_> {
         if let Ok(response) = sessions.read(self.key, tell).await? {
             return Ok(response);
         }
-        let told = sessions.read_whole(self.key, tell).await?;
+        let told = sessions.read_full(self.key, tell).await?;
         Ok(told.map_err(Rejection::from)?)
     }
 }

@@ -18,13 +18,13 @@ use tokio::time::Instant;
 
 use super::prompt::SummaryPrompt;
 use super::run::{DriveUntil, Driver};
-use super::token::{DelegationToken, MessageForm, Wish};
+use super::token::{DelegationOptions, DelegationToken, MessageForm};
 use super::{CompactionError, hooks, repeat};
 use crate::Engine;
 
 /// The request that the caller sends to its own model.
 #[derive(Debug)]
-pub struct Delegated {
+pub struct DelegatedRequest {
     /// The token that the caller returns with the summary.
     pub token: Vec<u8>,
     /// The deadline of the compaction.
@@ -59,11 +59,11 @@ pub async fn request(
     engine: &Engine,
     key: &SessionKey,
     which: CompactionKey,
-    wish: Wish,
-) -> Result<Option<Delegated>, CompactionError> {
+    options: DelegationOptions,
+) -> Result<Option<DelegatedRequest>, CompactionError> {
     // The request contains messages that may not be in memory, so the whole session is loaded.
-    let session = engine.sessions.read_whole(key, Session::clone).await?;
-    let Some(mut started) = delegated(session, which) else {
+    let session = engine.sessions.read_full(key, Session::clone).await?;
+    let Some(mut started) = find_delegated(session, which) else {
         return Ok(None);
     };
     // The process that started the compaction may have stopped before it called the hook.
@@ -74,7 +74,7 @@ pub async fn request(
     if let Some((_, Event::CompactionFailed(failed))) =
         resumed.as_ref().and_then(CompactionOutcome::event)
     {
-        return Err(hooks::refusal(&failed.hooks).unwrap_or_else(CompactionError::lost));
+        return Err(hooks::refusal(&failed.hooks).unwrap_or_else(CompactionError::content_lost));
     }
     // The hook may have added instructions.
     let Some(running) = repeat::running(engine, key, which).await? else {
@@ -83,16 +83,16 @@ pub async fn request(
     started.running = running.clone();
     let question = SummaryPrompt::of(&started)
         .await
-        .ok_or_else(CompactionError::lost)?;
-    let output = max_output(&started.session, wish);
-    let room = question.room(wish.window_tokens, output.into());
+        .ok_or_else(CompactionError::content_lost)?;
+    let output = max_output(&started.session, options);
+    let room = question.max_input_tokens(options.window_tokens, output.into());
     // Rounds are dropped here at most once. Later reductions follow the provider's `prompt_too_long` in
     // `CommitSummary`.
     let over = match &running.dropped {
-        None => question.rounds.over(room),
+        None => question.rounds.rounds_over(room),
         Some(_) => 0,
     };
-    let running = match question.rounds.dropped(over) {
+    let running = match question.rounds.describe_dropped(over) {
         None => running,
         Some(dropped) => {
             let stamps = (None, None);
@@ -108,14 +108,16 @@ pub async fn request(
     let key = key.clone();
     // Redaction and JSON encoding of a whole conversation would block the async runtime.
     let written = tokio::task::spawn_blocking(move || {
-        write(&key, &running, &question, wish, output, redacts)
+        write(&key, &running, &question, options, output, redacts)
     });
-    Ok(Some(written.await.map_err(|_| CompactionError::lost())?))
+    Ok(Some(
+        written.await.map_err(|_| CompactionError::content_lost())?,
+    ))
 }
 
 /// Returns the running delegated compaction with this key.
-pub(super) fn delegated(session: Session, which: CompactionKey) -> Option<StartedCompaction> {
-    let running = repeat::under_way(&session, which);
+pub(super) fn find_delegated(session: Session, which: CompactionKey) -> Option<StartedCompaction> {
+    let running = repeat::find_running(&session, which);
     running.filter(|running| running.is_delegated())?;
     StartedCompaction::of(Arc::new(session))
 }
@@ -136,15 +138,15 @@ pub(super) async fn shorten(
             ..AdvanceCompaction::new(running.key, shortened)
         }))
     };
-    let (sessions, missing) = (&engine.sessions, &MissingSession::Refuse);
+    let (sessions, missing) = (&engine.sessions, &MissingSession::Reject);
     let done = sessions.write(key, missing, shorten, |_, outcome| Ok(*outcome));
     Ok(done.await?)
 }
 
-fn max_output(session: &Session, wish: Wish) -> u32 {
+fn max_output(session: &Session, options: DelegationOptions) -> u32 {
     // The output may use at most a quarter of the window, so that a small window keeps space for the input.
-    let most = u32::try_from(wish.window_tokens / 4).unwrap_or(u32::MAX);
-    let most = most.min(wish.max_output_tokens);
+    let most = u32::try_from(options.window_tokens / 4).unwrap_or(u32::MAX);
+    let most = most.min(options.max_output_tokens);
     session.policy().summary.max_output_tokens.min(most).max(1)
 }
 
@@ -152,10 +154,10 @@ fn write(
     key: &SessionKey,
     running: &RunningCompaction,
     question: &SummaryPrompt,
-    wish: Wish,
+    options: DelegationOptions,
     output: u32,
     redacts: bool,
-) -> Delegated {
+) -> DelegatedRequest {
     // Rounds that were dropped before stay out of every later request.
     let gone = running.dropped.map_or(0, |dropped| dropped.rounds as usize);
     let left: &[Round] = question.rounds.all.get(gone..).unwrap_or_default();
@@ -175,8 +177,8 @@ fn write(
     } else {
         request
     };
-    let body = match wish.form {
-        MessageForm::Json if wish.provider.is_anthropic() => {
+    let body = match options.form {
+        MessageForm::Json if options.provider.is_anthropic() => {
             DelegatedBody::Json(request_body(ApiFormat::Anthropic, &request))
         }
         MessageForm::Json => DelegatedBody::Json(request_body(ApiFormat::OpenAi, &request)),
@@ -187,8 +189,8 @@ fn write(
         },
     };
     let tokens: u64 = left.iter().map(|round| round.tokens).sum();
-    Delegated {
-        token: DelegationToken::of(key, running, wish).write(),
+    DelegatedRequest {
+        token: DelegationToken::of(key, running, options).write(),
         expires: running.deadline,
         body,
         input_tokens: tokens + question.overhead(),

@@ -14,17 +14,17 @@ use palimpsest_core::session::{RequestMethod, RequestStamp, Session, Strategy};
 use palimpsest_core::summary::parse_summary;
 use palimpsest_summarize::{redact, shorten as oldest};
 
-use super::delegate::{delegated, shorten};
-use super::model::not_taken;
+use super::delegate::{find_delegated, shorten};
+use super::model::rejected_answer;
 use super::prompt::SummaryPrompt;
 use super::run::{DriveUntil, Driver};
-use super::token::{DelegationToken, Wish};
-use super::{CompactionError, summarise};
+use super::token::{DelegationOptions, DelegationToken};
+use super::{CompactionError, summarize};
 use crate::{Engine, EngineError};
 
 /// The validated content of a `CommitSummary` call.
 #[derive(Debug)]
-pub struct Brought {
+pub struct DelegateResult {
     /// The token of the request.
     pub token: Vec<u8>,
     /// The result of the request.
@@ -65,38 +65,38 @@ pub enum DelegateAnswer {
 pub async fn commit(
     engine: &Engine,
     key: &SessionKey,
-    mut brought: Brought,
-) -> Result<(CompactionOutcome, Wish), CompactionError> {
+    mut result: DelegateResult,
+) -> Result<(CompactionOutcome, DelegationOptions), CompactionError> {
     let unknown = CompactionError::DelegationNotFound { key: None };
-    let token = DelegationToken::read(&brought.token).ok_or(unknown)?;
+    let token = DelegationToken::read(&result.token).ok_or(unknown)?;
     // A call without a `request_id` is still idempotent: the token and the digest of the answer form a stamp.
     let stamp = RequestStamp {
         id: token.id(),
         method: RequestMethod::Delegation,
-        digest: brought.digest,
+        digest: result.digest,
     };
-    let session = engine.sessions.read_whole(key, Session::clone).await?;
-    if let Some(revision) = before(engine, &session, &brought, &stamp)? {
-        return Ok((earlier(engine, key, revision).await?, token.wish));
+    let session = engine.sessions.read_full(key, Session::clone).await?;
+    if let Some(revision) = earlier_event(engine, &session, &result, &stamp)? {
+        return Ok((earlier(engine, key, revision).await?, token.options));
     }
     let gone = || CompactionError::DelegationNotFound {
         key: Some(token.key),
     };
-    let found = delegated(session, token.key);
+    let found = find_delegated(session, token.key);
     // A shortened request has a new token. Older tokens are rejected.
     let started = found
         .filter(|started| token.names(key, &started.running))
         .ok_or_else(gone)?;
     // The answer moves out because `Delegation` owns the remaining fields. The placeholder value is never read.
     let answer = mem::replace(
-        &mut brought.outcome,
+        &mut result.outcome,
         DelegateAnswer::TooLong { gap_tokens: None },
     );
     let delegation = Delegation {
         engine,
         key,
         started,
-        brought,
+        result,
         stamp,
     };
     let done = match answer {
@@ -125,19 +125,19 @@ pub async fn commit(
         CompactionOutcome::Answered(revision) => earlier(engine, key, revision).await?,
         ended => ended,
     };
-    Ok((ended, token.wish))
+    Ok((ended, token.options))
 }
 
 /// Returns the revision of the event that answered an earlier identical call.
-fn before(
+fn earlier_event(
     engine: &Engine,
     session: &Session,
-    brought: &Brought,
+    result: &DelegateResult,
     stamp: &RequestStamp,
 ) -> Result<Option<Revision>, CompactionError> {
     let now = engine.sessions.clock().now();
     let requests = session.requests();
-    if let Some(request) = &brought.request
+    if let Some(request) = &result.request
         && let Some(found) = requests.find(request, now)
     {
         if found.digest != request.digest {
@@ -165,7 +165,7 @@ async fn earlier(
     match recorded.map(|recorded| recorded.event) {
         Some(Event::CompactionShortened(event)) => Ok(CompactionOutcome::Running(event.key)),
         Some(event) => Ok(CompactionOutcome::Event(Box::new(event), revision)),
-        None => Err(CompactionError::lost()),
+        None => Err(CompactionError::content_lost()),
     }
 }
 
@@ -174,7 +174,7 @@ struct Delegation<'a> {
     engine: &'a Engine,
     key: &'a SessionKey,
     started: StartedCompaction,
-    brought: Brought,
+    result: DelegateResult,
     stamp: RequestStamp,
 }
 
@@ -185,9 +185,9 @@ impl Delegation<'_> {
         text: &str,
         truncated: bool,
     ) -> Result<CompactionOutcome, CompactionError> {
-        let extracted = summarise::extract(self.engine, self.key, &self.started).await?;
+        let extracted = summarize::extract_document(self.engine, self.key, &self.started).await?;
         let accepted = parse_summary(text, truncated, &extracted)
-            .map_err(|refused| self.not_taken(not_taken(refused)))?;
+            .map_err(|refused| self.summary_rejected(rejected_answer(refused)))?;
         // The caller's model runs outside of the server, so its text is redacted here.
         let text = if self.engine.redacts(&self.started.session) {
             redact(&accepted.text).text.into_owned()
@@ -197,13 +197,13 @@ impl Delegation<'_> {
         let summary = WrittenSummary {
             text: text.into(),
             strategy: Strategy::Delegated,
-            model: self.brought.model.as_str().into(),
-            usage: self.brought.usage,
+            model: self.result.model.as_str().into(),
+            usage: self.result.usage,
             dropped: self.started.running.dropped,
         };
         match self.deliver(Ok(summary)).await? {
             CompactionOutcome::Skipped(SkipReason::TooLittleGain) => {
-                Err(self.not_taken(SummaryFailure {
+                Err(self.summary_rejected(SummaryFailure {
                     why: CompactionFailureReason::NotSmaller,
                     detail: "with this summary the view would not be smaller: bring a shorter one"
                         .into(),
@@ -214,11 +214,11 @@ impl Delegation<'_> {
     }
 
     /// Returns the error for a rejected summary. A rejection changes nothing, and the token remains valid.
-    fn not_taken(&self, failure: SummaryFailure) -> CompactionError {
+    fn summary_rejected(&self, failure: SummaryFailure) -> CompactionError {
         CompactionError::NoSummary {
-            why: failure.why,
+            reason: failure.why,
             detail: failure.detail,
-            model: self.brought.model.as_str().into(),
+            model: self.result.model.as_str().into(),
         }
     }
 
@@ -229,7 +229,7 @@ impl Delegation<'_> {
         } = &self.started;
         let question = SummaryPrompt::of(&self.started)
             .await
-            .ok_or_else(CompactionError::lost)?;
+            .ok_or_else(CompactionError::content_lost)?;
         let policy = &session.policy().summary;
         let gone = running.dropped.map_or(0, |dropped| dropped.rounds as usize);
         let left = question.rounds.all.get(gone..).unwrap_or_default();
@@ -237,7 +237,7 @@ impl Delegation<'_> {
         let share = u32::try_from(policy.retry_drop_percent.of(100_000)).unwrap_or(u32::MAX);
         let more = oldest(left, gap_tokens, share)
             .filter(|_| running.attempt < policy.max_retries)
-            .and_then(|more| question.rounds.dropped(gone + more));
+            .and_then(|more| question.rounds.describe_dropped(gone + more));
         let Some(dropped) = more else {
             let detail = "the model found the conversation too long, even without its oldest \
                           rounds; compact with EXTRACTIVE, or with a model that has a larger window";
@@ -245,12 +245,14 @@ impl Delegation<'_> {
                 .fail(CompactionFailureReason::PromptTooLong, detail)
                 .await;
         };
-        let stamps = (self.brought.request.clone(), Some(self.stamp.clone()));
+        let stamps = (self.result.request.clone(), Some(self.stamp.clone()));
         let done = shorten(self.engine, self.key, (running, dropped), stamps).await?;
         match done {
             CommandOutcome::Done(Some(revision)) => earlier(self.engine, self.key, revision).await,
             CommandOutcome::Answered(revision) => Ok(CompactionOutcome::Answered(revision)),
-            CommandOutcome::Done(None) | CommandOutcome::Skipped(_) => Err(CompactionError::lost()),
+            CommandOutcome::Done(None) | CommandOutcome::Skipped(_) => {
+                Err(CompactionError::content_lost())
+            }
         }
     }
 
@@ -275,12 +277,12 @@ impl Delegation<'_> {
         &self,
         summary: Result<WrittenSummary, SummaryFailure>,
     ) -> Result<CompactionOutcome, CompactionError> {
-        let (request, commit) = (self.brought.request.clone(), Some(self.stamp.clone()));
+        let (request, commit) = (self.result.request.clone(), Some(self.stamp.clone()));
         let mut machine =
             CompactionMachine::deliver(self.started.clone(), summary, request, commit);
         let mut driver = Driver::new(self.engine, self.key);
         let render = |_: &Session, ended: &CompactionOutcome| Ok(ended.clone());
         let ended = Box::pin(driver.drive(&mut machine, DriveUntil::End, render)).await?;
-        ended.ok_or_else(CompactionError::lost)
+        ended.ok_or_else(CompactionError::content_lost)
     }
 }

@@ -21,7 +21,7 @@ pub enum CompactionError {
     #[error("the summary was rejected: {detail}")]
     NoSummary {
         /// The reason.
-        why: CompactionFailureReason,
+        reason: CompactionFailureReason,
         /// The reason as text, including a remedy.
         detail: Box<str>,
         /// The name of the model.
@@ -47,7 +47,7 @@ pub enum CompactionError {
 
 impl CompactionError {
     /// Creates the error for required data that could not be read.
-    pub(super) const fn lost() -> Self {
+    pub(super) const fn content_lost() -> Self {
         Self::Engine(EngineError::Internal {
             doing: "read what a compaction is made of",
             source: None,

@@ -53,7 +53,7 @@ pub struct HookReply {
 }
 
 /// Returns true if the session has an endpoint and at least one enabled hook.
-pub(super) fn are_on(engine: &Engine, session: &Session) -> bool {
+pub(super) fn is_any_enabled(engine: &Engine, session: &Session) -> bool {
     let policy = &session.policy().hooks;
     let rules = [
         &policy.pre_compact,

@@ -1,22 +1,22 @@
 //! Level 5. `run` drives the machine of the core, which decides every compaction. The other modules
-//! perform its steps: `summarise` writes a summary, `hooks` calls the hooks, `repeat` waits for an end, and
+//! perform its steps: `summarize` writes a summary, `hooks` calls the hooks, `repeat` waits for an end, and
 //! `delegate` and `delegate_result` exchange a request and a summary with the caller's model.
 
+mod compact_view;
 mod delegate;
 mod delegate_result;
 mod error;
 mod hooks;
-mod input;
-mod make_room;
 mod model;
 mod prompt;
 mod repeat;
 mod rounds;
 mod run;
-mod summarise;
+mod summarize;
 #[cfg(test)]
 mod tests;
 mod token;
+mod user_inputs;
 
 use palimpsest_core::compaction::{CompactionMachine, CompactionOutcome, CompactionRequest};
 use palimpsest_core::ids::SessionKey;
@@ -25,16 +25,16 @@ use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::view::TargetOverride;
 use palimpsest_store::error_chain;
 
-pub use self::delegate::{Delegated, DelegatedBody, request};
-pub use self::delegate_result::{Brought, DelegateAnswer, commit};
+pub use self::compact_view::{DropOutcome, RejectedPrompt, ViewCompaction, compact_view};
+pub use self::delegate::{DelegatedBody, DelegatedRequest, request};
+pub use self::delegate_result::{DelegateAnswer, DelegateResult, commit};
 pub use self::error::CompactionError;
 pub use self::hooks::{HookCaller, HookDecision, HookReply, refusal};
-pub use self::make_room::{DropOutcome, MadeRoom, RejectedPrompt, make_room};
 pub use self::prompt::instructions_of;
 pub use self::repeat::outcome;
 pub use self::run::render_now;
 use self::run::{DriveUntil, Driver};
-pub use self::token::{MessageForm, Wish};
+pub use self::token::{DelegationOptions, MessageForm};
 use crate::Engine;
 
 /// The maximum number of compactions in one call.
@@ -78,7 +78,7 @@ pub async fn compact<T>(
     };
     let reply = Box::pin(driver.drive(&mut machine, until, &render)).await?;
     let (Some(running), None) = (machine.needs_no_caller(), &reply) else {
-        return reply.ok_or_else(CompactionError::lost);
+        return reply.ok_or_else(CompactionError::content_lost);
     };
     let (inner, name) = (engine.clone(), key.clone());
     engine.background.in_background(async move {
@@ -96,19 +96,19 @@ pub async fn compact<T>(
 }
 
 /// Compacts, and repeats as the policy requires. Returns all outcomes in order.
-pub async fn in_rounds(
+pub async fn compact_repeatedly(
     engine: &Engine,
     key: &SessionKey,
     call: &CompactionCall,
 ) -> Result<Vec<CompactionOutcome>, CompactionError> {
     let render = |_: &Session, ended: &CompactionOutcome| Ok(ended.clone());
     let first = Box::pin(compact(engine, key, call, render)).await?;
-    let rest = Box::pin(rest(engine, key, call, &first)).await?;
+    let rest = Box::pin(compact_rest(engine, key, call, &first)).await?;
     Ok(std::iter::once(first).chain(rest).collect())
 }
 
 /// Runs the compactions after the first one, as the policy requires.
-pub async fn rest(
+pub async fn compact_rest(
     engine: &Engine,
     key: &SessionKey,
     call: &CompactionCall,
@@ -137,7 +137,7 @@ pub fn begin_in_background(engine: &Engine, key: &SessionKey, request: Compactio
     let (inner, key) = (engine.clone(), key.clone());
     engine.background.in_background(async move {
         let call = CompactionCall::waiting(request);
-        let done = Box::pin(in_rounds(&inner, &key, &call)).await;
+        let done = Box::pin(compact_repeatedly(&inner, &key, &call)).await;
         report(&key, done.map(|_| ()));
     });
 }

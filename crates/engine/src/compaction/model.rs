@@ -26,18 +26,18 @@ use super::prompt::SummaryPrompt;
 use crate::Engine;
 
 /// The maximum time that is reserved for the steps after the last answer: 5 s.
-const TO_FINISH: Duration = Duration::from_secs(5);
+const FINISH_RESERVE: Duration = Duration::from_secs(5);
 
 /// Queries the models in order until a summary is accepted. The usage of all attempts is summed.
-pub(super) async fn ask(
+pub(super) async fn summarize_by_model(
     engine: &Engine,
     models: &Models,
     key: &SessionKey,
     task: &SummaryTask,
     extracted: &SummaryDocument,
 ) -> Result<WrittenSummary, SummaryFailure> {
-    let failed = |why, detail: &str| SummaryFailure {
-        why,
+    let failed = |reason, detail: &str| SummaryFailure {
+        why: reason,
         detail: detail.into(),
     };
     let unavailable = CompactionFailureReason::ModelUnavailable;
@@ -51,7 +51,7 @@ pub(super) async fn ask(
         redacts: engine.redacts(&task.started.session),
         question: &question,
         window: models.limits().window_tokens,
-        most: models.limits().max_output_tokens,
+        max_output_tokens: models.limits().max_output_tokens,
     };
     let model = task.model.as_deref().or(policy.model.as_deref());
     let attempts = models.attempts(model, policy.fallback_model.as_deref());
@@ -71,7 +71,7 @@ pub(super) async fn ask(
         let left = if at + 1 < count { left * 2 / 3 } else { left };
         let name = attempt.model.clone();
         match asking
-            .put(attempt, Instant::now() + left, extracted, &mut usage)
+            .ask_model(attempt, Instant::now() + left, extracted, &mut usage)
             .await
         {
             Ok(taken) => return Ok(WrittenSummary { usage, ..taken }),
@@ -90,10 +90,10 @@ fn time_left(engine: &Engine, running: &RunningCompaction) -> Duration {
     let whole = Duration::from_millis(running.deadline.millis_since(running.started_at));
     let now = engine.sessions.clock().now();
     let left = Duration::from_millis(running.deadline.millis_since(now));
-    let left = left.saturating_sub(TO_FINISH.min(whole / 10));
+    let left = left.saturating_sub(FINISH_RESERVE.min(whole / 10));
     // A waiting caller's deadline also limits the time.
     let caller = Deadline::current().map_or(Duration::MAX, Deadline::remaining);
-    left.min(caller.saturating_sub(TO_FINISH.min(caller / 10)))
+    left.min(caller.saturating_sub(FINISH_RESERVE.min(caller / 10)))
 }
 
 /// The query for a summary and the limits of the models.
@@ -103,12 +103,12 @@ struct SummaryQuery<'a> {
     question: &'a SummaryPrompt,
     window: u64,
     /// The maximum output of a model in tokens.
-    most: u32,
+    max_output_tokens: u32,
 }
 
 impl SummaryQuery<'_> {
     /// Queries one model and validates its answer. Its usage is added to `usage`.
-    async fn put(
+    async fn ask_model(
         &self,
         attempt: ModelAttempt,
         deadline: Instant,
@@ -131,25 +131,25 @@ impl SummaryQuery<'_> {
             max_output_tokens: self
                 .policy
                 .max_output_tokens
-                .min(self.most)
+                .min(self.max_output_tokens)
                 .min(most)
                 .max(1),
             deadline,
         };
         // A model can take minutes. The call does not count as load while it waits.
-        let sent = CurrentCall::wait(self.send(summarizer.as_ref(), &request)).await;
+        let sent = CurrentCall::pause_while(self.send(summarizer.as_ref(), &request)).await;
         let (reply, dropped) = sent.map_err(|error| SummaryFailure {
-            why: why(&error, deadline),
+            why: failure_reason(&error, deadline),
             detail: error.to_string().into(),
         })?;
         add(usage, reply.usage);
         // A refused answer may contain text, which is no summary.
         if reply.stop == StopReason::Refusal {
-            return Err(not_taken(SummaryRejection::Refusal));
+            return Err(rejected_answer(SummaryRejection::Refusal));
         }
         let truncated = reply.stop == StopReason::MaxTokens;
         let accepted = parse_summary(&reply.text, truncated, extracted);
-        let accepted = accepted.map_err(not_taken)?;
+        let accepted = accepted.map_err(rejected_answer)?;
         // `parse_summary` fills missing sections from the extracted summary, so the combined text is redacted.
         let text = if self.redacts {
             redact(&accepted.text).text.into_owned()
@@ -161,7 +161,7 @@ impl SummaryQuery<'_> {
             strategy: Strategy::Model,
             model: reply.model.into(),
             usage: NO_USAGE,
-            dropped: self.question.rounds.dropped(dropped),
+            dropped: self.question.rounds.describe_dropped(dropped),
         })
     }
 
@@ -175,7 +175,7 @@ impl SummaryQuery<'_> {
         let output = u64::from(request.max_output_tokens);
         let rounds = &self.question.rounds.all;
         let all: u64 = rounds.iter().map(|round| round.tokens).sum();
-        if all <= self.question.room(self.window, output) {
+        if all <= self.question.max_input_tokens(self.window, output) {
             let settings = ShortenSettings {
                 max_retries: self.policy.max_retries,
                 // The percentage in millipercent: a share of 100,000.
@@ -200,7 +200,7 @@ impl SummaryQuery<'_> {
     }
 }
 
-fn why(error: &Error, deadline: Instant) -> CompactionFailureReason {
+fn failure_reason(error: &Error, deadline: Instant) -> CompactionFailureReason {
     match error {
         Error::PromptTooLong(_) => CompactionFailureReason::PromptTooLong,
         Error::Refused { .. } => CompactionFailureReason::Refused,
@@ -214,7 +214,7 @@ fn why(error: &Error, deadline: Instant) -> CompactionFailureReason {
 }
 
 /// Returns the failure for an answer that is no summary.
-pub(super) fn not_taken(refused: SummaryRejection) -> SummaryFailure {
+pub(super) fn rejected_answer(refused: SummaryRejection) -> SummaryFailure {
     let why = match refused {
         SummaryRejection::Empty => CompactionFailureReason::Empty,
         SummaryRejection::Refusal => CompactionFailureReason::Refused,

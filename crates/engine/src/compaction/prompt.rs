@@ -30,7 +30,7 @@ impl SummaryPrompt {
         // Rendering and counting a whole conversation would block the async runtime.
         let read = tokio::task::spawn_blocking(move || {
             let told = summary_input(&session, &running.leaving).ok()?;
-            let standing = standing(&session);
+            let standing = instructions_for(&session);
             let extra = ExtraInstructions {
                 standing: standing.as_deref(),
                 hook: running.hooks.instructions.as_deref(),
@@ -52,7 +52,7 @@ impl SummaryPrompt {
     }
 
     /// Returns the tokens of conversation that fit into a request.
-    pub(super) fn room(&self, window: u64, output: u64) -> u64 {
+    pub(super) fn max_input_tokens(&self, window: u64, output: u64) -> u64 {
         let free = window.saturating_sub(output + self.overhead());
         // Counts are estimates, so a tenth is kept as a margin.
         free - free / 10
@@ -62,13 +62,16 @@ impl SummaryPrompt {
 /// Returns the instructions for the summary before any hook: the standing ones and those of the request.
 pub fn instructions_of(started: &StartedCompaction) -> String {
     let own = started.running.instructions.as_deref().map(str::to_owned);
-    let all: Vec<String> = standing(&started.session).into_iter().chain(own).collect();
+    let all: Vec<String> = instructions_for(&started.session)
+        .into_iter()
+        .chain(own)
+        .collect();
     all.join("\n\n")
 }
 
 /// Returns the standing instructions: those of the policy, otherwise the latest under a heading of their own in
 /// visible messages. Assistant messages and summaries are ignored. Tool results contain no instructions.
-fn standing(session: &Session) -> Option<String> {
+fn instructions_for(session: &Session) -> Option<String> {
     if let Some(instructions) = &session.policy().summary.instructions {
         return Some(instructions.to_string());
     }

@@ -26,7 +26,7 @@ pub async fn outcome(
         let started = match event {
             Some(Event::CompactionStarted(started)) => started.key,
             Some(event) => return Ok(CompactionOutcome::Event(Box::new(event), revision)),
-            None => return Err(CompactionError::lost()),
+            None => return Err(CompactionError::content_lost()),
         };
         let running = running(engine, key, started).await?;
         let delegated = running
@@ -37,7 +37,7 @@ pub async fn outcome(
         // A delegated compaction ends when the caller commits its summary, so nobody waits for it. An ended or
         // expired compaction has an outcome for every caller.
         let waits = over || (call.waits && !delegated);
-        if !waits || !ends(engine, key, started).await? {
+        if !waits || !wait_until_ended(engine, key, started).await? {
             return Ok(CompactionOutcome::Running(started));
         }
         // From now on, the request id leads to the event that ended the compaction.
@@ -48,12 +48,12 @@ pub async fn outcome(
         };
         let found = engine.sessions.read(key, found).await?;
         let found = found.filter(|found| found.revision != revision);
-        revision = found.ok_or_else(CompactionError::lost)?.revision;
+        revision = found.ok_or_else(CompactionError::content_lost)?.revision;
     }
 }
 
 /// Returns the compaction with this key if it is running.
-pub(super) fn under_way(session: &Session, which: CompactionKey) -> Option<&RunningCompaction> {
+pub(super) fn find_running(session: &Session, which: CompactionKey) -> Option<&RunningCompaction> {
     let running = session.compactions().running.as_ref();
     running.filter(|running| running.key == which)
 }
@@ -64,13 +64,13 @@ pub(super) async fn running(
     key: &SessionKey,
     which: CompactionKey,
 ) -> Result<Option<RunningCompaction>, CompactionError> {
-    let look = |session: &Session| under_way(session, which).cloned();
+    let look = |session: &Session| find_running(session, which).cloned();
     Ok(engine.sessions.read(key, look).await?)
 }
 
 /// Waits until a compaction has ended. Closes it after its deadline, because its process has stopped. Returns false
 /// if the server shuts down first.
-pub(super) async fn ends(
+pub(super) async fn wait_until_ended(
     engine: &Engine,
     key: &SessionKey,
     which: CompactionKey,
@@ -86,7 +86,7 @@ pub(super) async fn ends(
             return Ok(false);
         }
         let left = Duration::from_millis(running.deadline.millis_since(now));
-        let has_ended = |session: &Session, _| under_way(session, which).is_none().then_some(());
+        let has_ended = |session: &Session, _| find_running(session, which).is_none().then_some(());
         sessions
             .until(key, Instant::now() + left, draining, has_ended)
             .await?;
@@ -112,6 +112,6 @@ async fn close(
         }))?;
         Ok(())
     };
-    let (sessions, missing) = (&engine.sessions, &MissingSession::Refuse);
+    let (sessions, missing) = (&engine.sessions, &MissingSession::Reject);
     Ok(sessions.write(key, missing, close, |_, ()| Ok(())).await?)
 }

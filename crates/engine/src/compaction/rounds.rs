@@ -16,9 +16,9 @@ pub(super) struct InputRounds {
 }
 
 impl InputRounds {
-    pub(super) fn of(told: Vec<SummaryInputMessage>) -> Self {
+    pub(super) fn of(messages: Vec<SummaryInputMessage>) -> Self {
         let mut rounds = Self::default();
-        for one in told {
+        for one in messages {
             let turn = match one.role {
                 Role::Assistant => ChatMessage::assistant(one.text),
                 _ => ChatMessage::user(one.text),
@@ -40,7 +40,7 @@ impl InputRounds {
     }
 
     /// Describes the content of the oldest `rounds` rounds. Returns `None` if they contain no messages.
-    pub(super) fn dropped(&self, rounds: usize) -> Option<DroppedContent> {
+    pub(super) fn describe_dropped(&self, rounds: usize) -> Option<DroppedContent> {
         let messages = || self.sources.iter().take(rounds).flatten();
         let tokens: u64 = self.all.iter().take(rounds).map(|round| round.tokens).sum();
         Some(DroppedContent {
@@ -54,7 +54,7 @@ impl InputRounds {
 
     /// Returns how many of the oldest rounds must be dropped so that the rest has at most `tokens` tokens. The last
     /// round always remains.
-    pub(super) fn over(&self, tokens: u64) -> usize {
+    pub(super) fn rounds_over(&self, tokens: u64) -> usize {
         let mut left: u64 = self.all.iter().map(|round| round.tokens).sum();
         let most = self.all.len().saturating_sub(1);
         let too_many = self.all.iter().take(most).take_while(|round| {
@@ -74,7 +74,7 @@ mod tests {
 
     use super::InputRounds;
 
-    fn told() -> Vec<SummaryInputMessage> {
+    fn messages() -> Vec<SummaryInputMessage> {
         let one = |role, text: &str, answers, at| SummaryInputMessage {
             role,
             text: text.to_owned(),
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_call_and_its_result_form_one_round() {
-        let rounds = InputRounds::of(told());
+        let rounds = InputRounds::of(messages());
         let sizes = rounds.all.iter();
         let sizes: Vec<_> = sizes
             .map(|round| (round.turns.len(), round.tokens))
@@ -103,9 +103,9 @@ mod tests {
 
     #[test]
     fn dropped_rounds_are_reported_with_messages_and_tokens() {
-        let rounds = InputRounds::of(told());
-        assert_eq!(rounds.dropped(0), None);
-        let dropped = rounds.dropped(2).unwrap();
+        let rounds = InputRounds::of(messages());
+        assert_eq!(rounds.describe_dropped(0), None);
+        let dropped = rounds.describe_dropped(2).unwrap();
         assert_eq!(
             (dropped.messages, dropped.rounds, dropped.tokens),
             (3, 2, 30)
@@ -118,10 +118,10 @@ mod tests {
 
     #[test]
     fn the_oldest_rounds_are_dropped_and_the_last_is_kept() {
-        let rounds = InputRounds::of(told());
+        let rounds = InputRounds::of(messages());
         for (tokens, over) in [(50, 0), (49, 1), (40, 1), (39, 2), (20, 2), (10, 3), (0, 3)] {
-            assert_eq!(rounds.over(tokens), over, "{tokens}");
+            assert_eq!(rounds.rounds_over(tokens), over, "{tokens}");
         }
-        assert_eq!(InputRounds::default().over(0), 0);
+        assert_eq!(InputRounds::default().rounds_over(0), 0);
     }
 }

@@ -23,7 +23,7 @@ use palimpsest_core::view::TargetOverride;
 use palimpsest_store::crash_point;
 use tokio::time::Instant;
 
-use super::{CompactionError, hooks, repeat, summarise};
+use super::{CompactionError, hooks, repeat, summarize};
 use crate::{Engine, EngineError};
 
 /// The point at which [`Driver::drive`] returns.
@@ -65,7 +65,7 @@ impl<'a> Driver<'a> {
         let mut driver = Self::new(engine, key);
         driver.view = view;
         if request.is_dry_run {
-            let copy = engine.sessions.dry_run(key, &MissingSession::Refuse);
+            let copy = engine.sessions.dry_run(key, &MissingSession::Reject);
             driver.copy = Some(copy.await?);
         }
         Ok(driver)
@@ -96,7 +96,7 @@ impl<'a> Driver<'a> {
                 Step::Load => StepResult::Loaded(compaction_messages(engine, key).await?),
                 Step::Summarize(task) => {
                     crash_point("compaction.begun");
-                    let summary = Box::pin(summarise::summarise(engine, key, &task)).await;
+                    let summary = Box::pin(summarize::summarize(engine, key, &task)).await;
                     crash_point("compaction.summarised");
                     StepResult::Summarized(summary)
                 }
@@ -137,7 +137,7 @@ impl<'a> Driver<'a> {
             let context = CompactionContext {
                 now: engine.sessions.clock().now(),
                 has_model: engine.models.is_some(),
-                calls_hooks: hooks::are_on(engine, session),
+                calls_hooks: hooks::is_any_enabled(engine, session),
                 // If other processes can write to the log, only the deadline shows that a compaction is orphaned.
                 orphaned_before: engine
                     .sessions
@@ -164,14 +164,14 @@ impl<'a> Driver<'a> {
     ) -> Result<Option<T>, CompactionError> {
         let decide = |transaction: &mut Transaction<'_>| {
             let outcome = run(transaction)?;
-            Ok(ended(outcome, transaction))
+            Ok(outcome_of(outcome, transaction))
         };
         let before = &*machine;
         let finish = |session: &Session, outcome: &CompactionOutcome| {
             let mut after = before.clone();
             after.happened(StepResult::Committed {
                 outcome: outcome.clone(),
-                session: started(session, outcome)?,
+                session: session_if_started(session, outcome)?,
             });
             let reply = after.outcome().map(|outcome| render(session, outcome));
             Ok((reply.transpose()?, after))
@@ -179,7 +179,7 @@ impl<'a> Driver<'a> {
         let (reply, after) = if let Some(copy) = &mut self.copy {
             copy.run(decide, finish).await?
         } else {
-            let (sessions, missing) = (&self.engine.sessions, &MissingSession::Refuse);
+            let (sessions, missing) = (&self.engine.sessions, &MissingSession::Reject);
             sessions.write(self.key, missing, decide, finish).await?
         };
         *machine = after;
@@ -199,7 +199,7 @@ impl<'a> Driver<'a> {
                     .await?;
             }
             Wait::ForEnd(which) => {
-                repeat::ends(self.engine, self.key, which).await?;
+                repeat::wait_until_ended(self.engine, self.key, which).await?;
             }
         }
         Ok(())
@@ -222,10 +222,10 @@ impl<'a> Driver<'a> {
     /// Returns the result that the end of a compaction would have now.
     async fn preview(&self, end: AdvanceCompaction) -> Result<Option<Preview>, CompactionError> {
         let sessions = &self.engine.sessions;
-        let mut copy = sessions.dry_run(self.key, &MissingSession::Refuse).await?;
+        let mut copy = sessions.dry_run(self.key, &MissingSession::Reject).await?;
         let decide = |transaction: &mut Transaction<'_>| {
             let outcome = transaction.run(Command::AdvanceCompaction(end))?;
-            Ok(ended(outcome, transaction))
+            Ok(outcome_of(outcome, transaction))
         };
         let ended = copy.run(decide, |_, ended| Ok(ended.clone())).await?;
         let session = Arc::new(copy.into_session()?);
@@ -259,7 +259,7 @@ fn begin(
     }
 }
 
-fn ended(outcome: CommandOutcome, transaction: &Transaction<'_>) -> CompactionOutcome {
+fn outcome_of(outcome: CommandOutcome, transaction: &Transaction<'_>) -> CompactionOutcome {
     let nothing = CompactionOutcome::Skipped(SkipReason::NothingEligible);
     match outcome {
         CommandOutcome::Answered(revision) => CompactionOutcome::Answered(revision),
@@ -274,7 +274,7 @@ fn ended(outcome: CommandOutcome, transaction: &Transaction<'_>) -> CompactionOu
 
 /// Returns a copy of the session if a compaction has just started. The summary and the hooks read contents from the
 /// copy later, so all contents must be loaded.
-fn started(
+fn session_if_started(
     session: &Session,
     outcome: &CompactionOutcome,
 ) -> Result<Option<Arc<Session>>, ContentNotLoaded> {
@@ -299,7 +299,7 @@ pub async fn render_now<T>(
     if let Ok(reply) = engine.sessions.read(key, look).await? {
         return Ok(reply);
     }
-    let reply = engine.sessions.read_whole(key, look).await?;
+    let reply = engine.sessions.read_full(key, look).await?;
     reply.map_err(|ContentNotLoaded| {
         CompactionError::from(EngineError::Internal {
             doing: "read a session whole",

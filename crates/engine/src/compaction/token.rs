@@ -24,7 +24,7 @@ pub enum MessageForm {
 
 /// The format and limits of a delegated request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wish {
+pub struct DelegationOptions {
     /// The message form of the request.
     pub form: MessageForm,
     /// The provider whose JSON format is used.
@@ -43,17 +43,21 @@ pub(super) struct DelegationToken {
     /// The number of times the request had been shortened.
     pub(super) attempt: u32,
     /// The format and limits of the request.
-    pub(super) wish: Wish,
+    pub(super) options: DelegationOptions,
     digest: [u8; 16],
 }
 
 impl DelegationToken {
     /// Returns the token of a running compaction.
-    pub(super) fn of(session: &SessionKey, running: &RunningCompaction, wish: Wish) -> Self {
+    pub(super) fn of(
+        session: &SessionKey,
+        running: &RunningCompaction,
+        options: DelegationOptions,
+    ) -> Self {
         let mut token = Self {
             key: running.key,
             attempt: running.attempt,
-            wish,
+            options,
             digest: [0; 16],
         };
         // The digest is still zero here, so it covers all other bytes.
@@ -66,7 +70,7 @@ impl DelegationToken {
 
     /// Returns true if the token belongs to the current state of the compaction.
     pub(super) fn names(&self, session: &SessionKey, running: &RunningCompaction) -> bool {
-        *self == Self::of(session, running, self.wish)
+        *self == Self::of(session, running, self.options)
     }
 
     /// Returns the token's digest as a request id.
@@ -77,19 +81,19 @@ impl DelegationToken {
     pub(super) fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(BYTES);
         out.push(VERSION);
-        out.push(match self.wish.form {
+        out.push(match self.options.form {
             MessageForm::Json => 0,
             MessageForm::Typed => 1,
         });
-        out.push(match self.wish.provider {
+        out.push(match self.options.provider {
             Provider::Anthropic => 0,
             Provider::Bedrock => 1,
             Provider::OpenAi => 2,
         });
         out.extend(self.key.get().to_be_bytes());
         out.extend(self.attempt.to_be_bytes());
-        out.extend(self.wish.window_tokens.to_be_bytes());
-        out.extend(self.wish.max_output_tokens.to_be_bytes());
+        out.extend(self.options.window_tokens.to_be_bytes());
+        out.extend(self.options.max_output_tokens.to_be_bytes());
         out.extend(self.digest);
         out
     }
@@ -108,7 +112,7 @@ impl DelegationToken {
         Some(Self {
             key: CompactionKey::new(u32::from_be_bytes(*key)),
             attempt: u32::from_be_bytes(*attempt),
-            wish: Wish {
+            options: DelegationOptions {
                 form: match form {
                     0 => MessageForm::Json,
                     1 => MessageForm::Typed,
@@ -135,7 +139,7 @@ mod tests {
     use palimpsest_core::session::{RunningCompaction, Strategy};
     use palimpsest_core::view::Provider;
 
-    use super::{DelegationToken, MessageForm, Wish};
+    use super::{DelegationOptions, DelegationToken, MessageForm};
 
     #[test]
     fn a_delegation_token_is_valid_for_one_session_compaction_and_request() {
@@ -157,13 +161,13 @@ mod tests {
             hooks: palimpsest_core::session::CompactionHooks::default(),
             request: None,
         };
-        let wish = Wish {
+        let options = DelegationOptions {
             form: MessageForm::Typed,
             provider: Provider::OpenAi,
             window_tokens: 128_000,
             max_output_tokens: 4_000,
         };
-        let token = DelegationToken::of(&session, &running, wish);
+        let token = DelegationToken::of(&session, &running, options);
         let written = token.write();
         assert_eq!(DelegationToken::read(&written), Some(token));
         assert!(token.names(&session, &running) && !token.names(&other, &running));

@@ -33,7 +33,7 @@ pub struct ClockJump {
 
 impl ClockCheck {
     /// Creates a check at process start, without a reference.
-    pub fn started(now: Timestamp, steady: Duration) -> Self {
+    pub fn at_start(now: Timestamp, steady: Duration) -> Self {
         Self {
             started: (now, steady),
             known: None,
@@ -46,7 +46,7 @@ impl ClockCheck {
         self.doubted = after;
     }
 
-    /// Returns true until the first call of [`Self::learn`].
+    /// Returns true until the first call of [`Self::set_reference`].
     pub fn needs_reference(&self) -> bool {
         self.known.is_none()
     }
@@ -62,7 +62,7 @@ impl ClockCheck {
     ///
     /// An empty log proves nothing, but contains nothing old that could be deleted. Without an earlier doubt, the
     /// clock is trusted then.
-    pub fn learn(&mut self, newest: Option<Timestamp>) {
+    pub fn set_reference(&mut self, newest: Option<Timestamp>) {
         let (now, steady) = self.started;
         let newest = newest.max(self.doubted);
         self.known = Some((newest.unwrap_or(now), steady));
@@ -111,8 +111,8 @@ mod tests {
     /// `looks`. A look is a pair of elapsed monotonic time and elapsed wall-clock time, in milliseconds.
     #[track_caller]
     fn check(began: i64, looks: &[(i64, i64)], expected: &[bool]) {
-        let mut check = ClockCheck::started(time(TODAY + began), steady(0));
-        check.learn(Some(time(TODAY)));
+        let mut check = ClockCheck::at_start(time(TODAY + began), steady(0));
+        check.set_reference(Some(time(TODAY)));
         let judged = looks.iter().map(|(passed, by_clock)| {
             let now = (time(TODAY + began + by_clock), steady(*passed));
             check.judge(now, 14 * DAY, None).is_ok()
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn events_written_by_this_process_are_no_clock_evidence() {
-        let check = ClockCheck::started(time(TODAY), steady(0));
+        let check = ClockCheck::at_start(time(TODAY), steady(0));
         assert!(check.is_evidence(time(TODAY - 1)));
         assert!(!check.is_evidence(time(TODAY)));
     }
@@ -164,27 +164,27 @@ mod tests {
     #[test]
     fn events_written_by_a_doubted_clock_are_no_evidence_after_a_restart() {
         let restarted = |began: i64| {
-            let mut check = ClockCheck::started(time(TODAY + began), steady(0));
+            let mut check = ClockCheck::at_start(time(TODAY + began), steady(0));
             check.doubt(Some(time(TODAY)));
             check
         };
         let mut check = restarted(400 * DAY);
         assert!(check.is_evidence(time(TODAY)));
         assert!(!check.is_evidence(time(TODAY + 399 * DAY)));
-        check.learn(Some(time(TODAY - 30 * DAY)));
+        check.set_reference(Some(time(TODAY - 30 * DAY)));
         let now = (time(TODAY + 400 * DAY), steady(0));
         assert!(check.judge(now, 14 * DAY, None).is_err());
         // The time of the doubt itself was correct, even if no event from that time exists anymore.
         let mut check = restarted(HOUR);
-        check.learn(None);
+        check.set_reference(None);
         let now = (time(TODAY + HOUR), steady(0));
         assert_eq!(check.judge(now, 14 * DAY, None), Ok(()));
     }
 
     #[test]
     fn an_operator_can_confirm_the_clock() {
-        let mut check = ClockCheck::started(time(TODAY + 400 * DAY), steady(0));
-        check.learn(Some(time(TODAY)));
+        let mut check = ClockCheck::at_start(time(TODAY + 400 * DAY), steady(0));
+        check.set_reference(Some(time(TODAY)));
         let now = (time(TODAY + 400 * DAY), steady(1));
         let jump = ClockJump {
             now: now.0,

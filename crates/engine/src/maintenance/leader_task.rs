@@ -35,7 +35,7 @@ impl LeaderTask {
 ///
 /// The lease lasts until the next pass is due and is renewed while the pass runs. If this process ends, another one
 /// takes over after the lease. The pass stops if another process has taken the lease.
-pub(super) async fn pass(
+pub(super) async fn run_pass(
     sessions: &Sessions,
     stats: &MaintenanceStats,
     (task, every): (LeaderTask, Duration),
@@ -70,7 +70,7 @@ async fn claim(
 ) -> Option<bool> {
     let claimed = sessions.claim_leader_task(task.name(), every).await;
     if let Err(error) = &claimed {
-        stats.failed();
+        stats.count_failed();
         tracing::warn!(task = task.name(), error = %error_chain(error), "failed to claim the lease of a leader task; retrying");
     }
     claimed.ok()
@@ -134,7 +134,7 @@ mod tests {
                 sleep(time).await;
                 is_done = true;
             };
-            pass(
+            run_pass(
                 &self.sessions,
                 &self.stats,
                 (LeaderTask::Sweep, EVERY),

@@ -23,7 +23,9 @@ pub use self::duty_cycle::DutyCycle;
 pub use self::leader_task::LeaderTask;
 pub use self::orphans::{SweepError, sweep};
 pub use self::retention::{PlannedDeletion, RetentionError, RetentionPreview, preview};
-pub use self::rules::{Age, OwnKeep, RetentionConfig, RetentionLimits, SweepConfig, day_of};
+pub use self::rules::{
+    MaxAge, RetentionConfig, RetentionLimits, RetentionOverride, SweepConfig, day_of,
+};
 pub use self::selection::RetentionReason;
 pub use self::stats::MaintenanceStats;
 pub use self::tasks::Maintenance;

@@ -21,7 +21,7 @@ impl Maintenance {
         loop {
             // An error counts as one remaining tombstone, so that the pass is retried soon.
             let left = self.remove_all().await.unwrap_or_else(|error| {
-                self.stats.failed();
+                self.stats.count_failed();
                 tracing::warn!(error = %error_chain(&error), "failed to remove deleted sessions; retrying");
                 1
             });
@@ -51,7 +51,10 @@ impl Maintenance {
             };
             after = Some(last.key.clone());
             for tombstone in &page {
-                let removed = self.engine.sessions.removed(&tombstone.key, MAX_WAIT);
+                let removed = self
+                    .engine
+                    .sessions
+                    .finish_removal(&tombstone.key, MAX_WAIT);
                 left += usize::from(!tempo.work(removed).await?);
             }
         }

@@ -79,7 +79,7 @@ impl Maintenance {
     async fn trusted_time(&self) -> Result<Option<Timestamp>, RetentionError> {
         let clock = self.engine.sessions.clock();
         let limit = self.retention.max_clock_jump;
-        if !self.retention.ages_any() || !limit.is_limited() {
+        if !self.retention.has_age_limit() || !limit.is_limited() {
             return Ok(Some(clock.now()));
         }
         // The check learns from the log once per process, because later events were written with the checked clock.
@@ -88,7 +88,7 @@ impl Maintenance {
         if check.needs_reference() {
             check.doubt(doubt);
             let newest = newest(&self.engine.sessions, &check, self.duty_cycle()).await?;
-            check.learn(newest);
+            check.set_reference(newest);
         }
         let now = clock.now();
         let trusted = self.retention.clock_trusted_until;
@@ -131,7 +131,7 @@ impl Maintenance {
         )
         .await?;
         let limits = PassLimits {
-            keep,
+            limits: keep,
             now: pass.now,
             max_percent: self.retention.max_percent_per_pass,
         };
@@ -214,7 +214,7 @@ impl Maintenance {
                 Ok(true) => {
                     members += 1;
                     bytes += row.bytes;
-                    self.stats.deleted(over == RetentionReason::Age);
+                    self.stats.count_deleted(over == RetentionReason::Age);
                     tracing::info!(
                         session = %row.key,
                         revision = %row.position.revision,
@@ -234,7 +234,7 @@ impl Maintenance {
     }
 
     fn log_failed_deletion(&self, row: &RetentionRow, error: &EngineError) {
-        self.stats.failed();
+        self.stats.count_failed();
         tracing::warn!(session = %row.key, error = %error_chain(error), "failed to delete an expired session; retrying");
     }
 
@@ -405,7 +405,7 @@ pub struct PlannedDeletion {
     /// The size in bytes. Stored results are included only if a byte limit is configured.
     pub bytes: u64,
     /// The reason for the deletion.
-    pub over: RetentionReason,
+    pub reason: RetentionReason,
 }
 
 /// The result of a retention preview.
@@ -431,9 +431,9 @@ pub async fn preview(
     let (now, tempo) = (clock.now(), DutyCycle::new(100));
     let mut preview = RetentionPreview::default();
     if config.max_clock_jump.is_limited() {
-        let mut check = ClockCheck::started(now, clock.monotonic());
+        let mut check = ClockCheck::at_start(now, clock.monotonic());
         check.doubt(blobs.clock_doubt().await?);
-        check.learn(newest(sessions, &check, tempo).await?);
+        check.set_reference(newest(sessions, &check, tempo).await?);
         let limit = config.max_clock_jump.as_millis();
         let judged = check.judge((now, clock.monotonic()), limit, config.clock_trusted_until);
         // The preview reports a clock jump and continues, where retention would pause.
@@ -443,16 +443,16 @@ pub async fn preview(
     let mut after = None;
     while let Some(project) = next_project(sessions, after.as_ref()).await? {
         let limits = PassLimits {
-            keep: config.of(&project),
+            limits: config.of(&project),
             now: Some(now),
             max_percent: 100,
         };
-        let rows = rows(sessions, blobs, (&project, limits.keep), tempo).await?;
+        let rows = rows(sessions, blobs, (&project, limits.limits), tempo).await?;
         preview.sessions += rows.len() as u64;
         let (mut selection, families) =
             DeletionSelector::begin(rows, config.subagents_separately, limits);
         for family in families {
-            let Some(over) = selection.next(&family) else {
+            let Some(reason) = selection.next(&family) else {
                 break;
             };
             let members = family.members.len() as u64;
@@ -461,14 +461,14 @@ pub async fn preview(
                 continue;
             }
             // The family counts as deleted, so that later decisions equal those of a real pass.
-            selection.record_deleted(members, family.bytes(), over);
+            selection.record_deleted(members, family.bytes(), reason);
             preview
                 .deletions
                 .extend(family.members.into_iter().map(|row| PlannedDeletion {
                     session: row.key,
                     modified: row.modified,
                     bytes: row.bytes,
-                    over,
+                    reason,
                 }));
         }
         after = Some(project);

@@ -13,14 +13,14 @@ const DAY_MS: i64 = 86_400_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetentionConfig {
     /// The limits of projects without limits of their own.
-    pub keep: RetentionLimits,
+    pub limits: RetentionLimits,
     /// URL to which a transcript is exported before its session is deleted. Default: no export.
     pub export_url: Option<String>,
     /// True if the session of a subagent expires by its own age. False if it expires with its parent (default).
     pub subagents_separately: bool,
     /// Maximum difference between the clock and the time that the newest event and the elapsed time explain. Above it,
     /// retention by age pauses. Default: 14 days.
-    pub max_clock_jump: Age,
+    pub max_clock_jump: MaxAge,
     /// Time up to which an operator has confirmed the clock. Retention by age does not pause before it.
     pub clock_trusted_until: Option<Timestamp>,
     /// Maximum percentage of a project's sessions that one pass deletes by age. Default: 20.
@@ -32,7 +32,7 @@ pub struct RetentionConfig {
     /// Maximum percentage of time that the background work takes. Default: 10.
     pub duty_cycle_percent: u32,
     /// Limits of single projects.
-    pub projects: BTreeMap<ProjectId, OwnKeep>,
+    pub projects: BTreeMap<ProjectId, RetentionOverride>,
 }
 
 /// The sweep of orphaned files.
@@ -50,7 +50,7 @@ pub struct SweepConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RetentionLimits {
     /// Time since the last event after which a session expires.
-    pub max_age: Age,
+    pub max_age: MaxAge,
     /// Maximum number of sessions.
     pub max_sessions: u64,
     /// Maximum bytes of all sessions together.
@@ -59,9 +59,9 @@ pub struct RetentionLimits {
 
 /// Retention limits that a project overrides. `None` inherits the server's limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct OwnKeep {
+pub struct RetentionOverride {
     /// Time since the last event after which a session expires.
-    pub max_age: Option<Age>,
+    pub max_age: Option<MaxAge>,
     /// Maximum number of sessions.
     pub max_sessions: Option<u64>,
     /// Maximum bytes of all sessions together.
@@ -70,9 +70,9 @@ pub struct OwnKeep {
 
 /// A duration in milliseconds after which a session expires, or never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Age(i64);
+pub struct MaxAge(i64);
 
-impl Age {
+impl MaxAge {
     /// The age in milliseconds. 0: never expires.
     pub const fn as_millis(self) -> i64 {
         self.0
@@ -99,10 +99,10 @@ impl RetentionLimits {
 impl Default for RetentionConfig {
     fn default() -> Self {
         Self {
-            keep: RetentionLimits::default(),
+            limits: RetentionLimits::default(),
             export_url: None,
             subagents_separately: false,
-            max_clock_jump: Age(14 * DAY_MS),
+            max_clock_jump: MaxAge(14 * DAY_MS),
             clock_trusted_until: None,
             max_percent_per_pass: 20,
             dry_run: false,
@@ -129,9 +129,9 @@ impl RetentionConfig {
         // Limits are inherited one by one, so that a project can override a single limit.
         let own = self.projects.get(project).copied().unwrap_or_default();
         RetentionLimits {
-            max_age: own.max_age.unwrap_or(self.keep.max_age),
-            max_sessions: own.max_sessions.unwrap_or(self.keep.max_sessions),
-            max_bytes: own.max_bytes.unwrap_or(self.keep.max_bytes),
+            max_age: own.max_age.unwrap_or(self.limits.max_age),
+            max_sessions: own.max_sessions.unwrap_or(self.limits.max_sessions),
+            max_bytes: own.max_bytes.unwrap_or(self.limits.max_bytes),
         }
     }
 
@@ -139,14 +139,14 @@ impl RetentionConfig {
     pub fn is_on(&self) -> bool {
         // A project can set a limit although the server has none.
         let mut projects = self.projects.keys();
-        self.keep.is_limited() || projects.any(|project| self.of(project).is_limited())
+        self.limits.is_limited() || projects.any(|project| self.of(project).is_limited())
     }
 
     /// Returns true if any project has a maximum age.
-    pub fn ages_any(&self) -> bool {
+    pub fn has_age_limit(&self) -> bool {
         let mut projects = self.projects.keys();
         let of = |project| self.of(project).max_age.is_limited();
-        self.keep.max_age.is_limited() || projects.any(of)
+        self.limits.max_age.is_limited() || projects.any(of)
     }
 }
 

@@ -30,7 +30,7 @@ impl RetentionReason {
 /// The state of a pass over one project: the remaining usage and the remaining deletions by age.
 #[derive(Debug)]
 pub(super) struct DeletionSelector {
-    keep: RetentionLimits,
+    limits: RetentionLimits,
     /// The limit of the age: families last modified at or before it are due. `None` if the clock is not trusted.
     oldest: Option<Timestamp>,
     sessions: u64,
@@ -42,7 +42,7 @@ pub(super) struct DeletionSelector {
 /// The limits of a pass.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PassLimits {
-    pub(super) keep: RetentionLimits,
+    pub(super) limits: RetentionLimits,
     /// The current time. `None` while the clock is not trusted, and then nothing is deleted by age.
     pub(super) now: Option<Timestamp>,
     /// The maximum share of a project's sessions that one pass deletes by age, in percent.
@@ -56,7 +56,7 @@ impl DeletionSelector {
         alone: bool,
         limits: PassLimits,
     ) -> (Self, Vec<SessionFamily>) {
-        let max_age = limits.keep.max_age;
+        let max_age = limits.limits.max_age;
         // A missing time or an unlimited age turns deletion by age off.
         let oldest = limits
             .now
@@ -67,7 +67,7 @@ impl DeletionSelector {
             .saturating_mul(limits.max_percent.into())
             .div_ceil(100);
         let selection = Self {
-            keep: limits.keep,
+            limits: limits.limits,
             oldest,
             sessions,
             bytes: rows.iter().map(|row| row.bytes).sum(),
@@ -82,8 +82,8 @@ impl DeletionSelector {
     pub(super) fn next(&mut self, family: &SessionFamily) -> Option<RetentionReason> {
         let is_over = |limit: u64, has: u64| limit > 0 && has > limit;
         // Limits of usage need no clock and no share: only the excess is deleted.
-        let by_quota = is_over(self.keep.max_sessions, self.sessions)
-            || is_over(self.keep.max_bytes, self.bytes);
+        let by_quota = is_over(self.limits.max_sessions, self.sessions)
+            || is_over(self.limits.max_bytes, self.bytes);
         let by_age = self
             .oldest
             .is_some_and(|oldest| family.modified() <= oldest);
@@ -111,7 +111,7 @@ impl DeletionSelector {
 
 #[cfg(test)]
 mod tests {
-    use crate::maintenance::Age;
+    use crate::maintenance::MaxAge;
     use palimpsest_core::ids::SessionKey;
     use palimpsest_store::Position;
 
@@ -129,7 +129,7 @@ mod tests {
             is_held: false,
         };
         let limits = PassLimits {
-            keep,
+            limits: keep,
             now: now.map(Timestamp::from_millis),
             max_percent: 20,
         };
@@ -155,7 +155,7 @@ mod tests {
 
     fn keep(max_age_ms: i64, max_sessions: u64) -> RetentionLimits {
         RetentionLimits {
-            max_age: Age::from_millis(max_age_ms),
+            max_age: MaxAge::from_millis(max_age_ms),
             max_sessions,
             max_bytes: 0,
         }

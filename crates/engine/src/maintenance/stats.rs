@@ -78,7 +78,7 @@ impl MaintenanceStats {
         self.0.passes[task as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn deleted(&self, by_age: bool) {
+    pub(super) fn count_deleted(&self, by_age: bool) {
         let counter = if by_age {
             &self.0.aged_out
         } else {
@@ -131,7 +131,7 @@ impl MaintenanceStats {
         self.0.swept_bytes.fetch_add(swept.bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn failed(&self) {
+    pub(super) fn count_failed(&self) {
         self.0.failures.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -43,7 +43,7 @@ impl Maintenance {
     ) -> Result<Self, BlobError> {
         let clock = engine.sessions.clock();
         // Created at process start, because only events from before the start are evidence.
-        let clock_check = ClockCheck::started(clock.now(), clock.monotonic());
+        let clock_check = ClockCheck::at_start(clock.now(), clock.monotonic());
         let exports = retention.export_url.as_deref().map(Archive::open);
         Ok(Self {
             exports: exports.transpose()?,
@@ -88,7 +88,7 @@ impl Maintenance {
 
     async fn run_retention_once(&self) {
         if let Err(error) = self.retention_pass().await {
-            self.stats.failed();
+            self.stats.count_failed();
             tracing::warn!(error = %error_chain(&error), "failed to find expired sessions; retrying");
         }
     }
@@ -121,7 +121,7 @@ impl Maintenance {
                 }
             }
             Err(error) => {
-                self.stats.failed();
+                self.stats.count_failed();
                 tracing::warn!(error = %error_chain(&error), "failed to sweep orphaned blobs; retrying");
             }
         }
@@ -133,7 +133,7 @@ impl Maintenance {
         every: Duration,
         pass: impl Future<Output = ()> + Unpin,
     ) -> bool {
-        leader_task::pass(&self.engine.sessions, &self.stats, (task, every), pass).await
+        leader_task::run_pass(&self.engine.sessions, &self.stats, (task, every), pass).await
     }
 
     pub(super) fn duty_cycle(&self) -> DutyCycle {

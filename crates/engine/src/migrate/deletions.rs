@@ -11,13 +11,13 @@ use super::journal::MigratedSession;
 use super::{MigrateError, MigrationJournal, PARALLEL, StoreSide};
 
 /// Maximum time for the removal of a deleted session's data.
-const PATIENCE: Duration = Duration::from_mins(2);
+const REMOVAL_TIMEOUT: Duration = Duration::from_mins(2);
 /// Maximum number of sessions that an error lists.
-const NAMED: usize = 10;
+const MAX_NAMED: usize = 10;
 
 /// The treatment of sessions that were deleted in one store since they were moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Deletions {
+pub enum DeletionPolicy {
     /// Returns an error that lists the sessions. Nothing is migrated.
     #[default]
     Refuse,
@@ -45,7 +45,7 @@ pub struct DeletedSessions(Vec<DeletedSession>);
 
 impl fmt::Display for DeletedSessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, deleted) in self.0.iter().take(NAMED).enumerate() {
+        for (index, deleted) in self.0.iter().take(MAX_NAMED).enumerate() {
             let separator = if index == 0 { "" } else { ", " };
             let store = if deleted.in_source {
                 "source"
@@ -54,7 +54,7 @@ impl fmt::Display for DeletedSessions {
             };
             write!(f, "{separator}{} (in the {store})", deleted.session)?;
         }
-        match self.0.len().saturating_sub(NAMED) {
+        match self.0.len().saturating_sub(MAX_NAMED) {
             0 => Ok(()),
             more => write!(f, " and {more} more"),
         }
@@ -63,30 +63,33 @@ impl fmt::Display for DeletedSessions {
 
 /// Finds sessions that were deleted since their migration, and deletes them in the other store if configured. Returns
 /// the number of deletions.
-pub(super) async fn settle(
+pub(super) async fn apply_deletions(
     (from, to): (&StoreSide, &StoreSide),
     project: Option<&ProjectId>,
     record: &MigrationJournal,
-    deletions: Deletions,
+    deletions: DeletionPolicy,
 ) -> Result<u64, MigrateError> {
     let known = record.known();
     let known = known.filter(|(key, _)| project.is_none_or(|it| key.project == *it));
-    let looks = known.map(|(key, known)| look(from, to, key, known));
+    let looks = known.map(|(key, known)| find_deletion(from, to, key, known));
     let found = stream::iter(looks).buffer_unordered(PARALLEL);
     let found = found.try_filter_map(async |found| Ok(found));
     let mut found: Vec<DeletedSession> = found.try_collect().await?;
     found.sort_by(|a, b| a.session.cmp(&b.session));
     match deletions {
-        Deletions::Keep => return Ok(0),
-        Deletions::Refuse if !found.is_empty() => {
+        DeletionPolicy::Keep => return Ok(0),
+        DeletionPolicy::Refuse if !found.is_empty() => {
             return Err(MigrateError::Deleted(found.len(), DeletedSessions(found)));
         }
-        Deletions::Refuse | Deletions::Mirror => {}
+        DeletionPolicy::Refuse | DeletionPolicy::Mirror => {}
     }
     // All sessions are checked before the first deletion, so an error leaves both stores unchanged.
     let grown: Vec<_> = found.iter().filter(|it| it.has_grown).cloned().collect();
     if !grown.is_empty() {
-        return Err(MigrateError::Grown(grown.len(), DeletedSessions(grown)));
+        return Err(MigrateError::ChangedAfterDeletion(
+            grown.len(),
+            DeletedSessions(grown),
+        ));
     }
     for deleted in &found {
         // The store that still has the session is the one to delete from.
@@ -96,7 +99,7 @@ pub(super) async fn settle(
     Ok(found.len() as u64)
 }
 
-async fn look(
+async fn find_deletion(
     from: &StoreSide,
     to: &StoreSide,
     key: &SessionKey,
@@ -143,7 +146,12 @@ async fn delete(side: &StoreSide, deleted: &DeletedSession) -> Result<(), Migrat
     // The position ensures that only the checked state is deleted.
     let gone = side.sessions.delete(key, Some(deleted.left), check);
     gone.await.map_err(failed)?;
-    if side.sessions.removed(key, PATIENCE).await.map_err(failed)? {
+    if side
+        .sessions
+        .finish_removal(key, REMOVAL_TIMEOUT)
+        .await
+        .map_err(failed)?
+    {
         return Ok(());
     }
     Err(MigrateError::Changed(key.clone()))

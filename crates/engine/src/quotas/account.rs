@@ -13,11 +13,11 @@ use super::limits::QuotaLimits;
 use super::{Quota, QuotaExceeded};
 
 /// Maximum age of a usage report of the store for an admission. Additions since the report are counted on top.
-const FRESH: Duration = Duration::from_secs(1);
+const USAGE_MAX_AGE: Duration = Duration::from_secs(1);
 /// Maximum age of a usage report of the store for a rejection. A session may just have been deleted.
-const FRESH_TO_REFUSE: Duration = Duration::from_millis(100);
+const USAGE_MAX_AGE_TO_REJECT: Duration = Duration::from_millis(100);
 /// The suggested retry delay if all concurrent calls are in use. Most calls are much shorter.
-const PLACE_AFTER: Duration = Duration::from_millis(100);
+const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// The limits and the current usage of one project, or of all.
 #[derive(Debug)]
@@ -27,19 +27,19 @@ pub(super) struct Account {
     bytes: TokenBucket,
     calls: AtomicU64,
     watches: AtomicU64,
-    books: Mutex<Books>,
+    books: Mutex<StorageCounters>,
 }
 
 /// Stored usage and pending additions.
 #[derive(Debug, Default)]
-struct Books {
+struct StorageCounters {
     stored: Option<StoredUsage>,
     /// Sessions that are being created and not committed yet.
     pending: u64,
     /// Sessions and bytes that this process has added since it started.
     added: Added,
     /// Earlier values of `added` with their times, oldest first. A usage report can be older than recent additions.
-    marks: VecDeque<(Duration, Added)>,
+    history: VecDeque<(Duration, Added)>,
 }
 
 /// Added sessions and bytes.
@@ -52,35 +52,35 @@ struct Added {
 /// Maximum number of marks. Beyond it every second mark is removed.
 const MAX_MARKS: usize = 256;
 
-impl Books {
+impl StorageCounters {
     /// Records the current additions under a time.
-    fn mark(&mut self, now: Duration) {
+    fn record(&mut self, now: Duration) {
         if self
-            .marks
+            .history
             .back()
             .is_some_and(|(_, added)| *added == self.added)
         {
             return;
         }
-        if self.marks.len() >= MAX_MARKS {
+        if self.history.len() >= MAX_MARKS {
             // The remaining marks still cover the whole time. A missing mark only makes `added_since` count more.
             let mut is_kept = false;
-            self.marks.retain(|_| {
+            self.history.retain(|_| {
                 is_kept = !is_kept;
                 is_kept
             });
         }
-        self.marks.push_back((now, self.added));
+        self.history.push_back((now, self.added));
     }
 
     /// Returns the additions since a time, or since an earlier mark. An addition that a usage report may miss is
     /// never left out.
     fn added_since(&mut self, at: Duration) -> Added {
-        while self.marks.get(1).is_some_and(|(time, _)| *time <= at) {
-            self.marks.pop_front();
+        while self.history.get(1).is_some_and(|(time, _)| *time <= at) {
+            self.history.pop_front();
         }
         // If the report is older than all marks, all additions are counted. This can only overestimate the usage.
-        let first = self.marks.front().filter(|(time, _)| *time <= at);
+        let first = self.history.front().filter(|(time, _)| *time <= at);
         let before = first.map_or_else(Added::default, |(_, added)| *added);
         Added {
             sessions: self.added.sessions - before.sessions,
@@ -89,20 +89,20 @@ impl Books {
     }
 }
 
-/// The reservation of a session that is being created. Dropping it before [`Reservation::settle`] releases the
+/// The reservation of a session that is being created. Dropping it before [`Reservation::complete`] releases the
 /// reservation.
 #[derive(Debug)]
 pub(super) struct Reservation(Option<Arc<Account>>);
 
 impl Reservation {
     /// Turns the reservation into a stored session.
-    pub(super) fn settle(mut self) {
+    pub(super) fn complete(mut self) {
         if let Some(account) = self.0.take() {
-            let mut books = account.lock();
-            books.pending -= 1;
+            let mut counters = account.lock();
+            counters.pending -= 1;
             // `added` corrects the next report of the store, and `stored` is the report in use.
-            books.added.sessions += 1;
-            if let Some(stored) = &mut books.stored {
+            counters.added.sessions += 1;
+            if let Some(stored) = &mut counters.stored {
                 stored.usage.sessions += 1;
             }
         }
@@ -152,7 +152,7 @@ pub struct QuotaPermit {
 impl Drop for QuotaPermit {
     fn drop(&mut self) {
         self.account
-            .places(self.watch)
+            .concurrency(self.watch)
             .0
             .fetch_sub(1, Ordering::Relaxed);
     }
@@ -175,7 +175,7 @@ impl Account {
         Arc::strong_count(this) == 1 && this.requests.is_full(now) && this.bytes.is_full(now)
     }
 
-    fn places(&self, watch: bool) -> (&AtomicU64, u64, Quota) {
+    fn concurrency(&self, watch: bool) -> (&AtomicU64, u64, Quota) {
         if watch {
             (&self.watches, self.quotas.watches, Quota::Watches)
         } else {
@@ -204,8 +204,8 @@ impl Account {
     }
 
     /// Acquires a permit for a call or a watch.
-    pub(super) fn hold(this: &Arc<Self>, watch: bool) -> Result<QuotaPermit, QuotaExhausted> {
-        let (places, limit, quota) = this.places(watch);
+    pub(super) fn acquire(this: &Arc<Self>, watch: bool) -> Result<QuotaPermit, QuotaExhausted> {
+        let (places, limit, quota) = this.concurrency(watch);
         // Increment first, then compare: two calls cannot both take the last permit.
         let before = places.fetch_add(1, Ordering::Relaxed);
         // The permit exists before the limit is checked, so the early return releases the count.
@@ -218,7 +218,7 @@ impl Account {
             return Err(QuotaExhausted {
                 quota,
                 limit,
-                retry_after: Some(PLACE_AFTER),
+                retry_after: Some(RETRY_AFTER),
             });
         }
         Ok(held)
@@ -230,7 +230,7 @@ impl Account {
 
     /// Checks whether more data may be stored. A usage report is used for one second, and refreshed before a
     /// rejection. A new session is reserved immediately, so that concurrent creations cannot share the last free one.
-    pub(super) async fn grow(
+    pub(super) async fn check_growth(
         this: &Arc<Self>,
         log: &dyn Store,
         project: Option<&ProjectId>,
@@ -240,22 +240,22 @@ impl Account {
         let mut outcome = Ok(None);
         // The first pass accepts an older usage report. Only if it would reject, the second pass requires a recent
         // one.
-        for fresh in [FRESH, FRESH_TO_REFUSE] {
+        for fresh in [USAGE_MAX_AGE, USAGE_MAX_AGE_TO_REJECT] {
             let known = {
-                let books = this.lock();
+                let counters = this.lock();
                 let is_fresh = |stored: &StoredUsage| now.saturating_sub(stored.at) < fresh;
-                books.stored.as_ref().is_some_and(is_fresh)
+                counters.stored.as_ref().is_some_and(is_fresh)
             };
             if !known {
                 // The mark before the query bounds the additions that the report may miss.
-                this.lock().mark(now);
+                this.lock().record(now);
                 let mut usage = log.usage(project).await?;
-                let mut books = this.lock();
+                let mut counters = this.lock();
                 // The store may have counted before these additions were committed.
-                let added = books.added_since(now.saturating_sub(usage.age));
+                let added = counters.added_since(now.saturating_sub(usage.age));
                 usage.sessions += added.sessions;
                 usage.bytes = usage.bytes.saturating_add(added.bytes);
-                books.stored = Some(StoredUsage { usage, at: now });
+                counters.stored = Some(StoredUsage { usage, at: now });
             }
             outcome = this.reserve(creates);
             if outcome.is_ok() {
@@ -267,17 +267,17 @@ impl Account {
     }
 
     fn reserve(&self, creates: bool) -> Result<Option<()>, QuotaExhausted> {
-        let mut books = self.lock();
-        let mut usage = books
+        let mut counters = self.lock();
+        let mut usage = counters
             .stored
             .map_or_else(StorageUsage::default, |stored| stored.usage);
         // Sessions that are being created count too, although the store does not report them yet.
-        usage.sessions += books.pending;
+        usage.sessions += counters.pending;
         self.has_room(usage, creates)?;
         if !creates {
             return Ok(None);
         }
-        books.pending += 1;
+        counters.pending += 1;
         Ok(Some(()))
     }
 
@@ -300,15 +300,15 @@ impl Account {
     }
 
     /// Counts stored bytes on top of the last usage report.
-    pub(super) fn grew(&self, bytes: u64) {
-        let mut books = self.lock();
-        books.added.bytes = books.added.bytes.saturating_add(bytes);
-        if let Some(stored) = &mut books.stored {
+    pub(super) fn add_stored(&self, bytes: u64) {
+        let mut counters = self.lock();
+        counters.added.bytes = counters.added.bytes.saturating_add(bytes);
+        if let Some(stored) = &mut counters.stored {
             stored.usage.bytes = stored.usage.bytes.saturating_add(bytes);
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Books> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, StorageCounters> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -327,36 +327,36 @@ mod tests {
 
     #[test]
     fn additions_after_a_count_are_added_to_it() {
-        let mut books = Books::default();
+        let mut counters = StorageCounters::default();
         for time in 1..=5 {
-            books.added.sessions += 1;
-            books.added.bytes += 10;
-            books.mark(millis(time * 100));
+            counters.added.sessions += 1;
+            counters.added.bytes += 10;
+            counters.record(millis(time * 100));
         }
         // A count at 250 ms includes at least the additions up to the mark at 200 ms.
-        assert_eq!(books.added_since(millis(250)), added(3, 30));
-        assert_eq!(books.added_since(millis(250)), added(3, 30));
-        assert_eq!(books.added_since(millis(900)), added(0, 0));
+        assert_eq!(counters.added_since(millis(250)), added(3, 30));
+        assert_eq!(counters.added_since(millis(250)), added(3, 30));
+        assert_eq!(counters.added_since(millis(900)), added(0, 0));
     }
 
     #[test]
     fn additions_since_a_time_before_the_first_mark_include_all() {
-        let mut books = Books::default();
-        books.added.sessions = 2;
-        books.mark(millis(500));
-        books.added.sessions = 3;
-        assert_eq!(books.added_since(millis(499)), added(3, 0));
-        assert_eq!(books.added_since(millis(500)), added(1, 0));
+        let mut counters = StorageCounters::default();
+        counters.added.sessions = 2;
+        counters.record(millis(500));
+        counters.added.sessions = 3;
+        assert_eq!(counters.added_since(millis(499)), added(3, 0));
+        assert_eq!(counters.added_since(millis(500)), added(1, 0));
     }
 
     #[test]
     fn the_number_of_marks_is_bounded() {
-        let mut books = Books::default();
+        let mut counters = StorageCounters::default();
         for time in 0..10_000 {
-            books.added.sessions += 1;
-            books.mark(millis(time));
-            assert!(books.marks.len() <= MAX_MARKS);
+            counters.added.sessions += 1;
+            counters.record(millis(time));
+            assert!(counters.history.len() <= MAX_MARKS);
         }
-        assert!(books.added_since(millis(5_000)).sessions >= 4_999);
+        assert!(counters.added_since(millis(5_000)).sessions >= 4_999);
     }
 }

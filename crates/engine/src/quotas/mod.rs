@@ -90,7 +90,7 @@ pub struct QuotaTracker {
     server: Arc<Account>,
     accounts: Mutex<Accounts>,
     /// The account that projects share if the limit of accounts is reached.
-    others: Arc<Account>,
+    untracked: Arc<Account>,
 }
 
 /// The accounts of projects.
@@ -106,7 +106,7 @@ impl QuotaTracker {
     pub fn new(config: QuotasConfig, clock: Arc<dyn Clock>) -> Self {
         Self {
             server: Arc::new(Account::new(&config.server)),
-            others: Arc::new(Account::new(&config.project)),
+            untracked: Arc::new(Account::new(&config.project)),
             accounts: Mutex::default(),
             config,
             clock,
@@ -115,7 +115,7 @@ impl QuotaTracker {
 
     /// Admits a call of a project and counts it. The permit releases the call's concurrency when it is dropped.
     /// Returns `None` if the project has no limits.
-    pub fn enter(
+    pub fn admit(
         &self,
         project: &ProjectId,
         need: QuotaDemand,
@@ -131,7 +131,7 @@ impl QuotaTracker {
         }
         let held = match &own {
             Some(account) => {
-                let held = Account::hold(account, need.watch);
+                let held = Account::acquire(account, need.watch);
                 Some(held.map_err(|full| full.of(Some(project)))?)
             }
             None => None,
@@ -145,9 +145,9 @@ impl QuotaTracker {
     /// Checks whether a project may store more: a new session if `creates` is true, otherwise more data in an
     /// existing session.
     ///
-    /// A new session stays reserved until the returned value is dropped or passed to [`Self::grew`]. Concurrent
+    /// A new session stays reserved until the returned value is dropped or passed to [`Self::record_stored`]. Concurrent
     /// writes may exceed the quota of bytes once; later ones are rejected.
-    pub async fn may_grow(
+    pub async fn reserve_storage(
         &self,
         log: &dyn Store,
         project: &ProjectId,
@@ -163,10 +163,10 @@ impl QuotaTracker {
             };
             // The shared account serves several projects, so the stored usage of one cannot be kept in it. A
             // temporary account asks the store every time.
-            let is_shared = Arc::ptr_eq(account, &self.others);
+            let is_shared = Arc::ptr_eq(account, &self.untracked);
             let alone = is_shared.then(|| Arc::new(Account::new(&self.config.project)));
             let account = alone.as_ref().unwrap_or(account);
-            match Account::grow(account, log, whose, creates, now).await? {
+            match Account::check_growth(account, log, whose, creates, now).await? {
                 Ok(reservation) => reserved.0.extend(reservation),
                 Err(full) => return Ok(Err(full.of(whose))),
             }
@@ -175,12 +175,12 @@ impl QuotaTracker {
     }
 
     /// Adds stored data to the known usage, until the store reports it.
-    pub fn grew(&self, project: &ProjectId, reserved: StorageReservation, bytes: u64) {
+    pub fn record_stored(&self, project: &ProjectId, reserved: StorageReservation, bytes: u64) {
         let own = self.account(project, self.clock.monotonic());
         for account in own.iter().chain([&self.server]) {
-            account.grew(bytes);
+            account.add_stored(bytes);
         }
-        reserved.0.into_iter().for_each(Reservation::settle);
+        reserved.0.into_iter().for_each(Reservation::complete);
     }
 
     /// The number of projects with an account of their own.
@@ -211,7 +211,7 @@ impl QuotaTracker {
         }
         // Projects with configured quotas always get an account. Their number is bounded by the settings.
         if accounts.of.len() >= MAX_ACCOUNTS && !self.config.projects.contains_key(project) {
-            return Some(Arc::clone(&self.others));
+            return Some(Arc::clone(&self.untracked));
         }
         let account = Arc::new(Account::new(quotas));
         accounts.of.insert(project.clone(), Arc::clone(&account));
@@ -251,14 +251,14 @@ mod tests {
             ..Default::default()
         });
         for name in ["a", "b"] {
-            assert!(quotas.enter(&project(name), CALL).is_ok());
-            assert!(quotas.enter(&project(name), CALL).is_ok());
-            let refused = quotas.enter(&project(name), CALL).unwrap_err();
+            assert!(quotas.admit(&project(name), CALL).is_ok());
+            assert!(quotas.admit(&project(name), CALL).is_ok());
+            let refused = quotas.admit(&project(name), CALL).unwrap_err();
             assert_eq!(refused.quota, Quota::Requests);
             assert_eq!(refused.retry_after, Some(Duration::from_millis(500)));
         }
         clock.advance(Duration::from_millis(500));
-        assert!(quotas.enter(&project("a"), CALL).is_ok());
+        assert!(quotas.admit(&project("a"), CALL).is_ok());
     }
 
     #[test]
@@ -269,22 +269,22 @@ mod tests {
             watches: 1,
             ..Default::default()
         });
-        let one = quotas.enter(&project("a"), CALL).unwrap();
+        let one = quotas.admit(&project("a"), CALL).unwrap();
         for _ in 0..10 {
-            let refused = quotas.enter(&project("a"), CALL).unwrap_err();
+            let refused = quotas.admit(&project("a"), CALL).unwrap_err();
             assert_eq!(refused.quota, Quota::Calls);
         }
         let watch = QuotaDemand {
             watch: true,
             bytes: 0,
         };
-        let watching = quotas.enter(&project("a"), watch).unwrap();
+        let watching = quotas.admit(&project("a"), watch).unwrap();
         assert_eq!(
-            quotas.enter(&project("a"), watch).unwrap_err().quota,
+            quotas.admit(&project("a"), watch).unwrap_err().quota,
             Quota::Watches
         );
         drop((one, watching));
-        assert!(quotas.enter(&project("a"), CALL).is_ok());
+        assert!(quotas.admit(&project("a"), CALL).is_ok());
     }
 
     #[test]
@@ -297,7 +297,7 @@ mod tests {
             if n % 100 == 0 {
                 clock.advance(Duration::from_millis(1));
             }
-            let _ = quotas.enter(&project(&format!("p{n}")), CALL);
+            let _ = quotas.admit(&project(&format!("p{n}")), CALL);
             assert!(quotas.accounts() <= MAX_ACCOUNTS);
         }
     }
@@ -306,7 +306,7 @@ mod tests {
     fn projects_without_limits_have_no_quota_accounts() {
         let (quotas, _) = quotas(QuotaLimits::default());
         for n in 0..100 {
-            let held = quotas.enter(&project(&format!("p{n}")), CALL).unwrap();
+            let held = quotas.admit(&project(&format!("p{n}")), CALL).unwrap();
             assert!(held.is_none());
         }
         assert_eq!(quotas.accounts(), 0);

@@ -71,18 +71,18 @@ pub struct LocatedResult {
     /// The approximate size of the original in bytes.
     pub bytes: u64,
     /// The location.
-    pub place: ResultLocation,
+    pub location: ResultLocation,
 }
 
 /// Locates a result.
 pub fn locate(session: &Session, name: &ResultName) -> Result<LocatedResult, LocateError> {
     match name {
-        ResultName::Call(call) => by_call(session, call),
-        ResultName::Reference(reference) => by_reference(session, reference),
+        ResultName::Call(call) => locate_by_call(session, call),
+        ResultName::Reference(reference) => locate_by_reference(session, reference),
     }
 }
 
-fn by_call(session: &Session, named: &CallName) -> Result<LocatedResult, LocateError> {
+fn locate_by_call(session: &Session, named: &CallName) -> Result<LocatedResult, LocateError> {
     let offers = session.persist_decisions();
     let call = match find_call(session, named) {
         // A result may be stored before the message of its call is appended.
@@ -97,20 +97,20 @@ fn by_call(session: &Session, named: &CallName) -> Result<LocatedResult, LocateE
     let missing = || LocateError::NotFound(call.to_string());
     let known = session.calls().get(call).ok_or_else(missing)?;
     // The current result comes first, then a stored result, then the one that a rewind removed.
-    let came = |place: Option<(Ordinal, u16)>| in_place(session, call, place?);
+    let came = |place: Option<(Ordinal, u16)>| locate_in_block(session, call, place?);
     came(known.result())
         .or_else(|| locate_pending(session, offers.find_by_call(call)?))
         .or_else(|| came(known.result_position))
         .ok_or_else(missing)
 }
 
-fn by_reference(session: &Session, reference: &str) -> Result<LocatedResult, LocateError> {
+fn locate_by_reference(session: &Session, reference: &str) -> Result<LocatedResult, LocateError> {
     let template = &session.policy().tool_results.reference_template;
     let stored = session.stored_results();
     let found = file_from_reference(template, session.key(), reference).and_then(|file| {
         // A result in the transcript has a position. Otherwise only the decision names its file.
         match stored.position_of_file(file).zip(stored.find_by_file(file)) {
-            Some((place, stored)) => in_place(session, stored.call, place),
+            Some((place, stored)) => locate_in_block(session, stored.call, place),
             None => locate_pending(session, session.persist_decisions().find_by_file(file)?),
         }
     });
@@ -118,7 +118,11 @@ fn by_reference(session: &Session, reference: &str) -> Result<LocatedResult, Loc
 }
 
 /// Locates the result in a block of the transcript.
-fn in_place(session: &Session, call: CallKey, place: (Ordinal, u16)) -> Option<LocatedResult> {
+fn locate_in_block(
+    session: &Session,
+    call: CallKey,
+    place: (Ordinal, u16),
+) -> Option<LocatedResult> {
     let (message, block) = place;
     let entry = session.transcript().get(message)?;
     let stored = session.stored_results().at(message, block);
@@ -134,7 +138,7 @@ fn in_place(session: &Session, call: CallKey, place: (Ordinal, u16)) -> Option<L
             u64::from(entry.size.result_tokens) * BYTES_PER_TOKEN,
             |stored| stored.bytes,
         ),
-        place: match stored {
+        location: match stored {
             Some(stored) if stored.original_only_in_file => ResultLocation::File {
                 file: stored.file.clone(),
                 sha256: stored.sha256,
@@ -158,7 +162,7 @@ fn locate_pending(session: &Session, offer: &PersistDecision) -> Option<LocatedR
         tool_name: offer.tool.to_string(),
         reference: reference_to(session, &kept.file),
         bytes: kept.bytes,
-        place: ResultLocation::File {
+        location: ResultLocation::File {
             file: kept.file.clone(),
             sha256: kept.sha256,
         },

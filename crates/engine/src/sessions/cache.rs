@@ -100,13 +100,13 @@ impl SessionCache {
     }
 
     /// Returns the handle of a session, or `None` if it is not cached.
-    pub(super) fn known(&self, key: &SessionKey) -> Option<Arc<SessionHandle>> {
+    pub(super) fn find_handle(&self, key: &SessionKey) -> Option<Arc<SessionHandle>> {
         let inner = self.lock();
         inner.slots.get(key).map(|slot| Arc::clone(&slot.handle))
     }
 
     /// Records the current size of a session, and evicts others if the limit is exceeded.
-    pub(super) fn weigh(&self, key: &SessionKey, bytes: usize) {
+    pub(super) fn update_weight(&self, key: &SessionKey, bytes: usize) {
         let mut inner = self.lock();
         let Some(slot) = inner.slots.get_mut(key) else {
             return;
@@ -127,7 +127,7 @@ impl SessionCache {
         slot.is_some_and(|slot| Arc::strong_count(&slot.handle) > 1)
     }
 
-    pub(super) fn cached(&self) -> CacheStats {
+    pub(super) fn stats(&self) -> CacheStats {
         let inner = self.lock();
         CacheStats {
             sessions: inner.slots.len(),
@@ -203,22 +203,22 @@ mod tests {
     fn the_least_recently_used_session_is_evicted_unless_in_use() {
         let cache = SessionCache::new(10_000);
         let held = cache.handle(&key(0));
-        cache.weigh(&key(0), 4_000);
+        cache.update_weight(&key(0), 4_000);
         cache.handle(&key(1));
-        cache.weigh(&key(1), 3_000);
+        cache.update_weight(&key(1), 3_000);
         cache.handle(&key(2));
-        cache.weigh(&key(2), 3_000);
+        cache.update_weight(&key(2), 3_000);
         // 0 is in use, so 1 was evicted.
         assert!(Arc::ptr_eq(&held, &cache.handle(&key(0))));
-        let now = cache.cached();
+        let now = cache.stats();
         assert_eq!(
             (now.bytes, now.sessions),
             (4_000 + 3_000 + 2 * ENTRY_BYTES, 2)
         );
         assert_eq!((now.hits, now.misses, now.evictions), (1, 3, 1));
         drop(held);
-        cache.weigh(&key(2), 9_000);
-        assert_eq!(cache.cached().sessions, 1);
+        cache.update_weight(&key(2), 9_000);
+        assert_eq!(cache.stats().sessions, 1);
     }
 
     #[test]
@@ -227,6 +227,6 @@ mod tests {
         for n in 0..10_000 {
             cache.handle(&key(n));
         }
-        assert!(cache.cached().sessions <= 100);
+        assert!(cache.stats().sessions <= 100);
     }
 }

@@ -31,7 +31,7 @@ impl Sessions {
                 ..LoadedSession::new(loaded.session.clone())
             })
         };
-        let copy = match self.look_at_whole(key, copy).await {
+        let copy = match self.inspect_full(key, copy).await {
             Ok(copy) => Some(copy),
             Err(EngineError::SessionNotFound(_))
                 if matches!(missing, MissingSession::Create(_)) =>

@@ -117,7 +117,7 @@ impl Sessions {
     ) -> Result<Vec<FollowUp>, StoreError> {
         let (batch, file_bytes) = (pending.batch(), pending.file_bytes());
         let loaded = match batch {
-            None => state.keep(pending.loaded),
+            None => state.insert(pending.loaded),
             Some(batch) => {
                 let append = state.append(&*self.log, key, pending.loaded, batch, &*self.clock);
                 append.await?
@@ -127,7 +127,7 @@ impl Sessions {
         // Nothing below can fail the call. Watchers learn the revision before other work begins.
         growth.count(self, key, file_bytes);
         self.observer.committed(&EventTally::of(&pending.events));
-        handle.announce(loaded.session.revision());
+        handle.notify(loaded.session.revision());
         loaded.take_snapshot_if_due(&self.log, key);
         if pending.wakes_worker {
             self.wake.notify_one();
@@ -190,7 +190,7 @@ impl Uploads {
     }
 
     /// Disables uploads, so that results stay in the view.
-    pub(super) fn give_up(&mut self) {
+    pub(super) fn disable(&mut self) {
         self.can_store = false;
     }
 

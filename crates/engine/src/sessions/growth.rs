@@ -10,7 +10,7 @@ use crate::quotas::{QuotaExceeded, StorageReservation};
 
 /// Returns true if an event stores new data of the caller. Events of the service itself, such as clearing or
 /// compaction, make views smaller and are never rejected by a quota.
-pub(super) const fn grows(event: &Event) -> bool {
+pub(super) const fn adds_storage(event: &Event) -> bool {
     matches!(
         event,
         Event::SessionCreated(_)
@@ -26,7 +26,7 @@ pub(super) enum AllowedEvents {
     #[default]
     All,
     /// Events that store no new data of the caller.
-    Upkeep,
+    Maintenance,
     /// No events.
     None,
 }
@@ -35,22 +35,25 @@ pub(super) enum AllowedEvents {
 /// would leave an orphaned file if the event were rejected.
 pub(super) struct StorageGrowth {
     quota: Option<Result<QuotaExceeded, StoreError>>,
-    room: Option<StoreError>,
+    space_error: Option<StoreError>,
     /// The reservation of a new session in the quotas, until the session is committed.
     reserved: StorageReservation,
     creates: bool,
 }
 
 impl StorageGrowth {
-    pub(super) async fn ask(sessions: &Sessions, key: &SessionKey, creates: bool) -> Self {
+    pub(super) async fn check(sessions: &Sessions, key: &SessionKey, creates: bool) -> Self {
         let mut growth = Self {
             quota: None,
-            room: sessions.log.check_space().await.err(),
+            space_error: sessions.log.check_space().await.err(),
             reserved: StorageReservation::default(),
             creates,
         };
         if let Some(quotas) = &sessions.quotas {
-            match quotas.may_grow(&*sessions.log, &key.project, creates).await {
+            match quotas
+                .reserve_storage(&*sessions.log, &key.project, creates)
+                .await
+            {
                 Ok(Ok(reserved)) => growth.reserved = reserved,
                 Ok(Err(exceeded)) => growth.quota = Some(Ok(exceeded)),
                 Err(error) => growth.quota = Some(Err(error)),
@@ -60,10 +63,10 @@ impl StorageGrowth {
     }
 
     pub(super) fn allowed(&self) -> AllowedEvents {
-        match (&self.room, &self.quota) {
+        match (&self.space_error, &self.quota) {
             // A full disk rejects upkeep too, because every event needs space.
             (Some(_), _) => AllowedEvents::None,
-            (None, Some(_)) => AllowedEvents::Upkeep,
+            (None, Some(_)) => AllowedEvents::Maintenance,
             (None, None) => AllowedEvents::All,
         }
     }
@@ -77,7 +80,7 @@ impl StorageGrowth {
             return None;
         }
         // A rejected command leaves no event behind, so the rejection itself counts as growth.
-        if (is_refused || events.any(|recorded| grows(&recorded.event)))
+        if (is_refused || events.any(|recorded| adds_storage(&recorded.event)))
             && let Some(quota) = self.quota.take()
         {
             return Some(match quota {
@@ -85,7 +88,7 @@ impl StorageGrowth {
                 Err(error) => error.into(),
             });
         }
-        self.room.take().map(EngineError::from)
+        self.space_error.take().map(EngineError::from)
     }
 
     /// Reports stored data to the quotas after the commit.
@@ -93,7 +96,7 @@ impl StorageGrowth {
         if let Some(quotas) = &sessions.quotas
             && (self.creates || bytes > 0)
         {
-            quotas.grew(&key.project, self.reserved, bytes);
+            quotas.record_stored(&key.project, self.reserved, bytes);
         }
     }
 }

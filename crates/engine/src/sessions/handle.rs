@@ -24,11 +24,11 @@ use crate::clock::Clock;
 const MIN_TAIL_BYTES: u64 = 128 * 1024;
 /// Ratio of new log bytes to the size of the last snapshot at which the next snapshot is taken. A higher ratio costs
 /// a few milliseconds per load and saves snapshot work during calls.
-const TAIL_TO_SNAPSHOT: u64 = 4;
+const SNAPSHOT_TAIL_FACTOR: u64 = 4;
 
 /// Maximum age of a comparison with the log that a cached step may rely on. The value exceeds most worker passes and is
 /// far below a lease, so the lease cannot have changed hands meanwhile. A step after a longer wait compares again.
-const A_MOMENT: Duration = Duration::from_millis(200);
+const CACHED_MAX_AGE: Duration = Duration::from_millis(200);
 
 /// One session in memory.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ pub(super) struct HandleState {
     /// Boxed, because commands move the session between their steps.
     loaded: Option<Box<LoadedSession>>,
     /// Monotonic time of the last comparison with the log.
-    certain: Duration,
+    verified_at: Duration,
 }
 
 /// A loaded session, with its position in the log and the amount of log that a load would have to read.
@@ -94,7 +94,7 @@ impl LoadedSession {
     /// After a failure the next one is tried after the same amount of log.
     pub(super) fn take_snapshot_if_due(&mut self, log: &Arc<dyn Store>, key: &SessionKey) {
         let last = self.snapshot_bytes.load(Ordering::Relaxed);
-        if self.tail_bytes <= (TAIL_TO_SNAPSHOT * last).max(MIN_TAIL_BYTES) {
+        if self.tail_bytes <= (SNAPSHOT_TAIL_FACTOR * last).max(MIN_TAIL_BYTES) {
             return;
         }
         let snapshot = self.session.snapshot();
@@ -103,7 +103,8 @@ impl LoadedSession {
         let size = Arc::clone(&self.snapshot_bytes);
         let (log, key, at) = (Arc::clone(log), key.clone(), self.position());
         tokio::spawn(async move {
-            let bytes = load::joined(spawn_blocking(move || encode_snapshot(&snapshot))).await;
+            let bytes =
+                load::join_blocking(spawn_blocking(move || encode_snapshot(&snapshot))).await;
             size.store(bytes.len() as u64, Ordering::Relaxed);
             if let Err(error) = log.put_snapshot(&key, at, bytes).await {
                 tracing::warn!(session = %key, %error, "failed to keep a snapshot; loads will be slower");
@@ -129,7 +130,7 @@ impl SessionHandle {
         self.state.try_lock().ok()?.take()
     }
 
-    pub(super) fn announce(&self, revision: Revision) {
+    pub(super) fn notify(&self, revision: Revision) {
         // A repeated announcement of the same revision must not wake watchers.
         self.changed.send_if_modified(|change| {
             let later = SessionChange {
@@ -143,13 +144,13 @@ impl SessionHandle {
     }
 
     /// Wakes watchers so that they check the log, because another process may have changed the session.
-    pub(super) fn announce_elsewhere(&self) {
+    pub(super) fn notify_remote_change(&self) {
         if self.changed.receiver_count() > 0 {
             self.changed.send_modify(|_| ());
         }
     }
 
-    pub(super) fn announce_deletion(&self) {
+    pub(super) fn notify_deletion(&self) {
         self.changed.send_modify(|change| change.deleted = true);
     }
 }
@@ -164,7 +165,7 @@ impl HandleState {
     ) -> Result<Option<&LoadedSession>, EngineError> {
         if reader.is_shared()
             && let Some(loaded) = &mut self.loaded
-            && !Box::pin(reader.follow(key, loaded)).await?
+            && !Box::pin(reader.refresh(key, loaded)).await?
         {
             self.loaded = None;
         }
@@ -179,15 +180,15 @@ impl HandleState {
 
     /// Returns the read mode that a step can use. A cached step becomes fresh if the last comparison with the log is
     /// too old.
-    pub(super) fn can_begin(&self, begin: ReadMode, now: Duration) -> ReadMode {
-        let is_certain = now.saturating_sub(self.certain) < A_MOMENT;
+    pub(super) fn read_mode(&self, begin: ReadMode, now: Duration) -> ReadMode {
+        let is_certain = now.saturating_sub(self.verified_at) < CACHED_MAX_AGE;
         if self.loaded.is_some() && is_certain {
             return begin;
         }
         ReadMode::Fresh
     }
 
-    /// Returns the session in the given mode, which must come from [`Self::can_begin`].
+    /// Returns the session in the given mode, which must come from [`Self::read_mode`].
     pub(super) async fn begin(
         &mut self,
         begin: ReadMode,
@@ -197,7 +198,7 @@ impl HandleState {
     ) -> Result<Option<&LoadedSession>, EngineError> {
         if begin == ReadMode::Fresh {
             self.load(reader, key).await?;
-            self.certain = now;
+            self.verified_at = now;
         }
         Ok(self.loaded.as_deref())
     }
@@ -236,11 +237,11 @@ impl HandleState {
     /// Keeps the session of an abandoned transaction if no event was applied to it. Otherwise the session is dropped,
     /// because it is ahead of its log.
     pub(super) fn put_back(&mut self, transaction: Transaction<'_>) {
-        self.loaded = transaction.into_unchanged();
+        self.loaded = transaction.into_session_if_unchanged();
     }
 
     /// Keeps a session in memory.
-    pub(super) fn keep(&mut self, loaded: Box<LoadedSession>) -> &mut LoadedSession {
+    pub(super) fn insert(&mut self, loaded: Box<LoadedSession>) -> &mut LoadedSession {
         self.loaded.insert(loaded)
     }
 
@@ -257,12 +258,12 @@ impl HandleState {
         let bytes = batch.frame.len() as u64;
         // The append compares the position, so its start counts as a comparison. The time is taken before the append,
         // because other processes may write after it.
-        self.certain = clock.monotonic();
+        self.verified_at = clock.monotonic();
         let appending = tracing::debug_span!(target: SPANS, "store.append", bytes);
         let position = log.append(key, batch).instrument(appending).await?;
         (loaded.incarnation, loaded.token) = (position.incarnation, position.token);
         loaded.tail_bytes += bytes;
-        Ok(self.keep(loaded))
+        Ok(self.insert(loaded))
     }
 }
 
@@ -274,16 +275,16 @@ pub struct Watcher {
     _handle: Arc<SessionHandle>,
     changes: watch::Receiver<SessionChange>,
     /// Interval of log checks, if other processes may write to the log.
-    look_every: Option<Duration>,
+    poll_interval: Option<Duration>,
 }
 
 impl Watcher {
-    pub(super) fn new(handle: Arc<SessionHandle>, look_every: Option<Duration>) -> Self {
+    pub(super) fn new(handle: Arc<SessionHandle>, poll_interval: Option<Duration>) -> Self {
         let changes = handle.changed.subscribe();
         Self {
             _handle: handle,
             changes,
-            look_every,
+            poll_interval,
         }
     }
 
@@ -291,7 +292,7 @@ impl Watcher {
     pub async fn changed(&mut self) -> SessionChange {
         let changed = self.changes.changed();
         // The error case cannot occur: the sender lives in the handle, and this watcher keeps the handle.
-        let _ = match self.look_every {
+        let _ = match self.poll_interval {
             Some(every) => timeout(every, changed).await.unwrap_or(Ok(())),
             None => changed.await,
         };

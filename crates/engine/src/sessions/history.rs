@@ -69,7 +69,7 @@ mod tests {
         );
         assert!(
             sessions
-                .removed(&key, std::time::Duration::from_mins(1))
+                .finish_removal(&key, std::time::Duration::from_mins(1))
                 .await
                 .unwrap()
         );

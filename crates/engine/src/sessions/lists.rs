@@ -14,7 +14,7 @@ use super::{Sessions, load};
 use crate::EngineError;
 
 /// Number of unreadable rows that are remembered. Each remembered row is logged once and counted.
-const REMEMBERED: usize = 10_000;
+const MAX_UNREADABLE: usize = 10_000;
 
 /// A page of sessions, ordered by name, with the data of their rows.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl UnreadableRows {
     fn note(&self, key: &SessionKey, error: &StoreError) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Bounded, because a damaged store can contain any number of unreadable rows.
-        if known.len() < REMEMBERED && known.insert(key.clone()) {
+        if known.len() < MAX_UNREADABLE && known.insert(key.clone()) {
             tracing::error!(session = %key, %error, "the row of a session cannot be read: lists and retention pass over the session. Run `palimpsest verify-store`");
         }
     }
@@ -106,7 +106,7 @@ impl Sessions {
             next: last.filter(|_| !is_last),
             ..SessionPage::default()
         };
-        for (key, row) in load::joined(spawn_blocking(decode)).await {
+        for (key, row) in load::join_blocking(spawn_blocking(decode)).await {
             match row {
                 Ok((head, about)) => page.sessions.push((key, head, about)),
                 Err(error) => {

@@ -13,17 +13,17 @@ use palimpsest_store::{Frame, Position, SessionHead, SessionLog, Store};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::counting::prepare;
+use super::estimator_warmup::warm_up;
 use super::handle::LoadedSession;
 use super::{MAX_ATTEMPTS, READ_BYTES};
 use crate::EngineError;
 
 /// Latest messages whose contents are loaded with a session.
-const HELD_MESSAGES: usize = 32;
+const TAIL_MESSAGES: usize = 32;
 
 /// Concurrent loads for each core, and the minimum. Decoding takes most of the time.
-const FOR_EACH_CORE: usize = 2;
-const LEAST: usize = 4;
+const LOADS_PER_CORE: usize = 2;
+const MIN_LOADS: usize = 4;
 
 const NOT_CREATED: DecodeError =
     DecodeError::Damaged("it does not begin with the session's creation");
@@ -38,7 +38,7 @@ pub(super) struct SessionReader {
     log: Arc<dyn SessionLog>,
     /// True if other processes may write to the log.
     is_shared: bool,
-    room: Semaphore,
+    load_permits: Semaphore,
 }
 
 impl SessionReader {
@@ -47,7 +47,7 @@ impl SessionReader {
         Self {
             is_shared: !log.is_exclusive(),
             log,
-            room: Semaphore::new((cores * FOR_EACH_CORE).max(LEAST)),
+            load_permits: Semaphore::new((cores * LOADS_PER_CORE).max(MIN_LOADS)),
         }
     }
 
@@ -58,7 +58,7 @@ impl SessionReader {
 
     /// Applies the events that the log holds beyond the session in memory. Returns false if the session must be
     /// loaded again. Reasons are another incarnation, a store that lost committed events, and too much missing log.
-    pub(super) async fn follow(
+    pub(super) async fn refresh(
         &self,
         key: &SessionKey,
         loaded: &mut LoadedSession,
@@ -69,7 +69,7 @@ impl SessionReader {
         if head.position() == loaded.position() {
             return Ok(true);
         }
-        let _room = self.room.acquire().await;
+        let _room = self.load_permits.acquire().await;
         self.catch_up(key, loaded, &head).await
     }
 
@@ -91,7 +91,10 @@ impl SessionReader {
         let last = head.revision;
         let decoded = spawn_blocking(move || decode_frames(&frames, Some(last)));
         let log = self.of(key, head.incarnation);
-        for (_, recorded) in joined(decoded).await.map_err(|e| log.unreadable(e))? {
+        for (_, recorded) in join_blocking(decoded)
+            .await
+            .map_err(|e| log.unreadable(e))?
+        {
             if loaded.session.apply(&recorded).is_err() {
                 return Ok(false);
             }
@@ -108,7 +111,7 @@ impl SessionReader {
         &self,
         key: &SessionKey,
     ) -> Result<Option<LoadedSession>, EngineError> {
-        let _room = self.room.acquire().await;
+        let _room = self.load_permits.acquire().await;
         let mut stands = self.log.head(key).await?;
         for _ in 0..MAX_ATTEMPTS {
             let Some(head) = stands else {
@@ -154,17 +157,18 @@ impl SessionReader {
         let Some(first) = loaded.session.transcript().first_unloaded() else {
             return Ok(());
         };
-        let _room = self.room.acquire().await;
+        let _room = self.load_permits.acquire().await;
         let log = self.of(key, loaded.incarnation);
         let Err(error) = log.load_content(&mut loaded.session, first).await else {
             return Ok(());
         };
-        self.still_there(key, loaded.incarnation, error).await?;
+        self.explain_read_error(key, loaded.incarnation, error)
+            .await?;
         Err(EngineError::SessionNotFound(key.clone()))
     }
 
     /// Returns the error of a read, unless the session was deleted meanwhile.
-    async fn still_there(
+    async fn explain_read_error(
         &self,
         key: &SessionKey,
         incarnation: u64,
@@ -178,19 +182,20 @@ impl SessionReader {
     }
 
     /// Returns a session as it was at a revision, or `None` if its log is shorter.
-    pub(super) async fn past(
+    pub(super) async fn session_at(
         &self,
         key: &SessionKey,
         revision: Revision,
     ) -> Result<Option<PastSession>, EngineError> {
-        let _room = self.room.acquire().await;
+        let _room = self.load_permits.acquire().await;
         let Some(head) = self.log.head(key).await? else {
             return Ok(None);
         };
-        match self.of(key, head.incarnation).past(revision).await {
+        match self.of(key, head.incarnation).session_at(revision).await {
             Ok(past) => Ok(past),
             Err(error) => {
-                self.still_there(key, head.incarnation, error).await?;
+                self.explain_read_error(key, head.incarnation, error)
+                    .await?;
                 Ok(None)
             }
         }
@@ -233,12 +238,14 @@ impl SessionLogView<'_> {
             Some(snapshot) => {
                 let owned = self.key.clone();
                 let decoded = spawn_blocking(move || decode_snapshot(owned, &snapshot.bytes));
-                let snapshot = joined(decoded).await.map_err(|e| self.unreadable(e))?;
-                self.restored(snapshot, head.revision).await?
+                let snapshot = join_blocking(decoded)
+                    .await
+                    .map_err(|e| self.unreadable(e))?;
+                self.replay_snapshot(snapshot, head.revision).await?
             }
         };
         // The first use of a vocabulary takes long, so it is prepared before a command counts tokens.
-        prepare(session.counter()).await;
+        warm_up(session.counter()).await;
         Ok(LoadedSession {
             session,
             incarnation: self.incarnation,
@@ -248,11 +255,15 @@ impl SessionLogView<'_> {
         })
     }
 
-    async fn restored(&self, snapshot: Snapshot, until: Revision) -> Result<Session, EngineError> {
+    async fn replay_snapshot(
+        &self,
+        snapshot: Snapshot,
+        until: Revision,
+    ) -> Result<Session, EngineError> {
         // Two ranges of contents are needed: the end of the transcript, and a lead before it. The events between them
         // stay unread.
         let at = snapshot.revision;
-        let needed = snapshot.content_range(HELD_MESSAGES);
+        let needed = snapshot.content_range(TAIL_MESSAGES);
         let from = needed.tail.unwrap_or(at.plus(1));
         let mut end = self.events(from, Some(until.max(at))).await?;
         let mut contents = Vec::new();
@@ -272,11 +283,11 @@ impl SessionLogView<'_> {
             }
             Ok(session)
         });
-        joined(restore).await.map_err(|e| self.unreadable(e))
+        join_blocking(restore).await.map_err(|e| self.unreadable(e))
     }
 
     /// Replays the log up to a revision.
-    async fn past(&self, revision: Revision) -> Result<Option<PastSession>, EngineError> {
+    async fn session_at(&self, revision: Revision) -> Result<Option<PastSession>, EngineError> {
         let events = self.events(Revision::new(1), None).await?;
         let until = events.partition_point(|(at, _)| *at <= revision);
         // The log may be shorter than the revision. Without this check an older state would be returned.
@@ -292,7 +303,7 @@ impl SessionLogView<'_> {
             session.load_content(messages(&events));
             Ok(PastSession { session, later })
         });
-        let past = joined(folded).await;
+        let past = join_blocking(folded).await;
         Ok(Some(
             past.map_err(|_: ReplayError| self.unreadable(NOT_CREATED))?,
         ))
@@ -334,7 +345,11 @@ impl SessionLogView<'_> {
             };
             after = frame.last();
             let decoded = spawn_blocking(move || decode_frames(&frames, last));
-            all.append(&mut joined(decoded).await.map_err(|e| self.unreadable(e))?);
+            all.append(
+                &mut join_blocking(decoded)
+                    .await
+                    .map_err(|e| self.unreadable(e))?,
+            );
         }
         let before = all.partition_point(|(revision, _)| *revision < first);
         all.drain(..before);
@@ -381,7 +396,7 @@ fn messages(events: &RevisionedEvents) -> Vec<Arc<Message>> {
 }
 
 /// Awaits a blocking task. A panic of the task is resumed in the caller.
-pub(super) async fn joined<T>(work: JoinHandle<T>) -> T {
+pub(super) async fn join_blocking<T>(work: JoinHandle<T>) -> T {
     match work.await {
         Ok(done) => done,
         Err(error) => std::panic::resume_unwind(error.into_panic()),

@@ -6,9 +6,9 @@
 //! and read again from the log. The meaning of each rpc is defined in the server, not here.
 
 mod cache;
-mod counting;
 mod dry_run;
 mod effects;
+mod estimator_warmup;
 mod growth;
 mod handle;
 mod history;
@@ -39,10 +39,10 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::cache::CacheStats;
 use self::cache::SessionCache;
-pub use self::counting::prepare;
 pub use self::dry_run::DryRun;
 pub use self::effects::Changed;
 use self::effects::Uploads;
+pub use self::estimator_warmup::warm_up;
 use self::handle::{HandleState, LoadedSession, SessionHandle};
 pub use self::handle::{SessionChange, Watcher};
 pub use self::lists::SessionPage;
@@ -60,7 +60,7 @@ use crate::tally::{Observer, Unobserved};
 /// commits first.
 const MAX_ATTEMPTS: usize = 8;
 /// Interval at which a watcher checks the log head if other processes may write to the log.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const WATCH_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of a log that one read returns, about 4 MiB.
 pub const READ_BYTES: usize = 4 * 1024 * 1024;
 
@@ -70,7 +70,7 @@ pub enum MissingSession {
     /// Creates the session.
     Create(CreateSession),
     /// Rejects the call with [`EngineError::SessionNotFound`].
-    Refuse,
+    Reject,
 }
 
 /// The freshness of the state at which a step begins. Relevant only if other processes may write to the log.
@@ -107,7 +107,8 @@ impl DerefMut for LockedSession<'_> {
 
 impl Drop for LockedSession<'_> {
     fn drop(&mut self) {
-        self.cache.weigh(self.key, self.state.weight_bytes());
+        self.cache
+            .update_weight(self.key, self.state.weight_bytes());
     }
 }
 
@@ -124,7 +125,7 @@ pub struct Sessions {
     wake: Arc<Notify>,
     /// Notified after every deletion, so that a background task removes the remaining data.
     deletions: Arc<Notify>,
-    in_hand: removal::RemovalsInProgress,
+    removals: removal::RemovalsInProgress,
     unreadable_rows: lists::UnreadableRows,
     observer: Arc<dyn Observer>,
     /// Name of this process among those that share the log. Written into leases.
@@ -158,7 +159,7 @@ impl Sessions {
             quotas: None,
             wake: Arc::default(),
             deletions: Arc::default(),
-            in_hand: removal::RemovalsInProgress::default(),
+            removals: removal::RemovalsInProgress::default(),
             unreadable_rows: lists::UnreadableRows::default(),
             observer: Arc::new(Unobserved),
             process: String::new(),
@@ -224,8 +225,8 @@ impl Sessions {
     }
 
     /// Fill level and counters of the session cache.
-    pub fn cached(&self) -> CacheStats {
-        self.cache.cached()
+    pub fn cache_stats(&self) -> CacheStats {
+        self.cache.stats()
     }
 
     /// Locks a session. The wait does not count as work of the current call.
@@ -235,7 +236,7 @@ impl Sessions {
         key: &'a SessionKey,
     ) -> LockedSession<'a> {
         LockedSession {
-            state: CurrentCall::wait(handle.lock()).await,
+            state: CurrentCall::pause_while(handle.lock()).await,
             cache: &self.cache,
             key,
         }
@@ -247,7 +248,7 @@ impl Sessions {
         key: &SessionKey,
         look: impl FnOnce(&Session) -> T,
     ) -> Result<T, EngineError> {
-        self.read_from(ReadMode::Fresh, key, look).await
+        self.read_with(ReadMode::Fresh, key, look).await
     }
 
     /// Calls `look` with the current state of a session and the position of that state.
@@ -256,24 +257,24 @@ impl Sessions {
         key: &SessionKey,
         look: impl FnOnce(&Session, Position) -> T,
     ) -> Result<T, EngineError> {
-        self.look_from(ReadMode::Fresh, key, |loaded| {
+        self.inspect_with(ReadMode::Fresh, key, |loaded| {
             look(&loaded.session, loaded.position())
         })
         .await
     }
 
     /// Like [`Self::read`], with a choice of freshness for consecutive steps.
-    pub async fn read_from<T>(
+    pub async fn read_with<T>(
         &self,
         begin: ReadMode,
         key: &SessionKey,
         look: impl FnOnce(&Session) -> T,
     ) -> Result<T, EngineError> {
-        self.look_from(begin, key, |loaded| look(&loaded.session))
+        self.inspect_with(begin, key, |loaded| look(&loaded.session))
             .await
     }
 
-    async fn look_from<T>(
+    async fn inspect_with<T>(
         &self,
         begin: ReadMode,
         key: &SessionKey,
@@ -282,23 +283,22 @@ impl Sessions {
         let handle = self.cache.handle(key);
         let mut state = self.lock(&handle, key).await;
         let now = self.clock.monotonic();
-        let begin = state.can_begin(begin, now);
+        let begin = state.read_mode(begin, now);
         let loaded = state.begin(begin, &self.reader, key, now).await?;
         let seen = loaded.map(look);
         seen.ok_or_else(|| EngineError::SessionNotFound(key.clone()))
     }
 
     /// Calls `look` with a session whose message contents are all loaded.
-    pub async fn read_whole<T>(
+    pub async fn read_full<T>(
         &self,
         key: &SessionKey,
         look: impl FnOnce(&Session) -> T,
     ) -> Result<T, EngineError> {
-        self.look_at_whole(key, |loaded| look(&loaded.session))
-            .await
+        self.inspect_full(key, |loaded| look(&loaded.session)).await
     }
 
-    async fn look_at_whole<T>(
+    async fn inspect_full<T>(
         &self,
         key: &SessionKey,
         look: impl FnOnce(&LoadedSession) -> T,
@@ -328,7 +328,7 @@ impl Sessions {
     }
 
     /// Like [`Self::write`], with a choice of freshness for consecutive steps.
-    pub async fn write_from<D, T>(
+    pub async fn write_with<D, T>(
         &self,
         begin: ReadMode,
         key: &SessionKey,
@@ -352,7 +352,7 @@ impl Sessions {
         let handle = self.cache.handle(key);
         let mut state = self.lock(&handle, key).await;
         let mut uploads = Uploads::new(self.blobs.is_some());
-        let mut begin = state.can_begin(begin, self.clock.monotonic());
+        let mut begin = state.read_mode(begin, self.clock.monotonic());
         for _ in 0..MAX_ATTEMPTS {
             let (now, certain) = (self.clock.now(), self.clock.monotonic());
             let is_compared = begin == ReadMode::Fresh || !self.reader.is_shared();
@@ -360,24 +360,24 @@ impl Sessions {
             begin = ReadMode::Fresh;
             // A call whose deadline passed while it waited for the lock or for the load changes nothing, as if it had
             // never arrived.
-            if !CurrentCall::begins() {
-                return Err(EngineError::Expired);
+            if !CurrentCall::may_start_change() {
+                return Err(EngineError::DeadlineExceeded);
             }
-            if loaded.is_none() && matches!(missing, MissingSession::Refuse) {
+            if loaded.is_none() && matches!(missing, MissingSession::Reject) {
                 return Err(EngineError::SessionNotFound(key.clone()));
             }
             if loaded.is_none() {
                 // The remains of a deleted session of this name are removed first. Otherwise results of both sessions
                 // would share a folder.
-                Box::pin(self.give_free(key)).await?;
+                Box::pin(self.free_name(key)).await?;
             }
             let creates = loaded.is_none();
             // Quotas and disk space are checked before any event is applied, so a rejection leaves the session in
             // memory unchanged.
-            let mut growth = growth::StorageGrowth::ask(self, key, creates).await;
+            let mut growth = growth::StorageGrowth::check(self, key, creates).await;
             let mut transaction =
                 Transaction::new(key, state.take(), now, &self.limits, uploads.of_files())
-                    .within(growth.allowed());
+                    .with_allowed(growth.allowed());
             if let (None, MissingSession::Create(create)) = (transaction.session(), missing) {
                 transaction.create(create.clone())?;
             }
@@ -428,7 +428,7 @@ impl Sessions {
                 if let Err(error) = Box::pin(stored).await {
                     let error = error_chain(&error);
                     tracing::warn!(session = %key, error, "failed to store a result; it stays in the view");
-                    uploads.give_up();
+                    uploads.disable();
                     continue;
                 }
             }
@@ -502,17 +502,17 @@ impl Sessions {
 
     /// Returns the session as it was at a revision, with all its contents. The log is replayed up to that revision.
     /// Returns `None` if the session never had it.
-    pub async fn past(
+    pub async fn session_at(
         &self,
         key: &SessionKey,
         revision: Revision,
     ) -> Result<Option<PastSession>, EngineError> {
-        self.reader.past(key, revision).await
+        self.reader.session_at(key, revision).await
     }
 
     /// Returns a watcher of a session's changes.
     pub fn watch(&self, key: &SessionKey) -> Watcher {
-        let look_every = self.reader.is_shared().then_some(LOOK_EVERY);
+        let look_every = self.reader.is_shared().then_some(WATCH_POLL_INTERVAL);
         Watcher::new(self.cache.handle(key), look_every)
     }
 
@@ -525,8 +525,8 @@ impl Sessions {
             match heard {
                 Ok(key) => {
                     // A session without a handle here has no watchers, so no handle is created.
-                    if let Some(handle) = self.cache.known(&key) {
-                        handle.announce_elsewhere();
+                    if let Some(handle) = self.cache.find_handle(&key) {
+                        handle.notify_remote_change();
                     }
                 }
                 // Watchers find changes behind lost hints by polling the log.
@@ -571,7 +571,7 @@ impl Sessions {
         };
         let frames = self.log.read(key, head.position().at(after), bytes).await?;
         let decoded = tokio::task::spawn_blocking(move || load::decode_frames(&frames, None));
-        let events = load::joined(decoded)
+        let events = load::join_blocking(decoded)
             .await
             .map_err(|error| self.unreadable(key, error))?;
         let later = events.into_iter().filter(|(revision, _)| *revision > after);

@@ -7,23 +7,23 @@ use std::sync::Arc;
 use palimpsest_core::ids::ProjectId;
 use palimpsest_core::policy::{Overlay, OverlayError, Policy, Preset};
 
-use super::counting::prepare;
+use super::estimator_warmup::warm_up;
 
 /// The policies of new sessions, for the server and for projects with settings of their own.
 #[derive(Debug, Clone)]
 pub struct DefaultPolicies {
-    server: Inherited,
-    projects: BTreeMap<ProjectId, Inherited>,
+    server: InheritedPolicy,
+    projects: BTreeMap<ProjectId, InheritedPolicy>,
 }
 
 /// The inherited settings of a session, and the policy of a session without overrides.
 #[derive(Debug, Clone)]
-struct Inherited {
+struct InheritedPolicy {
     settings: Overlay,
     resolved: Arc<Policy>,
 }
 
-impl Inherited {
+impl InheritedPolicy {
     fn new(mut settings: Overlay) -> Result<Self, OverlayError> {
         let resolved = settings.resolve(Preset::default())?;
         // The overlay names its preset explicitly, so that a later overlay resolves against the same preset.
@@ -48,10 +48,10 @@ impl DefaultPolicies {
             let mut all = server.clone();
             // Fields that the project does not set keep the server's values.
             all.merge(settings);
-            Ok((project.clone(), Inherited::new(all)?))
+            Ok((project.clone(), InheritedPolicy::new(all)?))
         };
         Ok(Self {
-            server: Inherited::new(server.clone())?,
+            server: InheritedPolicy::new(server.clone())?,
             projects: projects
                 .into_iter()
                 .map(of_project)
@@ -59,14 +59,14 @@ impl DefaultPolicies {
         })
     }
 
-    fn inherit(&self, project: &ProjectId) -> &Inherited {
+    fn inherit(&self, project: &ProjectId) -> &InheritedPolicy {
         self.projects.get(project).unwrap_or(&self.server)
     }
 
     /// Prepares the token counters of sessions without overrides.
     pub async fn prepare(&self) {
         for inherited in std::iter::once(&self.server).chain(self.projects.values()) {
-            prepare(inherited.resolved.counter()).await;
+            warm_up(inherited.resolved.counter()).await;
         }
     }
 

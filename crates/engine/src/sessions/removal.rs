@@ -17,14 +17,14 @@ use crate::EngineError;
 use crate::call::CurrentCall;
 
 /// Interval at which a removal is retried while something blocks it.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Time that a creation waits for the removal of an earlier session of the same name.
-const PATIENCE: Duration = Duration::from_secs(5);
+const NAME_WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Duration of the removal claim if several processes share a store, and the time that a process works under it. The
 /// work stops well before the claim expires.
 const CLAIM_MS: i64 = 20_000;
-const WORK: Duration = Duration::from_secs(12);
+const REMOVAL_LEASE: Duration = Duration::from_secs(12);
 
 /// Removals in progress in this process. They prevent a second removal of a name that the first one has just
 /// released.
@@ -69,8 +69,8 @@ impl Sessions {
                 return Ok(false);
             };
             // As for every change: an expired call deletes nothing.
-            if !CurrentCall::begins() {
-                return Err(EngineError::Expired);
+            if !CurrentCall::may_start_change() {
+                return Err(EngineError::DeadlineExceeded);
             }
             check(&loaded.session)?;
             let stands = loaded.position();
@@ -86,7 +86,7 @@ impl Sessions {
             }
             crash_point("delete.begun");
             // The session no longer exists for callers. The other data is removed in the background.
-            handle.announce_deletion();
+            handle.notify_deletion();
             self.deletions.notify_one();
             return Ok(true);
         }
@@ -98,10 +98,14 @@ impl Sessions {
         self.cache.is_in_use(key)
     }
 
-    /// Removes the remaining data of a deleted session. Returns false if data remains after `patience`; a background
+    /// Removes the remaining data of a deleted session. Returns false if data remains after `timeout`; a background
     /// task continues then. Returns true if the name has no tombstone.
-    pub async fn removed(&self, key: &SessionKey, patience: Duration) -> Result<bool, EngineError> {
-        let until = Instant::now() + patience;
+    pub async fn finish_removal(
+        &self,
+        key: &SessionKey,
+        timeout: Duration,
+    ) -> Result<bool, EngineError> {
+        let until = Instant::now() + timeout;
         // Several attempts may be needed, and the log line reports the sum of all of them.
         let mut all = RemovalCount::default();
         loop {
@@ -127,10 +131,10 @@ impl Sessions {
                     return Ok(false);
                 }
             }
-            if Instant::now() + LOOK_AGAIN > until {
+            if Instant::now() + POLL_INTERVAL > until {
                 return Ok(false);
             }
-            sleep(LOOK_AGAIN).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -147,7 +151,7 @@ impl Sessions {
         if tombstone.lease.as_ref().is_some_and(is_others) {
             return Ok(false);
         }
-        let Some(_held) = self.in_hand.take(key) else {
+        let Some(_held) = self.removals.take(key) else {
             return Ok(false);
         };
         // The tombstone may be outdated: the name can have been released and used again. Other processes may also
@@ -172,7 +176,7 @@ impl Sessions {
         }
         if let Some(blobs) = &self.blobs {
             // Files that remain after this time are removed under another claim.
-            let removing = timeout(WORK, self.remove_files(blobs, tombstone)).await;
+            let removing = timeout(REMOVAL_LEASE, self.remove_files(blobs, tombstone)).await;
             match removing {
                 Ok(Ok(Some(removed))) => *all += removed,
                 Ok(Err(error)) => return Err(error),
@@ -210,8 +214,8 @@ impl Sessions {
     }
 
     /// Removes the remains of an earlier session from a name, so that a new session can use the name.
-    pub(super) async fn give_free(&self, key: &SessionKey) -> Result<(), EngineError> {
-        if self.removed(key, PATIENCE).await? {
+    pub(super) async fn free_name(&self, key: &SessionKey) -> Result<(), EngineError> {
+        if self.finish_removal(key, NAME_WAIT_TIMEOUT).await? {
             return Ok(());
         }
         Err(EngineError::SessionDeleting(key.clone()))

@@ -15,7 +15,7 @@ use palimpsest_core::session::Session;
 use palimpsest_core::view::TargetOverride;
 
 use super::effects::PendingCommit;
-use super::growth::{AllowedEvents, grows};
+use super::growth::{AllowedEvents, adds_storage};
 use super::handle::LoadedSession;
 
 /// The outcome of a command.
@@ -74,7 +74,7 @@ impl<'a> Transaction<'a> {
     /// Restricts the events that the transaction may make. A disallowed event aborts the transaction before it is
     /// applied.
     #[must_use]
-    pub(super) fn within(mut self, allowed: AllowedEvents) -> Self {
+    pub(super) fn with_allowed(mut self, allowed: AllowedEvents) -> Self {
         self.allowed = allowed;
         self
     }
@@ -212,7 +212,7 @@ impl<'a> Transaction<'a> {
                 let made = !events.is_empty();
                 let is_allowed = match self.allowed {
                     AllowedEvents::All => true,
-                    AllowedEvents::Upkeep => !events.iter().any(grows),
+                    AllowedEvents::Maintenance => !events.iter().any(adds_storage),
                     AllowedEvents::None => !made,
                 };
                 if !is_allowed {
@@ -262,7 +262,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// The session, if no command changed it.
-    pub(super) fn into_unchanged(self) -> Option<Box<LoadedSession>> {
+    pub(super) fn into_session_if_unchanged(self) -> Option<Box<LoadedSession>> {
         self.loaded.filter(|_| self.events.is_empty())
     }
 }

@@ -12,7 +12,7 @@ use crate::EngineError;
 use crate::call::CurrentCall;
 
 /// Interval at which a wait looks again, for changes that no commit announces: time, and other processes.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Sessions {
     /// Calls `look` now, after each change and once a second, until it returns a value. Returns `None` if the deadline
@@ -32,8 +32,11 @@ impl Sessions {
             if found.is_some() || Instant::now() >= deadline || stop.is_cancelled() {
                 return Ok(found);
             }
-            let news = timeout_at(deadline.min(Instant::now() + LOOK_EVERY), watcher.changed());
-            CurrentCall::wait(async {
+            let news = timeout_at(
+                deadline.min(Instant::now() + POLL_INTERVAL),
+                watcher.changed(),
+            );
+            CurrentCall::pause_while(async {
                 tokio::select! {
                     _ = news => {}
                     () = stop.cancelled() => {}

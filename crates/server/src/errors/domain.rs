@@ -195,7 +195,7 @@ impl From<EngineError> for ServiceError {
             | EngineError::BlobsUnavailable => Self::store_unavailable(RETRY_SOON),
             EngineError::Store(error) => error.into(),
             EngineError::QuotaExceeded(exceeded) => exceeded.into(),
-            EngineError::Expired => Self::deadline_exceeded(),
+            EngineError::DeadlineExceeded => Self::deadline_exceeded(),
             EngineError::Internal {
                 doing,
                 source: Some(source),
@@ -214,8 +214,8 @@ impl From<CompactionError> for ServiceError {
         match error {
             CompactionError::Engine(error) => error.into(),
             CompactionError::DelegationNotFound { key } => Self::delegation_not_found(key),
-            CompactionError::NoSummary { why, detail, model } => {
-                Self::no_summary(convert::why_failed(why), &detail, &model)
+            CompactionError::NoSummary { reason, detail, model } => {
+                Self::no_summary(convert::why_failed(reason), &detail, &model)
             }
             CompactionError::HookVetoed { hook, reason } => Self::hook_vetoed(hook.name(), &reason),
             CompactionError::HookFailed { hook, detail } => Self::hook_failed(hook.name(), &detail),

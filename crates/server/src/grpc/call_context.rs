@@ -151,7 +151,7 @@ impl Inner {
 }
 
 impl Caller for Inner {
-    fn begins(&self) -> bool {
+    fn may_start_change(&self) -> bool {
         // A late call starts no change. A change in several steps that has started is finished.
         if !self.is_started.load(Ordering::Relaxed) && self.is_late() {
             return false;
@@ -190,10 +190,10 @@ mod tests {
 
     #[tokio::test]
     async fn an_expired_call_starts_no_change_and_finishes_a_running_one() {
-        assert!(CurrentCall::begins(), "work without a caller");
-        assert!(!expired(false).scope(async { CurrentCall::begins() }).await);
-        assert!(expired(true).scope(async { CurrentCall::begins() }).await);
+        assert!(CurrentCall::may_start_change(), "work without a caller");
+        assert!(!expired(false).scope(async { CurrentCall::may_start_change() }).await);
+        assert!(expired(true).scope(async { CurrentCall::may_start_change() }).await);
         // A call without a permit can pause as well.
-        assert_eq!(expired(true).scope(CurrentCall::wait(ready(7))).await, 7);
+        assert_eq!(expired(true).scope(CurrentCall::pause_while(ready(7))).await, 7);
     }
 }

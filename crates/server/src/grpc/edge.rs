@@ -301,7 +301,7 @@ impl EdgeState {
             }
             let project = scope.into_project();
             if let Some(quotas) = &self.quotas {
-                let permit = quotas.enter(&project, context.quota_demand());
+                let permit = quotas.admit(&project, context.quota_demand());
                 context.set_quota_permit(permit?);
             }
             context.set_project(project);

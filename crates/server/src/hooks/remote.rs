@@ -187,7 +187,7 @@ async fn put<Q: HookMethod>(
             }
         })
     };
-    let answered = CurrentCall::wait(timeout_at(until, asked)).await;
+    let answered = CurrentCall::pause_while(timeout_at(until, asked)).await;
     answered.unwrap_or_else(|_| Err(late()))
 }
 

@@ -6,7 +6,7 @@ use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::{Digest, Usage};
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::view::TargetOverride;
-use palimpsest_engine::compaction::{self, Brought, DelegateAnswer, Delegated, DelegatedBody};
+use palimpsest_engine::compaction::{self, DelegateResult, DelegateAnswer, DelegatedRequest, DelegatedBody};
 use palimpsest_proto::context::v1::{
     self, CommitSummaryRequest, CommitSummaryResponse, PromptTooLong, commit_summary_request,
 };
@@ -46,7 +46,7 @@ pub(super) async fn commit(
 }
 
 /// Validates a request and converts it.
-fn brought(service: &Service, request: CommitSummaryRequest) -> Result<Brought, ServiceError> {
+fn brought(service: &Service, request: CommitSummaryRequest) -> Result<DelegateResult, ServiceError> {
     if request.delegation_token.is_empty() {
         return Err(ServiceError::invalid(
             "delegation_token",
@@ -64,7 +64,7 @@ fn brought(service: &Service, request: CommitSummaryRequest) -> Result<Brought, 
         return Err(ServiceError::invalid("outcome", what));
     };
     let (outcome, digest) = answer(outcome, request.truncated);
-    Ok(Brought {
+    Ok(DelegateResult {
         token: request.delegation_token.into(),
         outcome,
         digest,
@@ -159,7 +159,7 @@ fn told(
 }
 
 /// Converts the request for the caller's model to its proto form.
-pub(super) fn export(delegated: Delegated) -> v1::DelegatedRequest {
+pub(super) fn export(delegated: DelegatedRequest) -> v1::DelegatedRequest {
     let mut out = v1::DelegatedRequest {
         delegation_token: delegated.token.into(),
         expire_time: Some(convert::export_timestamp(delegated.expires)),

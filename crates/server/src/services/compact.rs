@@ -7,7 +7,7 @@ use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::{ContentNotLoaded, RequestStamp, Session, Strategy};
 use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::change::{ChangeCall, ChangeOutcome, Reduction};
-use palimpsest_engine::compaction::{self, CompactionCall, Wish};
+use palimpsest_engine::compaction::{self, CompactionCall, DelegationOptions};
 use palimpsest_proto::context::v1::compact_request::Range;
 use palimpsest_proto::context::v1::{
     self, CompactRequest, CompactResponse, CompactionMode, CompactionStrategy, Level,
@@ -179,7 +179,7 @@ impl Autocompact<'_> {
         if let Some(refused) = refused {
             return Err(refused);
         }
-        let rounds = Box::pin(compaction::rest(service, key, &self.call, &ended)).await?;
+        let rounds = Box::pin(compaction::compact_rest(service, key, &self.call, &ended)).await?;
         // `autocompact.max_input_tokens` can split the compaction. The reply then covers all of its parts.
         if !rounds.is_empty() {
             let all =
@@ -204,14 +204,14 @@ impl Autocompact<'_> {
     }
 
     /// Returns the target and limits for the request of a delegated compaction, or `None` if none is running.
-    fn wish(&self, session: &Session) -> Option<Wish> {
+    fn wish(&self, session: &Session) -> Option<DelegationOptions> {
         let running = session.compactions().running.as_ref();
         running.filter(|running| running.is_delegated())?;
         let (target, window) = session.last_served().overridden(&self.target);
         // Without a hint, only the policy and the window limit the output.
         let most = window.max_output_tokens.unwrap_or(u64::MAX);
         let thresholds = session.policy().thresholds(window);
-        Some(Wish {
+        Some(DelegationOptions {
             form: self.form,
             provider: target.provider,
             // The provider's input limit can be smaller than the window.

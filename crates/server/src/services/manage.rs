@@ -6,7 +6,7 @@ use palimpsest_core::message::Digest;
 use palimpsest_core::policy::Overlay;
 use palimpsest_core::session::{RequestStamp, Session};
 use palimpsest_engine::EngineError;
-use palimpsest_engine::sessions::{MissingSession, Transaction, prepare};
+use palimpsest_engine::sessions::{MissingSession, Transaction, warm_up};
 use palimpsest_proto::context::v1::{
     CreateSessionRequest, CreateSessionResponse, GetSessionRequest, GetSessionResponse,
     UpdateSessionRequest, UpdateSessionResponse,
@@ -51,7 +51,7 @@ pub(super) async fn create(
     let created = sessions.write(&key, &missing, decide, finish).await?;
     let (session, counter) = created.ok_or(EngineError::SessionExists(key))?;
     // The estimator's vocabulary is loaded now, so that the first append does not wait for it.
-    prepare(counter).await;
+    warm_up(counter).await;
     Ok(CreateSessionResponse {
         session: Some(session),
     })
@@ -162,10 +162,10 @@ pub(super) async fn update(
     let finish = |session: &Session, (): &()| Ok((convert::session(session), session.counter()));
     let (session, counter) = service
         .sessions
-        .write(&key, &MissingSession::Refuse, decide, finish)
+        .write(&key, &MissingSession::Reject, decide, finish)
         .await?;
     // The estimator's vocabulary is loaded now, so that the next append does not wait for it.
-    prepare(counter).await;
+    warm_up(counter).await;
     Ok(UpdateSessionResponse {
         session: Some(session),
     })
@@ -183,7 +183,7 @@ const ENDPOINT: &str = "policy.hooks.endpoint";
 /// Rejects settings that select a summary model outside the server's list of allowed models.
 fn may_choose(service: &Service, settings: &Overlay) -> Result<(), ServiceError> {
     let models = service.models.as_ref();
-    match models.and_then(|models| models.refused(settings)) {
+    match models.and_then(|models| models.first_disallowed(settings)) {
         None => Ok(()),
         Some((field, model)) => Err(ServiceError::model_not_allowed(
             &convert::in_overrides(field),

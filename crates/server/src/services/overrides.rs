@@ -50,7 +50,7 @@ impl Overrides {
         }
         at_most(read.model.as_deref(), "model", MAX_MODEL_BYTES)?;
         if let (Some(models), Some(name)) = (&service.models, &read.model)
-            && !models.allow(name)
+            && !models.allows(name)
         {
             return Err(ServiceError::model_not_allowed(
                 &format!("{field}.model"),

@@ -57,7 +57,7 @@ pub(super) async fn whole(
             ..convert::recovery_report(session, &recovery, &gone)
         }
     };
-    Ok(service.sessions.read_whole(key, look).await?)
+    Ok(service.sessions.read_full(key, look).await?)
 }
 
 /// Returns the content that an undo returned to the view. `would` is true for a dry run.
@@ -87,7 +87,7 @@ pub(super) async fn returned(
         convert::returned(&mut report, session, &recovery, &back);
         report
     };
-    Ok(service.sessions.read_whole(key, look).await?)
+    Ok(service.sessions.read_full(key, look).await?)
 }
 
 /// Reads the events with these revisions, at most the first [`MAX_EVENTS`].

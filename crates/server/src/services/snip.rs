@@ -151,7 +151,7 @@ async fn view_blocks(
         }
         Ok(found)
     };
-    service.sessions.read_whole(key, look).await?
+    service.sessions.read_full(key, look).await?
 }
 
 /// Sets a more specific reason for unknown turns that belong to the parent or to a subagent session.

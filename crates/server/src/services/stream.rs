@@ -67,7 +67,7 @@ async fn chunk(
     let rendered = cursor
         .service
         .sessions
-        .read_whole(&cursor.key, render)
+        .read_full(&cursor.key, render)
         .await??;
     cursor.next += rendered.1;
     cursor.done = rendered.0.last;

@@ -19,7 +19,7 @@ impl Service {
             return Err(ServiceError::deadline_exceeded());
         }
         if let Some(quotas) = &self.quotas {
-            let held = quotas.enter(project, ticket.quota_demand());
+            let held = quotas.admit(project, ticket.quota_demand());
             ticket.set_quota_permit(held?);
         }
         Ok(())

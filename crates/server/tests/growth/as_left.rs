@@ -100,7 +100,7 @@ async fn each_writing_step_sees_events_of_other_processes() {
     turn(&other, &key, 1).await;
     let theirs = log.itself().head(&key).await.unwrap().unwrap().revision;
     let messages = |begin| {
-        one.read_from(begin, &key, |session| {
+        one.read_with(begin, &key, |session| {
             session.transcript().next().get() as usize
         })
     };
@@ -113,10 +113,10 @@ async fn each_writing_step_sees_events_of_other_processes() {
         transaction.run(append(2))?;
         Ok(before)
     };
-    let upon = one.write_from(
+    let upon = one.write_with(
         ReadMode::Cached,
         &key,
-        &MissingSession::Refuse,
+        &MissingSession::Reject,
         decide,
         |_, upon| Ok(*upon),
     );
@@ -128,10 +128,10 @@ async fn each_writing_step_sees_events_of_other_processes() {
 
     // A decision without events is also based on the current session.
     turn(&other, &key, 3).await;
-    let nothing = one.write_from(
+    let nothing = one.write_with(
         ReadMode::Cached,
         &key,
-        &MissingSession::Refuse,
+        &MissingSession::Reject,
         |_| Ok(()),
         |session, ()| Ok(session.transcript().next().get() as usize),
     );
@@ -148,10 +148,10 @@ async fn each_writing_step_sees_events_of_other_processes() {
             current: here,
         })
     };
-    let decided = one.write_from(
+    let decided = one.write_with(
         ReadMode::Cached,
         &key,
-        &MissingSession::Refuse,
+        &MissingSession::Reject,
         refuses,
         |_, ()| Ok(()),
     );
@@ -163,10 +163,10 @@ async fn each_writing_step_sees_events_of_other_processes() {
     clock.advance(Duration::from_millis(200));
     assert_eq!(messages(ReadMode::Cached).await.unwrap(), 6);
     other.delete(&key, None, |_| Ok(())).await.unwrap();
-    let gone = one.write_from(
+    let gone = one.write_with(
         ReadMode::Cached,
         &key,
-        &MissingSession::Refuse,
+        &MissingSession::Reject,
         decide,
         |_, _| Ok(()),
     );

@@ -63,7 +63,7 @@ async fn append(
     let decide = |transaction: &mut palimpsest_engine::sessions::Transaction<'_>| {
         transaction.run(Command::Append(append.clone()))
     };
-    let done = sessions.write(key, &MissingSession::Refuse, decide, |_, _| Ok(()));
+    let done = sessions.write(key, &MissingSession::Reject, decide, |_, _| Ok(()));
     done.await
 }
 
@@ -75,7 +75,7 @@ async fn sessions_of_rejected_changes_stay_within_the_cache_limit() {
         let rejected = append(&sessions, &key(number), Some(Revision::new(1))).await;
         assert!(matches!(rejected, Err(EngineError::Rejected(_))));
     }
-    let cached = sessions.cached();
+    let cached = sessions.cache_stats();
     assert!(cached.evictions > 0, "{cached:?}");
     // The last session is evicted only when the next one is loaded.
     assert!(cached.bytes < 2 * CACHE_BYTES, "{cached:?}");
@@ -88,9 +88,9 @@ async fn watched_sessions_are_evicted_and_watchers_still_receive_changes() {
     let mut watchers = Vec::new();
     for number in 0..SESSIONS {
         watchers.push(sessions.watch(&key(number)));
-        sessions.read_whole(&key(number), |_| ()).await.unwrap();
+        sessions.read_full(&key(number), |_| ()).await.unwrap();
     }
-    let cached = sessions.cached();
+    let cached = sessions.cache_stats();
     assert_eq!(
         cached.sessions, SESSIONS,
         "the handles of watched sessions were dropped"
@@ -111,7 +111,7 @@ async fn a_write_rejected_by_a_quota_keeps_the_session_in_memory() {
             ..QuotaLimits::default()
         },
     );
-    sessions.read_whole(&key(0), |_| ()).await.unwrap();
+    sessions.read_full(&key(0), |_| ()).await.unwrap();
     let before = log.reads();
     for _ in 0..10 {
         let refused = append(&sessions, &key(0), None).await;

@@ -104,9 +104,9 @@ async fn a_session_loaded_from_its_snapshot_equals_the_original() {
     for n in 0..QUARTER {
         turn(&one, &key, n).await;
     }
-    let expected = one.read_whole(&key, Clone::clone).await.unwrap();
+    let expected = one.read_full(&key, Clone::clone).await.unwrap();
     // The snapshot is taken in the background, and loads must work before it exists.
-    let loaded = sessions(&log).read_whole(&key, Clone::clone).await.unwrap();
+    let loaded = sessions(&log).read_full(&key, Clone::clone).await.unwrap();
     assert_eq!(loaded, expected);
     let mut head = log.head(&key).await.unwrap().unwrap();
     for _ in 0..100 {
@@ -126,7 +126,7 @@ async fn a_session_loaded_from_its_snapshot_equals_the_original() {
         .read(&key, |session| session.transcript().content_bytes())
         .await
         .unwrap();
-    let loaded = fresh.read_whole(&key, Clone::clone).await.unwrap();
+    let loaded = fresh.read_full(&key, Clone::clone).await.unwrap();
     assert_eq!(loaded, expected);
     // The load started with only the end of the session.
     assert!(bytes_at_first * 2 < loaded.transcript().content_bytes());

@@ -51,7 +51,7 @@ async fn an_observer_receives_only_committed_events() {
             let decide = |transaction: &mut palimpsest_engine::sessions::Transaction<'_>| {
                 transaction.run(Command::Append(append.clone()))
             };
-            let done = sessions.run(key, &MissingSession::Refuse, dry_run, decide, |_, _| Ok(()));
+            let done = sessions.run(key, &MissingSession::Reject, dry_run, decide, |_, _| Ok(()));
             done.await
         }
     };

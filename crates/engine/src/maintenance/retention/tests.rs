@@ -9,7 +9,7 @@ use palimpsest_core::limits::Limits;
 use palimpsest_store::Store;
 use tokio_util::sync::CancellationToken;
 
-use super::super::{Age, MaintenanceStats, SweepConfig};
+use super::super::{MaintenanceStats, MaxAge, SweepConfig};
 use super::*;
 use crate::Engine;
 use crate::background::Background;
@@ -51,11 +51,11 @@ impl Project {
             CancellationToken::new(),
         );
         let config = RetentionConfig {
-            keep: RetentionLimits {
-                max_age: Age::from_millis(i64::try_from(HOUR.as_millis()).unwrap()),
+            limits: RetentionLimits {
+                max_age: MaxAge::from_millis(i64::try_from(HOUR.as_millis()).unwrap()),
                 ..RetentionLimits::default()
             },
-            max_clock_jump: Age::default(),
+            max_clock_jump: MaxAge::default(),
             duty_cycle_percent: 100,
             dry_run,
             ..RetentionConfig::default()
@@ -106,7 +106,7 @@ impl Project {
     async fn families(&self) -> Vec<SessionFamily> {
         let engine = &self.maintenance.engine;
         let project = key("main").project;
-        let keep = self.maintenance.retention.keep;
+        let keep = self.maintenance.retention.limits;
         let tempo = self.maintenance.duty_cycle();
         let rows = rows(&engine.sessions, &engine.blobs, (&project, keep), tempo);
         super::super::families::families(rows.await.unwrap(), false)
@@ -174,7 +174,7 @@ async fn a_member_that_changed_since_the_selection_keeps_its_family() {
     let project = Project::with_a_family().await;
     project.clock.advance(2 * HOUR);
     let family = project.families().await.remove(0);
-    project.change("sub-2-1", &MissingSession::Refuse).await;
+    project.change("sub-2-1", &MissingSession::Reject).await;
     let mut pass = RetentionPass::default();
     let retired = project
         .maintenance

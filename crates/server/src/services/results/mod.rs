@@ -179,7 +179,7 @@ fn answers(
 /// Returns the error for a search that ended without a result to return.
 pub(super) fn ended(ended: SearchEnd) -> ServiceError {
     match ended {
-        SearchEnd::Cancelled | SearchEnd::Late => ServiceError::deadline_exceeded(),
+        SearchEnd::Cancelled | SearchEnd::DeadlineExceeded => ServiceError::deadline_exceeded(),
         SearchEnd::TooMuch => ServiceError::invalid(
             "search.pattern",
             "takes more work than one call may do on this result: read it by lines",
@@ -208,7 +208,7 @@ pub(super) async fn original(
     let expected = usize::try_from(found.bytes).unwrap_or(usize::MAX);
     let expected = expected.saturating_mul(2);
     CallContext::reserve_reply(expected)?;
-    let (text, is_json) = match found.place {
+    let (text, is_json) = match found.location {
         ResultLocation::Message { entry, block } => in_message(service, key, entry, block).await?,
         ResultLocation::File { file, sha256 } => in_file(service, key, &file, &sha256).await?,
     };

@@ -11,7 +11,7 @@ use palimpsest_core::session::{RequestStamp, Session, TranscriptEntry};
 use palimpsest_core::transcript_reader;
 use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::filter::messages_of_span;
-use palimpsest_engine::originals::{contents, put_back};
+use palimpsest_engine::originals::{contents, restore_results};
 use palimpsest_engine::results::{ResultSelection, line_of, range, search as search_lines};
 use palimpsest_engine::search_threads::SearchBudget;
 use palimpsest_engine::searching::SearchCursor;
@@ -383,9 +383,9 @@ impl ToolContext<'_> {
             }
         };
         let mut originals = contents(self.service, self.key, entries).await?;
-        // Replacements are put back first, so that the model reads the original results.
+        // Original results are restored first, so that the model reads them.
         for original in &mut originals {
-            put_back(self.service, self.key, original).await?;
+            restore_results(self.service, self.key, original).await?;
         }
         // The space for the note at the end is reserved within the limit.
         let max = self.policy.model_tools.max_answer_bytes as usize;

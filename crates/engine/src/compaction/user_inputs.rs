@@ -12,7 +12,7 @@ const MAX_INPUTS: usize = 500;
 
 /// Returns the texts of all user inputs, oldest first, including those that earlier compactions removed from the
 /// view.
-pub(super) async fn inputs(
+pub(super) async fn user_inputs(
     engine: &Engine,
     key: &SessionKey,
     session: &Session,

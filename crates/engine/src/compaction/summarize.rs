@@ -14,17 +14,17 @@ use palimpsest_facts::Redact;
 use palimpsest_store::error_chain;
 use palimpsest_summarize::redact;
 
-use super::input::inputs;
+use super::user_inputs::user_inputs;
 use super::{NO_USAGE, model};
 use crate::{Engine, EngineError};
 
 /// Writes the summary of the messages that leave.
-pub(super) async fn summarise(
+pub(super) async fn summarize(
     engine: &Engine,
     key: &SessionKey,
     task: &SummaryTask,
 ) -> Result<WrittenSummary, SummaryFailure> {
-    let extracted = match extract(engine, key, &task.started).await {
+    let extracted = match extract_document(engine, key, &task.started).await {
         Ok(extracted) => extracted,
         Err(error) => {
             let error = error_chain(&error);
@@ -43,7 +43,7 @@ pub(super) async fn summarise(
         });
     }
     if let (Some(models), Strategy::Model) = (&engine.models, task.strategy) {
-        let written = model::ask(engine, models, key, task, &extracted).await;
+        let written = model::summarize_by_model(engine, models, key, task, &extracted).await;
         if written.is_ok() || !task.falls_back {
             return written;
         }
@@ -86,13 +86,13 @@ pub(super) fn redactor(engine: &Engine, session: &Session) -> Option<Redact> {
 
 /// Extracts a summary from the structure of the messages. It is the summary without a model and fills the missing
 /// sections of a model's summary.
-pub(super) async fn extract(
+pub(super) async fn extract_document(
     engine: &Engine,
     key: &SessionKey,
     started: &StartedCompaction,
 ) -> Result<SummaryDocument, EngineError> {
     let redact = redactor(engine, &started.session);
-    let words = inputs(engine, key, &started.session, redact).await?;
+    let words = user_inputs(engine, key, &started.session, redact).await?;
     let (session, leaving) = (
         Arc::clone(&started.session),
         started.running.leaving.clone(),

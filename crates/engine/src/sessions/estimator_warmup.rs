@@ -5,7 +5,7 @@ use tokio::task::spawn_blocking;
 
 /// Prepares a token counter on a blocking thread. The first load of a vocabulary takes about 0.1 s, which is too long
 /// for a thread that answers calls.
-pub async fn prepare(counter: TokenCounter) {
+pub async fn warm_up(counter: TokenCounter) {
     if counter.is_ready() {
         return;
     }

@@ -11,12 +11,12 @@ use palimpsest_core::session::Session;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::{CompactionCall, CompactionError, compact, in_rounds, report};
+use super::{CompactionCall, CompactionError, compact, compact_repeatedly, report};
 use crate::Engine;
 use crate::call::{CurrentCall, Deadline};
 
 /// The reserve for the reply itself: 500 ms, but at most a quarter of the remaining time.
-const TO_ANSWER: Duration = Duration::from_millis(500);
+const REPLY_RESERVE: Duration = Duration::from_millis(500);
 
 /// A prompt that the provider rejected as too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct RejectedPrompt {
 
 /// The outcome of a compaction for a view.
 #[derive(Debug)]
-pub struct MadeRoom {
+pub struct ViewCompaction {
     /// The compactions in order. The policy can split one into several.
     pub rounds: Vec<CompactionOutcome>,
     /// The removal of the oldest rounds.
@@ -49,13 +49,13 @@ pub enum DropOutcome {
 
 /// Compacts a view. Returns `None` if the time until the deadline is not sufficient. The compaction then continues in
 /// the background.
-pub async fn make_room(
+pub async fn compact_view(
     engine: &Engine,
     key: &SessionKey,
     request: CompactionRequest,
     rejected: Option<RejectedPrompt>,
     deadline: Option<Deadline>,
-) -> Result<Option<MadeRoom>, CompactionError> {
+) -> Result<Option<ViewCompaction>, CompactionError> {
     // Without a deadline the call can wait for the result in its own task.
     let Some(left) = deadline.map(Deadline::remaining) else {
         let made = compact_and_drop(engine, key, request, rejected);
@@ -71,8 +71,8 @@ pub async fn make_room(
             report(&name, Err(error));
         }
     });
-    let patience = left.saturating_sub(TO_ANSWER.min(left / 4));
-    match CurrentCall::wait(timeout(patience, ended)).await {
+    let max_wait = left.saturating_sub(REPLY_RESERVE.min(left / 4));
+    match CurrentCall::pause_while(timeout(max_wait, ended)).await {
         Ok(Ok(made)) => made.map(Some),
         // The task panicked, which is logged, or the time ran out.
         Ok(Err(_)) | Err(_) => Ok(None),
@@ -84,9 +84,9 @@ async fn compact_and_drop(
     key: &SessionKey,
     request: CompactionRequest,
     rejected: Option<RejectedPrompt>,
-) -> Result<MadeRoom, CompactionError> {
+) -> Result<ViewCompaction, CompactionError> {
     let call = CompactionCall::waiting(request);
-    let rounds = Box::pin(in_rounds(engine, key, &call)).await?;
+    let rounds = Box::pin(compact_repeatedly(engine, key, &call)).await?;
     // A rejected prompt must shrink by its gap. Other views are truncated only if the policy permits it.
     let request = match rejected {
         Some(RejectedPrompt {
@@ -113,5 +113,5 @@ async fn compact_and_drop(
     };
     let drop_oldest = CompactionCall::waiting(request);
     let dropped = Box::pin(compact(engine, key, &drop_oldest, render)).await?;
-    Ok(MadeRoom { rounds, dropped })
+    Ok(ViewCompaction { rounds, dropped })
 }
