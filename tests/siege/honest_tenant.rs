@@ -185,12 +185,12 @@ impl Agent {
             );
             self.latencies.refused(&outcome_of(&status));
             // The last calls get a shorter time limit, because the test waits for them.
-            let patience = if self.stop.load(Relaxed) {
+            let max_wait = if self.stop.load(Relaxed) {
                 ATTEMPT
             } else {
                 TIMEOUT
             };
-            if began.elapsed() > patience {
+            if began.elapsed() > max_wait {
                 self.latencies.given_up(what, began);
                 return false;
             }

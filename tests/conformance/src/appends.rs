@@ -6,8 +6,8 @@ use bytes::Bytes;
 use futures::future::join_all;
 use palimpsest_core::ids::Revision;
 
-use crate::by_name::LatestIncarnation as _;
 use crate::harness::{Harness, Log, batch, bytes, conflict_at, head, key, read_all, time};
+use crate::latest_incarnation::LatestIncarnation as _;
 use palimpsest_store::{Batch, Frame, MAX_FRAME_BYTES, MAX_LIST_ROW_BYTES, StoreError};
 
 pub(super) async fn run(harness: &dyn Harness) {

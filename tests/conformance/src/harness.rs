@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey, Timestamp};
 
-use crate::by_name::LatestIncarnation as _;
+use crate::latest_incarnation::LatestIncarnation as _;
 use palimpsest_store::{
     Batch, DueChange, Frame, Lease, Position, SessionHead, Store, StoreError, Tombstone,
 };

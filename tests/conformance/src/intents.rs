@@ -2,8 +2,8 @@
 
 use palimpsest_core::ids::SessionKey;
 
-use crate::by_name::LatestIncarnation as _;
 use crate::harness::{Harness, Log, batch, bytes, key, time};
+use crate::latest_incarnation::LatestIncarnation as _;
 use palimpsest_store::{Batch, FileIntent, StoreError};
 
 pub(super) async fn run(harness: &dyn Harness) {

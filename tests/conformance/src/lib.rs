@@ -7,9 +7,9 @@
 //! loss, are tested elsewhere.
 
 mod appends;
-mod by_name;
 mod harness;
 mod intents;
+mod latest_incarnation;
 mod leader_tasks;
 mod memory;
 mod model;
@@ -18,8 +18,8 @@ mod races;
 mod sessions;
 mod tombstones;
 
-pub use self::by_name::LatestIncarnation;
 pub use self::harness::{Harness, bytes};
+pub use self::latest_incarnation::LatestIncarnation;
 pub use self::memory::MemoryLog;
 pub use self::model::properties;
 

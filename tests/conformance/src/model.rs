@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::by_name::LatestIncarnation as _;
 use crate::harness::{Harness, Log, batch, bytes, erase, key, lease, read_all, restart, time};
+use crate::latest_incarnation::LatestIncarnation as _;
 use crate::memory::MemoryLog;
 use palimpsest_store::{
     Batch, DueChange, DueQuery, Frame, SnapshotMark, StoreError, StoredSnapshot,

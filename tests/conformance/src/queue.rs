@@ -3,8 +3,8 @@
 use futures::future::join_all;
 use palimpsest_core::ids::{Revision, Timestamp};
 
-use crate::by_name::LatestIncarnation as _;
 use crate::harness::{Harness, Log, batch, batch_due, bytes, head, key, lease, restart, time};
+use crate::latest_incarnation::LatestIncarnation as _;
 use palimpsest_store::{
     DueChange, DueQuery, DueSession, LONGEST_LEASE_MS, LONGEST_WAIT_MS, MAX_OWNER_BYTES, StoreError,
 };

@@ -2,10 +2,10 @@
 
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey};
 
-use crate::by_name::LatestIncarnation as _;
 use crate::harness::{
     Harness, Log, batch, batch_due, bytes, conflict_at, erase, head, key, read_all, time,
 };
+use crate::latest_incarnation::LatestIncarnation as _;
 use palimpsest_store::{
     Batch, DueChange, DueQuery, MAX_LIST, Position, SnapshotMark, StoreError, StoredSnapshot,
 };

@@ -2,10 +2,10 @@
 
 use palimpsest_core::ids::SessionKey;
 
-use crate::by_name::LatestIncarnation as _;
 use crate::harness::{
     Harness, Log, batch, batch_due, bytes, erase, forget, key, lease, restart, time,
 };
+use crate::latest_incarnation::LatestIncarnation as _;
 use palimpsest_store::{DueChange, DueQuery, LONGEST_LEASE_MS, StoreError, Tombstone};
 
 pub(super) async fn run(harness: &dyn Harness) {

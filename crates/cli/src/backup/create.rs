@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_engine::backup::{
-    BackupError, FORMAT, LogFile, ManifestReader, ManifestEntry, ManifestHeader, ManifestWriter,
+    BackupError, FORMAT, LogFile, ManifestEntry, ManifestHeader, ManifestReader, ManifestWriter,
     ResultFile, latest, log_path, result_path,
 };
 use palimpsest_proto::context::v1::admin_service_client::AdminServiceClient;

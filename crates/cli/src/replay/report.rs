@@ -99,7 +99,7 @@ impl From<ProbeCounts> for ProbeNumbers {
 impl Numbers {
     /// Builds the figures of one policy. `all` contains the metrics of every policy for the same transcripts.
     fn new(measured: &ReplayMetrics, all: &[ReplayMetrics]) -> Self {
-        let split = &measured.split;
+        let split = &measured.token_split;
         let by_kind = measured.probes.iter();
         let survived = measured.survival();
         Self {
@@ -178,6 +178,6 @@ pub(super) fn json(replayed: &ReplayResults) -> anyhow::Result<String> {
 #[expect(clippy::cast_precision_loss, reason = "three digits of it are shown")]
 pub(super) fn relative_cost(measured: &ReplayMetrics, all: &[ReplayMetrics]) -> Option<f64> {
     let prices = Prices::default();
-    let none = all.last()?.split.cost_milli(&prices);
-    (none > 0).then(|| measured.split.cost_milli(&prices) as f64 / none as f64)
+    let none = all.last()?.token_split.cost_milli(&prices);
+    (none > 0).then(|| measured.token_split.cost_milli(&prices) as f64 / none as f64)
 }

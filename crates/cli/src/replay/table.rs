@@ -41,13 +41,17 @@ pub(super) fn show(replayed: &ReplayResults) -> anyhow::Result<()> {
     row("invalid views", &|m| count(m.invalid.len()));
     row("prefix violations", &|m| count(m.prefix_breaks.len()));
     row("delta violations", &|m| count(m.delta_breaks.len()));
-    row("tokens sent", &|m| number(m.split.total()));
-    row("  read from the cache", &|m| number(m.split.cache_read));
-    row("  written to the cache", &|m| number(m.split.cache_write));
-    row("  uncached", &|m| number(m.split.uncached));
+    row("tokens sent", &|m| number(m.token_split.total()));
+    row("  read from the cache", &|m| {
+        number(m.token_split.cache_read)
+    });
+    row("  written to the cache", &|m| {
+        number(m.token_split.cache_write)
+    });
+    row("  uncached", &|m| number(m.token_split.uncached));
     let prices = Prices::default();
     row("cost, in uncached tokens", &|m| {
-        number(m.split.cost_milli(&prices) / 1_000)
+        number(m.token_split.cost_milli(&prices) / 1_000)
     });
     row(
         "  compared with none",

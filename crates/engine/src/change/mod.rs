@@ -53,14 +53,14 @@ impl ChangeOutcome {
 enum ChangeResult {
     Now(ChangeOutcome),
     /// An idempotent repeat. The event with this revision holds the original outcome.
-    Before(Revision),
+    Answered(Revision),
 }
 
 impl ChangeResult {
     /// Builds the result from the outcome of the last command in the transaction.
     fn of(outcome: CommandOutcome, transaction: &Transaction<'_>) -> Self {
         match outcome {
-            CommandOutcome::Answered(revision) => Self::Before(revision),
+            CommandOutcome::Answered(revision) => Self::Answered(revision),
             CommandOutcome::Skipped(skip) => Self::Now(ChangeOutcome::Skipped(skip)),
             CommandOutcome::Done(None) => Self::Now(ChangeOutcome::Nothing),
             // The last event of the transaction belongs to the last command.
@@ -103,18 +103,18 @@ impl ChangeCall<'_> {
         let finish = |session: &Session, done: &ChangeResult| {
             Ok(match done {
                 ChangeResult::Now(happened) => Ok(answer(session, happened, self.dry_run)?),
-                ChangeResult::Before(revision) => Err(*revision),
+                ChangeResult::Answered(revision) => Err(*revision),
             })
         };
         let outcome = sessions.run(self.key, missing, self.dry_run, decide, finish);
         match outcome.await? {
             Ok(response) => Ok(response),
-            Err(revision) => self.again(revision, answer).await,
+            Err(revision) => self.repeat_answer(revision, answer).await,
         }
     }
 
     /// Answers an idempotent repeat from the original event and the current session.
-    async fn again<T>(
+    async fn repeat_answer<T>(
         &self,
         revision: Revision,
         answer: impl Fn(&Session, &ChangeOutcome, bool) -> Result<T, ContentNotLoaded>,

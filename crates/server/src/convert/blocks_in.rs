@@ -14,7 +14,7 @@ use v1::block::Block as Typed;
 use v1::media_source::Source;
 use v1::tool_result_content::Content;
 
-use super::{FieldError, FieldProblem, Under, required};
+use super::{FieldError, FieldProblem, WithFieldPath, required};
 
 /// The block types that have a message of their own in the contract.
 pub(super) const KNOWN_TYPES: [&str; 7] = [

@@ -5,7 +5,7 @@ use palimpsest_proto::context::v1::{self, cache_breakpoint::Marker, cache_breakp
 use serde_json::Value;
 
 use super::blocks_in::payload_error;
-use super::{FieldError, Under};
+use super::{FieldError, WithFieldPath};
 
 /// The time for which a provider keeps a cached prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct BreakpointOptions {
 ///
 /// Breakpoints that the caller set in its system prompt and tools are counted, because providers reject requests
 /// with more than four.
-pub fn asked_breakpoints(
+pub fn breakpoint_options(
     options: Option<&v1::CacheBreakpointOptions>,
     prefix: Option<&v1::PromptPrefix>,
 ) -> Result<Option<BreakpointOptions>, FieldError> {
@@ -71,7 +71,7 @@ pub fn asked_breakpoints(
     let placed = placed.filter(|block| is_marked(block)).count();
     Ok(Some(BreakpointOptions {
         most: most.min(MAX_BREAKPOINTS.saturating_sub(placed)),
-        own_system: system.as_deref().map(takers),
+        own_system: system.as_deref().map(accepts_breakpoint),
         ttl,
     }))
 }
@@ -96,7 +96,7 @@ fn is_marked(block: &Value) -> bool {
 }
 
 /// Returns, for each block of a system prompt, true if it can have a breakpoint: non-blank text without one.
-fn takers(blocks: &[Value]) -> Vec<bool> {
+fn accepts_breakpoint(blocks: &[Value]) -> Vec<bool> {
     let says = |block: &Value| {
         let words = block.as_str().or_else(|| block.get("text")?.as_str());
         words.is_some_and(|words| !words.trim().is_empty())
@@ -165,12 +165,12 @@ mod tests {
             tools_json: Bytes::from_static(tools.as_bytes()),
             ..v1::PromptPrefix::default()
         };
-        asked_breakpoints(Some(&options), Some(&prefix)).map(Option::unwrap)
+        breakpoint_options(Some(&options), Some(&prefix)).map(Option::unwrap)
     }
 
     #[test]
     fn breakpoint_options_default_to_four_and_invalid_ones_are_rejected() {
-        assert_eq!(asked_breakpoints(None, None), Ok(None));
+        assert_eq!(breakpoint_options(None, None), Ok(None));
         let all = asked(0, None, "", "").unwrap();
         assert_eq!((all.most, all.own_system), (4, None));
         assert_eq!(asked(3, None, "", "").unwrap().most, 3);

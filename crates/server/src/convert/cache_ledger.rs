@@ -5,8 +5,8 @@ use palimpsest_core::policy::Prices;
 use palimpsest_core::session::{CacheReport, ViewChange};
 use palimpsest_proto::context::v1;
 
+use super::saturate_tokens;
 use super::scalars::{export_millis, export_timestamp};
-use super::tokens32;
 
 /// Converts a cache report. `messages` is the number of messages at the start of the array that are unchanged since
 /// they were sent.
@@ -14,9 +14,9 @@ pub fn cache_ledger(report: &CacheReport, messages: u32, prices: &Prices) -> v1:
     let cause = report.cause.map(|cause| change_kind(cause.kind));
     v1::CacheLedger {
         reused_messages: messages,
-        reused_tokens: tokens32(report.reused),
-        invalidated_tokens: tokens32(report.invalidated),
-        saved_tokens: tokens32(report.saved),
+        reused_tokens: saturate_tokens(report.reused),
+        invalidated_tokens: saturate_tokens(report.invalidated),
+        saved_tokens: saturate_tokens(report.saved),
         break_even_requests: prices.break_even(report.invalidated, report.saved),
         cause: cause.unwrap_or_default().into(),
         cause_revision: report.cause.map_or(0, |cause| cause.revision.get()),

@@ -12,10 +12,10 @@ use palimpsest_summarize::{ChatMessage, Role};
 
 use super::hooks::outcomes;
 use super::levels::trigger;
+use super::saturate_tokens;
 use super::scalars::{export_message_id, export_millis, export_timestamp};
-use super::tokens32;
 use super::transcript::export_usage;
-use super::working::attachment;
+use super::working_state::attachment;
 
 convert_enum! {
     pub(super) fn strategy(Strategy) -> v1::CompactionStrategy {
@@ -25,7 +25,7 @@ convert_enum! {
 
 convert_enum! {
     /// Converts the reason for which a compaction failed.
-    pub fn why_failed(CompactionFailureReason) -> v1::CompactionFailureReason {
+    pub fn failure_reason(CompactionFailureReason) -> v1::CompactionFailureReason {
         ModelUnavailable, PromptTooLong, Empty = SummaryEmpty, Refused = SummaryRefused,
         Truncated = SummaryTruncated, Incomplete = SummaryIncomplete, NotSmaller, HookVetoed, HookFailed,
         RangeChanged, Expired, DelegateFailed,
@@ -261,9 +261,9 @@ fn boundary(boundary: &CompactionBoundary, session: &Session) -> v1::Boundary {
         trigger: trigger(boundary.trigger).into(),
         strategy: strategy(boundary.strategy).into(),
         create_time: Some(export_timestamp(boundary.created_at)),
-        before_tokens: tokens32(boundary.before_tokens),
-        after_tokens: tokens32(boundary.after_tokens),
-        freed_tokens: tokens32(boundary.before_tokens.saturating_sub(boundary.after_tokens)),
+        before_tokens: saturate_tokens(boundary.before_tokens),
+        after_tokens: saturate_tokens(boundary.after_tokens),
+        freed_tokens: saturate_tokens(boundary.before_tokens.saturating_sub(boundary.after_tokens)),
         summarized_messages: boundary.replaced_count,
         summary_message_id: id(boundary.summary),
         last_summarized_message_id: id(boundary.last_replaced),
@@ -281,7 +281,7 @@ fn boundary(boundary: &CompactionBoundary, session: &Session) -> v1::Boundary {
 }
 
 /// Converts a finished compaction for event streams, which contain no texts.
-pub(super) fn happened(
+pub(super) fn watched_compaction(
     event: &CompactionFinished,
     (at, _): (Timestamp, Revision),
     session: &Session,

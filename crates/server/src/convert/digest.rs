@@ -14,7 +14,7 @@ use super::FieldError;
 /// A request whose body has a digest.
 pub trait CanonicalRequest: prost::Message + Clone {
     /// Clears the fields in which an idempotent repeat may differ, and removes all maps in a fixed order.
-    fn reduce(&mut self) -> Vec<Vec<(String, Vec<u8>)>>;
+    fn take_maps(&mut self) -> Vec<Vec<(String, Vec<u8>)>>;
 }
 
 /// A request that changes a session. A repeat has the same request id.
@@ -29,7 +29,7 @@ pub trait Mutation: CanonicalRequest {
 /// Returns the digest of a request body.
 pub fn body_digest<T: CanonicalRequest>(request: &T) -> Digest {
     let mut reduced = request.clone();
-    let maps = reduced.reduce();
+    let maps = reduced.take_maps();
     let mut body = Vec::new();
     // Each part has a length prefix, so that different bodies cannot have the same byte sequence.
     let field = |bytes: &[u8], body: &mut Vec<u8>| {

@@ -17,8 +17,8 @@ use super::scalars::{export_message_id, export_timestamp};
 use super::spans;
 use super::target::export_target;
 use super::tokens::last_place;
-use super::{FieldError, tokens32};
-use super::{hooks, levels, persist_decisions, working};
+use super::{FieldError, saturate_tokens};
+use super::{hooks, levels, persist_decisions, working_state};
 
 /// Converts a recorded event. The result is usually one event, two if serving interrupted calls, and none if a
 /// request changed nothing. `earlier` is the policy before a policy change. Without it, the changed settings are
@@ -45,7 +45,7 @@ pub fn events(
         }
         Event::CompactionFinished(event) => {
             let when = (recorded.at, revision);
-            vec![Out::Compacted(Box::new(compaction::happened(
+            vec![Out::Compacted(Box::new(compaction::watched_compaction(
                 event, when, session,
             )))]
         }
@@ -59,7 +59,7 @@ pub fn events(
         Event::MemoryUpdateFailed(event) => {
             vec![Out::MemoryUpdateFailed(memory::failed(event, recorded.at))]
         }
-        Event::WorkingStateUpdated(event) => working::updated(event)
+        Event::WorkingStateUpdated(event) => working_state::updated(event)
             .map(Out::WorkingStateUpdated)
             .into_iter()
             .collect(),
@@ -82,9 +82,11 @@ pub fn events(
                 .into_iter()
                 .collect()
         }
-        Event::PersistDecided(event) => persist_decisions::happened(&event.decision, session)
-            .into_iter()
-            .collect(),
+        Event::PersistDecided(event) => {
+            persist_decisions::persisted_event(&event.decision, session)
+                .into_iter()
+                .collect()
+        }
         // These events are internal steps. Other events report their effects.
         Event::PersistDecisionsConsumed(_)
         | Event::MemoryFileWritten(_)
@@ -190,7 +192,7 @@ fn served(event: &event::ViewServed, session: &Session) -> Vec<Out> {
     all.push(Out::ViewServed(v1::ViewServed {
         target: Some(export_target(&event.target, event.window)),
         last_message_id: export_message_id(session, last),
-        tokens: tokens32(event.tokens),
+        tokens: saturate_tokens(event.tokens),
     }));
     all
 }
@@ -210,9 +212,9 @@ pub fn rewind_effect(event: &event::SessionRewound) -> v1::LevelEffect {
     let freed = event.freed_tokens;
     v1::LevelEffect {
         trigger: v1::Trigger::Manual.into(),
-        before_tokens: tokens32(event.before_tokens),
-        after_tokens: tokens32(event.before_tokens.saturating_sub(freed)),
-        freed_tokens: tokens32(freed),
+        before_tokens: saturate_tokens(event.before_tokens),
+        after_tokens: saturate_tokens(event.before_tokens.saturating_sub(freed)),
+        freed_tokens: saturate_tokens(freed),
         ..v1::LevelEffect::default()
     }
 }

@@ -8,7 +8,7 @@ use palimpsest_engine::filter::MessageFilter;
 use palimpsest_proto::context::v1;
 
 use super::scalars::{message_id, optional_timestamp, unknown};
-use super::{FieldError, Under as _, at_most, short};
+use super::{FieldError, WithFieldPath as _, check_count, check_length};
 
 /// The maximum number of values in one condition. Each message or session is compared with all of them.
 pub(super) const MAX_VALUES: usize = 64;
@@ -20,11 +20,11 @@ pub fn message_filter(
 ) -> Result<MessageFilter, FieldError> {
     let filter = filter.unwrap_or_default();
     // The number of values is limited, because each message is compared with all of them.
-    at_most(filter.tool_names.len(), MAX_VALUES, "filter.tool_names")?;
+    check_count(filter.tool_names.len(), MAX_VALUES, "filter.tool_names")?;
     for (index, name) in filter.tool_names.iter().enumerate() {
-        short(name, limits.max_id_bytes, "").at("filter.tool_names", index)?;
+        check_length(name, limits.max_id_bytes, "").at("filter.tool_names", index)?;
     }
-    short(
+    check_length(
         &filter.collapse_id, limits.max_id_bytes, "filter.collapse_id",
     )?;
     let id = |id: &str, field: &str| match id {
@@ -57,7 +57,7 @@ pub fn message_filter(
 
 /// Validates a repeated enum field. Unspecified and unknown values are rejected.
 pub(super) fn known<T: TryFrom<i32>>(values: &[i32], field: &str) -> Result<Vec<T>, FieldError> {
-    at_most(values.len(), MAX_VALUES, field)?;
+    check_count(values.len(), MAX_VALUES, field)?;
     values
         .iter()
         .enumerate()

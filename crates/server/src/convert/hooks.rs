@@ -14,9 +14,9 @@ use palimpsest_proto::context::v1;
 use super::compaction::{compaction, strategy};
 use super::levels::trigger;
 use super::messages_in::messages;
+use super::saturate_tokens;
 use super::scalars::{export_message_id, export_millis};
 use super::tokens::budget;
-use super::tokens32;
 
 /// The maximum number of messages that a hook may add.
 const MAX_MESSAGES: usize = 100;
@@ -80,7 +80,7 @@ pub fn pre_compact(started: &StartedCompaction) -> v1::PreCompactRequest {
         trigger: trigger(running.trigger).into(),
         strategy: strategy(running.strategy).into(),
         budget: Some(last_budget(session)),
-        input_tokens: tokens32(session.ledger().calibration.apply(sizes.sum())),
+        input_tokens: saturate_tokens(session.ledger().calibration.apply(sizes.sum())),
         first_message_id: export_message_id(session, running.leaving.first().copied()),
         last_message_id: export_message_id(session, running.leaving.last().copied()),
         instructions: instructions_of(started),

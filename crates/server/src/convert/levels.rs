@@ -18,9 +18,9 @@ use super::FieldError;
 use super::append_result::call_ref;
 use super::cache_ledger;
 use super::compaction;
+use super::saturate_tokens;
 use super::scalars::{export_message_id, export_millis};
 use super::spans;
-use super::tokens32;
 
 /// Returns the reference to a call's stored result, or an empty text.
 pub fn reference_of(session: &Session, call: CallKey) -> String {
@@ -119,9 +119,9 @@ pub fn restored(event: &ContextRestored, session: &Session) -> v1::ContextRestor
 pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
     let freed = |trigger: v1::Trigger, before: u64, freed: u64| v1::LevelEffect {
         trigger: trigger.into(),
-        before_tokens: tokens32(before),
-        after_tokens: tokens32(before.saturating_sub(freed)),
-        freed_tokens: tokens32(freed),
+        before_tokens: saturate_tokens(before),
+        after_tokens: saturate_tokens(before.saturating_sub(freed)),
+        freed_tokens: saturate_tokens(freed),
         ..v1::LevelEffect::default()
     };
     Some(match event {
@@ -147,7 +147,7 @@ pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
             let (before, after) = (event.before_tokens, event.after_tokens);
             v1::LevelEffect {
                 operation_id: event.key.to_string(),
-                after_tokens: tokens32(after),
+                after_tokens: saturate_tokens(after),
                 duration: Some(export_millis(event.duration_ms)),
                 ..freed(trigger(event.trigger), before, before.saturating_sub(after))
             }
@@ -155,7 +155,7 @@ pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
         Event::CompactionStarted(event) => v1::LevelEffect {
             operation_id: event.key.to_string(),
             trigger: trigger(event.trigger).into(),
-            before_tokens: tokens32(event.before_tokens),
+            before_tokens: saturate_tokens(event.before_tokens),
             ..v1::LevelEffect::default()
         },
         Event::CompactionFailed(event) => v1::LevelEffect {
@@ -173,7 +173,7 @@ pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
         },
         // Cache edits change the provider's prompt, not the view. So the view's tokens stay the same.
         Event::CacheEditsIssued(event) => v1::LevelEffect {
-            after_tokens: tokens32(event.before_tokens),
+            after_tokens: saturate_tokens(event.before_tokens),
             ..freed(v1::Trigger::Auto, event.before_tokens, event.freed_tokens)
         },
         Event::ResultsPersisted(event) => {
@@ -191,7 +191,7 @@ pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
             // A level cannot start an undo. It is always requested by a call.
             let (before, after) = (event.before_tokens, event.after_tokens);
             v1::LevelEffect {
-                after_tokens: tokens32(after),
+                after_tokens: saturate_tokens(after),
                 ..freed(v1::Trigger::Manual, before, before.saturating_sub(after))
             }
         }
@@ -281,7 +281,7 @@ pub fn skipped(level: v1::Level, skip: SkipReason) -> v1::LevelReport {
 }
 
 /// Converts the reason for which content was not snipped.
-pub const fn refused(refused: SnipRejection, is_turn: bool) -> v1::ErrorReason {
+pub const fn snip_rejection_reason(refused: SnipRejection, is_turn: bool) -> v1::ErrorReason {
     match (refused, is_turn) {
         (SnipRejection::NotFound, true) => v1::ErrorReason::TurnNotFound,
         (SnipRejection::NotFound, false) => v1::ErrorReason::MessageNotFound,

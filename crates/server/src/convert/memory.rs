@@ -9,8 +9,8 @@ use palimpsest_core::tokens::estimate_text;
 use palimpsest_proto::context::v1;
 use palimpsest_store::blobs::summary_path;
 
+use super::saturate_tokens;
 use super::scalars::{export_message_id, export_millis, export_timestamp};
-use super::tokens32;
 
 convert_enum! {
     /// Converts the author of a version.
@@ -96,11 +96,11 @@ impl MemoryView {
     }
 
     /// Returns the memory. The flag is true if the text is omitted because the caller has this version.
-    pub fn tell(self, key: &SessionKey, known_version: u64) -> (v1::SessionMemory, bool) {
+    pub fn into_proto(self, key: &SessionKey, known_version: u64) -> (v1::SessionMemory, bool) {
         let mut told = v1::SessionMemory {
             state: self.state().into(),
             last_summarized_message_id: self.covers,
-            behind_tokens: tokens32(self.behind.tokens),
+            behind_tokens: saturate_tokens(self.behind.tokens),
             behind_messages: self.behind.messages,
             running: self.run_start.is_some(),
             run_start_time: self.run_start.map(export_timestamp),

@@ -10,7 +10,7 @@ use prost::Message as _;
 use v1::message_input::Content;
 
 use super::scalars::{message_id, optional_timestamp, payload_format, role, unknown};
-use super::{FieldError, FieldProblem, Under, blocks_in};
+use super::{FieldError, FieldProblem, WithFieldPath, blocks_in};
 
 /// The fields of a provider's message that have a typed counterpart.
 const KNOWN: [&str; 9] = [

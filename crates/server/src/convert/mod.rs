@@ -37,13 +37,13 @@ mod target;
 mod tests;
 mod tokens;
 mod transcript;
-mod working;
+mod working_state;
 
 pub use append_result::{
     append_result, call_ref, keyed_call, not_sendable, open_calls, tool_call, warnings,
 };
 pub use blocks_out::view_message;
-pub use breakpoints::{BreakpointOptions, asked_breakpoints, cache_breakpoints};
+pub use breakpoints::{BreakpointOptions, breakpoint_options, cache_breakpoints};
 pub use budget_warnings::{CompactionResult, budget_warnings};
 pub use cache_ledger::cache_ledger;
 pub use compaction::{compaction, running_compaction, turns, why_failed};
@@ -55,8 +55,8 @@ pub use hooks::{
     session_start, session_start_decision,
 };
 pub use levels::{
-    cache_edit, edited_tokens, level_effect, persisted_result, reference_of, reference_to, refused,
-    restored, skip_reason, skipped, snipped, stage, trigger_from_proto,
+    cache_edit, edited_tokens, level_effect, persisted_result, reference_of, reference_to,
+    restored, skip_reason, skipped, snip_rejection_reason, snipped, stage, trigger_from_proto,
 };
 pub use memory::MemoryView;
 pub use message_input::message_input;
@@ -68,7 +68,7 @@ pub use pattern::{PatternError, search_pattern, text_pattern};
 pub use persist_decisions::{
     ResultForm, call_name, call_ref_of, offered_result_content, persist_response, result_rule,
 };
-pub use policy::{PolicyChange, bad_overrides, changed_paths, in_overrides, overlay, policy};
+pub use policy::{PolicyChange, changed_paths, in_overrides, invalid_overrides, overlay, policy};
 pub use recovery::{model_tool, recovery_report, returned};
 pub use repairs::{repair_warnings, repairs};
 pub use scalars::{
@@ -83,7 +83,7 @@ pub use target::{
 };
 pub use tokens::{breakdown, budget, token_report};
 pub use transcript::{BlockStatuses, ContentForm, json_messages, transcript_message, visibility};
-pub use working::{working_change, working_state};
+pub use working_state::{working_change, working_state};
 
 use std::fmt;
 
@@ -172,12 +172,12 @@ impl fmt::Display for FieldError {
 impl std::error::Error for FieldError {}
 
 /// Adds the path of the enclosing field to an error, from the inside out.
-trait Under<T> {
+trait WithFieldPath<T> {
     fn under(self, field: &str) -> Result<T, FieldError>;
     fn at(self, field: &str, index: usize) -> Result<T, FieldError>;
 }
 
-impl<T> Under<T> for Result<T, FieldError> {
+impl<T> WithFieldPath<T> for Result<T, FieldError> {
     fn under(self, field: &str) -> Self {
         self.map_err(|error| error.under(field))
     }
@@ -188,7 +188,7 @@ impl<T> Under<T> for Result<T, FieldError> {
 }
 
 /// Rejects a list with more entries than a limit, before any entry is converted.
-pub fn at_most(entries: usize, limit: usize, field: &str) -> Result<(), FieldError> {
+pub fn check_count(entries: usize, limit: usize, field: &str) -> Result<(), FieldError> {
     if entries > limit {
         let what = format!("must have at most {limit} entries, has {entries}");
         return Err(FieldError::invalid(field, what));
@@ -197,7 +197,7 @@ pub fn at_most(entries: usize, limit: usize, field: &str) -> Result<(), FieldErr
 }
 
 /// Rejects a text with more bytes than a limit.
-fn short<'a>(text: &'a str, limit: usize, field: &str) -> Result<&'a str, FieldError> {
+fn check_length<'a>(text: &'a str, limit: usize, field: &str) -> Result<&'a str, FieldError> {
     if text.len() > limit {
         let actual = text.len();
         return Err(FieldError::new(
@@ -218,6 +218,6 @@ fn required<'a>(text: &'a str, field: &str) -> Result<&'a str, FieldError> {
 }
 
 /// Converts a token count to 32 bits, as in the contract. Larger values are clamped.
-fn tokens32(tokens: u64) -> u32 {
+fn saturate_tokens(tokens: u64) -> u32 {
     u32::try_from(tokens).unwrap_or(u32::MAX)
 }

@@ -19,7 +19,7 @@ use super::append_result::call_ref;
 use super::blocks_in::result_content;
 use super::levels::reference_to;
 use super::scalars::call_key;
-use super::{FieldError, Under};
+use super::{FieldError, WithFieldPath};
 
 /// The form of a result and of its replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,7 +131,7 @@ pub fn persist_response(
 }
 
 /// Returns the event for a decision, or `None` if nothing was stored.
-pub(super) fn happened(offer: &PersistDecision, session: &Session) -> Option<Out> {
+pub(super) fn persisted_event(offer: &PersistDecision, session: &Session) -> Option<Out> {
     let kept = offer.stored.as_ref()?;
     let call = call_ref_of(session, offer);
     Some(Out::ResultsPersisted(v1::ResultsPersisted {

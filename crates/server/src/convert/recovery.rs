@@ -11,8 +11,8 @@ use palimpsest_proto::context::v1;
 
 use super::append_result::call_ref;
 use super::cache_ledger::change_kind;
+use super::saturate_tokens;
 use super::scalars::export_message_id;
-use super::tokens32;
 
 /// The maximum number of items in one report.
 const MAX_ITEMS: usize = 100;
@@ -96,7 +96,7 @@ fn item(
         level: level.into(),
         cause: cause.into(),
         cause_revision: departed.cause.map_or(0, Revision::get),
-        tokens: tokens32(departed.tokens),
+        tokens: saturate_tokens(departed.tokens),
         handle_kind: handle_kind.into(),
         handle,
         tool_use,

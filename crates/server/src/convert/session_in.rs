@@ -9,7 +9,7 @@ use palimpsest_proto::context::v1;
 use super::messages_in::attributes;
 use super::policy::{OVERRIDES, PolicyChange, masked_path, overlay};
 use super::scalars::{project, session_key};
-use super::{FieldError, Under};
+use super::{FieldError, WithFieldPath};
 
 /// A validated `CreateSession` request.
 #[derive(Debug, Clone, PartialEq, Eq)]

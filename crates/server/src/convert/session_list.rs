@@ -7,7 +7,7 @@ use palimpsest_proto::context::v1;
 
 use super::filter::known;
 use super::scalars::{optional_timestamp, session_key};
-use super::{FieldError, SessionListEntry, at_most, session_state, short};
+use super::{FieldError, SessionListEntry, check_count, check_length, session_state};
 
 /// A session filter. A session must match all conditions.
 #[derive(Debug, Clone, Default)]
@@ -36,9 +36,9 @@ pub fn session_filter(
     ];
     // Each row is compared with all values, so their number and size are limited.
     for (text, field) in texts {
-        short(text, limits.max_title_bytes, field)?;
+        check_length(text, limits.max_title_bytes, field)?;
     }
-    at_most(
+    check_count(
         filter.attributes.len(),
         limits.max_attributes,
         "filter.attributes",

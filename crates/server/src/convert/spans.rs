@@ -14,7 +14,7 @@ pub(super) fn staged(event: &SpansStaged, session: &Session) -> v1::SpansStaged 
     v1::SpansStaged {
         spans: event.spans.iter().map(|one| span(one, session)).collect(),
         armed: event.armed,
-        pass_tokens: super::tokens32(event.pass_tokens),
+        pass_tokens: super::saturate_tokens(event.pass_tokens),
     }
 }
 

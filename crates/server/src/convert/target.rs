@@ -9,7 +9,7 @@ use palimpsest_proto::context::v1;
 
 use super::blocks_in::payload_error;
 use super::scalars::unknown;
-use super::{FieldError, Under, tokens32};
+use super::{FieldError, WithFieldPath, saturate_tokens};
 
 /// The maximum length of a model name in bytes. Etags and events contain the name.
 pub const MAX_MODEL_BYTES: usize = 256;
@@ -58,9 +58,9 @@ pub fn export_target(target: &Target, window: WindowHint) -> v1::Target {
         provider: export_provider(target.provider).into(),
         model: target.model.to_string(),
         thinking: target.thinking,
-        window_tokens: window.window_tokens.map(tokens32),
-        max_output_tokens: window.max_output_tokens.map(tokens32),
-        input_limit_tokens: window.input_limit_tokens.map(tokens32),
+        window_tokens: window.window_tokens.map(saturate_tokens),
+        max_output_tokens: window.max_output_tokens.map(saturate_tokens),
+        input_limit_tokens: window.input_limit_tokens.map(saturate_tokens),
     }
 }
 

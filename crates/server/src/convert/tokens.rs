@@ -8,19 +8,24 @@ use palimpsest_core::view::{Piece, Target};
 use palimpsest_engine::turn::PrefixTokens;
 use palimpsest_proto::context::v1;
 
+use super::saturate_tokens;
 use super::scalars::export_message_id;
-use super::tokens32;
 
 /// Returns the number of tokens of the next request and the method of the count.
 pub fn token_report(session: &Session, breakdown: Option<v1::TokenBreakdown>) -> v1::TokenReport {
     let count = session.tokens();
     let ledger = session.ledger();
-    let (total, anchor) = (tokens32(count.tokens), tokens32(count.reported));
+    let (total, anchor) = (
+        saturate_tokens(count.tokens),
+        saturate_tokens(count.reported),
+    );
     // Content removed after the anchor is still part of the reported count, so it is subtracted. It cannot exceed
     // that count.
     let removed = match count.method {
         CountMethod::Estimated => 0,
-        CountMethod::Anchored => tokens32(ledger.calibration.apply(ledger.removed)).min(anchor),
+        CountMethod::Anchored => {
+            saturate_tokens(ledger.calibration.apply(ledger.removed)).min(anchor)
+        }
     };
     let method = match count.method {
         CountMethod::Estimated => v1::TokenMethod::Estimated,
@@ -96,7 +101,7 @@ const MESSAGES: usize = 3;
 
 /// Scales the parts to integers whose sum is `total`. The largest part gets the rounding error.
 fn scaled(parts: [u64; 6], total: u64) -> [u32; 6] {
-    let total = tokens32(total);
+    let total = saturate_tokens(total);
     let sum: u128 = parts.iter().copied().map(u128::from).sum();
     // Without known parts, the total counts as messages.
     if sum == 0 {
@@ -130,18 +135,18 @@ pub fn budget(session: &Session, target: &Target, window: WindowHint) -> v1::Bud
     v1::Budget {
         state: state.into(),
         model: target.model.to_string(),
-        window_tokens: tokens32(points.window),
-        effective_window_tokens: tokens32(points.effective),
-        used_tokens: tokens32(used),
-        warn_at_tokens: tokens32(points.warn),
-        error_at_tokens: tokens32(points.error),
-        compact_at_tokens: tokens32(points.compact),
-        block_at_tokens: tokens32(points.block),
-        remaining_tokens: tokens32(left),
+        window_tokens: saturate_tokens(points.window),
+        effective_window_tokens: saturate_tokens(points.effective),
+        used_tokens: saturate_tokens(used),
+        warn_at_tokens: saturate_tokens(points.warn),
+        error_at_tokens: saturate_tokens(points.error),
+        compact_at_tokens: saturate_tokens(points.compact),
+        block_at_tokens: saturate_tokens(points.block),
+        remaining_tokens: saturate_tokens(left),
         remaining_percent: percent(left, end),
         // The buffer is not free space, because a compaction starts before it is used.
-        free_tokens: tokens32(points.window.saturating_sub(used).saturating_sub(buffer)),
-        autocompact_buffer_tokens: tokens32(buffer),
+        free_tokens: saturate_tokens(points.window.saturating_sub(used).saturating_sub(buffer)),
+        autocompact_buffer_tokens: saturate_tokens(buffer),
         auto_enabled,
         consecutive_failures: session.compactions().consecutive_failures,
         auto_paused: super::compaction::is_paused(session),
@@ -152,7 +157,7 @@ fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 {
         return 0.0;
     }
-    f64::from(tokens32(part)) * 100.0 / f64::from(tokens32(whole))
+    f64::from(saturate_tokens(part)) * 100.0 / f64::from(saturate_tokens(whole))
 }
 
 /// Returns the last ordinal with a piece in the view.

@@ -13,8 +13,8 @@ use palimpsest_proto::context::v1;
 use super::append_result::{tool_call, turn_id};
 use super::blocks_out::{self, BlockAudience};
 use super::levels::{reference_of, reference_to};
+use super::saturate_tokens;
 use super::scalars::{export_kind, export_role, export_timestamp};
-use super::tokens32;
 
 /// The form of a message's content in a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,10 +181,10 @@ pub(super) fn metadata(message: &Message, arrived: Timestamp) -> v1::MessageMeta
 
 pub(super) fn export_usage(usage: &Usage) -> v1::Usage {
     v1::Usage {
-        input_tokens: tokens32(usage.input_tokens),
-        output_tokens: tokens32(usage.output_tokens),
-        cache_read_tokens: tokens32(usage.cache_read_tokens),
-        cache_write_tokens: tokens32(usage.cache_write_tokens),
+        input_tokens: saturate_tokens(usage.input_tokens),
+        output_tokens: saturate_tokens(usage.output_tokens),
+        cache_read_tokens: saturate_tokens(usage.cache_read_tokens),
+        cache_write_tokens: saturate_tokens(usage.cache_write_tokens),
     }
 }
 

@@ -214,9 +214,11 @@ impl From<CompactionError> for ServiceError {
         match error {
             CompactionError::Engine(error) => error.into(),
             CompactionError::DelegationNotFound { key } => Self::delegation_not_found(key),
-            CompactionError::NoSummary { reason, detail, model } => {
-                Self::no_summary(convert::why_failed(reason), &detail, &model)
-            }
+            CompactionError::NoSummary {
+                reason,
+                detail,
+                model,
+            } => Self::no_summary(convert::why_failed(reason), &detail, &model),
             CompactionError::HookVetoed { hook, reason } => Self::hook_vetoed(hook.name(), &reason),
             CompactionError::HookFailed { hook, detail } => Self::hook_failed(hook.name(), &detail),
         }

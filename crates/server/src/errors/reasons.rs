@@ -446,7 +446,7 @@ impl From<SnipTarget> for RejectedTarget {
                 SnipRejection::AlreadySnipped if !is_turn => Some(Visibility::Snipped),
                 _ => None,
             },
-            reason: convert::refused(target.rejection, is_turn),
+            reason: convert::snip_rejection_reason(target.rejection, is_turn),
             field: target.field,
             name: target.name,
             pin: target.pin,

@@ -191,9 +191,22 @@ mod tests {
     #[tokio::test]
     async fn an_expired_call_starts_no_change_and_finishes_a_running_one() {
         assert!(CurrentCall::may_start_change(), "work without a caller");
-        assert!(!expired(false).scope(async { CurrentCall::may_start_change() }).await);
-        assert!(expired(true).scope(async { CurrentCall::may_start_change() }).await);
+        assert!(
+            !expired(false)
+                .scope(async { CurrentCall::may_start_change() })
+                .await
+        );
+        assert!(
+            expired(true)
+                .scope(async { CurrentCall::may_start_change() })
+                .await
+        );
         // A call without a permit can pause as well.
-        assert_eq!(expired(true).scope(CurrentCall::pause_while(ready(7))).await, 7);
+        assert_eq!(
+            expired(true)
+                .scope(CurrentCall::pause_while(ready(7)))
+                .await,
+            7
+        );
     }
 }

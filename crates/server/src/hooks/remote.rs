@@ -32,7 +32,7 @@ use crate::telemetry::{TraceId, injected_headers};
 trait HookMethod: Sized + Send + 'static {
     type Answer: Send;
 
-    async fn put(
+    async fn call_service(
         client: &mut HookServiceClient<Channel>,
         question: Request<Self>,
     ) -> Result<Response<Self::Answer>, Status>;
@@ -44,7 +44,7 @@ macro_rules! methods {
         impl HookMethod for $question {
             type Answer = $answer;
 
-            async fn put(
+            async fn call_with_timeout(
                 client: &mut HookServiceClient<Channel>,
                 question: Request<Self>,
             ) -> Result<Response<Self::Answer>, Status> {
@@ -97,17 +97,17 @@ impl RemoteHooks {
         match request {
             HookRequest::PreCompact(started) => {
                 let question = convert::pre_compact(started);
-                let answer = put(endpoint, trace, timeout, question).await?;
+                let answer = call_with_timeout(endpoint, trace, timeout, question).await?;
                 convert::pre_compact_decision(answer)
             }
             HookRequest::PostCompact(_, preview) => {
                 let question = convert::post_compact(preview);
-                let answer = put(endpoint, trace, timeout, question).await?;
+                let answer = call_with_timeout(endpoint, trace, timeout, question).await?;
                 Ok(convert::post_compact_decision(answer))
             }
             HookRequest::SessionStart(started) => {
                 let question = convert::session_start(started);
-                let answer = put(endpoint, trace, timeout, question).await?;
+                let answer = call_with_timeout(endpoint, trace, timeout, question).await?;
                 let limits = self.sessions.limits().narrowed_by(&policy.limits);
                 let mut next_id = || self.ids.message_id();
                 convert::session_start_decision(answer, &limits, &mut next_id)
@@ -161,7 +161,7 @@ impl HookCaller for RemoteHooks {
 }
 
 /// Makes one call within its time limit, including the wait for a connection.
-async fn put<Q: HookMethod>(
+async fn call_with_timeout<Q: HookMethod>(
     endpoint: &HookEndpoint,
     trace: HeaderMap,
     time: Duration,

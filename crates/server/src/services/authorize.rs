@@ -18,8 +18,8 @@ impl Service {
         }
         let pass = ticket
             .and_then(CallContext::authentication)
-            .ok_or_else(unknown)?;
-        pass.right.ok_or_else(unknown)?;
+            .ok_or_else(missing_caller)?;
+        pass.right.ok_or_else(missing_caller)?;
         Ok(access::authorize(pass, place)?)
     }
 
@@ -33,8 +33,8 @@ impl Service {
         }
         let pass = ticket
             .and_then(CallContext::authentication)
-            .ok_or_else(unknown)?;
-        let right = pass.right.ok_or_else(unknown)?;
+            .ok_or_else(missing_caller)?;
+        let right = pass.right.ok_or_else(missing_caller)?;
         let grant = &pass.principal.grant;
         if grant.projects.is_all() && grant.rights.contains(&right) {
             return Ok(());
@@ -55,7 +55,7 @@ impl Service {
         let pass = context
             .as_ref()
             .and_then(CallContext::authentication)
-            .ok_or_else(unknown)?;
+            .ok_or_else(missing_caller)?;
         let place = ResourceScope::Session(session.clone());
         Ok(access::check_right(pass, right, &place)?)
     }
@@ -63,7 +63,7 @@ impl Service {
 
 /// The error for a call without an authenticated caller, or for an rpc without a right. Answering it could expose
 /// data to an unauthenticated caller.
-fn unknown() -> ServiceError {
+fn missing_caller() -> ServiceError {
     ServiceError::fault(
         "tell who calls: the call did not come through the gate, or its rpc has no right",
     )

@@ -6,7 +6,9 @@ use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::{Digest, Usage};
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::view::TargetOverride;
-use palimpsest_engine::compaction::{self, DelegateResult, DelegateAnswer, DelegatedRequest, DelegatedBody};
+use palimpsest_engine::compaction::{
+    self, DelegateAnswer, DelegateResult, DelegatedBody, DelegatedRequest,
+};
 use palimpsest_proto::context::v1::{
     self, CommitSummaryRequest, CommitSummaryResponse, PromptTooLong, commit_summary_request,
 };
@@ -25,19 +27,20 @@ pub(super) async fn commit(
     request: CommitSummaryRequest,
 ) -> Result<CommitSummaryResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
-    let brought = brought(service, request)?;
-    let (ended, wish) = Box::pin(compaction::commit(service, &key, brought)).await?;
-    let ended = refuse(service, &key, ended).await?;
+    let result = delegate_result(service, request)?;
+    let (ended, options) = Box::pin(compaction::commit(service, &key, result)).await?;
+    let ended = check_failure(service, &key, ended).await?;
     let delegated = match &ended {
         // A compaction that is still running had its request shortened. The reply contains the shorter request.
         CompactionOutcome::Running(which) => {
-            let again = Box::pin(compaction::request(service, &key, *which, wish)).await?;
+            let again = Box::pin(compaction::request(service, &key, *which, options)).await?;
             let gone = ServiceError::delegation_not_found(Some(*which));
             Some(again.ok_or(gone)?)
         }
         _ => None,
     };
-    let tell = |session: &Session, ended: &CompactionOutcome| told(service, session, ended);
+    let tell =
+        |session: &Session, ended: &CompactionOutcome| commit_response(service, session, ended);
     let response = Box::pin(compaction::render_now(service, &key, &ended, tell)).await?;
     Ok(CommitSummaryResponse {
         delegated_request: delegated.map(export),
@@ -46,7 +49,10 @@ pub(super) async fn commit(
 }
 
 /// Validates a request and converts it.
-fn brought(service: &Service, request: CommitSummaryRequest) -> Result<DelegateResult, ServiceError> {
+fn delegate_result(
+    service: &Service,
+    request: CommitSummaryRequest,
+) -> Result<DelegateResult, ServiceError> {
     if request.delegation_token.is_empty() {
         return Err(ServiceError::invalid(
             "delegation_token",
@@ -109,7 +115,7 @@ pub(super) fn gap_tokens(told: &PromptTooLong) -> Option<u64> {
 }
 
 /// Turns failures that the caller must handle into errors. All other outcomes are returned in the reply.
-async fn refuse(
+async fn check_failure(
     service: &Service,
     key: &SessionKey,
     ended: CompactionOutcome,
@@ -136,7 +142,7 @@ async fn refuse(
     }
 }
 
-fn told(
+fn commit_response(
     service: &Service,
     session: &Session,
     ended: &CompactionOutcome,

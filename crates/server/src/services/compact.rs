@@ -70,7 +70,7 @@ pub(super) async fn compact(
     let answer = |session: &Session, happened: &ChangeOutcome, dry_run| {
         let level = level(reduction);
         let response = answer(service, session, (level, happened), &target, dry_run)?;
-        Ok((happened.skip(), response))
+        Ok((happened.skip_reason(), response))
     };
     let outcome = change.reduce(reduction, &target, (revision, stamp), answer);
     match outcome.await? {
@@ -100,7 +100,7 @@ fn answer(
     target: &TargetOverride,
     dry_run: bool,
 ) -> Result<CompactResponse, ContentNotLoaded> {
-    let stage = match (happened, happened.skip()) {
+    let stage = match (happened, happened.skip_reason()) {
         (_, Some(skip)) => Some(convert::skipped(level, skip)),
         (ChangeOutcome::Event(event, _), None) => convert::stage(event, session, dry_run),
         (ChangeOutcome::Nothing | ChangeOutcome::Skipped(_), None) => None,
@@ -158,7 +158,7 @@ type CompactReply = (CompactionOutcome, CompactResponse, Option<ServiceError>);
 impl Autocompact<'_> {
     async fn run(&self) -> Result<CompactResponse, ServiceError> {
         let (service, key) = (self.service, self.key);
-        let tell = |session: &Session, ended: &CompactionOutcome| self.tell(session, ended);
+        let tell = |session: &Session, ended: &CompactionOutcome| self.reply(session, ended);
         let mut told = Box::pin(compaction::compact(service, key, &self.call, tell)).await?;
         // An idempotent repeat returns the outcome of the compaction that the original call started.
         if let CompactionOutcome::Answered(revision) = told.0 {
@@ -182,17 +182,18 @@ impl Autocompact<'_> {
         let rounds = Box::pin(compaction::compact_rest(service, key, &self.call, &ended)).await?;
         // `autocompact.max_input_tokens` can split the compaction. The reply then covers all of its parts.
         if !rounds.is_empty() {
-            let all =
-                |session: &Session, _: &CompactionOutcome| self.tell_all(session, &ended, &rounds);
+            let all = |session: &Session, _: &CompactionOutcome| {
+                self.reply_for_series(session, &ended, &rounds)
+            };
             response = Box::pin(compaction::render_now(service, key, &ended, all)).await?;
         }
         if let CompactionOutcome::Running(which) = ended {
-            let wish = service
+            let options = service
                 .sessions
-                .read(key, |session| self.wish(session))
+                .read(key, |session| self.delegation_options(session))
                 .await?;
-            if let Some(wish) = wish {
-                let delegated = Box::pin(compaction::request(service, key, which, wish)).await?;
+            if let Some(options) = options {
+                let delegated = Box::pin(compaction::request(service, key, which, options)).await?;
                 response.delegated_request = delegated.map(commit_summary::export);
                 // `request` may have dropped rounds to fit the window, so the running compaction is read again.
                 let running = |session: &Session| convert::running_compaction(session);
@@ -204,7 +205,7 @@ impl Autocompact<'_> {
     }
 
     /// Returns the target and limits for the request of a delegated compaction, or `None` if none is running.
-    fn wish(&self, session: &Session) -> Option<DelegationOptions> {
+    fn delegation_options(&self, session: &Session) -> Option<DelegationOptions> {
         let running = session.compactions().running.as_ref();
         running.filter(|running| running.is_delegated())?;
         let (target, window) = session.last_served().overridden(&self.target);
@@ -222,7 +223,7 @@ impl Autocompact<'_> {
         })
     }
 
-    fn tell(
+    fn reply(
         &self,
         session: &Session,
         ended: &CompactionOutcome,
@@ -243,7 +244,7 @@ impl Autocompact<'_> {
 
     /// Builds the reply for a compaction in several parts. It contains the last successful part and the level
     /// reports of all parts.
-    fn tell_all(
+    fn reply_for_series(
         &self,
         session: &Session,
         first: &CompactionOutcome,

@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status, async_trait};
 use super::rpcs::rpcs;
 use super::{
     Service, append, commit_summary, compact, memory, persist, prepare, reply, restore, results,
-    rewind, snip, stream, tools, working,
+    rewind, snip, stream, tools, working_state,
 };
 
 /// A stream of replies.
@@ -28,7 +28,7 @@ rpcs! { impl ContextService for ContextHandlers {
     change commit_summary(CommitSummaryRequest) -> CommitSummaryResponse = commit_summary::commit;
     change snip(SnipRequest) -> SnipResponse = snip::snip;
     change persist_tool_result(PersistToolResultRequest) -> PersistToolResultResponse = persist::persist;
-    change update_working_state(UpdateWorkingStateRequest) -> UpdateWorkingStateResponse = working::update;
+    change update_working_state(UpdateWorkingStateRequest) -> UpdateWorkingStateResponse = working_state::update;
     change restore_context(RestoreContextRequest) -> RestoreContextResponse = restore::restore;
     change call_tool(CallToolRequest) -> CallToolResponse = tools::call;
     read get_session_memory(GetSessionMemoryRequest) -> GetSessionMemoryResponse = memory::get;

@@ -139,19 +139,19 @@ pub(super) async fn watch(
                 };
             }
             let news = tokio::select! {
-                change = watcher.changed() => News::Change(change),
-                () = service.draining.cancelled() => News::Draining,
-                () = sleep_until(heartbeat) => News::None,
+                change = watcher.changed() => WatchSignal::Change(change),
+                () = service.draining.cancelled() => WatchSignal::Draining,
+                () = sleep_until(heartbeat) => WatchSignal::None,
             };
             match news {
-                News::Change(change) if change.deleted => {
+                WatchSignal::Change(change) if change.deleted => {
                     Err(status(EngineError::SessionNotFound(key.clone())))?;
                 }
-                News::Draining => {
+                WatchSignal::Draining => {
                     let retry_after = Duration::from_secs(1);
                     Err(Status::from(ServiceError::shutting_down(retry_after)))?;
                 }
-                News::Change(_) | News::None => {}
+                WatchSignal::Change(_) | WatchSignal::None => {}
             }
         }
     };
@@ -159,7 +159,7 @@ pub(super) async fn watch(
 }
 
 /// The reason for which a watch wakes up.
-enum News {
+enum WatchSignal {
     Change(SessionChange),
     Draining,
     None,

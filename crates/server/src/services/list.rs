@@ -45,7 +45,8 @@ pub(super) async fn list(
     let page = listing::list(service, &project, (order, after), size, matches).await?;
     let next_page_token = match page.sessions.last() {
         Some(last) if page.has_more => {
-            let cursor = PageCursor::Named(last.sort_position.rank, last.sort_position.name.clone());
+            let cursor =
+                PageCursor::Named(last.sort_position.rank, last.sort_position.name.clone());
             convert::page_token_text(&cursor, digest)
         }
         _ => String::new(),

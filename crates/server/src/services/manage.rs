@@ -28,15 +28,15 @@ pub(super) async fn create(
     let policies = service.sessions.policies();
     new.create.policy = policies
         .with(&new.project, &new.overrides)
-        .map_err(convert::bad_overrides)?;
+        .map_err(convert::invalid_overrides)?;
     // The overrides are checked against the server's configuration before anything is committed.
     let unknown = service.hooks.unknown(&new.overrides);
     if let Some(what) = unknown {
         let field = convert::in_overrides(ENDPOINT);
         return Err(ServiceError::invalid(field, what));
     }
-    may_choose(service, &new.overrides)?;
-    keeps_redacting(service, &new.project, &new.overrides)?;
+    check_models(service, &new.overrides)?;
+    check_redaction(service, &new.project, &new.overrides)?;
     new.create.request.clone_from(&stamp);
     let session = match new.session {
         Some(session) => session,
@@ -124,8 +124,8 @@ pub(super) async fn update(
     let stamp = convert::request_stamp(&request, limits)?;
     let mut change = convert::update(request, limits)?;
     if let Some(policy) = &change.policy {
-        may_choose(service, policy.given())?;
-        keeps_redacting(service, &change.session.project, policy.given())?;
+        check_models(service, policy.given())?;
+        check_redaction(service, &change.session.project, policy.given())?;
     }
     change.update.request = stamp;
     let key = change.session.clone();
@@ -181,7 +181,7 @@ fn changes_hold(session: &Session, hold: Option<&str>) -> bool {
 const ENDPOINT: &str = "policy.hooks.endpoint";
 
 /// Rejects settings that select a summary model outside the server's list of allowed models.
-fn may_choose(service: &Service, settings: &Overlay) -> Result<(), ServiceError> {
+fn check_models(service: &Service, settings: &Overlay) -> Result<(), ServiceError> {
     let models = service.models.as_ref();
     match models.and_then(|models| models.first_disallowed(settings)) {
         None => Ok(()),
@@ -193,7 +193,7 @@ fn may_choose(service: &Service, settings: &Overlay) -> Result<(), ServiceError>
 }
 
 /// Rejects settings that disable redaction in summaries if the server's configuration requires it.
-fn keeps_redacting(
+fn check_redaction(
     service: &Service,
     project: &ProjectId,
     settings: &Overlay,

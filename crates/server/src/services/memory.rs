@@ -16,7 +16,7 @@ use crate::errors::ServiceError;
 /// The maximum wait that a caller may request: 1 min.
 const MAX_WAIT: Duration = Duration::from_mins(1);
 /// The time before the deadline at which the call is answered, so that the reply arrives in time: 50 ms.
-const MARGIN: Duration = Duration::from_millis(50);
+const DEADLINE_MARGIN: Duration = Duration::from_millis(50);
 
 pub(super) async fn get(
     service: &Service,
@@ -24,7 +24,8 @@ pub(super) async fn get(
 ) -> Result<GetSessionMemoryResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let wait = convert::duration_up_to(request.wait, "wait", MAX_WAIT)?.unwrap_or_default();
-    let until = Deadline::current().map(|deadline| deadline.remaining().saturating_sub(MARGIN));
+    let until =
+        Deadline::current().map(|deadline| deadline.remaining().saturating_sub(DEADLINE_MARGIN));
     let until = Instant::now() + until.map_or(wait, |until| until.min(wait));
     let look = |session: &Session, now: Timestamp| {
         // With a worker in this process, an update that is due starts soon.
@@ -41,7 +42,7 @@ pub(super) async fn get(
         let look = |session: &Session| MemoryView::of(session, now);
         sessions.read(&key, look).await?
     };
-    let (memory, unchanged) = view.tell(&key, request.known_version);
+    let (memory, unchanged) = view.into_proto(&key, request.known_version);
     Ok(GetSessionMemoryResponse {
         memory: Some(memory),
         unchanged,

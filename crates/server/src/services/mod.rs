@@ -4,16 +4,16 @@
 //! Limits, deadlines, load shedding and logging are applied before a handler runs (`grpc`). The mapping between
 //! proto and domain types is in `convert`.
 
+mod admin;
+mod admit;
 mod adopt;
 mod append;
 mod authorize;
-mod backup;
 mod cache_ledger;
 mod commit_summary;
 mod compact;
 mod context;
 mod delete;
-mod entry;
 mod etag;
 mod events;
 mod export;
@@ -24,6 +24,7 @@ mod messages;
 mod overrides;
 mod persist;
 mod prepare;
+mod quota_check;
 mod recovery;
 mod restore;
 mod results;
@@ -34,8 +35,7 @@ mod session;
 mod snip;
 mod stream;
 mod tools;
-mod within;
-mod working;
+mod working_state;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ use crate::errors::ServiceError;
 use crate::grpc::Mutations;
 use crate::hooks::{HookEndpoints, RemoteHooks};
 
-pub use backup::AdminHandlers;
+pub use admin::AdminHandlers;
 pub use context::ContextHandlers;
 pub use session::SessionHandlers;
 

@@ -18,7 +18,7 @@ macro_rules! rpcs {
                     &self,
                     request: Request<v1::$change_in>,
                 ) -> Result<Response<v1::$change_out>, Status> {
-                    let (service, request) = (self.0.clone(), self.0.enter(request)?);
+                    let (service, request) = (self.0.clone(), self.0.admit_call(request)?);
                     // Futures of changes contain commands and policies, which are too large for the stack.
                     let change = async move { Box::pin($change_handler(&service, request)).await };
                     reply(self.0.mutations.uncancelled(change).await)
@@ -29,7 +29,7 @@ macro_rules! rpcs {
                     &self,
                     request: Request<v1::$read_in>,
                 ) -> Result<Response<v1::$read_out>, Status> {
-                    reply($read_handler(&self.0, self.0.enter(request)?).await)
+                    reply($read_handler(&self.0, self.0.admit_call(request)?).await)
                 }
             )*
             $(
@@ -39,7 +39,7 @@ macro_rules! rpcs {
                     &self,
                     request: Request<v1::$stream_in>,
                 ) -> Result<Response<Self::$stream_type>, Status> {
-                    reply($stream_handler(&self.0, self.0.enter(request)?).await)
+                    reply($stream_handler(&self.0, self.0.admit_call(request)?).await)
                 }
             )*
         }

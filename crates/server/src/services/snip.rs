@@ -26,13 +26,13 @@ pub(super) async fn snip(
     let target = convert::target_override(request.target.clone())?;
     let stamp = convert::request_stamp(&request, service.limits())?;
     let limits = service.limits();
-    convert::at_most(request.turn_ids.len(), limits.max_messages, "turn_ids")?;
-    convert::at_most(
+    convert::check_count(request.turn_ids.len(), limits.max_messages, "turn_ids")?;
+    convert::check_count(
         request.message_ids.len(),
         limits.max_messages,
         "message_ids",
     )?;
-    convert::at_most(request.blocks.len(), limits.max_blocks, "blocks")?;
+    convert::check_count(request.blocks.len(), limits.max_blocks, "blocks")?;
     // Blocks can be named by message or by their position in a view, as in a provider's error message.
     let mut blocks = Vec::new();
     for (index, block) in request.blocks.iter().enumerate() {
@@ -79,7 +79,7 @@ pub(super) async fn run(
         // Only this error needs related sessions, whose search reads all rows of the project.
         Err(EngineError::Rejected(Rejection::NotSnippable(targets))) => {
             let targets = targets.into_iter().map(RejectedTarget::from).collect();
-            Err(foreign(service, key, targets).await?)
+            Err(explain_foreign_turns(service, key, targets).await?)
         }
         outcome => Ok(outcome?),
     }
@@ -155,7 +155,7 @@ async fn view_blocks(
 }
 
 /// Sets a more specific reason for unknown turns that belong to the parent or to a subagent session.
-async fn foreign(
+async fn explain_foreign_turns(
     service: &Service,
     key: &SessionKey,
     mut targets: Vec<RejectedTarget>,

@@ -149,8 +149,8 @@ impl UsageCache {
         }
         // An outdated count is better than a long wait.
         let is_known = before.is_some_and(|known| known.usage.is_ok());
-        let patience = if is_known { self.max_wait } else { FIRST };
-        let is_new = timeout(patience, news.changed()).await.is_ok();
+        let max_wait = if is_known { self.max_wait } else { FIRST };
+        let is_new = timeout(max_wait, news.changed()).await.is_ok();
         let known = news.borrow().clone();
         match known {
             Some(known) if is_new || is_known => known.usage(),

@@ -42,7 +42,7 @@ impl ClaudeCodeWriter {
             "uuid": message.id.to_string(),
         });
         if let Some(head) = head.as_object_mut() {
-            circumstances(message, head);
+            add_metadata(message, head);
         }
         self.last = Some(message.id);
         if !is_rewound {
@@ -62,7 +62,7 @@ const fn role(role: Role) -> &'static str {
 }
 
 /// Adds the time and the attributes that the format has fields for.
-fn circumstances(message: &Message, head: &mut Map<String, Value>) {
+fn add_metadata(message: &Message, head: &mut Map<String, Value>) {
     if let Some(at) = message.at {
         head.insert("timestamp".into(), json!(utc::format(at)));
     }

@@ -38,7 +38,7 @@ impl CompleteWriter {
             "attributes": attributes(&about.attributes),
             "partial": partial,
         });
-        leave_out_what_says_nothing(&mut head);
+        remove_defaults(&mut head);
         Self {
             head,
             messages: 0,
@@ -104,7 +104,7 @@ fn attributes(all: &[(Box<str>, Box<str>)]) -> serde_json::Map<String, Value> {
     all.iter().map(entry).collect()
 }
 
-fn leave_out_what_says_nothing(object: &mut Value) {
+fn remove_defaults(object: &mut Value) {
     if let Some(object) = object.as_object_mut() {
         object.retain(|_, value| {
             !value.is_null()
@@ -145,9 +145,9 @@ fn message_line(original: &OriginalMessage) -> Vec<u8> {
         "attributes": attributes(&message.attributes),
         "unreadable_results": unreadable(original),
     });
-    leave_out_what_says_nothing(&mut head);
+    remove_defaults(&mut head);
     let mut whole = Vec::new();
-    self::whole(message, &mut whole);
+    message_json(message, &mut whole);
     line(&head, &whole)
 }
 
@@ -171,7 +171,7 @@ const fn origin(origin: MessageOrigin) -> Option<&'static str> {
 }
 
 /// Writes the message as JSON: blocks in Anthropic's format for any provider, and the unknown fields under `extra`.
-fn whole(message: &Message, out: &mut Vec<u8>) {
+fn message_json(message: &Message, out: &mut Vec<u8>) {
     let role = match message.role {
         Role::User => "user",
         Role::Assistant => "assistant",

@@ -41,7 +41,7 @@ pub struct ReplayMetrics {
     /// Lines after which a caller's array differed from the complete view.
     pub delta_breaks: Vec<usize>,
     /// The tokens of all sent views.
-    pub split: TokenSplit,
+    pub token_split: TokenSplit,
     /// The size of the largest sent view, in tokens.
     pub largest_view: u64,
     /// The size of each sent view in order, in tokens. Only for a single session.
@@ -118,7 +118,7 @@ impl ReplayMetrics {
         self.invalid.extend_from_slice(&other.invalid);
         self.prefix_breaks.extend_from_slice(&other.prefix_breaks);
         self.delta_breaks.extend_from_slice(&other.delta_breaks);
-        self.split.add(other.split);
+        self.token_split.add(other.token_split);
         self.largest_view = self.largest_view.max(other.largest_view);
         for (kind, retained) in &other.probes {
             self.probes.entry(*kind).or_default().add(*retained);
@@ -186,7 +186,7 @@ impl ReplayMetrics {
             *compactions = driver.counters.compactions.len();
             self.compacted_at.push(self.view_tokens.len());
         }
-        self.split.add(split);
+        self.token_split.add(split);
         self.largest_view = self.largest_view.max(split.total());
         self.view_tokens.push(split.total());
     }

@@ -186,7 +186,7 @@ proptest! {
         let measured = measure(&Writer::write(&ops), provider, &policy);
         prop_assert!(measured.is_ok(), "{measured:#?}");
         prop_assert_eq!(&measured.defects, &vec![]);
-        prop_assert_eq!(measured.split.total(), measured.view_tokens.iter().sum::<u64>());
+        prop_assert_eq!(measured.token_split.total(), measured.view_tokens.iter().sum::<u64>());
         prop_assert_eq!(measured.view_tokens.len(), measured.sendable);
         prop_assert_eq!(measured.largest_view, measured.view_tokens.iter().copied().max().unwrap_or(0));
     }
@@ -409,7 +409,7 @@ fn a_pause_expires_the_cache_and_a_change_invalidates_the_rest() {
     let mut slow = quick.to_vec();
     slow.insert(2, Op::Wait { minutes: 5 });
     let (quick, slow) = (measured(&quick, no_levels()), measured(&slow, no_levels()));
-    assert_eq!(quick.split.total(), slow.split.total());
-    assert_eq!(slow.split.cache_read, 0);
-    assert!(quick.split.cache_read < quick.split.total());
+    assert_eq!(quick.token_split.total(), slow.token_split.total());
+    assert_eq!(slow.token_split.cache_read, 0);
+    assert!(quick.token_split.cache_read < quick.token_split.total());
 }

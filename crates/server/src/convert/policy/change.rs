@@ -62,7 +62,7 @@ impl PolicyChange {
         let anew = Overlay::of(&anew.resolve(policy.preset)?);
         let mut over = Overlay::default();
         for path in masked {
-            over.set(path, instead(now.get(path), anew.get(path)));
+            over.set(path, replacement_value(now.get(path), anew.get(path)));
         }
         Ok(self.laid_over(over, masked))
     }
@@ -82,11 +82,16 @@ impl PolicyChange {
 const PRESET: &[&str] = &["preset"];
 
 /// Returns the value that turns `old` into `new` as an overlay. Removed fields become null.
-fn instead(old: Option<&Value>, new: Option<&Value>) -> Value {
+fn replacement_value(old: Option<&Value>, new: Option<&Value>) -> Value {
     match (old, new) {
         (Some(Value::Object(old)), Some(Value::Object(new))) => {
             let names = old.keys().chain(new.keys());
-            let field = |name: &String| (name.clone(), instead(old.get(name), new.get(name)));
+            let field = |name: &String| {
+                (
+                    name.clone(),
+                    replacement_value(old.get(name), new.get(name)),
+                )
+            };
             Value::Object(names.map(field).collect::<Map<_, _>>())
         }
         (_, new) => new.cloned().unwrap_or_default(),

@@ -32,6 +32,6 @@ pub fn in_overrides(path: &str) -> String {
 }
 
 /// Converts the error for overrides that do not form a valid policy.
-pub fn bad_overrides(error: OverlayError) -> FieldError {
+pub fn invalid_overrides(error: OverlayError) -> FieldError {
     FieldError::invalid(in_overrides(&error.path), error.message)
 }

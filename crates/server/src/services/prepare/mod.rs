@@ -77,7 +77,7 @@ fn read_call(
     // An invalid target is rejected before anything is committed.
     let target = convert::target_override(request.target)?;
     let asked = request.cache_breakpoints.as_ref();
-    let breakpoints = convert::asked_breakpoints(asked, request.prompt_prefix.as_ref())?;
+    let breakpoints = convert::breakpoint_options(asked, request.prompt_prefix.as_ref())?;
     let overrides = request.compaction_overrides.as_ref();
     let overrides = Overrides::read(service, "compaction_overrides", overrides)?;
     // An invalid etag counts as unknown, so the reply contains the whole view. An etag is valid for its form only.
@@ -117,7 +117,7 @@ fn not_permitted() -> v1::LevelReport {
 }
 
 /// Returns the level report for a compaction that continues while the caller gets the current view.
-fn started() -> v1::LevelReport {
+fn compaction_started() -> v1::LevelReport {
     v1::LevelReport {
         level: v1::Level::Compaction.into(),
         action: v1::LevelAction::Started.into(),

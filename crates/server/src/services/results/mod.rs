@@ -62,7 +62,7 @@ pub(super) async fn read(
         .ok_or_else(|| ServiceError::invalid("call", "is required, or reference"))?;
     let original = original(service, &key, &whose).await?;
     let cut = move |work: &mut SearchBudget| {
-        answers(original, &selection, (from, max_bytes as usize), work)
+        response_chunks(original, &selection, (from, max_bytes as usize), work)
     };
     // A search runs on the search threads with a work limit. Copying a range needs no limit.
     let cut = if searches {
@@ -73,15 +73,15 @@ pub(super) async fn read(
             .await
             .map_err(|error| ServiceError::internal("cut a tool result", error))?
     };
-    let (mut answers, next) = cut.map_err(ended)?;
-    if let Some(last) = answers.last_mut() {
+    let (mut chunks, next) = cut.map_err(search_error)?;
+    if let Some(last) = chunks.last_mut() {
         last.last = true;
         last.next_page_token = next
             .map(|next| convert::page_token_text(&PageCursor::Number(next), digest))
             .unwrap_or_default();
     }
-    let answers = answers.into_iter().map(Ok::<_, Status>);
-    Ok(Box::pin(stream::iter(answers)))
+    let chunks = chunks.into_iter().map(Ok::<_, Status>);
+    Ok(Box::pin(stream::iter(chunks)))
 }
 
 fn selection(limits: &Limits, part: Option<Part>) -> Result<ResultSelection, ServiceError> {
@@ -121,14 +121,14 @@ fn selection(limits: &Limits, part: Option<Part>) -> Result<ResultSelection, Ser
 }
 
 /// Builds the chunks of a reply. Also returns the position at which the next page continues.
-fn answers(
+fn response_chunks(
     original: OriginalResult,
     selection: &ResultSelection,
     (from, max_bytes): (Option<u64>, usize),
     work: &mut SearchBudget,
 ) -> Result<(Vec<ReadToolResultResponse>, Option<u64>), SearchEnd> {
     let OriginalResult { info, text } = original;
-    let mut answers = Vec::new();
+    let mut chunks = Vec::new();
     let next = if let ResultSelection::Search { pattern, context } = selection {
         let page = (from.unwrap_or(1), max_bytes);
         let (found, next) = search(&text, pattern, *context, page, work)?;
@@ -137,7 +137,7 @@ fn answers(
             text: Bytes::copy_from_slice(&text.as_bytes()[found.range]),
             matching_lines: found.matching.into_iter().map(|line| line as u64).collect(),
         });
-        answers.push(ReadToolResultResponse {
+        chunks.push(ReadToolResultResponse {
             matches: matches.collect(),
             ..ReadToolResultResponse::default()
         });
@@ -158,7 +158,7 @@ fn answers(
             let (first_line, offset) = (line, at);
             line += newlines(&data);
             at += data.len();
-            answers.push(ReadToolResultResponse {
+            chunks.push(ReadToolResultResponse {
                 data,
                 offset_bytes: offset as u64,
                 first_line,
@@ -170,14 +170,14 @@ fn answers(
         }
         (end < wanted.end).then_some(end as u64)
     };
-    if let Some(first) = answers.first_mut() {
+    if let Some(first) = chunks.first_mut() {
         first.info = Some(info);
     }
-    Ok((answers, next))
+    Ok((chunks, next))
 }
 
 /// Returns the error for a search that ended without a result to return.
-pub(super) fn ended(ended: SearchEnd) -> ServiceError {
+pub(super) fn search_error(ended: SearchEnd) -> ServiceError {
     match ended {
         SearchEnd::Cancelled | SearchEnd::DeadlineExceeded => ServiceError::deadline_exceeded(),
         SearchEnd::TooMuch => ServiceError::invalid(

@@ -23,7 +23,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tonic::{Code, Status};
 
-use super::super::results::{ended, original};
+use super::super::results::{original, search_error};
 use super::super::search::search_from;
 use super::super::{Service, snip};
 use crate::convert::{self, FieldError};
@@ -45,7 +45,7 @@ pub(super) struct ToolOutcome {
 }
 
 impl ToolOutcome {
-    fn said(text: String) -> Self {
+    fn success(text: String) -> Self {
         Self {
             text,
             is_error: false,
@@ -134,14 +134,14 @@ fn page(text: &str, part: Range<usize>, max: usize) -> String {
 }
 
 /// The messages to read.
-struct Picked {
+struct PickedMessages {
     entries: Vec<(Ordinal, TranscriptEntry)>,
     /// True if exactly one message is read. Long parts of a single message are not shortened.
     whole: bool,
 }
 
 impl ReadTranscriptInput {
-    fn pick(&self, session: &Session) -> Result<Picked, ServiceError> {
+    fn pick(&self, session: &Session) -> Result<PickedMessages, ServiceError> {
         let transcript = session.transcript();
         let place = |number: u64| u32::try_from(number.saturating_sub(1)).unwrap_or(u32::MAX);
         let from = self.first.map(place);
@@ -170,14 +170,14 @@ impl ReadTranscriptInput {
         };
         let whole = messages.len() == 1 && self.collapse_id.is_none();
         let entry = |message: Ordinal| Some((message, transcript.get(message)?.clone()));
-        Ok(Picked {
+        Ok(PickedMessages {
             entries: messages.into_iter().map_while(entry).collect(),
             whole,
         })
     }
 
     /// Returns the note about how to continue after a cut, or an empty text.
-    fn way_on(&self, session: &Session, next: Option<Ordinal>) -> String {
+    fn continuation_hint(&self, session: &Session, next: Option<Ordinal>) -> String {
         let Some(next) = next.map(|next| u64::from(next.get()) + 1) else {
             return String::new();
         };
@@ -232,7 +232,7 @@ impl ToolContext<'_> {
         };
         let mut outcome = match outcome {
             Ok(outcome) => outcome,
-            Err(error) => forgiven(error)?,
+            Err(error) => to_tool_error(error)?,
         };
         // The limit applies to error texts too.
         cap(
@@ -314,13 +314,13 @@ impl ToolContext<'_> {
             };
             let (searches, work) = (&self.service.searches, SearchBudget::of_call());
             let (found, _) = searches.run(&self.key.project, work, part).await?;
-            let (found, next, original) = found.map_err(ended)?;
+            let (found, next, original) = found.map_err(search_error)?;
             if found.is_empty() {
                 let more = next.map(|next| {
                     format!(" up to line {}: ask again with first_line {next}", next - 1)
                 });
                 let text = format!("No line matches{}.", more.unwrap_or_default());
-                return Ok(ToolOutcome::said(text));
+                return Ok(ToolOutcome::success(text));
             }
             let mut out = String::new();
             for stretch in found {
@@ -340,7 +340,7 @@ impl ToolContext<'_> {
             if let Some(next) = next {
                 let _ = write!(out, "[more matches: ask again with first_line {next}]");
             }
-            return Ok(ToolOutcome::said(out));
+            return Ok(ToolOutcome::success(out));
         }
         let selection = match (
             input.offset, input.tail_lines, input.first_line, input.lines,
@@ -360,7 +360,7 @@ impl ToolContext<'_> {
             },
         };
         let part = range(&original.text, &selection);
-        Ok(ToolOutcome::said(page(&original.text, part, max)))
+        Ok(ToolOutcome::success(page(&original.text, part, max)))
     }
 
     async fn read_transcript(&self, input: &str) -> Result<ToolOutcome, ServiceError> {
@@ -372,7 +372,7 @@ impl ToolContext<'_> {
             .service
             .sessions
             .read(self.key, |session| input.pick(session));
-        let Picked { entries, whole } = match picked.await? {
+        let PickedMessages { entries, whole } = match picked.await? {
             Ok(picked) if !picked.entries.is_empty() => picked,
             Ok(_) => return Ok(ToolOutcome::failed("There is no such message.")),
             Err(error) => {
@@ -414,11 +414,11 @@ impl ToolContext<'_> {
                         tools,
                         max,
                     );
-                    page.text + &input.way_on(session, page.next)
+                    page.text + &input.continuation_hint(session, page.next)
                 }
             }
         };
-        Ok(ToolOutcome::said(
+        Ok(ToolOutcome::success(
             self.service.sessions.read(self.key, show).await?,
         ))
     }
@@ -455,7 +455,7 @@ impl ToolContext<'_> {
                 ),
                 None => "Nothing matches.".to_owned(),
             };
-            return Ok(ToolOutcome::said(text));
+            return Ok(ToolOutcome::success(text));
         }
         // The space for the note at the end is reserved within the limit.
         let max = self.policy.model_tools.max_answer_bytes as usize;
@@ -501,7 +501,7 @@ impl ToolContext<'_> {
         if let Some(reader) = self.policy.model_tools.name_of(ModelTool::ReadTranscript) {
             let _ = write!(out, "[read any of them with {reader} by its number]");
         }
-        Ok(ToolOutcome::said(out))
+        Ok(ToolOutcome::success(out))
     }
 
     fn pattern(
@@ -525,7 +525,7 @@ impl ToolContext<'_> {
 }
 
 /// Turns errors in the model's input into error results. All other errors fail the call.
-fn forgiven(error: ServiceError) -> Result<ToolOutcome, ServiceError> {
+fn to_tool_error(error: ServiceError) -> Result<ToolOutcome, ServiceError> {
     // These errors describe the input, so the model can correct it.
     let is_its_own = matches!(
         error.reason(),

@@ -330,7 +330,7 @@ fn domain_errors_name_the_path_of_the_request_field() {
     );
     let error = overlay.unwrap().resolve(Preset::default()).unwrap_err();
     assert_eq!(
-        bad_overrides(error).to_string(),
+        invalid_overrides(error).to_string(),
         "session.policy_overrides.collapse.max_risk must be between 0 and 1"
     );
     assert_eq!(in_overrides("preset"), "session.policy_overrides.preset");

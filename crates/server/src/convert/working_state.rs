@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 use super::scalars::{
     export_message_id, export_timestamp, message_id, optional_timestamp, unknown,
 };
-use super::{FieldError, Under as _, required};
+use super::{FieldError, WithFieldPath as _, required};
 
 /// The maximum length of a path in bytes. No common file system allows longer paths.
 const MAX_PATH_BYTES: usize = 4_096;

@@ -9,7 +9,7 @@ use crate::grpc::CallContext;
 impl Service {
     /// Rejects a call that has timed out or exceeds its project's quotas. Its usage is counted until the last byte
     /// is sent.
-    pub(super) fn within_quotas(
+    pub(super) fn check_quotas(
         &self,
         ticket: &CallContext,
         project: &ProjectId,

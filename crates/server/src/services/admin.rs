@@ -46,9 +46,9 @@ impl AdminService for AdminHandlers {
     ) -> Result<Response<ListStoredSessionsResponse>, Status> {
         // An empty parent lists all projects, which needs the right in each of them.
         let request = if request.get_ref().parent.is_empty() {
-            self.0.enter_all(request)?
+            self.0.admit_global_call(request)?
         } else {
-            self.0.enter(request)?
+            self.0.admit_call(request)?
         };
         reply(list(&self.0, request).await)
     }
@@ -59,7 +59,7 @@ impl AdminService for AdminHandlers {
         &self,
         request: Request<ReadStoredSessionRequest>,
     ) -> Result<Response<Self::ReadStoredSessionStream>, Status> {
-        reply(read(&self.0, self.0.enter(request)?).await)
+        reply(read(&self.0, self.0.admit_call(request)?).await)
     }
 
     type ReadStoredFileStream = ReplyStream<ReadStoredFileResponse>;
@@ -68,7 +68,7 @@ impl AdminService for AdminHandlers {
         &self,
         request: Request<ReadStoredFileRequest>,
     ) -> Result<Response<Self::ReadStoredFileStream>, Status> {
-        reply(read_file(&self.0, self.0.enter(request)?).await)
+        reply(read_file(&self.0, self.0.admit_call(request)?).await)
     }
 }
 

@@ -70,7 +70,7 @@ impl NamesResource for UpdateSessionRequest {
 
 impl Service {
     /// Authorizes and admits a call, then returns its request. Every handler calls this first.
-    pub(super) fn enter<R: NamesResource>(&self, request: Request<R>) -> Result<R, Status> {
+    pub(super) fn admit_call<R: NamesResource>(&self, request: Request<R>) -> Result<R, Status> {
         let ticket = request.extensions().get::<CallContext>();
         let place = ResourceScope::of(request.get_ref().name());
         self.authorize(ticket, place.as_ref())?;
@@ -85,7 +85,7 @@ impl Service {
     }
 
     /// Authorizes a call about all projects.
-    pub(super) fn enter_all<R>(&self, request: Request<R>) -> Result<R, Status> {
+    pub(super) fn admit_global_call<R>(&self, request: Request<R>) -> Result<R, Status> {
         self.authorize_everywhere(request.extensions().get::<CallContext>())?;
         Ok(request.into_inner())
     }
@@ -93,7 +93,7 @@ impl Service {
     fn admit(&self, ticket: Option<&CallContext>, project: ProjectId) -> Result<(), ServiceError> {
         // The transport has already counted the call if it could read the name there.
         if let Some(ticket) = ticket.filter(|ticket| ticket.project() != Some(&project)) {
-            self.within_quotas(ticket, &project)?;
+            self.check_quotas(ticket, &project)?;
             ticket.set_project(project);
         }
         Ok(())
