@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use palimpsest_core::command::Create;
+use palimpsest_core::command::CreateSession;
 use palimpsest_core::ids::{MessageId, ProjectId, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::session::Session;
@@ -90,10 +90,10 @@ impl Engine {
 
     /// Returns the options for a first write, which creates a missing session with the policy of its project.
     pub fn create_if_missing(&self, project: &ProjectId) -> MissingSession {
-        MissingSession::Create(Create {
+        MissingSession::Create(CreateSession {
             policy: Arc::clone(self.sessions.policies().of(project)),
             implicit: true,
-            ..Create::default()
+            ..CreateSession::default()
         })
     }
 

@@ -47,7 +47,7 @@ pub trait KnownContent {
 
 impl KnownContent for Session {
     fn message(&self, ordinal: Ordinal) -> Result<Arc<Message>, ContentNotLoaded> {
-        self.transcript().held(ordinal).cloned()
+        self.transcript().require_content(ordinal).cloned()
     }
 }
 

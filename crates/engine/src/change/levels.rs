@@ -1,6 +1,8 @@
 //! The levels that reduce a view on request, except compaction.
 
-use palimpsest_core::command::{Clear, Clearing, Collapse, Collapsing, Command, Snip};
+use palimpsest_core::command::{
+    ClearResults, ClearTrigger, CollapseSpans, CollapseTrigger, Command, Snip,
+};
 use palimpsest_core::ids::Revision;
 use palimpsest_core::session::{ContentNotLoaded, RequestStamp, Session};
 use palimpsest_core::view::TargetOverride;
@@ -12,9 +14,9 @@ use crate::EngineError;
 #[derive(Debug, Clone, Copy)]
 pub enum Reduction {
     /// Clears old results (level 3).
-    Clear(Clearing),
+    Clear(ClearTrigger),
     /// Replaces spans by placeholders (level 4).
-    Collapse(Collapsing),
+    Collapse(CollapseTrigger),
 }
 
 impl ChangeCall<'_> {
@@ -64,13 +66,13 @@ impl Reduction {
         request: Option<RequestStamp>,
     ) -> Command {
         match self {
-            Self::Clear(clearing) => Command::ClearResults(Clear {
-                clearing,
+            Self::Clear(trigger) => Command::ClearResults(ClearResults {
+                trigger,
                 expected_revision,
                 request,
             }),
-            Self::Collapse(collapsing) => Command::CollapseSpans(Collapse {
-                collapsing,
+            Self::Collapse(trigger) => Command::CollapseSpans(CollapseSpans {
+                trigger,
                 expected_revision,
                 request,
             }),

@@ -38,7 +38,7 @@ impl ChangeCall<'_> {
         // against the current session.
         let sessions = &self.engine.sessions;
         let current = sessions.read(self.key, Session::revision).await?;
-        let past = sessions.past(self.key, revision).await?;
+        let past = sessions.session_at(self.key, revision).await?;
         let past = past.ok_or(Rejection::RevisionNotFound { revision, current })?;
         crash_point("restore.read");
         let restore = RestoreContext {

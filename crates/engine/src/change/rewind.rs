@@ -51,11 +51,12 @@ impl RewindInput {
         sessions: &Sessions,
         key: &SessionKey,
     ) -> Result<Option<PastSession>, EngineError> {
-        let collapsed = |session: &Session| session.shown_until(self.target.kept(session).ok()??);
+        let collapsed =
+            |session: &Session| session.last_revision_showing(self.target.kept(session).ok()??);
         let Some(shown) = sessions.read(key, collapsed).await? else {
             return Ok(None);
         };
-        sessions.past(key, shown).await
+        sessions.session_at(key, shown).await
     }
 
     /// Runs the rewind in a transaction. `past` is the session from before the collapse, if there is one.
@@ -115,7 +116,7 @@ impl RewindTarget {
             .rev()
             .skip_while(|(at, _)| *at >= ordinal);
         // Rewound messages are not in the view, so none of them can be the last one that stays.
-        let kept = earlier.find(|(_, entry)| entry.standing != Visibility::Rewound);
+        let kept = earlier.find(|(_, entry)| entry.visibility != Visibility::Rewound);
         Ok(kept.map(|(_, entry)| entry.id))
     }
 }

@@ -1,6 +1,8 @@
 //! The decision about a result before its message is appended.
 
-use palimpsest_core::command::{Command, Offering, PersistOutcome, Rejection, told};
+use palimpsest_core::command::{
+    Command, DecidePersist, PersistOutcome, Rejection, current_outcome,
+};
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
@@ -21,7 +23,7 @@ pub async fn persist<T>(
     engine: &Engine,
     key: &SessionKey,
     missing: &MissingSession,
-    (offering, dry_run): (&Offering, bool),
+    (offering, dry_run): (&DecidePersist, bool),
     answer: impl Fn(&Session, &PersistOutcome) -> T,
 ) -> Result<T, EngineError> {
     let decide = |transaction: &mut Transaction<'_>| decide(transaction, offering);
@@ -44,25 +46,27 @@ pub async fn persist<T>(
             source: None,
         });
     };
-    let outcome = PersistOutcome::from(&event.offer);
-    sessions.read(key, |session: &Session| answer(session, &outcome)).await
+    let outcome = PersistOutcome::from(&event.decision);
+    sessions
+        .read(key, |session: &Session| answer(session, &outcome))
+        .await
 }
 
 fn decide(
     transaction: &mut Transaction<'_>,
-    offering: &Offering,
+    offering: &DecidePersist,
 ) -> Result<PersistResult, Rejection> {
     let outcome = transaction.run(Command::DecidePersist(offering.clone()))?;
     let last = transaction.events().last().map(|recorded| &recorded.event);
     match (outcome, last) {
         (CommandOutcome::Answered(revision), _) => Ok(PersistResult::Before(revision)),
         (CommandOutcome::Done(Some(_)), Some(Event::PersistDecided(event))) => {
-            Ok(PersistResult::Now(PersistOutcome::from(&event.offer)))
+            Ok(PersistResult::Now(PersistOutcome::from(&event.decision)))
         }
         // No event was needed: the result had been decided about before.
         _ => {
             let session = transaction.session().ok_or(Rejection::ContentNotLoaded)?;
-            Ok(PersistResult::Now(told(session, offering)?))
+            Ok(PersistResult::Now(current_outcome(session, offering)?))
         }
     }
 }

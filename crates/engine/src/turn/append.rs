@@ -99,7 +99,7 @@ impl AppendInput {
         };
         let ids = messages.iter().map(|message| message.id);
         MessagesAppended {
-            known: (0_u32..).zip(ids).collect(),
+            duplicates: (0_u32..).zip(ids).collect(),
             ..MessagesAppended::default()
         }
     }
@@ -179,7 +179,7 @@ fn appended(event: &Event) -> Option<MessagesAppended> {
     match event {
         Event::MessagesAppended(event) => Some(event.clone()),
         // An adoption also records messages that the caller did not send. The reply lists only the summary.
-        Event::Compacted(event) => {
+        Event::CompactionFinished(event) => {
             let mut messages = event.messages.iter();
             let summary = messages.find(|one| one.message.kind == MessageKind::Summary)?;
             Some(MessagesAppended {

@@ -11,8 +11,8 @@ mod prefix;
 mod tests;
 
 use palimpsest_core::command::{
-    CheckThresholds, Clear, Clearing, Collapse, Collapsing, Command, Rejection, ServeView,
-    SkipReason,
+    CheckThresholds, ClearResults, ClearTrigger, CollapseSpans, CollapseTrigger, Command,
+    Rejection, ServeView, SkipReason,
 };
 use palimpsest_core::compaction::CompactionRequest;
 use palimpsest_core::effect::FollowUp;
@@ -204,10 +204,10 @@ impl TurnCall {
         let place = transaction.session().and_then(|session| {
             let (target, _) = self.target(session);
             let edits_cache = self.edits_cache(&target);
-            edits_cache.then(|| session.last_place(&target, self.known_etag))
+            edits_cache.then(|| session.last_array_position(&target, self.known_etag))
         });
-        let clear = Clear {
-            clearing: Clearing::Auto {
+        let clear = ClearResults {
+            trigger: ClearTrigger::Auto {
                 cache_edits: place.is_some(),
                 last: place.flatten(),
             },
@@ -249,7 +249,7 @@ impl TurnCall {
             gap_tokens: overflow.gap_tokens,
         });
         let deadline = Deadline::current();
-        let made = compaction::make_room(engine, key, request, rejected, deadline).await?;
+        let made = compaction::compact_view(engine, key, request, rejected, deadline).await?;
         let Some(made) = made else {
             return Ok(Err(OmittedCompaction::Running));
         };
@@ -261,7 +261,7 @@ impl TurnCall {
         // not checked again.
         let serve = |transaction: &mut Transaction<'_>| self.serve(transaction);
         let finish = |session: &Session, (): &()| finish(session, &outcome);
-        let (sessions, missing) = (&engine.sessions, &MissingSession::Refuse);
+        let (sessions, missing) = (&engine.sessions, &MissingSession::Reject);
         Ok(Ok(sessions.write(key, missing, serve, finish).await?))
     }
 }
@@ -271,11 +271,11 @@ fn collapse(
     transaction: &mut Transaction<'_>,
     prompt_was_rejected: bool,
 ) -> Result<Option<SkipReason>, Rejection> {
-    let collapse = Collapse {
-        collapsing: if prompt_was_rejected {
-            Collapsing::Overflow
+    let collapse = CollapseSpans {
+        trigger: if prompt_was_rejected {
+            CollapseTrigger::Overflow
         } else {
-            Collapsing::Auto
+            CollapseTrigger::Auto
         },
         expected_revision: None,
         request: None,

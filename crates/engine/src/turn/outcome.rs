@@ -6,7 +6,7 @@ use palimpsest_core::event::{Event, RecordedEvent};
 use palimpsest_core::ids::Revision;
 
 use super::AppendStatus;
-use crate::compaction::{DropOutcome, MadeRoom};
+use crate::compaction::{DropOutcome, ViewCompaction};
 
 /// The outcome of a turn, from which the reply is built.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ impl TurnOutcome {
     }
 
     /// Adds the compaction that the call waited for.
-    pub(super) fn with(self, mut made: MadeRoom) -> Self {
+    pub(super) fn with(self, mut made: ViewCompaction) -> Self {
         let compacted = made.rounds.pop();
         let earlier = made.rounds.iter().filter_map(CompactionOutcome::event);
         let earlier = earlier.map(|(revision, event)| (revision, event.clone()));

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use palimpsest_core::message::Block;
-use palimpsest_core::tokens::Counter;
+use palimpsest_core::tokens::TokenCounter;
 
 /// The size of the prompt prefix in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,7 +51,7 @@ impl PromptPrefix {
 
     /// Returns the size, counted with the session's estimator: the system prompt as prose, tool definitions as
     /// code.
-    pub fn tokens(&self, counter: Counter) -> PrefixTokens {
+    pub fn tokens(&self, counter: TokenCounter) -> PrefixTokens {
         *self.counted.get_or_init(|| PrefixTokens {
             system: self.system.tokens(counter),
             tools: self.tools.tokens(counter),
@@ -60,7 +60,7 @@ impl PromptPrefix {
 }
 
 impl PrefixPart {
-    fn tokens(&self, counter: Counter) -> u64 {
+    fn tokens(&self, counter: TokenCounter) -> u64 {
         match self {
             Self::Tokens(tokens) => (*tokens).into(),
             Self::Json(block) => counter.block(block).into(),

@@ -59,7 +59,7 @@ pub(super) fn failed(event: &CompactionFailed, session: &Session) -> v1::LevelFa
 fn failure(event: &CompactionFailed, session: &Session) -> v1::CompactionFailure {
     let failures = session.compactions().consecutive_failures;
     v1::CompactionFailure {
-        reason: why_failed(event.reason).into(),
+        reason: failure_reason(event.reason).into(),
         detail: event.detail.to_string(),
         consecutive_failures: failures,
         auto_paused: is_paused(session),

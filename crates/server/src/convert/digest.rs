@@ -128,7 +128,7 @@ macro_rules! mutations {
         }
 
         impl CanonicalRequest for v1::$request {
-            fn reduce(&mut self) -> Vec<Map> {
+            fn take_maps(&mut self) -> Vec<Map> {
                 self.request_id.clear();
                 let reduce: fn(&mut Self) -> Vec<Map> = $reduce;
                 reduce(self)
@@ -161,7 +161,7 @@ mutations! {
 }
 
 impl CanonicalRequest for v1::ListSessionsRequest {
-    fn reduce(&mut self) -> Vec<Map> {
+    fn take_maps(&mut self) -> Vec<Map> {
         (self.page_size, self.page_token) = (0, String::new());
         match &mut self.filter {
             Some(filter) => vec![take(&mut filter.attributes)],
@@ -174,7 +174,7 @@ impl CanonicalRequest for v1::ListSessionsRequest {
 macro_rules! without_maps {
     ($($request:ident => $clear:expr;)*) => {$(
         impl CanonicalRequest for v1::$request {
-            fn reduce(&mut self) -> Vec<Map> {
+            fn take_maps(&mut self) -> Vec<Map> {
                 let clear: fn(&mut Self) = $clear;
                 clear(self);
                 Vec::new()

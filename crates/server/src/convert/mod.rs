@@ -46,7 +46,7 @@ pub use blocks_out::view_message;
 pub use breakpoints::{BreakpointOptions, breakpoint_options, cache_breakpoints};
 pub use budget_warnings::{CompactionResult, budget_warnings};
 pub use cache_ledger::cache_ledger;
-pub use compaction::{compaction, running_compaction, turns, why_failed};
+pub use compaction::{compaction, failure_reason, running_compaction, turns};
 pub use digest::{CanonicalRequest, body_digest, request_stamp};
 pub use events::{event_kind, event_kinds, events, rewind_effect, rewound};
 pub use filter::message_filter;
@@ -78,9 +78,7 @@ pub use scalars::{
 pub use session_in::{ChangedSession, NewSession, create, update};
 pub use session_list::{SessionFilter, session_filter};
 pub use session_out::{SessionListEntry, listed_session, session, session_state};
-pub use target::{
-    MAX_MODEL_BYTES, export_target, prompt_prefix, target_override,
-};
+pub use target::{MAX_MODEL_BYTES, export_target, prompt_prefix, target_override};
 pub use tokens::{breakdown, budget, token_report};
 pub use transcript::{BlockStatuses, ContentForm, json_messages, transcript_message, visibility};
 pub use working_state::{working_change, working_state};

@@ -118,7 +118,7 @@ fn part(
 mod tests {
     use bytes::Bytes;
     use palimpsest_core::session::LastServed;
-    use palimpsest_core::tokens::Counter;
+    use palimpsest_core::tokens::TokenCounter;
     use palimpsest_engine::turn::PrefixTokens;
 
     use super::*;

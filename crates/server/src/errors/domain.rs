@@ -218,7 +218,7 @@ impl From<CompactionError> for ServiceError {
                 reason,
                 detail,
                 model,
-            } => Self::no_summary(convert::why_failed(reason), &detail, &model),
+            } => Self::no_summary(convert::failure_reason(reason), &detail, &model),
             CompactionError::HookVetoed { hook, reason } => Self::hook_vetoed(hook.name(), &reason),
             CompactionError::HookFailed { hook, detail } => Self::hook_failed(hook.name(), &detail),
         }

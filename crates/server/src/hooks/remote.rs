@@ -44,7 +44,7 @@ macro_rules! methods {
         impl HookMethod for $question {
             type Answer = $answer;
 
-            async fn call_with_timeout(
+            async fn call_service(
                 client: &mut HookServiceClient<Channel>,
                 question: Request<Self>,
             ) -> Result<Response<Self::Answer>, Status> {
@@ -177,7 +177,7 @@ async fn call_with_timeout<Q: HookMethod>(
     let asked = async {
         let mut ready = endpoint.ready().await?;
         let request = endpoint.request(question, trace, time).await?;
-        let answered = Q::put(&mut ready.client, request).await;
+        let answered = Q::call_service(&mut ready.client, request).await;
         answered.map(Response::into_inner).map_err(|status| {
             // The hook receives the deadline too and may report it slightly before the local timer.
             let left = until.saturating_duration_since(Instant::now());

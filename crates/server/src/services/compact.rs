@@ -1,6 +1,6 @@
 //! `Compact`: clears old tool results, collapses old rounds, or compacts the view, by level.
 
-use palimpsest_core::command::{Clearing, Collapsing, CompactionScope, SkipReason};
+use palimpsest_core::command::{ClearTrigger, CollapseTrigger, CompactionScope, SkipReason};
 use palimpsest_core::compaction::{CompactionOutcome, CompactionRequest, Purpose};
 use palimpsest_core::event::{CompactionFailureReason, Event, Trigger};
 use palimpsest_core::ids::{Revision, SessionKey};
@@ -70,7 +70,7 @@ pub(super) async fn compact(
     let answer = |session: &Session, happened: &ChangeOutcome, dry_run| {
         let level = level(reduction);
         let response = answer(service, session, (level, happened), &target, dry_run)?;
-        Ok((happened.skip_reason(), response))
+        Ok((happened.skip(), response))
     };
     let outcome = change.reduce(reduction, &target, (revision, stamp), answer);
     match outcome.await? {
@@ -100,7 +100,7 @@ fn answer(
     target: &TargetOverride,
     dry_run: bool,
 ) -> Result<CompactResponse, ContentNotLoaded> {
-    let stage = match (happened, happened.skip_reason()) {
+    let stage = match (happened, happened.skip()) {
         (_, Some(skip)) => Some(convert::skipped(level, skip)),
         (ChangeOutcome::Event(event, _), None) => convert::stage(event, session, dry_run),
         (ChangeOutcome::Nothing | ChangeOutcome::Skipped(_), None) => None,
@@ -306,7 +306,7 @@ impl Autocompact<'_> {
                 compaction::refusal(&failed.hooks).map(ServiceError::from)
             }
             why => Some(ServiceError::no_summary(
-                convert::why_failed(why),
+                convert::failure_reason(why),
                 &failed.detail,
                 &self.model(session),
             )),

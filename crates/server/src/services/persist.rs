@@ -1,6 +1,6 @@
 //! `PersistToolResult`: decides about a tool result before its message is appended.
 
-use palimpsest_core::command::{Offering, PersistOutcome, Rejection};
+use palimpsest_core::command::{DecidePersist, PersistOutcome, Rejection};
 use palimpsest_core::ids::{CallKey, Revision, SessionKey};
 use palimpsest_core::json::UnknownFields;
 use palimpsest_core::message::ToolResult;

@@ -48,7 +48,7 @@ pub(super) async fn prepare(
     match done.omitted {
         None => {}
         Some(OmittedCompaction::NotPermitted) => response.level_reports.push(not_permitted()),
-        Some(OmittedCompaction::Running) => response.level_reports.push(started()),
+        Some(OmittedCompaction::Running) => response.level_reports.push(compaction_started()),
         Some(OmittedCompaction::NothingLeft) => {
             let report = |session: &Session| tokens(session, None);
             let tokens = service.sessions.read(&key, report).await?;
