@@ -76,7 +76,7 @@ pub(crate) async fn script(
     Extension(shared): Extension<Arc<Shared>>,
     body: Bytes,
 ) -> Response<Body> {
-    let added = parse(&body).and_then(|script| shared.state().add_script(script));
+    let added = parse(&body).and_then(|script| shared.state().add_script(script, body.len()));
     reply(added.map(|()| json!({})))
 }
 

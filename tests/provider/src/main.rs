@@ -6,8 +6,12 @@ use std::net::SocketAddr;
 use clap::Parser;
 use palimpsest_fake_provider::FakeProvider;
 
-/// Serves the Messages API at /v1/messages and Chat Completions at /v1/chat/completions. Accepts any key except
-/// `invalid`. `GET /_control/requests` returns the recorded requests.
+/// Serves the Messages API at /v1/messages, Chat Completions at /v1/chat/completions and Responses at /v1/responses.
+/// Accepts any key except `invalid`.
+///
+/// GET /_control/requests returns the recorded requests, and GET /_control/bill the bill of the request's key.
+/// POST /_control/script adds a script for matching requests. POST /_control/clock advances the clock, and
+/// POST /_control/refuse refuses new connections, both by `{"ms": N}`.
 #[derive(Parser)]
 struct Options {
     /// The listen address. Port 0 selects a free port.

@@ -13,8 +13,9 @@ use crate::plan::{Behaviour, Plan};
 use crate::stream::pace::Pace;
 use crate::turn::{Call, Prompt, Turn, Usage};
 
-/// The maximum number of scripts.
+/// The maximum number of scripts, and of their bytes as JSON.
 const MAX_SCRIPTS: usize = 1_000;
+const MAX_SCRIPT_BYTES: usize = 256 * 1024 * 1024;
 
 /// A script for the requests that match it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -191,25 +192,27 @@ impl Agent {
 
 /// The scripts of a provider.
 #[derive(Default)]
-pub(crate) struct Scripts(Vec<Script>);
+pub(crate) struct Scripts(Vec<(usize, Script)>);
 
 impl Scripts {
-    /// Adds a script. Finished scripts are removed.
-    pub(crate) fn add(&mut self, script: Script) -> Result<(), String> {
+    /// Adds a script of this size. Finished scripts are removed.
+    pub(crate) fn add(&mut self, script: Script, bytes: usize) -> Result<(), String> {
         self.0
-            .retain(|script| script.agent.is_some() || !script.turns.is_empty());
-        if self.0.len() >= MAX_SCRIPTS {
+            .retain(|(_, script)| script.agent.is_some() || !script.turns.is_empty());
+        let total: usize = self.0.iter().map(|(bytes, _)| bytes).sum();
+        if self.0.len() >= MAX_SCRIPTS || total + bytes > MAX_SCRIPT_BYTES {
             return Err(format!(
-                "Cannot add the script: {MAX_SCRIPTS} scripts exist. Start another provider."
+                "Cannot add the script: {} scripts with {total} bytes exist. Start another provider.",
+                self.0.len()
             ));
         }
-        self.0.push(script);
+        self.0.push((bytes, script));
         Ok(())
     }
 
     /// Returns the plan of the first script that matches and has an answer.
     pub(crate) fn plan(&mut self, asked: &Asked<'_>) -> Option<Plan> {
-        for script in &mut self.0 {
+        for (_, script) in &mut self.0 {
             if !script.matches.holds(asked) {
                 continue;
             }
@@ -231,7 +234,7 @@ mod tests {
     use axum::http::HeaderMap;
     use serde_json::{Value, json};
 
-    use super::{Asked, Script, Scripts};
+    use super::{Asked, MAX_SCRIPT_BYTES, MAX_SCRIPTS, Script, Scripts};
     use crate::plan::{Behaviour, Plan};
     use crate::turn::{Offered, Prompt};
 
@@ -239,7 +242,7 @@ mod tests {
         let mut scripts = Scripts::default();
         for script in all {
             let script: Script = serde_json::from_value(script.clone()).unwrap();
-            scripts.add(script).unwrap();
+            scripts.add(script, 1).unwrap();
         }
         scripts
     }
@@ -308,6 +311,22 @@ mod tests {
         assert_eq!(step("work", true), "2: 10");
         assert_eq!(step("work", true), "end");
         assert_eq!(step("work", true), "end");
+    }
+
+    #[test]
+    fn scripts_are_bounded() {
+        let mut scripts = Scripts::default();
+        let agent = || serde_json::from_value(json!({"agent": {}})).unwrap();
+        for _ in 0..MAX_SCRIPTS {
+            // A finished script makes room for the next one.
+            scripts.add(Script::default(), MAX_SCRIPT_BYTES).unwrap();
+        }
+        scripts.add(agent(), MAX_SCRIPT_BYTES - 1).unwrap();
+        assert!(scripts.add(agent(), 2).is_err());
+        for _ in 1..MAX_SCRIPTS {
+            scripts.add(agent(), 0).unwrap();
+        }
+        assert!(scripts.add(agent(), 0).is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{ConnectInfo, Request, State as Extension};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State as Extension};
 use axum::http::{Method, Response};
 use axum::routing::{any, get, post};
 use tokio::net::TcpListener;
@@ -23,6 +23,9 @@ use crate::refusal::{Api, Refusal, respond};
 use crate::script::Script;
 use crate::state::{Recorded, State};
 use crate::wire::{Connection, Port};
+
+/// The maximum size of a script. Long ones have a text and a call for each of hundreds of turns.
+const MAX_CONTROL_BYTES: usize = 16 * 1024 * 1024;
 
 /// The parts that all requests share.
 pub(crate) struct Shared {
@@ -100,7 +103,7 @@ impl FakeProvider {
 
     /// Adds a script for the requests that match it, as `POST /_control/script` does.
     pub fn add_script(&self, script: Script) -> Result<(), String> {
-        self.shared.state().add_script(script)
+        self.shared.state().add_script(script, 0)
     }
 
     /// Advances the provider's clock, as `POST /_control/clock` does.
@@ -145,12 +148,7 @@ fn routes(shared: &Arc<Shared>) -> Router {
             },
         )
     };
-    Router::new()
-        .route("/v1/messages", route(Route::Messages))
-        .route("/v1/messages/count_tokens", route(Route::CountTokens))
-        .route("/v1/chat/completions", route(Route::Chat))
-        .route("/v1/responses", route(Route::Responses).get(no_websocket))
-        .route("/v1/responses/compact", route(Route::Compact))
+    let control = Router::new()
         .route("/_control/requests", get(control::requests))
         .route("/_control/bill", get(control::bill))
         .route("/_control/script", post(control::script))
@@ -159,6 +157,14 @@ fn routes(shared: &Arc<Shared>) -> Router {
             get(control::clock).post(control::advance),
         )
         .route("/_control/refuse", post(control::refuse))
+        .layer(DefaultBodyLimit::max(MAX_CONTROL_BYTES));
+    Router::new()
+        .merge(control)
+        .route("/v1/messages", route(Route::Messages))
+        .route("/v1/messages/count_tokens", route(Route::CountTokens))
+        .route("/v1/chat/completions", route(Route::Chat))
+        .route("/v1/responses", route(Route::Responses).get(no_websocket))
+        .route("/v1/responses/compact", route(Route::Compact))
         .fallback(any(nothing_here))
         .with_state(Arc::clone(shared))
 }

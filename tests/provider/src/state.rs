@@ -61,8 +61,9 @@ impl State {
             .extend(plans);
     }
 
-    pub(crate) fn add_script(&mut self, script: Script) -> Result<(), String> {
-        self.scripts.add(script)
+    /// Adds a script whose JSON has this size.
+    pub(crate) fn add_script(&mut self, script: Script, bytes: usize) -> Result<(), String> {
+        self.scripts.add(script, bytes)
     }
 
     /// Returns the plan for this request: the next one of its model, otherwise that of a script, otherwise that of the
@@ -105,7 +106,7 @@ impl State {
             agent: Some(agent),
             ..Script::default()
         };
-        self.scripts.add(script)?;
+        self.scripts.add(script, 0)?;
         let none = || "no script matches the model of this request".to_owned();
         self.scripts.plan(asked).ok_or_else(none)
     }

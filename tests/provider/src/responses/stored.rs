@@ -1,6 +1,6 @@
 //! The responses that the provider stores. The oldest ones are evicted.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use serde_json::Value;
 
@@ -14,11 +14,22 @@ struct Conversation {
     bytes: usize,
 }
 
+/// An item of stored conversations.
+#[derive(Default)]
+struct Item {
+    /// The number of stored conversations with the item.
+    uses: usize,
+    /// The id of the reasoning item directly before.
+    reasoning: Option<String>,
+}
+
 /// The stored responses, oldest first.
 #[derive(Default)]
 pub(crate) struct Stored {
     all: VecDeque<Conversation>,
     bytes: usize,
+    /// The items of all stored conversations by id, because a request is checked item by item.
+    items: HashMap<String, Item>,
 }
 
 impl Stored {
@@ -26,6 +37,17 @@ impl Stored {
     pub(super) fn add(&mut self, id: &str, items: Vec<Value>) {
         let bytes = items.iter().map(|item| item.to_string().len()).sum();
         self.bytes += bytes;
+        for (at, item) in items.iter().enumerate() {
+            let Some(id) = item["id"].as_str() else {
+                continue;
+            };
+            let entry = self.items.entry(id.to_owned()).or_default();
+            entry.uses += 1;
+            let before = at.checked_sub(1).map(|before| &items[before]);
+            entry.reasoning = before
+                .filter(|before| before["type"] == "reasoning")
+                .and_then(|before| Some(before["id"].as_str()?.to_owned()));
+        }
         self.all.push_back(Conversation {
             id: id.to_owned(),
             items,
@@ -36,6 +58,20 @@ impl Stored {
                 break;
             };
             self.bytes -= oldest.bytes;
+            oldest.items.iter().for_each(|item| self.release(item));
+        }
+    }
+
+    /// Forgets an item that no stored conversation has any more.
+    fn release(&mut self, item: &Value) {
+        let Some(id) = item["id"].as_str() else {
+            return;
+        };
+        if let Some(entry) = self.items.get_mut(id) {
+            entry.uses -= 1;
+            if entry.uses == 0 {
+                self.items.remove(id);
+            }
         }
     }
 
@@ -47,21 +83,12 @@ impl Stored {
 
     /// Returns true if an item with this id is stored.
     pub(super) fn has_item(&self, id: &str) -> bool {
-        let mut items = self.all.iter().flat_map(|stored| &stored.items);
-        items.any(|item| item["id"] == id)
+        self.items.contains_key(id)
     }
 
     /// Returns the id of the reasoning item directly before a stored item.
     pub(super) fn reasoning_of(&self, id: &str) -> Option<&str> {
-        self.all.iter().rev().find_map(|stored| {
-            let at = stored.items.iter().position(|item| item["id"] == id)?;
-            let before = &stored.items[at.checked_sub(1)?];
-            if before["type"] == "reasoning" {
-                before["id"].as_str()
-            } else {
-                None
-            }
-        })
+        self.items.get(id)?.reasoning.as_deref()
     }
 }
 
