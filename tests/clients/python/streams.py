@@ -57,6 +57,7 @@ def responses(model):
         "model": model,
         "input": MESSAGES,
         "store": False,
+        "reasoning": {"effort": "low", "summary": "auto"},
         "include": ["reasoning.encrypted_content"],
         "tools": [{"type": "function", "name": "weather", "parameters": SCHEMA, "strict": True}],
     }

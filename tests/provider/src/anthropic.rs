@@ -23,8 +23,23 @@ use crate::state::State;
 use crate::tokens;
 use crate::turn::{Answer, Offered, Prompt, Stop, Turn, Usage};
 
-const WINDOW: u64 = 200_000;
-const MAX_OUTPUT: u64 = 64_000;
+/// The context window and the maximum output by a part of the model's name. The last row is for all others.
+const LIMITS: [(&str, u64, u64); 8] = [
+    ("opus-5", 1_000_000, 128_000),
+    ("fable-5", 1_000_000, 128_000),
+    ("mythos-5", 1_000_000, 128_000),
+    ("sonnet-5", 1_000_000, 128_000),
+    ("opus-4-8", 1_000_000, 128_000),
+    ("opus-4-7", 1_000_000, 128_000),
+    ("opus-4-6", 1_000_000, 128_000),
+    ("", 200_000, 64_000),
+];
+
+/// Returns the context window and the maximum output of a model.
+fn limits(model: &str) -> (u64, u64) {
+    let row = LIMITS.iter().find(|(part, ..)| model.contains(part));
+    row.map_or((0, 0), |(_, window, output)| (*window, *output))
+}
 
 /// Checks the key and the version.
 pub(crate) fn admitted(headers: &HeaderMap) -> Result<(), Refusal> {
@@ -47,13 +62,14 @@ pub(crate) fn admitted(headers: &HeaderMap) -> Result<(), Refusal> {
 
 /// Checks a request against the rules of the API version in its headers. Returns the number of tokens.
 pub(crate) fn check(headers: &HeaderMap, body: &Value, plan: &Plan) -> Result<u64, Refusal> {
-    let max_output = plan.max_output.unwrap_or(MAX_OUTPUT);
+    let (window, max_output) = limits(body["model"].as_str().unwrap_or_default());
+    let max_output = plan.max_output.unwrap_or(max_output);
     let betas = Betas::of(headers)?;
     params::known(body, &params::KNOWN)?;
     let max_tokens = params::check(body, max_output)?;
     conversation(&betas, headers, body)?;
     let needed = context_management::size(&context_management::apply(body).body);
-    let window = plan.window.unwrap_or(WINDOW);
+    let window = plan.window.unwrap_or(window);
     if needed > window {
         return Err(too_long(needed, window));
     }
@@ -128,7 +144,7 @@ pub(crate) fn prompt(body: &Value) -> Prompt<'_> {
             })
             .collect(),
         array: messages,
-        max_output: body["max_tokens"].as_u64().unwrap_or(MAX_OUTPUT),
+        max_output: body["max_tokens"].as_u64().unwrap_or(u64::MAX),
         thinks: matches!(
             body["thinking"]["type"].as_str(),
             Some("enabled" | "adaptive")

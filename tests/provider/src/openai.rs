@@ -78,6 +78,11 @@ fn context(message: String) -> Refusal {
         .code("context_length_exceeded")
 }
 
+/// Returns true for the name of a model that reasons by default.
+pub(crate) fn reasons(model: &Value) -> bool {
+    model.as_str().is_some_and(params::reasons)
+}
+
 /// Returns the parts of a request that decide about its answer.
 pub(crate) fn prompt(body: &Value) -> Prompt<'_> {
     let text = |message: &Value| match &message["content"] {

@@ -123,7 +123,7 @@ pub(crate) fn prompt(body: &Value) -> Prompt<'_> {
             .collect(),
         array: &body["input"],
         max_output: body["max_output_tokens"].as_u64().unwrap_or(MAX_OUTPUT),
-        thinks: true,
+        thinks: !body["reasoning"].is_null() || openai::reasons(&body["model"]),
     }
 }
 

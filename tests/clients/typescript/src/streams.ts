@@ -50,6 +50,7 @@ function ofResponses(model: string): Calls {
     model,
     input: messages,
     store: false,
+    reasoning: { effort: "low", summary: "auto" },
     include: ["reasoning.encrypted_content"],
     tools: [{ type: "function", name: "weather", parameters: schema, strict: true }],
   };

@@ -43,7 +43,7 @@ const KNOWN: [&str; 35] = [
 ];
 
 /// Returns true for a reasoning model. These models use another name for the output limit and accept no temperature.
-fn reasons(model: &str) -> bool {
+pub(super) fn reasons(model: &str) -> bool {
     ["o1", "o3", "o4", "gpt-5"]
         .iter()
         .any(|prefix| model.starts_with(prefix))

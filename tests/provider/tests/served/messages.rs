@@ -230,6 +230,15 @@ async fn a_long_conversation_is_compacted() {
 }
 
 #[tokio::test]
+async fn limits_follow_from_the_model() {
+    let rejected = ask(MESSAGES, "", &json!({"max_tokens": 128_000})).await;
+    assert_rejected(&rejected, "128000 > 64000, which is the maximum");
+    let newer = json!({"model": "claude-opus-5-5", "max_tokens": 128_000});
+    let (status, body) = ask(MESSAGES, "", &newer).await;
+    assert_eq!(status, 200, "{body}");
+}
+
+#[tokio::test]
 async fn tokens_are_counted_without_an_answer() {
     let text = json!({"messages": [{"role": "user", "content": "x".repeat(400)}]});
     let (status, counted) = ask(COUNT, "", &text).await;

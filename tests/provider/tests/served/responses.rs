@@ -318,7 +318,7 @@ async fn conversations_are_compacted() {
 }
 
 #[tokio::test]
-async fn custom_tools_and_websockets_have_their_own_forms() {
+async fn answers_have_the_forms_of_their_tools_and_models() {
     let provider = FakeProvider::start().await.unwrap();
     let call = json!({"name": "apply", "input": {"input": "*** Begin"}});
     let script = json!({"turns": [{"calls": [call]}]});
@@ -332,6 +332,14 @@ async fn custom_tools_and_websockets_have_their_own_forms() {
         (&item["type"], &item["input"]),
         (&json!("custom_tool_call"), &json!("*** Begin"))
     );
+    let reasons = json!({"turns": [{"thinking": "why", "text": "x"}]});
+    let plain = json!({"model": "gpt-4.1"});
+    for (changes, kind) in [(plain, "message"), (json!({}), "reasoning")] {
+        let script = serde_json::from_value(reasons.clone()).unwrap();
+        provider.add_script(script).unwrap();
+        let (_, response) = ask(&provider, &changes).await;
+        assert_eq!(response["output"][0]["type"], kind, "{changes}");
+    }
     let head = crate::http::get(&provider, RESPONSES, "").await.head;
     assert!(head.starts_with("HTTP/1.1 426"), "{head}");
 }
