@@ -189,7 +189,7 @@ async fn streams_are_compressed_for_clients_that_accept_it() {
 #[tokio::test]
 async fn a_stream_of_ten_minutes_follows_the_scripted_clock() {
     let provider = FakeProvider::start().await.unwrap();
-    let minute = Duration::from_secs(60);
+    let minute = Duration::from_mins(1);
     let waiting = stream(&provider, MESSAGES, "+first-byte=600000+gap=60000");
     tokio::pin!(waiting);
     let received = loop {
@@ -214,7 +214,7 @@ async fn connections_are_refused_until_the_time_is_over() {
     {
         tokio::task::yield_now().await;
     }
-    provider.advance(Duration::from_secs(3_600));
+    provider.advance(Duration::from_hours(1));
     while tokio::net::TcpStream::connect(provider.address())
         .await
         .is_err()
