@@ -2,14 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use clap::CommandFactory as _;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// A server that a failed test does not leave behind.
 struct Server(Child);
@@ -137,7 +141,7 @@ fn the_help_of_every_command_ends_with_examples_of_one_line_each() {
 }
 
 /// Reads from a socket until the bytes end with `end`.
-fn read_until(stream: &mut TcpStream, end: &[u8]) -> Vec<u8> {
+fn read_until(stream: &mut impl Read, end: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     while !bytes.ends_with(end) {
         let mut next = [0];
@@ -145,6 +149,80 @@ fn read_until(stream: &mut TcpStream, end: &[u8]) -> Vec<u8> {
         bytes.extend(next);
     }
     bytes
+}
+
+/// A request of an agent for the API of Anthropic.
+const REQUEST: &[u8] = b"POST /v1/messages HTTP/1.1\r\nHost: g\r\nContent-Length: 2\r\n\r\n{}";
+
+/// Starts a server with a gateway. Returns the address of the gateway.
+fn gateway(folder: &Path, upstream: &str, variables: &[(&str, &Path)]) -> (Server, String) {
+    let mut server = Server(
+        palimpsest(&["serve", "--listen", "127.0.0.1:0"])
+            .args(["--admin-listen", "127.0.0.1:0", "--data-dir"])
+            .arg(folder)
+            .env("PALIMPSEST_GATEWAY_ENABLED", "true")
+            .env("PALIMPSEST_GATEWAY_LISTEN", "127.0.0.1:0")
+            .env("PALIMPSEST_GATEWAY_UPSTREAMS_ANTHROPIC_BASE_URL", upstream)
+            .envs(variables.iter().copied())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let log = BufReader::new(server.0.stderr.take().unwrap());
+    let mut log = log.lines().map(Result::unwrap);
+    let serving = log.find(|line| line.contains("\"message\":\"serving\""));
+    let serving = serving.unwrap();
+    let (_, address) = serving.split_once("\"gateway\":\"").unwrap();
+    let (address, _) = address.split_once('"').unwrap();
+    // The server must not wait for a reader of its log.
+    thread::spawn(move || log.for_each(drop));
+    (server, address.to_owned())
+}
+
+#[test]
+fn the_gateway_forwards_over_tls_if_it_trusts_the_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = || rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (certified, other) = (make(), make());
+    let key = PrivateKeyDer::Pkcs8(certified.signing_key.serialize_der().into());
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let tls = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certified.cert.der().clone()], key)
+        .unwrap();
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = upstream.local_addr().unwrap().port();
+    thread::spawn(move || {
+        let tls = Arc::new(tls);
+        for stream in upstream.incoming() {
+            let tls = ServerConnection::new(Arc::clone(&tls)).unwrap();
+            let mut stream = StreamOwned::new(tls, stream.unwrap());
+            let mut request = Vec::new();
+            let mut next = [0];
+            // A gateway that rejects the certificate ends the handshake.
+            while !request.ends_with(b"{}") && stream.read_exact(&mut next).is_ok() {
+                request.extend(next);
+            }
+            if request.ends_with(b"{}") {
+                assert!(!request.windows(7).any(|word| word == b"Host: g"));
+                let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+                stream.write_all(answer).unwrap();
+            }
+        }
+    });
+    let url = format!("https://localhost:{port}");
+    for (trusted, status) in [(certified.cert.pem(), "200"), (other.cert.pem(), "502")] {
+        let authorities = folder.path().join("ca.pem");
+        std::fs::write(&authorities, trusted).unwrap();
+        let data = tempfile::tempdir().unwrap();
+        let (_server, address) = gateway(data.path(), &url, &[("SSL_CERT_FILE", &authorities)]);
+        let mut agent = TcpStream::connect(&address).unwrap();
+        agent.write_all(REQUEST).unwrap();
+        let head = String::from_utf8(read_until(&mut agent, b"\r\n\r\n")).unwrap();
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+    }
 }
 
 #[test]
@@ -163,33 +241,14 @@ fn it_serves_the_gateway_and_drains_its_streams() {
         stream.write_all(b"two").unwrap();
     });
     let folder = tempfile::tempdir().unwrap();
-    let mut server = Server(
-        palimpsest(&["serve", "--listen", "127.0.0.1:0"])
-            .args(["--admin-listen", "127.0.0.1:0", "--data-dir"])
-            .arg(folder.path())
-            .env("PALIMPSEST_GATEWAY_ENABLED", "true")
-            .env("PALIMPSEST_GATEWAY_LISTEN", "127.0.0.1:0")
-            .env("PALIMPSEST_GATEWAY_UPSTREAMS_ANTHROPIC_BASE_URL", url)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap(),
-    );
-    let log = BufReader::new(server.0.stderr.take().unwrap());
-    let mut log = log.lines().map(Result::unwrap);
-    let serving = log
-        .find(|line| line.contains("\"message\":\"serving\""))
-        .unwrap();
-    let (_, address) = serving.split_once("\"gateway\":\"").unwrap();
-    let (address, _) = address.split_once('"').unwrap();
-    let mut agent = TcpStream::connect(address).unwrap();
-    agent
-        .write_all(b"POST /v1/messages HTTP/1.1\r\nHost: g\r\nContent-Length: 2\r\n\r\n{}")
-        .unwrap();
+    let (mut server, address) = gateway(folder.path(), &url, &[]);
+    let mut agent = TcpStream::connect(&address).unwrap();
+    agent.write_all(REQUEST).unwrap();
     read_until(&mut agent, b"one");
     let pid = server.0.id().to_string();
     let kill = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
     assert!(kill.success());
-    while TcpStream::connect(address).is_ok() {
+    while TcpStream::connect(&address).is_ok() {
         thread::sleep(Duration::from_millis(10));
     }
     // Longer than the time after which a drain without requests in flight ends.
