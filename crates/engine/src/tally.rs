@@ -251,6 +251,7 @@ const fn event_name(event: &Event) -> &'static str {
         Event::MemoryFileWritten(_) => "memory_filed",
         Event::WorkingStateUpdated(_) => "working_state_updated",
         Event::PolicyChanged(_) => "policy_changed",
+        Event::ArraySynced(_) => "array_synced",
         Event::PersistDecided(_) => "persist_decided",
         Event::PersistDecisionsConsumed(_) => "persist_decisions_consumed",
     }

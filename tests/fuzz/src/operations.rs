@@ -53,9 +53,10 @@ fn operation(u: &mut Unstructured<'_>) -> Result<Operation> {
             what: u.arbitrary()?,
             which: u.arbitrary()?,
         },
-        _ => match u.int_in_range(0..=2)? {
+        _ => match u.int_in_range(0..=3)? {
             0 => Operation::Restore(u.int_in_range(0..=2)?),
             1 => Operation::Wait,
+            2 => Operation::Sync(u.arbitrary()?),
             _ => Operation::Reload,
         },
     })

@@ -407,6 +407,7 @@ impl InvariantChecker {
     fn check_replay(&mut self) {
         self.world.load_content();
         self.check_transcript();
+        self.world.check_array();
         let replayed = self.world.at(self.world.session.revision());
         assert_eq!(replayed, self.world.session, "replay differs");
         let loaded = self.world.loaded();

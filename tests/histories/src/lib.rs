@@ -8,6 +8,7 @@
     reason = "for tests alone"
 )]
 
+mod arrays;
 mod compactions;
 mod hooks;
 mod invariants;
@@ -81,6 +82,8 @@ pub enum Operation {
     Note(u8),
     /// Changes the working state: a file, a task, a list or a pin.
     Work { what: u8, which: u8 },
+    /// Records a whole array of the caller.
+    Sync(u8),
     /// Changes the estimator for later messages.
     Count(u8),
     /// Advances the clock by two hours and clears results automatically.
@@ -193,6 +196,7 @@ pub fn operation() -> impl Strategy<Value = Operation> {
         3 => (any::<u8>(), any::<u8>()).prop_map(|(what, which)| Operation::Work { what, which }),
         1 => (0..3_u8).prop_map(Operation::Restore),
         1 => (0..3_u8).prop_map(Operation::Count),
+        1 => any::<u8>().prop_map(Operation::Sync),
         1 => Just(Operation::Wait),
         1 => Just(Operation::Reload),
     ]
@@ -568,6 +572,7 @@ impl SessionHarness {
             }
             Operation::Note(what) => self.note(*what),
             Operation::Work { what, which } => self.work(*what, *which),
+            Operation::Sync(which) => self.sync(*which),
             Operation::Count(which) => self.count(*which),
             Operation::Wait => self.wait(),
             Operation::Reload => self.session = self.loaded(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::links::{CallerArray, Incoming, Link, LinkKind, MAX_ABANDONED};
 use super::response::ResponseUse;
 use crate::ids::Ordinal;
-use crate::message::{Digest, Message, Role};
+use crate::message::{CANONICAL_VERSION, Digest, Message, Role};
 
 /// The relation of an array to the known one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,6 +168,8 @@ impl PlannedChange {
             return array.clone();
         }
         let mut after = array.clone();
+        after.version = u32::from(CANONICAL_VERSION);
+        after.format = incoming.format();
         after.is_provisional = array.is_empty() && !incoming.has_tools;
         after.responses.clear();
         if self.rewinds {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::ids::Ordinal;
-use crate::message::{CanonicalDigests, Digest, Message, Role};
+use crate::message::{CanonicalDigests, Digest, Message, MessageOrigin, Role};
 
 /// Maximum number of responses that are recorded for one end of an array.
 pub const MAX_RESPONSES: usize = 4;
@@ -22,11 +22,7 @@ pub struct Element {
 impl Element {
     /// Returns the digest by which the element is compared.
     pub(super) fn key(&self) -> Digest {
-        if self.digests.is_optional() {
-            self.digests.strict
-        } else {
-            self.digests.loose
-        }
+        self.digests.key()
     }
 
     /// Creates an element from its message.
@@ -45,6 +41,14 @@ pub struct Incoming<'a> {
     pub rest: &'a [Element],
     /// True if the request defines tools.
     pub has_tools: bool,
+}
+
+impl Incoming<'_> {
+    /// Returns the API format of the elements.
+    pub(super) fn format(&self) -> MessageOrigin {
+        let first = self.lead.first().or(self.rest.first());
+        first.map_or_else(MessageOrigin::default, |element| element.message.origin)
+    }
 }
 
 impl<'a> Incoming<'a> {
@@ -140,6 +144,11 @@ impl ChainHead {
 /// The array as the caller has it. Empty if the session never received a whole array.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CallerArray {
+    /// The version of the digests: [`CANONICAL_VERSION`](crate::message::CANONICAL_VERSION) of the release that computed
+    /// them. 0 if the array is unknown.
+    pub version: u32,
+    /// The API format of the array.
+    pub format: MessageOrigin,
     /// The operator messages before the conversation.
     pub lead: Vec<Link>,
     /// The conversation, in the order of the array. After an adopted summary, ordinals have another order.

@@ -10,6 +10,7 @@ mod links;
 mod plan;
 mod response;
 mod shrunk;
+mod state;
 mod summary;
 
 pub use change::{

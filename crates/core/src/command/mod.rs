@@ -19,6 +19,7 @@ mod rewind;
 mod serve;
 mod session_memory;
 mod snip;
+mod sync_array;
 mod update;
 mod working_state;
 
@@ -43,6 +44,7 @@ pub use session_memory::{
     is_memory_enabled, is_memory_update_running, memory_due_at, memory_update_due_at,
 };
 pub use snip::Snip;
+pub use sync_array::SyncArray;
 pub use update::UpdateSession;
 pub use working_state::UpdateWorkingState;
 
@@ -60,6 +62,8 @@ pub enum Command {
         /// The first of these messages.
         from: Ordinal,
     },
+    /// Records the array as the caller has it.
+    SyncArray(SyncArray),
     /// Serves the view.
     ServeView(ServeView),
     /// Removes turns, messages or blocks from the view.
@@ -182,6 +186,7 @@ fn decide_command(
             let decision = persist::persist_on_append(session, from, context)?;
             Ok(Decided::Now(decision))
         }
+        Command::SyncArray(sync) => Ok(sync.decide(session)),
         Command::ServeView(serve) => serve.decide(session, context),
         Command::Snip(snip) => snip.decide(session),
         Command::ClearResults(clear) => clear.decide(session, context),

@@ -5,6 +5,7 @@
 //! `session` applies them.
 
 mod append;
+mod array;
 mod compaction;
 mod levels;
 mod memory;
@@ -15,6 +16,7 @@ mod working;
 pub use self::append::{
     AppendedMessage, MessagesAppended, ResultSize, SessionCreated, SessionUpdated, ViewServed,
 };
+pub use self::array::ArraySynced;
 pub use self::compaction::{
     CompactionFailed, CompactionFailureReason, CompactionFinished, CompactionShortened,
     CompactionStarted, HookCalled, SummaryPrepared,
@@ -61,6 +63,8 @@ pub enum Event {
     SessionUpdated(SessionUpdated),
     /// Messages were appended.
     MessagesAppended(MessagesAppended),
+    /// The array that the caller has changed.
+    ArraySynced(ArraySynced),
     /// The view was served. Its new pieces are sealed.
     ViewServed(ViewServed),
     /// Level 1 stored results. Their replacement texts are served from then on.
@@ -130,6 +134,7 @@ impl Event {
             Self::SessionCreated(_)
             | Self::SessionUpdated(_)
             | Self::MessagesAppended(_)
+            | Self::ArraySynced(_)
             | Self::ViewServed(_)
             | Self::ResultsPersisted(_)
             | Self::SpansStaged(_)
@@ -202,6 +207,7 @@ impl Event {
             Self::PersistDecided(event) => event.request.as_ref(),
             Self::WorkingStateUpdated(event) => event.request.as_ref(),
             Self::ViewServed(_)
+            | Self::ArraySynced(_)
             | Self::PersistDecisionsConsumed(_)
             | Self::PolicyChanged(_)
             | Self::HookCalled(_)

@@ -16,6 +16,7 @@ use super::transcript::{Transcript, TranscriptEntry};
 use super::turns::Turns;
 use super::working_state::SessionWorkingState;
 use super::{AwaitedParty, LastServed, PromptCache, Session, SessionInfo, SnipGrowth};
+use crate::array::CallerArray;
 use crate::event::{
     AppendedMessage, CallState, CompactionFinished, ContentSnipped, ContextRestored, Event,
     MessagesAppended, Pairing, PendingMessage, PolicyChanged, RecordedEvent, ResultSize,
@@ -87,6 +88,7 @@ impl Session {
             prompt_cache: PromptCache::default(),
             working: SessionWorkingState::default(),
             pins: Pins::default(),
+            array: CallerArray::default(),
         };
         if let Some(request) = &event.request {
             session.remember(request, at);
@@ -131,6 +133,7 @@ impl Session {
             Event::SessionCreated(_) => return Err(ReplayError::CreatedTwice(self.revision)),
             Event::SessionUpdated(event) => self.updated(event),
             Event::MessagesAppended(event) => self.appended(event),
+            Event::ArraySynced(event) => self.array.synced(event),
             Event::ViewServed(event) => self.served(event),
             Event::ResultsPersisted(event) => {
                 self.add_stored_results(&event.results);
@@ -310,6 +313,7 @@ impl Session {
             self.turns.begin(ordinal);
         }
         if visible {
+            self.array.appended(message, ordinal);
             self.register_calls(ordinal, &appended.results, message);
             let (epoch, window) = (self.sealed.epoch(), self.thresholds().window);
             let calibration = self.ledger.calibration;
@@ -608,6 +612,8 @@ impl Session {
     }
 
     fn restored(&mut self, event: &ContextRestored) {
+        // Messages that a rewind removed can be visible again, and their contents may not be in memory.
+        self.array = CallerArray::default();
         self.compactions.restored();
         // The decision computed the complete restored state. Nothing is recomputed here, so a newer version of the
         // rules replays an old undo unchanged.
@@ -638,6 +644,7 @@ impl Session {
 
     fn rewound(&mut self, event: &SessionRewound) {
         self.sealed.change(&event.change, &self.transcript);
+        self.array.rewound(&event.left);
         for left in &event.removed {
             self.transcript.set_visibility(*left, Visibility::Rewound);
         }

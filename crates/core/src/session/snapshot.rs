@@ -19,6 +19,7 @@ use super::transcript::{Transcript, TranscriptEntry};
 use super::turns::Turns;
 use super::working_state::SessionWorkingState;
 use super::{LastServed, PromptCache, Session, SessionInfo, SnipGrowth, ViewChange};
+use crate::array::CallerArray;
 use crate::event::{PendingMessage, PersistDecision, RequestMethod, Visibility};
 use crate::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use crate::message::{Digest, Message};
@@ -84,6 +85,8 @@ pub struct Snapshot {
     pub prompt_cache: PromptCache,
     /// The working state. It is stored in full, because its size is bounded.
     pub working: SessionWorkingState,
+    /// The array as the caller has it.
+    pub array: CallerArray,
 }
 
 /// A message in a snapshot.
@@ -191,6 +194,7 @@ impl Snapshot {
             prompt_cache: self.prompt_cache,
             pins,
             working: self.working,
+            array: self.array,
         })
     }
 }
@@ -247,6 +251,7 @@ impl Session {
             view_changes: self.view_changes.clone(),
             prompt_cache: self.prompt_cache.clone(),
             working: self.working.clone(),
+            array: self.array.clone(),
         }
     }
 }

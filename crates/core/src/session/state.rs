@@ -15,6 +15,7 @@ use super::stored_results::StoredResults;
 use super::transcript::{ContentNotLoaded, Transcript};
 use super::turns::Turns;
 use super::working_state::SessionWorkingState;
+use crate::array::{CallerArray, Link};
 use crate::event::{PendingMessage, Placeholder, Visibility};
 use crate::ids::{
     Attributes, CallKey, Epoch, MessageId, Ordinal, Revision, SessionKey, Timestamp, TurnNumber,
@@ -57,6 +58,7 @@ pub struct Session {
     pub(super) prompt_cache: PromptCache,
     pub(super) working: SessionWorkingState,
     pub(super) pins: Pins,
+    pub(super) array: CallerArray,
 }
 
 /// Summary fields of a session, as shown in lists of sessions.
@@ -224,6 +226,11 @@ impl Session {
     /// Returns the pinned content.
     pub fn pins(&self) -> &Pins {
         &self.pins
+    }
+
+    /// Returns the array as the caller has it. Its version is 0 if the session received no whole array.
+    pub fn array(&self) -> &CallerArray {
+        &self.array
     }
 
     /// Returns the state of the session memory.
@@ -411,6 +418,7 @@ impl Session {
             + self.calls.iter().len() * BYTES_PER_CALL
             + self.persist_decisions.iter().len() * BYTES_PER_PERSIST_DECISION
             + size_of_val(self.sealed.pieces())
+            + self.array.links.len() * size_of::<Link>()
             + usize::try_from(self.working.bytes()).unwrap_or(usize::MAX)
             + version.map_or(0, |version| version.content.weight_bytes())
     }

@@ -284,7 +284,14 @@ fn an_array_without_known_elements_is_trimmed() {
             expect!["Trimmed, keep 5, confirm 0, recorded, append 4"],
         );
     }
-    // An equal question is no proof, and an inferred identity needs four matches.
+    // Equal questions are no proof, and an inferred identity needs four matches.
+    let asked = known(&["user: a", "model: b", "user: c", "user: d"], &[]);
+    check(
+        &asked,
+        &["user: c", "user: d"],
+        NAMED,
+        expect!["OtherArray { is_abandoned: false }"],
+    );
     check(
         &world,
         &["user: e"],

@@ -89,6 +89,7 @@ pub fn events(
         }
         // These events are internal steps. Other events report their effects.
         Event::PersistDecisionsConsumed(_)
+        | Event::ArraySynced(_)
         | Event::MemoryFileWritten(_)
         | Event::CompactionShortened(_) => Vec::new(),
         Event::SummaryPrepared(event) => vec![Out::SummaryPrepared(compaction::prepared(event))],

@@ -38,7 +38,7 @@ stored_events! {
         SessionCreated, SessionUpdated, MessagesAppended, ViewServed, PolicyChanged, ResultsPersisted,
         ContentSnipped, ResultsCleared, CacheEditsIssued, SpansStaged, SpansCollapsed, MemoryUpdated,
         CompactionStarted, CompactionFailed, CompactionShortened, SummaryPrepared, HookCalled,
-        WorkingStateUpdated,
+        WorkingStateUpdated, ArraySynced,
     }
     renamed {
         SessionRewound = Rewound, ContextRestored = Restored, PersistDecided = ResultOffered,

@@ -7,6 +7,7 @@
 mod stored_as;
 
 mod appended;
+mod array;
 mod compaction;
 mod envelope;
 mod error;

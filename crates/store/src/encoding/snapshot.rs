@@ -14,6 +14,7 @@ use palimpsest_core::tokens::TokenSize;
 use palimpsest_core::view::{Seal, Sealed};
 use uuid::Uuid;
 
+use super::array;
 use super::error::{DecodeError, split_ids};
 use super::message::{read_visibility, write_visibility};
 use super::prompt_cache::{read_changes, write_changes};
@@ -59,6 +60,7 @@ pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
         compactions: snapshot.compactions.to_proto(),
         prompt_cache: Some(snapshot.prompt_cache.to_proto()),
         working: snapshot.working.to_proto(),
+        array: array::write(&snapshot.array),
         ..v1::Snapshot::default()
     };
     write_changes(&snapshot.view_changes, &mut stored);
@@ -106,6 +108,7 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
         spans: StoredAs::from_proto(stored.spans)?,
         memory: session_memory::read(stored.notes)?,
         compactions: StoredAs::from_proto(stored.compactions)?,
+        array: array::read(stored.array)?,
     })
 }
 

@@ -67,6 +67,16 @@ impl CanonicalDigests {
         hasher.finish()
     }
 
+    /// Returns the digest by which messages of arrays are compared: the loose one, or the strict one if the message has no
+    /// content.
+    pub fn key(&self) -> Digest {
+        if self.is_optional() {
+            self.strict
+        } else {
+            self.loose
+        }
+    }
+
     /// Returns true if the message has no content, so that a caller may leave it out.
     pub fn is_optional(&self) -> bool {
         self.loose == Self::EMPTY

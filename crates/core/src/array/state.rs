@@ -1,0 +1,81 @@
+//! Changes of the caller's array by events.
+//!
+//! Appended and rewound messages change the links without an event of their own, so the links never disagree with the
+//! transcript. [`ArraySynced`] records every other difference.
+
+use super::links::{CallerArray, Link, LinkKind};
+use crate::event::ArraySynced;
+use crate::ids::Ordinal;
+use crate::message::{CANONICAL_VERSION, CanonicalDigests, Message};
+
+impl CallerArray {
+    /// Returns true if the links can be compared with new elements.
+    pub fn is_current(&self) -> bool {
+        self.version == u32::from(CANONICAL_VERSION)
+    }
+
+    /// Returns the event that turns this array into `after`. `None` if both are equal.
+    pub(crate) fn change_to(&self, after: Self) -> Option<ArraySynced> {
+        if *self == after {
+            return None;
+        }
+        let both = self.links.iter().zip(&after.links);
+        let keep = both.take_while(|(before, after)| before == after).count();
+        let mut links = after.links;
+        links.drain(..keep);
+        Some(ArraySynced {
+            version: after.version,
+            format: after.format,
+            lead: (self.lead != after.lead).then_some(after.lead),
+            keep: crate::view::count(keep),
+            links,
+            is_provisional: after.is_provisional,
+            abandoned: after.abandoned,
+        })
+    }
+
+    pub(crate) fn synced(&mut self, event: &ArraySynced) {
+        self.version = event.version;
+        self.format = event.format;
+        if let Some(lead) = &event.lead {
+            self.lead.clone_from(lead);
+        }
+        self.links.truncate(event.keep as usize);
+        self.links.extend_from_slice(&event.links);
+        self.is_provisional = event.is_provisional;
+        self.abandoned.clone_from(&event.abandoned);
+    }
+
+    /// Adds a visible message.
+    pub(crate) fn appended(&mut self, message: &Message, ordinal: Ordinal) {
+        if self.version == 0 {
+            return;
+        }
+        // Digests of two versions are not comparable, so the array is unknown from here on.
+        if !self.is_current() {
+            *self = Self::default();
+            return;
+        }
+        let digests = CanonicalDigests::of(message);
+        let link = Link {
+            digest: digests.key(),
+            role: message.role,
+            message: ordinal,
+            kind: LinkKind::of(&digests),
+        };
+        if self.links.is_empty() && message.role.is_system() {
+            self.lead.push(link);
+        } else {
+            self.links.push(link);
+        }
+    }
+
+    /// Removes the messages that a rewind removed from the view, and all elements after them.
+    pub(crate) fn rewound(&mut self, left: &[Ordinal]) {
+        for links in [&mut self.lead, &mut self.links] {
+            let has_left = |link: &Link| left.binary_search(&link.message).is_ok();
+            let keep = links.iter().position(has_left).unwrap_or(links.len());
+            links.truncate(keep);
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The event for whole arrays of callers.
+
+use crate::array::{ChainHead, Link};
+use crate::message::MessageOrigin;
+
+/// The array that the caller has changed by more than appended or rewound messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArraySynced {
+    /// The version of the digests.
+    pub version: u32,
+    /// The API format of the array.
+    pub format: MessageOrigin,
+    /// The operator messages before the conversation. `None` if they are the same as before.
+    pub lead: Option<Vec<Link>>,
+    /// Number of links that stay, from the first.
+    pub keep: u32,
+    /// The links after them.
+    pub links: Vec<Link>,
+    /// True if the session received one array so far, and the request had no tools.
+    pub is_provisional: bool,
+    /// The ends that rewinds left, oldest first.
+    pub abandoned: Vec<ChainHead>,
+}

@@ -1,0 +1,76 @@
+//! Encoding of the array that a caller has.
+
+use palimpsest_core::array::{CallerArray, ChainHead, Link, LinkKind};
+use palimpsest_core::event::ArraySynced;
+use palimpsest_core::message::Digest;
+
+use super::error::{DecodeError, sixteens};
+use super::stored_as::{StoredAs, cell};
+use super::v1;
+
+stored_struct! {
+    ArraySynced = ArraySynced { version, format, lead, keep, links, abandoned }
+    renamed { is_provisional = provisional }
+}
+
+stored_enum! {
+    LinkKind = LinkKind { Content, Empty, Part }
+    or "a link of an unknown kind"
+}
+
+stored_struct! { ChainHead = ChainHead { chain, length } }
+
+/// Links as columns, which are smaller.
+impl StoredAs<v1::Links> for Vec<Link> {
+    fn to_proto(&self) -> v1::Links {
+        let digests = self.iter().flat_map(|link| *link.digest.as_bytes());
+        v1::Links {
+            digests: digests.collect::<Vec<u8>>().into(),
+            role: self.iter().map(|link| link.role.to_proto()).collect(),
+            message: self.iter().map(|link| link.message.to_proto()).collect(),
+            kind: self.iter().map(|link| link.kind.to_proto()).collect(),
+        }
+    }
+
+    fn from_proto(stored: v1::Links) -> Result<Self, DecodeError> {
+        let digests = sixteens(&stored.digests)?.into_iter().enumerate();
+        let link = |(row, digest)| {
+            Ok(Link {
+                digest: Digest::from_bytes(digest),
+                role: cell(&stored.role, row)?,
+                message: cell(&stored.message, row)?,
+                kind: cell(&stored.kind, row)?,
+            })
+        };
+        digests.map(link).collect()
+    }
+}
+
+nested! { Vec<Link> = Links or default }
+
+/// The array in a snapshot. Absent if the array is unknown.
+pub(super) fn write(array: &CallerArray) -> Option<v1::CallerArray> {
+    (array.version > 0).then(|| v1::CallerArray {
+        version: array.version,
+        format: array.format.to_proto(),
+        lead: array.lead.to_proto(),
+        links: array.links.to_proto(),
+        provisional: array.is_provisional,
+        abandoned: array.abandoned.to_proto(),
+    })
+}
+
+pub(super) fn read(stored: Option<v1::CallerArray>) -> Result<CallerArray, DecodeError> {
+    let Some(stored) = stored else {
+        return Ok(CallerArray::default());
+    };
+    Ok(CallerArray {
+        version: stored.version,
+        format: StoredAs::from_proto(stored.format)?,
+        lead: StoredAs::from_proto(stored.lead)?,
+        links: StoredAs::from_proto(stored.links)?,
+        is_provisional: stored.provisional,
+        responses: Vec::new(),
+        abandoned: StoredAs::from_proto(stored.abandoned)?,
+    })
+}
