@@ -21,6 +21,7 @@ use proptest::test_runner::TestRunner;
 fn main() -> Result<(), Box<dyn Error>> {
     write("", &conversation())?;
     write("offers-", &offers())?;
+    write("arrays-", &arrays())?;
     let (events, snapshot) = histories();
     fs::write(golden("events-frame", "bin"), encode_frame(&events))?;
     fs::write(golden("events-snapshot", "bin"), snapshot)?;
@@ -178,6 +179,34 @@ fn offers() -> Vec<Operation> {
         },
         offer(4, 3, 2),
         offer(5, 0, 2),
+    ]
+}
+
+/// Whole arrays of a caller: a system message, a response without content, and an end that a rewind left.
+fn arrays() -> Vec<Operation> {
+    let user = |word| MessageDraft::User {
+        meta: false,
+        parts: vec![BlockDraft::Words(word)],
+    };
+    let model = |part| MessageDraft::Assistant {
+        response: 0,
+        parts: vec![part],
+    };
+    vec![
+        Operation::Append(vec![
+            MessageDraft::System(BlockDraft::Words(1)),
+            user(2),
+            model(BlockDraft::Blank),
+            model(BlockDraft::Words(3)),
+            user(4),
+        ]),
+        Operation::Sync(21),
+        Operation::Serve {
+            target: 0,
+            interrupt: false,
+        },
+        Operation::Sync(5),
+        Operation::Append(vec![user(6)]),
     ]
 }
 

@@ -3,11 +3,14 @@
 
 use std::sync::Arc;
 
+use palimpsest_core::array::LinkKind;
 use palimpsest_core::codec;
 use palimpsest_core::command::{Command, ServeView};
 use palimpsest_core::event::Event;
-use palimpsest_core::ids::SessionKey;
+use palimpsest_core::ids::{Ordinal, SessionKey};
+
 use palimpsest_core::levels::results::Verdict;
+use palimpsest_core::message::MessageOrigin;
 use palimpsest_core::session::Session;
 use palimpsest_histories::{Operation, SessionHarness, operation};
 use palimpsest_store::encoding::{
@@ -104,6 +107,26 @@ fn golden_bytes_with_persist_decisions_are_read() {
         .iter()
         .map(|(.., stored)| stored.original_only_in_file);
     assert_eq!(in_files.collect::<Vec<_>>(), [false, true, false]);
+}
+
+/// The same check for records with the array of a caller.
+#[test]
+fn golden_bytes_of_arrays_are_read() {
+    let session = golden(
+        include_bytes!("golden/arrays-frame-v1.bin"),
+        include_bytes!("golden/arrays-snapshot-v1.bin"),
+        include_str!("golden/arrays-view-v1.jsonl"),
+    );
+    let array = session.array();
+    assert!(array.is_current() && array.format == MessageOrigin::Anthropic);
+    assert_eq!((array.lead.len(), array.abandoned.len()), (1, 1));
+    // The second array had two messages less, and one message was appended later.
+    let kinds: Vec<_> = array.links.iter().map(|link| link.kind).collect();
+    assert_eq!(
+        kinds,
+        [LinkKind::Content, LinkKind::Empty, LinkKind::Content]
+    );
+    assert_eq!(array.links[2].message, Ordinal::new(5));
 }
 
 fn golden(frame: &[u8], snapshot: &[u8], expected: &str) -> Session {
