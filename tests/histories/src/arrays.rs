@@ -58,7 +58,7 @@ impl SessionHarness {
         for link in array.lead.iter().chain(&array.links) {
             let entry = self.session.transcript().get(link.message).unwrap();
             assert!(!matches!(
-                entry.standing,
+                entry.visibility,
                 Visibility::Rewound | Visibility::Withdrawn
             ));
         }

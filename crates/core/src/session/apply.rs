@@ -644,7 +644,7 @@ impl Session {
 
     fn rewound(&mut self, event: &SessionRewound) {
         self.sealed.change(&event.change, &self.transcript);
-        self.array.rewound(&event.left);
+        self.array.rewound(&event.removed);
         for left in &event.removed {
             self.transcript.set_visibility(*left, Visibility::Rewound);
         }

@@ -4,7 +4,7 @@ use palimpsest_core::array::{CallerArray, ChainHead, Link, LinkKind};
 use palimpsest_core::event::ArraySynced;
 use palimpsest_core::message::Digest;
 
-use super::error::{DecodeError, sixteens};
+use super::error::{DecodeError, split_ids};
 use super::stored_as::{StoredAs, cell};
 use super::v1;
 
@@ -33,7 +33,7 @@ impl StoredAs<v1::Links> for Vec<Link> {
     }
 
     fn from_proto(stored: v1::Links) -> Result<Self, DecodeError> {
-        let digests = sixteens(&stored.digests)?.into_iter().enumerate();
+        let digests = split_ids(&stored.digests)?.into_iter().enumerate();
         let link = |(row, digest)| {
             Ok(Link {
                 digest: Digest::from_bytes(digest),
