@@ -29,6 +29,10 @@ impl KeyRing {
     /// Parses the text of a file. Keys that are unchanged since `before` stay valid without interruption.
     pub(super) fn read(text: &[u8], before: Option<&Self>) -> Result<Self, String> {
         let text = std::str::from_utf8(text).map_err(|_| "it is not UTF-8".to_owned())?;
+        // An editor that truncates the file before it writes it must not lock out all callers.
+        if text.is_empty() && before.is_some_and(|before| before.count() > 0) {
+            return Err("it is empty: to remove all keys, leave a comment in it".to_owned());
+        }
         let keys = KeyFile::read(text)?.checked()?;
         let activate = |key: ParsedKey| {
             let earlier = before.and_then(|before| before.0.get(&key.id));
@@ -138,6 +142,15 @@ mod tests {
         assert!(matches!(unknown, Err(AuthError::UnknownKey)));
         let mistyped = keys.principal("plk_1", Timestamp::default());
         assert!(matches!(mistyped, Err(AuthError::MalformedKey)));
+    }
+
+    #[test]
+    fn a_truncated_file_removes_no_keys() {
+        let keys = keys(vec![entry(&NewKey::random().unwrap())], None);
+        assert!(KeyRing::read(b"", Some(&keys)).is_err());
+        let none = KeyRing::read(b"# no keys", Some(&keys)).unwrap();
+        assert_eq!(none.count(), 0);
+        assert!(KeyRing::read(b"", Some(&none)).is_ok());
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Values that are built from files and rebuilt when the files change.
 //!
 //! Changes are detected by contents and not by modification times. Kubernetes replaces a mounted secret by switching a
-//! symlink, and a file may change twice within one tick of its clock. Invalid contents leave the last valid value in
-//! force and are logged once.
+//! symlink, and a file may change twice within one tick of its clock. Changed contents are read twice, because many
+//! programs truncate a file before they write it, and the beginning of a file can be valid. Invalid contents leave the
+//! last valid value in force and are logged once.
 
 use std::fmt;
 use std::fs::File;
@@ -19,6 +20,9 @@ use tokio_util::sync::CancellationToken;
 
 /// The maximum size of a file, far above any legitimate size.
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Time between two reads of changed contents.
+const SETTLE_TIME: Duration = Duration::from_millis(200);
 
 /// Builds a value from file contents and the previous value.
 type LoadFn<T> = Box<dyn Fn(&[Vec<u8>], Option<&T>) -> Result<T, String> + Send + Sync>;
@@ -88,12 +92,17 @@ impl<T: Send + Sync + 'static> Reloadable<T> {
         self.stale.load(Ordering::Relaxed)
     }
 
-    /// Rebuilds the value if the contents of the files changed.
-    fn check_for_changes(&self) {
-        let contents = read(&self.files);
-        let found = fingerprint(&contents);
+    /// Rebuilds the value if the contents of the files changed and are equal before and after `pause`. Contents that
+    /// still change are left to the next check.
+    fn check_for_changes(&self, pause: impl FnOnce()) {
+        let found = fingerprint(&read(&self.files));
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if *seen == found {
+            return;
+        }
+        pause();
+        let contents = read(&self.files);
+        if fingerprint(&contents) != found {
             return;
         }
         // Stored before the rebuild, so that invalid contents are logged once and not at every check.
@@ -125,7 +134,7 @@ impl<T: Send + Sync + 'static> Reloadable<T> {
         while stop.run_until_cancelled(sleep(every)).await.is_some() {
             let this = Arc::clone(&self);
             // Reading may block for long. Only the next check waits for it.
-            if spawn_blocking(move || this.check_for_changes())
+            if spawn_blocking(move || this.check_for_changes(|| std::thread::sleep(SETTLE_TIME)))
                 .await
                 .is_err()
             {
@@ -206,7 +215,7 @@ mod tests {
         fs::write(&path, "1").unwrap();
         let thing = load().unwrap();
         let now = || {
-            thing.check_for_changes();
+            thing.check_for_changes(|| ());
             (*thing.current(), thing.is_stale())
         };
         assert_eq!(now(), (1, false));
@@ -218,6 +227,19 @@ mod tests {
         assert_eq!(now(), (2, true));
         fs::write(&path, "2").unwrap();
         assert_eq!(now(), (2, false));
+    }
+
+    #[test]
+    fn a_half_written_file_is_not_loaded() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("n");
+        fs::write(&path, "12").unwrap();
+        let thing = Reloadable::load("n_file", vec![path.clone()], number).unwrap();
+        fs::write(&path, "3").unwrap();
+        thing.check_for_changes(|| fs::write(&path, "34").unwrap());
+        assert_eq!((*thing.current(), thing.is_stale()), (12, false));
+        thing.check_for_changes(|| ());
+        assert_eq!(*thing.current(), 34);
     }
 
     #[cfg(unix)]
@@ -232,7 +254,7 @@ mod tests {
         let thing = Reloadable::load("n_file", vec![at("n")], number).unwrap();
         symlink(at("b"), at("new")).unwrap();
         fs::rename(at("new"), at("n")).unwrap();
-        thing.check_for_changes();
+        thing.check_for_changes(|| ());
         assert_eq!(*thing.current(), 2);
     }
 }
