@@ -132,7 +132,7 @@ pub fn parse_fields(tool: &ToolUse, fields: &Map<String, Value>) -> Vec<ToolActi
         _ => "",
     };
     vec![ToolAction {
-        kind: kind,
+        kind,
         tool: truncate(&tool.name, 80).into(),
         target: truncate(&target, MAX_TARGET).into(),
         location: truncate(place, MAX_TARGET).into(),

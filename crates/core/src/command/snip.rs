@@ -119,7 +119,7 @@ impl Snip {
                     leaving.messages.insert(message);
                 }
                 Err(why) => {
-                    refused.push(rejected_target("message_ids", index, id.to_string(), why))
+                    refused.push(rejected_target("message_ids", index, id.to_string(), why));
                 }
             }
         }

@@ -193,7 +193,7 @@ impl Session {
                     .insert(event.decision.clone(), event.evicted);
             }
             Event::PersistDecisionsConsumed(event) => {
-                self.persist_decisions.remove_consumed(&event.decisions)
+                self.persist_decisions.remove_consumed(&event.decisions);
             }
         }
         // These fields are derived from several parts of the state, so they are recomputed after every event.

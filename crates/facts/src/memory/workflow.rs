@@ -86,7 +86,7 @@ pub(super) fn update(facts: Vec<MemoryFact>, timeline: &Timeline<'_>) -> Vec<Mem
         match action.call.kind {
             ActionKind::Search => exploration.searches += 1,
             ActionKind::Run if shell::is_read_only(&action.call.target) => {
-                exploration.take(&action.call.target)
+                exploration.take(&action.call.target);
             }
             ActionKind::Other if is_of_the_program(action) => {}
             ActionKind::Run | ActionKind::Other => take_run(&mut commands, action),

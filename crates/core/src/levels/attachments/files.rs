@@ -333,7 +333,7 @@ impl FileTracker {
             known.last_access = known.last_access.max((at, Timestamp::default()));
             match call.kind {
                 ActionKind::Read if is_reader(&tool.name) => {
-                    known.read(session, key, &fields, result)
+                    known.read(session, key, &fields, result);
                 }
                 // The output format of other tools is unknown, so their output is not used as content.
                 ActionKind::Read => {}

@@ -78,7 +78,7 @@ pub fn partition(session: &Session, what: KeepRule) -> Result<MessagePartition, 
         .collect();
     match what {
         KeepRule::After(last) => {
-            kept.extend(conversation_only(session, &order).filter(|at| *at > last))
+            kept.extend(conversation_only(session, &order).filter(|at| *at > last));
         }
         KeepRule::Since { last, framing } => {
             // The note about earlier dropped content is replaced by the next note, so the old note leaves.
