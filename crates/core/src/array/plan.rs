@@ -141,7 +141,7 @@ impl Planner<'_> {
             _ => ArrayOutcome::Extended,
         };
         let keep = self.array.links.len();
-        Ok(self.own(self.change(outcome, keep, response, end)))
+        Ok(Some(self.own(self.change(outcome, keep, response, end))))
     }
 
     /// Accepts an array whose caller left out known elements. No message leaves the view.
@@ -165,7 +165,12 @@ impl Planner<'_> {
             return Ok(None);
         }
         let (keep, end) = (self.array.links.len(), self.head.elements + end);
-        Ok(self.own(self.change(ArrayOutcome::Trimmed, keep, response, end)))
+        Ok(Some(self.own(self.change(
+            ArrayOutcome::Trimmed,
+            keep,
+            response,
+            end,
+        ))))
     }
 
     /// Adopts a summary of the caller.
@@ -198,7 +203,7 @@ impl Planner<'_> {
             summary: evidence.summary,
             leaving,
         });
-        Ok(self.own(change))
+        Ok(Some(self.own(change)))
     }
 
     /// Accepts further blocks at the end of the last user message, such as a prompt for a summary.
@@ -232,7 +237,7 @@ impl Planner<'_> {
         };
         let links = [first].into_iter().chain(parts).chain([part]);
         change.links = links.chain(change.links).collect();
-        Ok(self.own(change))
+        Ok(Some(self.own(change)))
     }
 
     /// Accepts an array in which the caller shortened known elements. No message leaves the view.
@@ -267,7 +272,7 @@ impl Planner<'_> {
         let mut change = self.change(ArrayOutcome::Trimmed, self.head.links, response, end);
         links.append(&mut change.links);
         change.links = links;
-        Ok(self.own(change))
+        Ok(Some(self.own(change)))
     }
 
     /// Decides about an array that leaves the known one.
@@ -280,27 +285,25 @@ impl Planner<'_> {
             .any(|link| link.role == Role::User);
         match self.identity {
             Identity::Inferred if shares_input => SyncPlan::Fork { links: shared },
-            Identity::Inferred => other(false),
             Identity::Named if shared > 0 => {
-                if self
-                    .array
-                    .continues_abandoned(self.incoming.rest, self.head.elements)
-                {
+                let end = self.head.elements;
+                if self.array.continues_abandoned(self.incoming.rest, end) {
                     return other(true);
                 }
-                let end = self.head.elements;
-                let unused = ResponseUse::Unused;
-                let mut change = self.change(ArrayOutcome::Rewound, shared, unused, end);
-                change.rewinds = true;
-                SyncPlan::Change(change)
+                self.rewind(ArrayOutcome::Rewound, shared, end)
             }
             Identity::Named if self.array.is_provisional && self.incoming.has_tools => {
-                let mut change = self.change(ArrayOutcome::Displaced, 0, ResponseUse::Unused, 0);
-                change.rewinds = true;
-                SyncPlan::Change(change)
+                self.rewind(ArrayOutcome::Displaced, 0, 0)
             }
-            Identity::Named => other(false),
+            Identity::Inferred | Identity::Named => other(false),
         }
+    }
+
+    /// Plans a rewind to the first `keep` links, and the elements from `end` on.
+    fn rewind(&self, outcome: ArrayOutcome, keep: usize, end: usize) -> SyncPlan {
+        let mut change = self.change(outcome, keep, ResponseUse::Unused, end);
+        change.rewinds = true;
+        SyncPlan::Change(change)
     }
 
     /// Plans the elements from `end` on, after the use of a recorded response.
@@ -340,13 +343,13 @@ impl Planner<'_> {
     }
 
     /// Returns the change, or a fork if the change does more than append to an inferred session.
-    fn own(&self, change: PlannedChange) -> Option<SyncPlan> {
+    fn own(&self, change: PlannedChange) -> SyncPlan {
         let appends = change.lead == LeadChange::Kept && change.adoption.is_none();
         if self.identity == Identity::Inferred && !appends {
             let links = self.array.links.len();
-            return Some(SyncPlan::Fork { links });
+            return SyncPlan::Fork { links };
         }
-        Some(SyncPlan::Change(change))
+        SyncPlan::Change(change)
     }
 
     fn known_link(&self, index: usize) -> NewLink {

@@ -16,7 +16,7 @@ const FRAMES: [&str; 2] = [
     "This session is being continued from a previous conversation that ran out of context.",
     "Another language model started to solve this problem and produced a summary of its thinking",
 ];
-/// The question that precedes a summary as the model's answer. OpenCode 1.18, as of November 2026.
+/// The question that precedes a summary as the model's answer. `OpenCode` 1.18, as of November 2026.
 const QUESTION: &str = "What did we do so far?";
 /// Minimum length of a recorded response that identifies a summary by its text, in bytes. A shorter text can be quoted
 /// by chance.

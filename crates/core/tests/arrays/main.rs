@@ -1,5 +1,11 @@
 //! Whole arrays: canonical digests of elements, and the plans for arrays.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::needless_pass_by_value,
+    reason = "a failed test should stop at the line that failed"
+)]
+
 mod canonical;
 mod random;
 mod spelling;

@@ -93,7 +93,7 @@ impl Client {
             }
             Edit::Retry => return true,
             Edit::Interrupt { input } => {
-                self.lines.push(format!("user: {}", ["a", "b", "c"][input]))
+                self.lines.push(format!("user: {}", ["a", "b", "c"][input]));
             }
             Edit::Change { at, input } => {
                 if let Some(line) = self.lines.get_mut(index(at)) {

@@ -250,6 +250,7 @@ impl Number {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::fmt::Write as _;
 
     use proptest::prelude::*;
 
@@ -372,12 +373,10 @@ mod tests {
                 out.push_str(&choose(&forms.each_ref().map(String::as_str)));
             }
             Value::Text(text) => {
-                let mut units = [0; 2];
-                let escaped: String = text
-                    .chars()
-                    .flat_map(|char| char.encode_utf16(&mut units).to_vec())
-                    .map(|unit| format!("\\u{unit:04x}"))
-                    .collect();
+                let mut escaped = String::new();
+                for unit in text.encode_utf16() {
+                    write!(escaped, "\\u{unit:04x}").unwrap();
+                }
                 let plain = serde_json::to_string(text).unwrap();
                 out.push_str(&choose(&[&plain, &format!("\"{escaped}\"")]));
             }
