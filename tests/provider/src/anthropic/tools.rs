@@ -14,10 +14,6 @@ pub(super) fn check(body: &Value) -> Result<(), Refusal> {
     let mut turns: Vec<(&str, Vec<(String, &Value)>)> = Vec::new();
     for (index, message) in array(&body["messages"]).iter().enumerate() {
         let role = message["role"].as_str().unwrap_or_default();
-        if role == "system" && turns.last().is_none_or(|(last, _)| *last == "user") {
-            // A system message does not end the turn of the user.
-            continue;
-        }
         let blocks = array(&message["content"]).iter().enumerate();
         let blocks = blocks.map(|(at, block)| (format!("messages.{index}.content.{at}"), block));
         match turns.last_mut() {
