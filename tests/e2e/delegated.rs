@@ -377,6 +377,8 @@ async fn a_delegated_compaction_ends_after_too_many_shortenings() {
         let reply = world.commit("s", &token, too_long).await.unwrap();
         let compaction = reply.compaction.unwrap();
         if compaction.state() == CompactionState::Failed {
+            assert_eq!(compaction.strategy(), CompactionStrategy::Delegated);
+            assert!(compaction.start_time.is_some());
             let reason = compaction.failure.unwrap().reason();
             assert_eq!(reason, CompactionFailureReason::PromptTooLong);
             assert!((1..=3).contains(&attempt), "{attempt}");

@@ -146,6 +146,7 @@ async fn the_view_contains_the_summary_of_the_model() {
     let compaction = reply.compaction.unwrap();
     assert_eq!(compaction.state(), CompactionState::Succeeded);
     assert_eq!(compaction.strategy(), CompactionStrategy::Model);
+    assert!(compaction.start_time.is_some());
     assert_eq!(compaction.model, "claude-fake");
     let usage = compaction.usage.unwrap();
     assert!(
