@@ -6,6 +6,7 @@
 
 mod align;
 mod change;
+mod hints;
 mod links;
 mod plan;
 mod response;
@@ -17,9 +18,10 @@ pub use change::{
     Adoption, ArrayOutcome, LeadChange, LinkSource, NewLink, PlacedMessages, PlannedChange,
     SyncPlan,
 };
+pub use hints::{Hints, KnownContent};
 pub use links::{
     CallerArray, ChainHead, Element, Incoming, Link, LinkKind, MAX_ABANDONED, MAX_RESPONSES,
     RecordedItem,
 };
-pub use plan::{Hints, Identity, KnownContent, plan};
+pub use plan::{Identity, plan};
 pub use response::ResponseUse;

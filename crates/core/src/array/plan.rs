@@ -1,18 +1,16 @@
 //! Decides the difference between an array and the session that has it.
 
-use std::sync::Arc;
-
 use super::align::{Prefix, overlap, prefix, repeated};
 use super::change::{
     Adoption, ArrayOutcome, LeadChange, LinkSource, NewLink, PlannedChange, SyncPlan,
 };
+use super::hints::{Hints, KnownContent};
 use super::links::{CallerArray, Element, Incoming, Link, LinkKind, parts};
 use super::response::{ResponseUse, use_of};
 use super::shrunk::{extended, is_shrunk};
 use super::summary;
-use crate::ids::Ordinal;
-use crate::message::{Digest, Message, Role};
-use crate::session::{ContentNotLoaded, Session};
+use crate::message::{Digest, Role};
+use crate::session::ContentNotLoaded;
 
 /// The origin of the session's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,33 +20,6 @@ pub enum Identity {
     /// The session was found by the content of the array. Such a session is extended or forked, and never rewound: two
     /// conversations can begin with equal messages.
     Inferred,
-}
-
-/// Facts about the request besides the array.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Hints<'a> {
-    /// True if the caller states that the array begins with its own summary.
-    pub caller_compacted: bool,
-    /// True if the caller sends side requests without tools under the name of the session.
-    pub side_requests: bool,
-    /// The latest responses to side requests of the session. One of them can be a summary.
-    pub side_responses: &'a [Arc<Message>],
-}
-
-/// Access to messages of the session.
-pub trait KnownContent {
-    /// Returns a message.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the content is not in memory.
-    fn message(&self, ordinal: Ordinal) -> Result<Arc<Message>, ContentNotLoaded>;
-}
-
-impl KnownContent for Session {
-    fn message(&self, ordinal: Ordinal) -> Result<Arc<Message>, ContentNotLoaded> {
-        self.transcript().require_content(ordinal).cloned()
-    }
 }
 
 /// Plans the change from the known array to the caller's array. The first case that applies wins.

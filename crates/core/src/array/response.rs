@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::hints::KnownContent;
 use super::links::{CallerArray, Element};
-use super::plan::KnownContent;
 use crate::message::{Block, Message, Role};
 use crate::session::ContentNotLoaded;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::hints::KnownContent;
 use super::links::{Element, Link, parts};
-use super::plan::KnownContent;
 use crate::message::{Block, CanonicalDigests, Message};
 use crate::session::ContentNotLoaded;
 

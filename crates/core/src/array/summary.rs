@@ -3,8 +3,8 @@
 //! Without evidence, an array that does not continue the known one is another array, which damages nothing.
 
 use super::align::{Overlap, Prefix, overlap};
+use super::hints::{Hints, KnownContent};
 use super::links::{CallerArray, Element};
-use super::plan::{Hints, KnownContent};
 use super::response::{ResponseUse, text, use_of};
 use crate::message::{Block, Role};
 use crate::session::ContentNotLoaded;
