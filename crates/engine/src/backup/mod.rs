@@ -7,6 +7,7 @@
 mod manifest;
 mod prune;
 mod restore;
+mod session_copy;
 
 use palimpsest_store::blobs::BlobError;
 use palimpsest_store::{StoreError, StoreId, error_chain};
@@ -17,6 +18,7 @@ pub use self::manifest::{
 };
 pub use self::prune::{Pruned, prune};
 pub use self::restore::{RestoreFilter, RestoreReport, RestoreTarget, check, restore};
+pub use self::session_copy::{PART_BYTES, SessionCopy, SessionCopyEnd, StoredFile};
 
 /// An error while a backup is read, restored or pruned.
 #[derive(Debug, thiserror::Error)]

@@ -1,16 +1,11 @@
-//! `AdminService`: reads the store for backups.
-//!
-//! Sessions are read one by one. Each copy is a durable prefix of a session's log. The backup reads the log
-//! directly and bypasses the sessions' handles and their cache, so other calls continue meanwhile.
-
-use std::collections::BTreeMap;
+//! `AdminService`: reads the store for backups, session by session.
 
 use async_stream::try_stream;
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey};
 use palimpsest_core::message::Digest;
 use palimpsest_engine::EngineError;
-use palimpsest_engine::maintenance::referenced_files::{self, ReferencedFiles};
+use palimpsest_engine::backup::{self, PART_BYTES, SessionCopy};
 use palimpsest_proto::context::v1::admin_service_server::AdminService;
 use palimpsest_proto::context::v1::{
     ListStoredSessionsRequest, ListStoredSessionsResponse, ReadStoredFileRequest,
@@ -18,8 +13,7 @@ use palimpsest_proto::context::v1::{
     StoredSession, StoredSessionEnd,
 };
 use palimpsest_store::blobs::{BlobError, result_path};
-use palimpsest_store::{Frame, MAX_LIST, Position, SessionHead, crash_point, error_chain};
-use sha2::{Digest as _, Sha256};
+use palimpsest_store::{MAX_LIST, SessionHead, error_chain};
 use tonic::{Request, Response, Status, async_trait};
 
 use super::context::ReplyStream;
@@ -27,10 +21,6 @@ use super::{Service, reply};
 use crate::convert::{self, PageCursor};
 use crate::errors::{RETRY_SOON, ServiceError};
 
-/// Bytes of a log that one read requests: 1 MiB.
-const READ_BYTES: usize = 1 << 20;
-/// The maximum size of the data in one stream element: 1 MiB, which is below the default message limit of clients.
-const PART_BYTES: usize = 1 << 20;
 /// The maximum number of files in one stream element.
 const FILES: usize = 1_000;
 
@@ -131,83 +121,32 @@ async fn read(
     request: ReadStoredSessionRequest,
 ) -> Result<ReplyStream<ReadStoredSessionResponse>, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
-    // The head fixes the end of the copy. Later commits are not part of it.
-    let head = head(service, &key).await?;
-    let to = head.revision;
     let known = Revision::new(request.after_revision);
-    let mut last = Vec::new();
-    let mut after = Revision::ZERO;
-    // An incremental copy continues only if the caller's last frame is still part of this log. Otherwise the whole
-    // log is sent.
-    if known > Revision::ZERO && known <= to {
-        let given = &request.after_sha256;
-        if let Some(frame) = frame_at(service, &key, head.position().at(known)).await?
-            && digest(&frame) == given[..]
-        {
-            after = known;
-            last = given.to_vec();
-        }
-    }
-    let (service, from) = (service.clone(), after);
+    let mut copy = SessionCopy::begin(service, key, (known, &request.after_sha256)).await?;
     let stream = try_stream! {
-        while after < to {
-            let frames = service.sessions.log().read(&key, head.position().at(after), READ_BYTES);
-            let frames = frames.await.map_err(ServiceError::from).map_err(Status::from)?;
-            if frames.is_empty() {
-                // The session was deleted meanwhile, or the store was restored to an earlier state.
-                service.sessions.confirm(&key, head.position()).await.map_err(failed)?;
-                Err(Status::from(ServiceError::store_unavailable(RETRY_SOON)))?;
+        loop {
+            let parts = copy.next().await.map_err(failed)?;
+            if parts.is_empty() {
+                break;
             }
-            for frame in frames {
-                // A commit may follow while the stream runs. Frames past the head read at the start belong to the
-                // next backup.
-                if frame.last() > to {
-                    break;
-                }
-                after = frame.last();
-                last = digest(&frame);
-                for data in record(&frame) {
-                    yield ReadStoredSessionResponse { data, ..ReadStoredSessionResponse::default() };
-                }
+            for data in parts {
+                yield ReadStoredSessionResponse { data, ..ReadStoredSessionResponse::default() };
             }
         }
-        crash_point("backup.log_read");
-        // Files are listed after the log is read. A file is stored before the event that names it, so the list
-        // contains all files that the copied events name.
-        let files = service.blobs.results(&key).await.map_err(blobs)?;
-        // Digests need a read of all events, which sessions that never stored a file can skip.
-        let known = if files.is_empty() && head.blob_bytes == 0 {
-            ReferencedFiles::new()
-        } else {
-            digests(&service, &key).await.map_err(failed)?
-        };
-        let missing = lost_files(&service, &key, &files, &known).await.map_err(blobs)?;
-        let stored = |(file, bytes): &(String, u64)| StoredFile {
-            file: file.clone(),
-            bytes: *bytes,
-            sha256: known
-                .get(&**file)
-                .map(|digest| Bytes::copy_from_slice(digest))
-                .unwrap_or_default(),
-            lost: false,
-        };
-        let files: Vec<_> = files.iter().map(stored).chain(missing).collect();
-        for files in files.chunks(FILES) {
+        for files in copy.files().await.map_err(failed)?.chunks(FILES) {
             yield ReadStoredSessionResponse {
-                files: files.to_vec(),
+                files: files.iter().map(stored_file).collect(),
                 ..ReadStoredSessionResponse::default()
             };
         }
-        // The log was read in several steps. `confirm` fails if another history has replaced the session meanwhile,
-        // so the stream never mixes two histories.
-        service.sessions.confirm(&key, head.position()).await.map_err(failed)?;
+        let end = copy.end().await.map_err(failed)?;
         yield ReadStoredSessionResponse {
             end: Some(StoredSessionEnd {
-                incarnation: head.incarnation,
-                after_revision: from.get(),
-                revision: to.get(),
-                last_sha256: last.into(),
-                row: head.list_row,
+                incarnation: end.head.incarnation,
+                after_revision: end.from.get(),
+                revision: end.head.revision.get(),
+                last_sha256: end.last_sha256.into(),
+                row: end.head.list_row,
             }),
             ..ReadStoredSessionResponse::default()
         };
@@ -215,84 +154,20 @@ async fn read(
     Ok(Box::pin(stream))
 }
 
-/// Returns the digests of a session's files as recorded in the log. A log whose events cannot be decoded is still
-/// backed up, and its files are copied without a check.
-async fn digests(service: &Service, key: &SessionKey) -> Result<ReferencedFiles, EngineError> {
-    match referenced_files::read_referenced_files(&service.sessions, key).await {
-        Err(error @ EngineError::Unreadable { .. }) => {
-            tracing::warn!(session = %key, error = %error_chain(&error), "failed to read the events of a session that is backed up; its files are copied unchecked");
-            Ok(ReferencedFiles::new())
-        }
-        read => read,
+fn stored_file(file: &backup::StoredFile) -> StoredFile {
+    let sha256 = file.sha256.as_ref();
+    StoredFile {
+        file: file.file.clone(),
+        bytes: file.bytes,
+        sha256: sha256
+            .map(|digest| Bytes::copy_from_slice(digest))
+            .unwrap_or_default(),
+        lost: file.lost,
     }
-}
-
-/// Returns the files that events name and that the blob store does not contain.
-async fn lost_files(
-    service: &Service,
-    key: &SessionKey,
-    files: &[(String, u64)],
-    known: &ReferencedFiles,
-) -> Result<Vec<StoredFile>, BlobError> {
-    let mut missing: BTreeMap<_, _> = known.iter().collect();
-    for (file, _) in files {
-        missing.remove(&Box::from(file.as_str()));
-    }
-    // An event that was committed after the list was read can name a newer file. A second list contains that file.
-    if !missing.is_empty() {
-        for (file, _) in service.blobs.results(key).await? {
-            missing.remove(&Box::from(file));
-        }
-    }
-    let lost = missing.into_iter().map(|(file, digest)| StoredFile {
-        file: file.to_string(),
-        bytes: 0,
-        sha256: Bytes::copy_from_slice(digest),
-        lost: true,
-    });
-    Ok(lost.collect())
-}
-
-async fn head(service: &Service, key: &SessionKey) -> Result<SessionHead, ServiceError> {
-    let head = service.sessions.log().head(key).await?;
-    head.ok_or_else(|| EngineError::SessionNotFound(key.clone()).into())
 }
 
 fn failed(error: EngineError) -> Status {
     Status::from(ServiceError::from(error))
-}
-
-/// Returns the frame that ends exactly at a position, or `None`.
-async fn frame_at(
-    service: &Service,
-    key: &SessionKey,
-    at: Position,
-) -> Result<Option<Frame>, ServiceError> {
-    let before = at.at(Revision::new(at.revision.get() - 1));
-    // A read returns at least one frame, so a limit of one byte is sufficient.
-    let frames = service.sessions.log().read(key, before, 1).await?;
-    let first = frames.into_iter().next();
-    Ok(first.filter(|frame| frame.last() == at.revision))
-}
-
-fn digest(frame: &Frame) -> Vec<u8> {
-    Sha256::digest(&frame.bytes).to_vec()
-}
-
-/// Returns a frame as stream elements: a header of 16 bytes, then its bytes in parts of at most [`PART_BYTES`].
-fn record(frame: &Frame) -> Vec<Bytes> {
-    // The header contains the first revision, the number of events and the number of bytes. The reader finds the
-    // end of the frame with them.
-    let mut head = BytesMut::with_capacity(16);
-    head.put_u64(frame.first.get());
-    head.put_u32(frame.events);
-    head.put_u32(u32::try_from(frame.bytes.len()).unwrap_or(u32::MAX));
-    let mut parts = vec![head.freeze()];
-    let mut rest = frame.bytes.clone();
-    while !rest.is_empty() {
-        parts.push(rest.split_to(rest.len().min(PART_BYTES)));
-    }
-    parts
 }
 
 async fn read_file(
@@ -331,8 +206,4 @@ async fn read_file(
 fn unreadable_marker(error: &BlobError) -> ServiceError {
     tracing::warn!(error = %error_chain(error), "failed to read the marker of the stored results");
     ServiceError::store_unavailable(RETRY_SOON)
-}
-
-fn blobs(error: BlobError) -> Status {
-    Status::from(ServiceError::internal("list stored results", error))
 }
