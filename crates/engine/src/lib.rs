@@ -30,6 +30,7 @@ pub mod staging;
 pub mod tally;
 #[cfg(test)]
 mod test_engine;
+pub mod tools;
 pub mod turn;
 
 pub use self::engine::Engine;

@@ -1,16 +1,15 @@
 //! `ListTools` and `CallTool`: the service's own tools for the model.
 
 mod call;
-mod definitions;
 mod run;
 
 use palimpsest_core::policy::{ModelTool, Policy};
 use palimpsest_core::session::Session;
 use palimpsest_core::view::Provider;
-use palimpsest_engine::EngineError;
+use palimpsest_engine::{EngineError, tools};
 use palimpsest_proto::context::v1::tool_result_content::Content;
 use palimpsest_proto::context::v1::{
-    CallToolRequest, CallToolResponse, Format, ListToolsRequest, ListToolsResponse,
+    CallToolRequest, CallToolResponse, Format, ListToolsRequest, ListToolsResponse, ToolDefinition,
     ToolResultBlock, ToolResultContent,
 };
 use serde_json::json;
@@ -50,11 +49,21 @@ pub(super) async fn list(
             ));
         }
     };
-    let tools = definitions::all(&policy, openai);
+    let definitions = tools::all(&policy, openai);
     Ok(ListToolsResponse {
-        tokens: definitions::tokens(&tools, policy.counter()),
-        tools,
+        tokens: tools::tokens(&definitions, policy.counter()),
+        tools: definitions.into_iter().map(definition).collect(),
     })
+}
+
+fn definition(definition: tools::ToolDefinition) -> ToolDefinition {
+    ToolDefinition {
+        tool: convert::model_tool(definition.tool).into(),
+        name: definition.name,
+        description: definition.description,
+        input_schema_json: definition.input_schema.into(),
+        definition_json: definition.definition.into(),
+    }
 }
 
 pub(super) async fn call(
@@ -66,7 +75,7 @@ pub(super) async fn call(
     let call = ModelToolCall::read(request.call)?;
     let policy = |session: &Session| session.policy().clone();
     let policy = service.sessions.read(&key, policy).await?;
-    let Some(tool) = definitions::by_name(&policy, &call.name) else {
+    let Some(tool) = tools::by_name(&policy, &call.name) else {
         return Err(ServiceError::tool_not_found(
             &call.name.chars().take(200).collect::<String>(),
         ));

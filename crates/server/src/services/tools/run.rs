@@ -1,7 +1,6 @@
 //! The implementation of each tool. Errors in the model's input become error results for the model.
 
 use std::fmt::Write as _;
-use std::ops::Range;
 
 use palimpsest_core::command::{Rejection, Snip};
 use palimpsest_core::event;
@@ -12,9 +11,10 @@ use palimpsest_core::transcript_reader;
 use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::filter::messages_of_span;
 use palimpsest_engine::originals::{contents, restore_results};
-use palimpsest_engine::results::{ResultSelection, line_of, range, search as search_lines};
+use palimpsest_engine::results::{ResultSelection, range, search as search_lines};
 use palimpsest_engine::search_threads::SearchBudget;
 use palimpsest_engine::searching::SearchCursor;
+use palimpsest_engine::tools::{NOTE_BYTES, page};
 use palimpsest_proto::context::v1::read_tool_result_request::Result as Whose;
 use palimpsest_proto::context::v1::{
     self, CallRef, ErrorReason, SearchMessagesRequest, TextPattern,
@@ -32,8 +32,6 @@ use crate::errors::ServiceError;
 const DEFAULT_HITS: u32 = 20;
 const MAX_HITS: u32 = 100;
 const MAX_CONTEXT_LINES: usize = 100;
-/// The maximum length of the note about how to continue, in bytes.
-const NOTE_BYTES: usize = 200;
 /// The maximum number of messages in one answer.
 const MAX_MESSAGES: u32 = 200;
 
@@ -102,35 +100,6 @@ struct ReadTranscriptInput {
     collapse_id: Option<Box<str>>,
     #[serde(default)]
     offset: usize,
-}
-
-/// Returns a part of a stored result, at most `max` bytes. A note at the end says how to read the rest.
-fn page(text: &str, part: Range<usize>, max: usize) -> String {
-    let wanted = &text[part.clone()];
-    if wanted.len() <= max {
-        return wanted.to_owned();
-    }
-    // The space for the note at the end is reserved within the limit.
-    let end = wanted.floor_char_boundary(max.saturating_sub(NOTE_BYTES));
-    // The cut is at the end of a line where possible. Inside a longer line, a line number would return the same page.
-    let (end, rest) = match wanted[..end].rfind('\n') {
-        Some(line) => {
-            let (end, last) = (line + 1, line_of(text, part.end.saturating_sub(1)));
-            let next = line_of(text, part.start + end);
-            let lines = if part.end == text.len() {
-                String::new()
-            } else {
-                format!(" and lines {}", last + 1 - next)
-            };
-            (end, format!("first_line {next}{lines}"))
-        }
-        None => (end, format!("offset {}", part.start + end)),
-    };
-    let (lines, bytes) = (text.lines().count(), text.len());
-    format!(
-        "{}\n[cut: {lines} lines, {bytes} bytes in all; ask again with {rest}]",
-        &wanted[..end]
-    )
 }
 
 /// The messages to read.
@@ -561,56 +530,4 @@ fn cap(text: &mut String, max: usize) {
     let end = max.saturating_sub(NOTE.len());
     text.truncate(text.floor_char_boundary(end));
     text.push_str(NOTE);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Follows the notes until the end, and returns the pages without them.
-    fn read_on(text: &str, mut part: Range<usize>) -> String {
-        let mut read = String::new();
-        for _ in 0..100 {
-            let answer = page(text, part.clone(), 1_000);
-            assert!(answer.len() <= 1_000);
-            let Some((shown, note)) = answer.rsplit_once("\n[cut: ") else {
-                return read + &answer;
-            };
-            read.push_str(shown);
-            let number = |name: &str| {
-                let (_, rest) = note.split_once(name)?;
-                rest.split([' ', ']']).next()?.parse::<u64>().ok()
-            };
-            let next = match number("offset ") {
-                Some(offset) => ResultSelection::Bytes {
-                    offset,
-                    length: None,
-                },
-                None => ResultSelection::Lines {
-                    first: number("first_line ").expect("a note names the next line"),
-                    lines: number("and lines "),
-                },
-            };
-            part = range(text, &next);
-        }
-        panic!("the notes never reach the end");
-    }
-
-    #[test]
-    fn truncation_notes_lead_through_all_pages_of_a_result() {
-        let lines = (0..2_000).fold(String::new(), |text, line| text + &format!("line {line}\n"));
-        assert_eq!(read_on(&lines, 0..lines.len()), lines);
-        // A model that asked for some lines gets these lines and no more.
-        let some = ResultSelection::Lines {
-            first: 10,
-            lines: Some(500),
-        };
-        let some = range(&lines, &some);
-        assert_eq!(read_on(&lines, some.clone()), lines[some]);
-        // One line, of characters with three bytes, is longer than a page.
-        let long = "\u{2713}".repeat(9_000);
-        assert_eq!(read_on(&long, 0..long.len()), long);
-        let mixed = format!("first\n{long}\nlast\n");
-        assert_eq!(read_on(&mixed, 0..mixed.len()), mixed);
-    }
 }

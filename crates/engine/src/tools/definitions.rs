@@ -3,13 +3,25 @@
 use palimpsest_core::message::Block;
 use palimpsest_core::policy::{ModelTool, Policy};
 use palimpsest_core::tokens::TokenCounter;
-use palimpsest_proto::context::v1::ToolDefinition;
 use serde_json::{Value, json};
 
-use crate::convert::model_tool;
+/// The definition of a tool, as a policy names it.
+#[derive(Debug)]
+pub struct ToolDefinition {
+    /// The tool.
+    pub tool: ModelTool,
+    /// The name under which the model calls it.
+    pub name: String,
+    /// The description for the model.
+    pub description: String,
+    /// The JSON schema of the input.
+    pub input_schema: String,
+    /// The whole definition in the provider's JSON.
+    pub definition: String,
+}
 
 /// Returns the tool with this name if the policy enables it.
-pub(super) fn by_name(policy: &Policy, name: &str) -> Option<ModelTool> {
+pub fn by_name(policy: &Policy, name: &str) -> Option<ModelTool> {
     let tools = &policy.model_tools;
     ModelTool::ALL
         .into_iter()
@@ -17,17 +29,14 @@ pub(super) fn by_name(policy: &Policy, name: &str) -> Option<ModelTool> {
 }
 
 /// Returns the definitions of all tools that the policy enables.
-pub(super) fn all(policy: &Policy, openai: bool) -> Vec<ToolDefinition> {
+pub fn all(policy: &Policy, openai: bool) -> Vec<ToolDefinition> {
     let define = |tool| definition(policy, tool, openai);
     ModelTool::ALL.into_iter().filter_map(define).collect()
 }
 
 /// Returns the tokens that the definitions add to a request.
-pub(super) fn tokens(definitions: &[ToolDefinition], counter: TokenCounter) -> u32 {
-    let size = |tool: &ToolDefinition| {
-        let text = String::from_utf8_lossy(&tool.definition_json);
-        counter.text(&text)
-    };
+pub fn tokens(definitions: &[ToolDefinition], counter: TokenCounter) -> u32 {
+    let size = |tool: &ToolDefinition| counter.text(&tool.definition);
     let frame = counter.block(&Block::text(""));
     definitions
         .iter()
@@ -44,11 +53,11 @@ fn definition(policy: &Policy, tool: ModelTool, openai: bool) -> Option<ToolDefi
         json!({"name": name, "description": description, "input_schema": schema})
     };
     Some(ToolDefinition {
-        tool: model_tool(tool).into(),
+        tool,
         name,
         description,
-        input_schema_json: schema.to_string().into(),
-        definition_json: definition.to_string().into(),
+        input_schema: schema.to_string(),
+        definition: definition.to_string(),
     })
 }
 

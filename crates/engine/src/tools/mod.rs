@@ -1,0 +1,7 @@
+//! The service's tools for the model: their definitions, and the form of their answers.
+
+mod definitions;
+mod page;
+
+pub use self::definitions::{ToolDefinition, all, by_name, tokens};
+pub use self::page::{NOTE_BYTES, page};
