@@ -9,6 +9,7 @@ pub mod call;
 pub mod change;
 pub mod clock;
 pub mod compaction;
+pub mod creation;
 pub mod deletion;
 mod engine;
 mod error;

@@ -1,17 +1,15 @@
 //! `CreateSession`, `GetSession` and `UpdateSession`.
 
 use palimpsest_core::command::{Command, Rejection};
-use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey};
-use palimpsest_core::message::Digest;
+use palimpsest_core::ids::{ProjectId, SessionKey};
 use palimpsest_core::policy::Overlay;
-use palimpsest_core::session::{RequestStamp, Session};
-use palimpsest_engine::EngineError;
+use palimpsest_core::session::Session;
+use palimpsest_engine::creation;
 use palimpsest_engine::sessions::{MissingSession, Transaction, warm_up};
 use palimpsest_proto::context::v1::{
     CreateSessionRequest, CreateSessionResponse, GetSessionRequest, GetSessionResponse,
     UpdateSessionRequest, UpdateSessionResponse,
 };
-use uuid::Builder;
 
 use super::{Service, recovery};
 use crate::access::Right;
@@ -37,66 +35,16 @@ pub(super) async fn create(
     }
     check_models(service, &new.overrides)?;
     check_redaction(service, &new.project, &new.overrides)?;
-    new.create.request.clone_from(&stamp);
+    new.create.request = stamp;
     let session = match new.session {
         Some(session) => session,
-        None => session_id(service, new.project.as_str(), &request_id)?,
+        None => creation::session_id(service, &new.project, &request_id)?,
     };
     let key = SessionKey::new(new.project, session);
-    let decide = |transaction: &mut Transaction<'_>| is_answer(transaction, stamp.as_ref());
-    let finish = |session: &Session, is_answer: &bool| {
-        Ok(is_answer.then(|| (convert::session(session), session.counter())))
-    };
-    let (sessions, missing) = (&service.sessions, MissingSession::Create(new.create));
-    let created = sessions.write(&key, &missing, decide, finish).await?;
-    let (session, counter) = created.ok_or(EngineError::SessionExists(key))?;
-    // The estimator's vocabulary is loaded now, so that the first append does not wait for it.
-    warm_up(counter).await;
+    let session = creation::create(service, &key, new.create, convert::session).await?;
     Ok(CreateSessionResponse {
         session: Some(session),
     })
-}
-
-/// Returns true if this call, or an earlier one with its request id, created the session.
-fn is_answer(
-    transaction: &Transaction<'_>,
-    stamp: Option<&RequestStamp>,
-) -> Result<bool, Rejection> {
-    if transaction.revision_before() == Revision::ZERO {
-        return Ok(true);
-    }
-    // The session exists already. The call succeeds only if it repeats the creation.
-    let earlier = stamp
-        .zip(transaction.session())
-        .and_then(|(stamp, session)| {
-            let now = session.info().modified;
-            Some((stamp, session.requests().find(stamp, now)?))
-        });
-    match earlier {
-        Some((stamp, found)) if stamp.digest != found.digest => Err(Rejection::RequestConflict {
-            request_id: stamp.id.clone(),
-            stored: found.digest,
-            given: stamp.digest,
-        }),
-        earlier => Ok(earlier.is_some()),
-    }
-}
-
-/// Returns an id for a session without a given name. The id is derived from the request id if there is one, so a
-/// retry finds the session of the first attempt.
-fn session_id(
-    service: &Service,
-    project: &str,
-    request_id: &str,
-) -> Result<SessionId, ServiceError> {
-    let uuid = if request_id.is_empty() {
-        service.ids.uuid()
-    } else {
-        let digest = Digest::of_bytes(format!("{project}\0{request_id}").as_bytes());
-        Builder::from_custom_bytes(*digest.as_bytes()).into_uuid()
-    };
-    SessionId::new(&uuid.to_string())
-        .map_err(|error| ServiceError::internal("name a session", error))
 }
 
 pub(super) async fn get(
