@@ -293,7 +293,7 @@ fn every_field_of_the_policy_is_a_setting() {
     };
     expect![[r#"
         [policy]
-        # The preset that provides the value of each field that no layer sets.
+        # The preset: the last layer, which provides each field that no other layer sets.
         preset = "claude-code-2.1.19" # p.toml:1
 
         [policy.limits]
@@ -321,7 +321,7 @@ fn every_field_of_the_policy_is_a_setting() {
     let project = printed.find("[projects").unwrap();
     expect![[r#"
         [projects.p.policy]
-        # The preset that provides the value of each field that no layer sets.
+        # The preset: the last layer, which provides each field that no other layer sets.
         preset = "opencode" # p.toml:11
 
         [projects.p.policy.snip]
