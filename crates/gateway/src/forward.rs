@@ -42,7 +42,8 @@ pub(crate) struct Forwarder {
 pub(crate) struct NoResponse(#[source] ClientError);
 
 impl Forwarder {
-    /// Returns the response to a request: that of upstream, or an answer of the gateway if upstream received nothing.
+    /// Returns the response to a request: that of upstream, or an answer of the gateway if upstream received no
+    /// complete request.
     pub(crate) async fn answer(
         &self,
         request: Request<Incoming>,

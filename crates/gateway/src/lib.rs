@@ -4,7 +4,7 @@
 //! response is forwarded back, both byte for byte as far as HTTP permits. `forward` contains the steps of a request.
 //!
 //! Two principles decide about faults. An answer or a broken connection of upstream reaches the agent as it is. The
-//! gateway answers itself only if upstream received no byte of the request.
+//! gateway answers itself only if upstream received no complete request.
 
 mod answer;
 mod client;
