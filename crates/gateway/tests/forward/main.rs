@@ -4,6 +4,7 @@
 
 mod bytes;
 mod faults;
+mod http2;
 mod limits;
 mod raw;
 mod streams;
