@@ -8,7 +8,7 @@
 //! | `agent=N` | calls the first shell-like tool in N rounds, then answers. `output-bytes=N` sets the size of its output |
 //! | `delay=MS` | waits before the answer |
 //! | `first-byte=MS`, `gap=MS` | waits before the first event, and before each later one |
-//! | `split=BORDER`, `crlf`, `one-byte`, `delta=N` | sets the framing, as in [`Pace`](crate::Pace) |
+//! | `split=BORDER`, `crlf`, `one-byte`, `delta=N` | sets the framing, as in [`Pace`] |
 //! | `coding=NAME` | compresses the answer if the client accepts it |
 //! | `status=N` | fails with this status |
 //! | `retry-after=S`, `retry-after-ms=MS` | adds this header to the failure |
