@@ -3,7 +3,7 @@
 //! A caller that sends its whole array repeats messages in another spelling. It moves cache markers, turns a string into
 //! a text block, and leaves out empty fields. The digest of the stored content is [`Digest::of_message`].
 
-use super::digest::{Digest, Hasher};
+use super::hasher::{Digest, Hasher};
 use super::json_value::{CACHE_MARKER, CacheMarkers, hash_json_value};
 use super::{
     Block, Media, MediaKind, MediaSource, Message, ResultContent, Role, Thinking, ToolInput,

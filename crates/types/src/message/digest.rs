@@ -3,35 +3,13 @@
 //! A digest distinguishes a retry from a change and a re-emission from a new message. Metadata (ids,
 //! times, usage) is not part of it.
 
-use std::fmt;
-
+use super::hasher::{Digest, Hasher};
 use super::{
     Block, Media, MediaKind, MediaSource, Message, ResultContent, Role, Thinking, ToolInput,
 };
 use crate::json::UnknownFields;
 
-/// A BLAKE3 hash, truncated to 16 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Digest([u8; 16]);
-
 impl Digest {
-    /// Creates a digest from its bytes.
-    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(bytes)
-    }
-
-    /// Returns the bytes.
-    pub const fn as_bytes(&self) -> &[u8; 16] {
-        &self.0
-    }
-
-    /// Computes the digest of one byte string.
-    pub fn of_bytes(bytes: &[u8]) -> Self {
-        let mut hasher = Hasher::new();
-        hasher.bytes(bytes);
-        hasher.finish()
-    }
-
     /// Computes the digest of a message's role and blocks.
     pub fn of_message(message: &Message) -> Self {
         let mut hasher = Hasher::new();
@@ -46,84 +24,9 @@ impl Digest {
         hasher.result(content);
         hasher.finish()
     }
-
-    /// Returns the digest of this digest and `next`. The last digest of a chain identifies the whole
-    /// chain.
-    #[must_use]
-    pub fn chain(self, next: &[u8]) -> Self {
-        let mut hasher = Hasher::new();
-        hasher.bytes(&self.0);
-        hasher.bytes(next);
-        hasher.finish()
-    }
-}
-
-impl fmt::Display for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for byte in self.0 {
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Debug for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// The number of bytes per update of the hasher. BLAKE3 hashes many chunks in parallel only if it
-/// receives them in one aligned update.
-const GROUP: usize = 64 * 1024;
-
-/// A hasher that writes a length or a tag before every part, so that no two contents have the same
-/// encoding.
-pub(super) struct Hasher {
-    /// The bytes since the last full group.
-    buffer: Vec<u8>,
-    /// The hasher of the full groups. `None` until the first group is full.
-    groups: Option<blake3::Hasher>,
 }
 
 impl Hasher {
-    pub(super) fn new() -> Self {
-        Self {
-            buffer: Vec::with_capacity(512),
-            groups: None,
-        }
-    }
-
-    pub(super) fn finish(self) -> Digest {
-        let hash = match self.groups {
-            None => blake3::hash(&self.buffer),
-            Some(mut groups) => groups.update(&self.buffer).finalize(),
-        };
-        let mut short = [0; 16];
-        short.copy_from_slice(&hash.as_bytes()[..16]);
-        Digest(short)
-    }
-
-    pub(super) fn update(&mut self, mut bytes: &[u8]) {
-        while self.buffer.len() + bytes.len() >= GROUP {
-            let (now, rest) = bytes.split_at(GROUP - self.buffer.len());
-            let groups = self.groups.get_or_insert_with(blake3::Hasher::new);
-            if self.buffer.is_empty() {
-                groups.update(now);
-            } else {
-                self.buffer.extend_from_slice(now);
-                groups.update(&self.buffer);
-                self.buffer.clear();
-            }
-            bytes = rest;
-        }
-        self.buffer.extend_from_slice(bytes);
-    }
-
-    pub(super) fn tag(&mut self, tag: u8) {
-        self.update(&[tag]);
-    }
-
     pub(super) fn role(&mut self, role: Role) {
         self.tag(match role {
             Role::User => 0,
@@ -131,19 +34,6 @@ impl Hasher {
             Role::System => 2,
             Role::Developer => 3,
         });
-    }
-
-    pub(super) fn length(&mut self, length: usize) {
-        self.update(&(length as u64).to_le_bytes());
-    }
-
-    pub(super) fn bytes(&mut self, bytes: &[u8]) {
-        self.length(bytes.len());
-        self.update(bytes);
-    }
-
-    pub(super) fn text(&mut self, text: &str) {
-        self.bytes(text.as_bytes());
     }
 
     fn extra(&mut self, extra: &UnknownFields) {
@@ -249,32 +139,6 @@ impl Hasher {
                 self.tag(2);
                 self.blocks(blocks);
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        /// The digest does not depend on how the input is split into updates.
-        #[test]
-        fn chained_digests_equal_the_digest_of_the_whole(
-            parts in prop::collection::vec((any::<u8>(), 0_usize..100_000), 0..6)
-        ) {
-            let mut hasher = Hasher::new();
-            let mut whole = Vec::new();
-            for (byte, length) in parts {
-                let part = vec![byte; length];
-                hasher.update(&part);
-                whole.extend(part);
-            }
-            let hash = blake3::hash(&whole);
-            let digest = hasher.finish();
-            prop_assert_eq!(&hash.as_bytes()[..16], digest.as_bytes());
         }
     }
 }

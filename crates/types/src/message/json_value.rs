@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::digest::{Digest, Hasher};
+use super::hasher::{Digest, Hasher};
 use crate::json::RawJson;
 
 const LITERAL: u8 = 0;

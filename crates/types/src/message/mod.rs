@@ -6,12 +6,13 @@
 mod block;
 mod canonical;
 mod digest;
+mod hasher;
 mod json_value;
 mod media;
 
 pub use block::{Block, ResultContent, Thinking, ToolInput, ToolResult, ToolUse};
 pub use canonical::{CANONICAL_VERSION, CanonicalDigests};
-pub use digest::Digest;
+pub use hasher::Digest;
 pub use media::{Media, MediaKind, MediaProblem, MediaSource};
 
 use crate::ids::{MessageId, Timestamp};
