@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::cache_edits::CacheEdits;
 use super::calls::{Call, Calls};
-use super::compaction::Compactions;
+use super::compaction::{CompactionBoundary, Compactions};
 use super::persist_decisions::PersistDecisions;
 use super::prompt_cache::{PromptCache, ViewChange};
 use super::requests::Requests;
@@ -307,14 +307,23 @@ impl Session {
                 self.spans.collapsed_at(placeholder.span.key)?
             }
             Visibility::Compacted => {
-                // A message left with the first later compaction that did not keep it.
+                // A message left with the first later compaction that did not keep it and that no undo withdrew.
                 let boundaries = self.compactions.boundaries.iter();
                 let mut after = boundaries.filter(|one| one.message > ordinal);
-                after.find(|one| !one.kept.contains(&ordinal))?.revision
+                let hides = |one: &&CompactionBoundary| {
+                    !one.kept.contains(&ordinal) && !self.is_withdrawn(one)
+                };
+                after.find(hides)?.revision
             }
             _ => return None,
         };
         event.get().checked_sub(1).map(Revision::new)
+    }
+
+    /// Returns true if an undo removed a compaction.
+    fn is_withdrawn(&self, boundary: &CompactionBoundary) -> bool {
+        let summary = boundary.summary.and_then(|at| self.transcript.get(at));
+        summary.is_some_and(|entry| entry.visibility == Visibility::Withdrawn)
     }
 
     /// Adds message contents that were read from the log.
