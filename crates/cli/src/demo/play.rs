@@ -181,6 +181,7 @@ impl<'s> DemoRun<'s> {
             StoryStep::ServiceTool { text, tool } => {
                 let reply = self.with.prepare().await?;
                 self.update_window(reply);
+                self.wait_for_memory().await?;
                 // The events of this request precede the tool call in the timeline.
                 self.follow().await?;
                 self.call_service_tool(text, tool).await?;
@@ -216,7 +217,13 @@ impl<'s> DemoRun<'s> {
         };
         self.say("model", &called(text, &[name]));
         let id = format!("toolu_own_{:04}", self.service_calls);
-        let answer = self.with.call_service_tool(text, &id, name, &input).await?;
+        let tool_use = self
+            .with
+            .append_service_call(text, &id, name, &input)
+            .await?;
+        self.wait_for_memory().await?;
+        let answer = self.with.answer_service_call(&tool_use).await?;
+        self.wait_for_memory().await?;
         if name != "Snip" {
             let lines = count(answer.lines().count(), "line");
             self.add_entry(Actor::Model, format!("read {lines} back"))?;

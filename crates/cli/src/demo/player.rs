@@ -138,22 +138,29 @@ impl Player {
             .push(json!({"role": "assistant", "content": content}));
     }
 
-    /// Plays a call of the model to a tool of the service. Returns the answer of the tool.
-    pub(super) async fn call_service_tool(
+    /// Appends a call of the model to a tool of the service. Returns the call.
+    pub(super) async fn append_service_call(
         &mut self,
         text: &str,
         id: &str,
         name: &str,
         input: &Value,
-    ) -> anyhow::Result<String> {
+    ) -> anyhow::Result<Value> {
         let tool_use = json!({"type": "tool_use", "id": id, "name": name, "input": input});
         self.add_assistant_message(text, vec![tool_use.clone()]);
         self.flush().await?;
-        let result = self.call_tool(&tool_use).await?;
+        Ok(tool_use)
+    }
+
+    /// Executes an appended call to a tool of the service and adds the result to the next request. Returns the text of
+    /// the result.
+    pub(super) async fn answer_service_call(&mut self, tool_use: &Value) -> anyhow::Result<String> {
+        let result = self.call_tool(tool_use).await?;
         let answer = result["content"].as_str().unwrap_or_default().to_owned();
         ensure!(
             result["is_error"] != true,
-            "the tool {name} failed: {answer}"
+            "the tool {} failed: {answer}",
+            tool_use["name"]
         );
         self.pending
             .push(json!({"role": "user", "content": [result]}));
