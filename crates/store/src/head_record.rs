@@ -169,7 +169,7 @@ impl HeadRecord {
 
     /// Returns the time at which the session becomes ready for a worker, which is its sort key in the
     /// queue.
-    pub fn ready(&self) -> Option<i64> {
+    pub fn ready_at(&self) -> Option<i64> {
         let lease_end = self.lease.as_ref().map_or(i64::MIN, |held| held.until);
         self.due.map(|due| due.max(lease_end))
     }

@@ -125,7 +125,7 @@ fn json_of_another() -> Bytes {
 async fn belongs_to_one_store(blobs: &Blobs) {
     let s = session("s");
     let before = blobs.list(&s).await.unwrap();
-    assert_eq!(blobs.marked().await.unwrap(), Some(STORE));
+    assert_eq!(blobs.read_owner().await.unwrap(), Some(STORE));
     for adopts in [false, true] {
         let other = blobs.clone().bind(BlobOwner {
             adopts,
@@ -351,7 +351,11 @@ async fn only_a_log_with_sessions_adopts_files_without_a_marker() {
     let new = Blobs::open(location).unwrap().bind(owner(STORE));
     let refused = new.verify().await;
     assert!(matches!(refused, Err(BlobError::Unmarked { ours: STORE })));
-    assert_eq!(new.marked().await.unwrap(), None, "a marker was written");
+    assert_eq!(
+        new.read_owner().await.unwrap(),
+        None,
+        "a marker was written"
+    );
     let adopts = BlobOwner {
         adopts: true,
         ..owner(store(1))

@@ -222,8 +222,10 @@ async fn write_once(
 /// The expected content of the file: the latest version, or the template if no version exists.
 fn content(key: &SessionKey, notes: &SessionMemory) -> Bytes {
     match &notes.version {
-        Some(version) => version_mark::mark(key, version.number, version.source, version.text()),
-        None => version_mark::mark(key, 0, Revision::ZERO, MemoryContent::default().text()),
+        Some(version) => {
+            version_mark::render_file(key, version.number, version.source, version.text())
+        }
+        None => version_mark::render_file(key, 0, Revision::ZERO, MemoryContent::default().text()),
     }
 }
 

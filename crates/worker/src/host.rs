@@ -45,7 +45,7 @@ pub struct MessagePage {
 pub enum HostError {
     /// The session does not exist any more.
     #[error("the session was deleted")]
-    Gone,
+    SessionNotFound,
     /// The session rejected the text, for this reason.
     #[error("{0}")]
     Refused(String),

@@ -96,8 +96,8 @@ async fn update(
         Err(error) => (None, Err(error)),
     };
     match done {
-        Ok(()) | Err(HostError::Gone) => Ok(()),
-        Err(error) => failed(shared, key, (job, began), &error).await,
+        Ok(()) | Err(HostError::SessionNotFound) => Ok(()),
+        Err(error) => record_failure(shared, key, (job, began), &error).await,
     }
 }
 
@@ -216,7 +216,7 @@ async fn commit(
 }
 
 /// Records the failure of an update and the time of the next attempt.
-pub(crate) async fn failed(
+pub(crate) async fn record_failure(
     shared: &WorkerContext,
     key: &SessionKey,
     (job, began): (&MemoryJob, Option<Timestamp>),

@@ -96,7 +96,7 @@ impl LocalHost {
     }
 
     /// Reads the contents of messages from the log, for all appends of a range of revisions.
-    async fn logged(
+    async fn read_contents(
         &self,
         key: &SessionKey,
         first: Revision,
@@ -148,7 +148,7 @@ impl SessionHost for LocalHost {
         let mut read = match span {
             None => HashMap::new(),
             Some((first, last)) => {
-                let logged = self.logged(key, first.revision, last.revision);
+                let logged = self.read_contents(key, first.revision, last.revision);
                 Box::pin(logged).await.map_err(host_error)?
             }
         };
@@ -304,7 +304,7 @@ impl PageIndex {
 
 fn host_error(error: EngineError) -> HostError {
     match error {
-        EngineError::SessionNotFound(_) => HostError::Gone,
+        EngineError::SessionNotFound(_) => HostError::SessionNotFound,
         EngineError::Rejected(rejection) => HostError::Refused(rejection.to_string()),
         error => HostError::Failed(error.into()),
     }

@@ -23,7 +23,12 @@ pub(crate) struct MarkedFile {
 }
 
 /// Renders the file of a version.
-pub(crate) fn mark(session: &SessionKey, version: u64, source: Revision, text: &str) -> Bytes {
+pub(crate) fn render_file(
+    session: &SessionKey,
+    version: u64,
+    source: Revision,
+    text: &str,
+) -> Bytes {
     let mut file = text.to_owned();
     // The mark must be a line of its own.
     if !file.ends_with('\n') {
@@ -94,7 +99,7 @@ mod tests {
     }
 
     fn file(text: &str) -> String {
-        let file = mark(&key("s"), 7, Revision::new(90), text);
+        let file = render_file(&key("s"), 7, Revision::new(90), text);
         String::from_utf8(file.to_vec()).unwrap()
     }
 

@@ -337,7 +337,7 @@ async fn run_pass(shared: &WorkerContext, key: &SessionKey) {
             return;
         }
         Some(Ok(next)) => next,
-        Some(Err(HostError::Gone)) => DueChange::Clear,
+        Some(Err(HostError::SessionNotFound)) => DueChange::Clear,
         Some(Err(error)) => {
             shared.stats.failure();
             let error = error_chain(&error);
@@ -353,7 +353,7 @@ async fn record_panic(shared: &WorkerContext, key: &SessionKey) {
     if let Ok(Some(job)) = shared.host.job(key).await {
         let error = HostError::Refused("the update ended in an error of the program".into());
         // If the failure cannot be recorded either, the lease expires and the session is retried.
-        let _ = pass::failed(shared, key, (&job, None), &error).await;
+        let _ = pass::record_failure(shared, key, (&job, None), &error).await;
     }
     release(shared, key, retry(shared)).await;
 }

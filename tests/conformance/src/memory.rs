@@ -247,7 +247,7 @@ impl WorkQueue for MemoryLog {
             .sessions
             .iter()
             .filter_map(|(key, session)| {
-                let ready = session.record.ready()?;
+                let ready = session.record.ready_at()?;
                 let is_ready = session.record.is_ready(now.as_millis());
                 is_ready.then_some((ready, key, &session.record))
             })

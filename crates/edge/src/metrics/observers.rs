@@ -118,7 +118,7 @@ impl Metrics {
         };
         one(&names::STORE_CONNECTIONS, |now| now.open);
         one(&names::STORE_CONNECTIONS_IDLE, |now| now.idle);
-        one(&names::STORE_CONNECTIONS_MAX, |now| now.most);
+        one(&names::STORE_CONNECTIONS_MAX, |now| now.max_connections);
         one(&names::STORE_CONNECTIONS_WAITING, |now| now.waiting);
     }
 

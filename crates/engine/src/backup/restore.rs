@@ -121,7 +121,7 @@ pub async fn restore(
     note.write()?;
     // Existing results belong to a log with a store id. The new log continues with the same id.
     let store = if target.keep_blobs || goes_on {
-        target.blobs.marked().await?
+        target.blobs.read_owner().await?
     } else {
         None
     };

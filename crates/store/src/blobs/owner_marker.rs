@@ -92,9 +92,9 @@ impl Blobs {
         let verified = marker.is_verified.get_or_try_init(async || {
             let owner = &marker.owner;
             // The marker is read back after it was written, because two logs may start at the same time.
-            let found = match self.marked().await? {
+            let found = match self.read_owner().await? {
                 Some(found) => found,
-                None => self.mark(owner).await?,
+                None => self.create_owner_marker(owner).await?,
             };
             // A migration moves a log to another store, which adopts the files of the former one.
             if owner.takes_over_from == Some(found) {
@@ -113,7 +113,7 @@ impl Blobs {
     }
 
     /// Returns the log that owns the files, or `None` without a marker.
-    pub async fn marked(&self) -> Result<Option<StoreId>, BlobError> {
+    pub async fn read_owner(&self) -> Result<Option<StoreId>, BlobError> {
         self.marked_in("store").await
     }
 
@@ -145,7 +145,7 @@ impl Blobs {
 
     /// Creates the marker if there is none, and returns its content. If two logs start at the same time,
     /// both read the same winner.
-    async fn mark(&self, owner: &BlobOwner) -> Result<StoreId, BlobError> {
+    async fn create_owner_marker(&self, owner: &BlobOwner) -> Result<StoreId, BlobError> {
         if !owner.adopts && !self.projects().await?.is_empty() {
             return Err(BlobError::Unmarked { ours: owner.store });
         }
@@ -164,7 +164,7 @@ impl Blobs {
             }
             Err(error) => return Err(not_found_or(error, PATH)),
         }
-        let marked = self.marked().await?;
+        let marked = self.read_owner().await?;
         marked.ok_or_else(|| BlobError::NotFound(PATH.into()))
     }
 }

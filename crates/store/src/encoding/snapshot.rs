@@ -47,8 +47,10 @@ pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
             .iter()
             .map(|placed| placed.stored.to_proto())
             .collect(),
-        stored_message: places(snapshot).map(|(message, _)| message).collect(),
-        stored_block: places(snapshot).map(|(_, block)| block).collect(),
+        stored_message: stored_positions(snapshot)
+            .map(|(message, _)| message)
+            .collect(),
+        stored_block: stored_positions(snapshot).map(|(_, block)| block).collect(),
         offers: snapshot.persist_decisions.to_proto(),
         next_offer: snapshot.next_persist_decision,
         cache_edits: snapshot.cache_edits.to_proto(),
@@ -114,7 +116,7 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
 
 /// Returns the positions of stored results as message and block. The core supplies a position for every
 /// result.
-fn places(snapshot: &Snapshot) -> impl Iterator<Item = (u32, u32)> {
+fn stored_positions(snapshot: &Snapshot) -> impl Iterator<Item = (u32, u32)> {
     let places = snapshot.stored_results.iter().map(|placed| placed.position);
     places.map(|place| place.map_or((0, 0), |(message, block)| (message.get(), block.into())))
 }

@@ -98,5 +98,5 @@ pub struct PoolStatus {
     /// The number of calls that wait for a connection.
     pub waiting: usize,
     /// The maximum number of connections.
-    pub most: usize,
+    pub max_connections: usize,
 }

@@ -36,7 +36,7 @@ pub(super) struct Pool {
     statement: Duration,
     clock: LeaseClock,
     wait: Duration,
-    most: usize,
+    max_connections: usize,
 }
 
 impl fmt::Debug for Pool {
@@ -142,13 +142,13 @@ impl Pool {
             statement: options.statement,
             clock: options.clock,
             wait: options.wait,
-            most: options.connections,
+            max_connections: options.connections,
         })
     }
 
     /// Returns the time that statements about leases and due times use, in milliseconds. `None` is the clock of the
     /// database.
-    pub(super) fn simulated(&self, now: Timestamp) -> Option<i64> {
+    pub(super) fn simulated_time(&self, now: Timestamp) -> Option<i64> {
         match self.clock {
             LeaseClock::Database => None,
             // The margin keeps sums with this time in range.
@@ -193,7 +193,7 @@ impl Pool {
         };
         let object = self.connections.timeout_get(&timeouts).await;
         let object = object.map_err(|error| match error {
-            PoolError::Timeout(TimeoutType::Wait) => PgError::Full(self.most),
+            PoolError::Timeout(TimeoutType::Wait) => PgError::Full(self.max_connections),
             PoolError::Backend(trouble) => trouble,
             PoolError::Closed => PgError::Final(StoreError::Closed),
             // No other timeout or hook is configured.
@@ -203,7 +203,7 @@ impl Pool {
             object: Some(object),
             is_broken: AtomicBool::new(false),
             is_waiting: AtomicBool::new(false),
-            taken: Instant::now().into_std(),
+            taken_at: Instant::now().into_std(),
             limit: self.statement + GRACE,
         })
     }
@@ -219,7 +219,7 @@ impl Pool {
             open: status.size,
             idle: status.available,
             waiting: status.waiting,
-            most: self.most,
+            max_connections: self.max_connections,
         }
     }
 
@@ -243,7 +243,7 @@ pub(super) struct Client {
     /// True while a reply is outstanding.
     is_waiting: AtomicBool,
     /// The time at which the call took the connection.
-    taken: std::time::Instant,
+    taken_at: std::time::Instant,
     limit: Duration,
 }
 
@@ -259,7 +259,7 @@ impl Client {
         statement: &str,
         parameters: Parameters<'_>,
     ) -> Result<u64, PgError> {
-        let statement = self.prepared(statement).await?;
+        let statement = self.prepare(statement).await?;
         self.with_timeout(self.object()?.execute(&statement, parameters))
             .await
     }
@@ -269,7 +269,7 @@ impl Client {
         statement: &str,
         parameters: Parameters<'_>,
     ) -> Result<Vec<Row>, PgError> {
-        let statement = self.prepared(statement).await?;
+        let statement = self.prepare(statement).await?;
         self.with_timeout(self.object()?.query(&statement, parameters))
             .await
     }
@@ -279,7 +279,7 @@ impl Client {
         statement: &str,
         parameters: Parameters<'_>,
     ) -> Result<Option<Row>, PgError> {
-        let statement = self.prepared(statement).await?;
+        let statement = self.prepare(statement).await?;
         self.with_timeout(self.object()?.query_opt(&statement, parameters))
             .await
     }
@@ -290,7 +290,7 @@ impl Client {
             .await
     }
 
-    async fn prepared(&self, statement: &str) -> Result<Statement, PgError> {
+    async fn prepare(&self, statement: &str) -> Result<Statement, PgError> {
         self.with_timeout(self.object()?.prepare_cached(statement))
             .await
     }
@@ -331,7 +331,7 @@ impl Drop for Client {
         if self.is_broken.load(Ordering::Relaxed) {
             // Idle connections lead to the same server and are discarded too, unless they are newer than this call.
             if let Some(pool) = Object::pool(&object) {
-                pool.retain(|_, metrics| metrics.created > self.taken);
+                pool.retain(|_, metrics| metrics.created > self.taken_at);
             }
             drop(Object::take(object));
         } else if self.is_waiting.load(Ordering::Relaxed) {

@@ -29,7 +29,7 @@ async fn in_order(
     now: Timestamp,
     limit: usize,
 ) -> Result<Vec<DueSession>, StoreError> {
-    let (now, limit) = (pool.simulated(now), clamp_limit(limit));
+    let (now, limit) = (pool.simulated_time(now), clamp_limit(limit));
     let others_before = worker.others_ready_before.as_millis();
     let rows = retry!(budget, _, {
         let client = pool.client().await?;
@@ -68,7 +68,7 @@ pub(super) async fn due(
         first.truncate(limit);
         return Ok(first);
     }
-    let (now, limit) = (pool.simulated(now), clamp_limit(limit));
+    let (now, limit) = (pool.simulated_time(now), clamp_limit(limit));
     let each = i64::try_from(worker.max_per_project).unwrap_or(i64::MAX);
     let others_before = worker.others_ready_before.as_millis();
     let rows = retry!(budget, _, {
@@ -94,7 +94,7 @@ pub(super) async fn claim(
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let stored = names::key(key);
-    let (length, now) = (lease.length_ms(now), pool.simulated(now));
+    let (length, now) = (lease.length_ms(now), pool.simulated_time(now));
     let claimed = retry!(budget, _, {
         let client = pool.durable_client().await?;
         let statement = &pool.statements().claim;
@@ -113,7 +113,7 @@ pub(super) async fn claim_duty(
     lease: &Lease,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    let (length, now) = (lease.length_ms(now), pool.simulated(now));
+    let (length, now) = (lease.length_ms(now), pool.simulated_time(now));
     let claimed = retry!(budget, _, {
         let client = pool.durable_client().await?;
         let statement = &pool.statements().claim_duty;

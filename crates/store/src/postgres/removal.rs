@@ -116,7 +116,7 @@ pub(super) async fn claim(
 ) -> Result<bool, StoreError> {
     let stored = names::key(key);
     let number = error::number(incarnation)?;
-    let (length, now) = (lease.length_ms(now), pool.simulated(now));
+    let (length, now) = (lease.length_ms(now), pool.simulated_time(now));
     let claimed = retry!(budget, _, {
         let client = pool.durable_client().await?;
         let statement = &pool.statements().claim_removal;

@@ -28,7 +28,7 @@ type FileTimes = Vec<Option<SystemTime>>;
 /// The TLS configuration of new connections.
 pub(super) struct PgTls {
     files: TlsFiles,
-    made: Mutex<(FileTimes, MakeRustlsConnect)>,
+    cached_connector: Mutex<(FileTimes, MakeRustlsConnect)>,
 }
 
 impl PgTls {
@@ -43,13 +43,13 @@ impl PgTls {
         let made = (files.written(), files.connector()?);
         Ok(Self {
             files,
-            made: Mutex::new(made),
+            cached_connector: Mutex::new(made),
         })
     }
 
     /// Returns a connector for the current files. If they are unusable, the previous connector is kept.
     pub(super) async fn connector(&self) -> MakeRustlsConnect {
-        let (before, made) = self.made().clone();
+        let (before, made) = self.lock_cached_connector().clone();
         // Without configured files there is nothing to reload.
         if before.is_empty() {
             return made;
@@ -63,7 +63,7 @@ impl PgTls {
         match renewed.await {
             Ok(Some(Ok(renewed))) => {
                 tracing::info!("the certificates for the database have changed");
-                *self.made() = renewed.clone();
+                *self.lock_cached_connector() = renewed.clone();
                 renewed.1
             }
             Ok(Some(Err(error))) => {
@@ -74,8 +74,10 @@ impl PgTls {
         }
     }
 
-    fn made(&self) -> std::sync::MutexGuard<'_, (FileTimes, MakeRustlsConnect)> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_cached_connector(&self) -> std::sync::MutexGuard<'_, (FileTimes, MakeRustlsConnect)> {
+        self.cached_connector
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -25,7 +25,7 @@ const WORTH: u32 = 20;
 /// The timeout of a count.
 const LIMIT: Duration = Duration::from_mins(10);
 /// The maximum time that a call waits for the first count.
-const FIRST: Duration = Duration::from_secs(30);
+const FIRST_COUNT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time for which a count is retried while the database is unavailable.
 const TRYING: Duration = Duration::from_secs(5);
 /// The pause after a failed count.
@@ -149,7 +149,11 @@ impl UsageCache {
         }
         // An outdated count is better than a long wait.
         let is_known = before.is_some_and(|known| known.usage.is_ok());
-        let max_wait = if is_known { self.max_wait } else { FIRST };
+        let max_wait = if is_known {
+            self.max_wait
+        } else {
+            FIRST_COUNT_TIMEOUT
+        };
         let is_new = timeout(max_wait, news.changed()).await.is_ok();
         let known = news.borrow().clone();
         match known {

@@ -18,8 +18,8 @@ const MAX_GROUP: usize = 1024;
 const MAX_GROUP_BYTES: usize = 4 << 20;
 
 /// The maximum number of waits for more changes, and the maximum length of one wait.
-const LOOKS: u32 = 4;
-const LOOK: Duration = Duration::from_micros(500);
+const MAX_WAITS: u32 = 4;
+const MAX_WAIT: Duration = Duration::from_micros(500);
 
 /// A counter of the changes that are being prepared or wait to become durable. The counter is optional.
 #[derive(Debug, Clone, Default)]
@@ -105,9 +105,9 @@ impl Batcher {
         mut sleep: impl FnMut(Duration),
     ) {
         // Without a counter, the previous group predicts whether more changes will arrive.
-        let look = self.sync.min(LOOK);
+        let look = self.sync.min(MAX_WAIT);
         let mut came = self.last > 1 || waiting.queued.len() > 1;
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_WAITS {
             let before = waiting.queued.len();
             // Stop as soon as a wait brought nothing new, or all changes in flight are here.
             let more_come = came && self.in_hand.exceed(before).unwrap_or(true);
@@ -124,7 +124,7 @@ impl Batcher {
     }
 
     /// Updates the average sync time. The latest measurement has a weight of one quarter.
-    pub(super) fn synced(&mut self, took: Duration) {
+    pub(super) fn record_sync(&mut self, took: Duration) {
         self.sync = (3 * self.sync + took) / 4;
     }
 }
@@ -148,7 +148,7 @@ mod tests {
 
     /// Returns the size of the group and the number of waits. The group starts with `first` changes, and
     /// one of `others` arrives during each wait.
-    fn gathered(gathering: &mut Batcher, first: usize, others: usize) -> (usize, u32) {
+    fn gather(gathering: &mut Batcher, first: usize, others: usize) -> (usize, u32) {
         let (sender, mut queue) = mpsc::channel(100);
         let mut waiting = NextGroup::default();
         for _ in 0..first {
@@ -156,7 +156,7 @@ mod tests {
         }
         let (mut looks, mut left) = (0, others);
         gathering.collect_with(&mut waiting, &mut queue, |time| {
-            assert!(time <= LOOK);
+            assert!(time <= MAX_WAIT);
             looks += 1;
             if left > 0 {
                 left -= 1;
@@ -174,37 +174,33 @@ mod tests {
 
     #[test]
     fn a_single_append_is_not_delayed_by_the_batcher() {
-        assert_eq!(gathered(&mut with(1), 1, 5), (1, 0));
-        assert_eq!(gathered(&mut Batcher::default(), 1, 5), (1, 0));
+        assert_eq!(gather(&mut with(1), 1, 5), (1, 0));
+        assert_eq!(gather(&mut Batcher::default(), 1, 5), (1, 0));
         assert_eq!(
-            gathered(&mut with(3), 3, 5),
+            gather(&mut with(3), 3, 5),
             (3, 0),
             "all appends are in the group"
         );
-        assert_eq!(
-            gathered(&mut with(3), 0, 5),
-            (0, 0),
-            "no append is in flight"
-        );
+        assert_eq!(gather(&mut with(3), 0, 5), (0, 0), "no append is in flight");
     }
 
     #[test]
     fn a_group_waits_for_appends_in_flight_while_they_arrive() {
-        assert_eq!(gathered(&mut with(5), 2, 9), (5, 3));
+        assert_eq!(gather(&mut with(5), 2, 9), (5, 3));
         assert_eq!(
-            gathered(&mut with(5), 2, 0),
+            gather(&mut with(5), 2, 0),
             (2, 1),
             "no further append arrives"
         );
-        let most = 2 + LOOKS as usize;
-        assert_eq!(gathered(&mut with(99), 2, 99), (most, LOOKS));
+        let most = 2 + MAX_WAITS as usize;
+        assert_eq!(gather(&mut with(99), 2, 99), (most, MAX_WAITS));
     }
 
     #[test]
     fn without_a_count_the_last_group_size_decides_the_wait() {
         let mut gathering = Batcher::default();
-        assert_eq!(gathered(&mut gathering, 2, 1), (3, 2));
-        assert_eq!(gathered(&mut gathering, 1, 0), (1, 1));
-        assert_eq!(gathered(&mut gathering, 1, 1), (1, 0));
+        assert_eq!(gather(&mut gathering, 2, 1), (3, 2));
+        assert_eq!(gather(&mut gathering, 1, 0), (1, 1));
+        assert_eq!(gather(&mut gathering, 1, 1), (1, 0));
     }
 }

@@ -132,7 +132,7 @@ impl Committer {
             return None;
         }
         self.gathering.collect(&mut waiting, &mut self.queue);
-        self.shared.counters.unqueued(waiting.queued.len());
+        self.shared.counters.count_unqueued(waiting.queued.len());
         let jobs = waiting.queued.into_iter().map(|queued| self.take(queued));
         Some(jobs.collect())
     }
@@ -329,8 +329,8 @@ impl Committer {
             self.observers.synced(commits, took);
         }
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.gathering.synced(took);
-        self.shared.counters.synced(commits, micros);
+        self.gathering.record_sync(took);
+        self.shared.counters.count_synced(commits, micros);
         Ok(())
     }
 

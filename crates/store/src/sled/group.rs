@@ -335,7 +335,7 @@ impl<'a> WriteGroup<'a> {
         batch.insert(keys::SEQUENCE_KEY, &sequence);
         self.wrote = true;
         self.db.apply_batch(batch)?;
-        self.shared.counters.applied(self.batch_bytes);
+        self.shared.counters.count_applied(self.batch_bytes);
         self.batch_bytes = 0;
         Ok(())
     }
@@ -473,8 +473,8 @@ impl<'a> WriteGroup<'a> {
         self.shared.keep_durable_head(&head, old);
         self.usage.note(key, old, new.as_ref());
         let (was_ready, ready) = (
-            old.and_then(HeadRecord::ready),
-            new.as_ref().and_then(HeadRecord::ready),
+            old.and_then(HeadRecord::ready_at),
+            new.as_ref().and_then(HeadRecord::ready_at),
         );
         // The queue key contains the ready time, so a changed time moves the entry.
         // The ready time is part of the queue key, so an update is a removal and an insertion.
@@ -488,8 +488,8 @@ impl<'a> WriteGroup<'a> {
         }
         let has_lease = |record: Option<&HeadRecord>| record.is_some_and(|it| it.lease.is_some());
         match (has_lease(old), has_lease(new.as_ref())) {
-            (false, true) => self.insert(keys::leased(key), &[]),
-            (true, false) => self.remove(keys::leased(key)),
+            (false, true) => self.insert(keys::lease_key(key), &[]),
+            (true, false) => self.remove(keys::lease_key(key)),
             _ => {}
         }
         match &new {

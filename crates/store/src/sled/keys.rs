@@ -75,7 +75,7 @@ pub(super) fn parse_head(key: &[u8]) -> Option<SessionKey> {
 
 /// Returns the key that marks a session as leased. With these keys, leases of an earlier process are
 /// found without reading every head.
-pub(super) fn leased(key: &SessionKey) -> Vec<u8> {
+pub(super) fn lease_key(key: &SessionKey) -> Vec<u8> {
     let mut out = vec![LEASED];
     push_name(&mut out, key);
     out

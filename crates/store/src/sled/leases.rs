@@ -27,11 +27,11 @@ pub(super) fn end_all(db: &Db) -> Result<()> {
             let Some(mut record) = value.and_then(|value| keys::decode_record(&value)) else {
                 continue;
             };
-            if let Some(ready) = record.ready() {
+            if let Some(ready) = record.ready_at() {
                 batch.remove(keys::due(ready, &key));
             }
             record.lease = None;
-            if let Some(ready) = record.ready() {
+            if let Some(ready) = record.ready_at() {
                 batch.insert(keys::due(ready, &key), &[]);
             }
             batch.insert(head, keys::encode_record(&record));

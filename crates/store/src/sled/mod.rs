@@ -127,19 +127,19 @@ impl SledLog {
             .clone()
             .ok_or(StoreError::Closed)?;
         let (reply, answer) = oneshot::channel();
-        self.shared.counters.queued();
+        self.shared.counters.count_queued();
         // The send waits while the queue is full. It fails only after the commit thread has ended.
         let job = QueuedJob::new(WriteJob::new(disk, change, reply));
         if queue.send(job).await.is_err() {
-            self.shared.counters.unqueued(1);
-            return Err(self.ended());
+            self.shared.counters.count_unqueued(1);
+            return Err(self.closed_error());
         }
         // The commit thread ends when all senders are dropped, so do not hold one while waiting.
         drop(queue);
-        answer.await.unwrap_or_else(|_| Err(self.ended()))
+        answer.await.unwrap_or_else(|_| Err(self.closed_error()))
     }
 
-    fn ended(&self) -> StoreError {
+    fn closed_error(&self) -> StoreError {
         match self.shared.check_open() {
             Err(error) => error,
             Ok(()) => StoreError::Failed("the commit thread ended".into()),
@@ -163,7 +163,7 @@ impl SledLog {
                 Err(error) => return Err(StoreError::Read(error.to_string())),
             }
         }
-        Err(self.ended())
+        Err(self.closed_error())
     }
 
     fn take_thread(&self) -> Option<JoinHandle<()>> {
@@ -450,7 +450,7 @@ impl Store for SledLog {
             let joined = spawn_blocking(move || thread.join()).await;
             // A panic of the commit thread is reported as a failure.
             if !matches!(joined, Ok(Ok(()))) {
-                return Err(self.ended());
+                return Err(self.closed_error());
             }
         }
         match self.shared.failure() {

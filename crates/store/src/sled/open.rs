@@ -305,7 +305,7 @@ fn quarantine_or_fail(options: &SledOptions, defect: OpenDefect) -> StoreError {
     }
 }
 
-fn quarantined(dir: &Path, n: u32) -> PathBuf {
+fn quarantine_path(dir: &Path, n: u32) -> PathBuf {
     let mut name = dir.as_os_str().to_owned();
     name.push(format!(".quarantined-{n}"));
     name.into()
@@ -313,7 +313,7 @@ fn quarantined(dir: &Path, n: u32) -> PathBuf {
 
 fn quarantine(dir: &Path) -> io::Result<PathBuf> {
     let kept = (1..=u32::MAX)
-        .map(|n| quarantined(dir, n))
+        .map(|n| quarantine_path(dir, n))
         // Never overwrite an earlier quarantined store.
         .find(|path| !path.exists())
         .ok_or(io::ErrorKind::AlreadyExists)?;
@@ -325,7 +325,7 @@ fn quarantine(dir: &Path) -> io::Result<PathBuf> {
 /// Rejects a missing folder if a quarantined one exists. Otherwise a supervisor that restarts the
 /// process would get an empty store. An operator must decide.
 fn refuse_after_quarantine(dir: &Path) -> Result<(), StoreError> {
-    let kept = quarantined(dir, 1);
+    let kept = quarantine_path(dir, 1);
     if dir.exists() || !kept.exists() {
         return Ok(());
     }

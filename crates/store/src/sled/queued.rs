@@ -42,9 +42,9 @@ impl fmt::Debug for OptionalObserver {
 
 pub(super) struct QueuedJob {
     pub(super) job: WriteJob,
-    since: Instant,
+    queued_at: Instant,
     /// The span of the caller.
-    asked: Span,
+    caller_span: Span,
     /// The span of the wait, which ends on drop.
     wait: Span,
 }
@@ -57,9 +57,9 @@ impl QueuedJob {
     pub(super) fn new(job: WriteJob) -> Self {
         Self {
             job,
-            since: Instant::now(),
+            queued_at: Instant::now(),
             // Captured here, because the commit thread has no current span of the caller.
-            asked: Span::current(),
+            caller_span: Span::current(),
             wait: tracing::debug_span!(target: "palimpsest::span", "store.wait"),
         }
     }
@@ -68,10 +68,10 @@ impl QueuedJob {
     pub(super) fn take(self, observers: &OptionalObserver) -> (WriteJob, Span) {
         drop(self.wait);
         if let Some(observer) = &observers.0 {
-            observer.waited(self.since.elapsed());
+            observer.waited(self.queued_at.elapsed());
         }
         let work = || tracing::debug_span!(target: "palimpsest::span", "store.sync");
-        let work = self.asked.in_scope(work);
+        let work = self.caller_span.in_scope(work);
         (self.job, work)
     }
 }

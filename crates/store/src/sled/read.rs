@@ -283,7 +283,7 @@ pub(super) fn due(
             continue;
         }
         // As in `rows`: an entry that contradicts the durable head belongs to a group that is not durable yet.
-        let is_this = |r: &HeadRecord| r.ready() == Some(time) && r.is_ready(now);
+        let is_this = |r: &HeadRecord| r.ready_at() == Some(time) && r.is_ready(now);
         let Some(record) = skip_damaged(shared.record(&key))?.filter(is_this) else {
             continue;
         };

@@ -14,7 +14,7 @@ const MARGIN: u64 = 4;
 pub(super) const TO_OPEN: u64 = 2 << 20;
 /// The size of the spare file, in bytes. The file is released when the disk is full, so that the store
 /// can be reopened for readers at once.
-const SPARE: u64 = 4 * TO_OPEN;
+const SPARE_BYTES: u64 = 4 * TO_OPEN;
 
 const NO_ROOM: &str = "its disk is nearly full: free or add space, and writes resume";
 const NO_FILES: &str = "its disk has no free inodes: remove files, and writes resume";
@@ -45,8 +45,8 @@ impl DiskSpace {
             // Hysteresis: require more than the reserve before writes are accepted again.
             needed = needed.saturating_add(needed / MARGIN);
             // The spare file must be restored too, or the next full disk finds none.
-            if spare_bytes(&self.dir) < SPARE {
-                needed = needed.saturating_add(SPARE + TO_OPEN);
+            if spare_bytes(&self.dir) < SPARE_BYTES {
+                needed = needed.saturating_add(SPARE_BYTES + TO_OPEN);
             }
         }
         needed = needed.saturating_add((bytes as u64).saturating_mul(DISK_FACTOR));
@@ -70,8 +70,12 @@ impl DiskSpace {
     #[cfg(target_os = "linux")]
     pub(super) fn create_spare_file(&self) {
         use rustix::fs::{FallocateFlags, fallocate};
-        if spare_bytes(&self.dir) >= SPARE
-            || check_free_space(&self.dir, self.reserve.saturating_add(SPARE + TO_OPEN)).is_err()
+        if spare_bytes(&self.dir) >= SPARE_BYTES
+            || check_free_space(
+                &self.dir,
+                self.reserve.saturating_add(SPARE_BYTES + TO_OPEN),
+            )
+            .is_err()
         {
             return;
         }
@@ -81,7 +85,7 @@ impl DiskSpace {
             .truncate(false)
             .open(spare_path(&self.dir));
         let made = file.and_then(|file| {
-            let made = fallocate(&file, FallocateFlags::empty(), 0, SPARE);
+            let made = fallocate(&file, FallocateFlags::empty(), 0, SPARE_BYTES);
             made.map_err(std::io::Error::from)
         });
         if let Err(error) = made {
@@ -212,17 +216,17 @@ mod tests {
     fn the_spare_file_is_released_only_for_missing_space() {
         let dir = tempfile::tempdir().unwrap();
         let file = std::fs::File::create(spare_path(dir.path())).unwrap();
-        file.set_len(SPARE).unwrap();
+        file.set_len(SPARE_BYTES).unwrap();
         for why in [NO_FILES, READ_ONLY] {
             assert_eq!(release_spare_until(dir.path(), || Err(why)), Err(why));
-            assert_eq!(spare_bytes(dir.path()), SPARE, "{why}");
+            assert_eq!(spare_bytes(dir.path()), SPARE_BYTES, "{why}");
         }
         // Space appears after a part was released.
         let room = || match spare_bytes(dir.path()) {
-            SPARE => Err(NO_ROOM),
+            SPARE_BYTES => Err(NO_ROOM),
             _ => Ok(()),
         };
         assert_eq!(release_spare_until(dir.path(), room), Ok(()));
-        assert_eq!(spare_bytes(dir.path()), SPARE - TO_OPEN);
+        assert_eq!(spare_bytes(dir.path()), SPARE_BYTES - TO_OPEN);
     }
 }

@@ -33,21 +33,21 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    pub(super) fn queued(&self) {
+    pub(super) fn count_queued(&self) {
         // Relaxed ordering is enough: the counters are independent and used for metrics only.
         self.queue_depth.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn unqueued(&self, jobs: usize) {
+    pub(super) fn count_unqueued(&self, jobs: usize) {
         self.queue_depth.fetch_sub(jobs as u64, Relaxed);
     }
 
-    pub(super) fn applied(&self, bytes: usize) {
+    pub(super) fn count_applied(&self, bytes: usize) {
         self.batches.fetch_add(1, Relaxed);
         self.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    pub(super) fn synced(&self, commits: usize, micros: u64) {
+    pub(super) fn count_synced(&self, commits: usize, micros: u64) {
         self.commits.fetch_add(commits as u64, Relaxed);
         self.groups.fetch_add(1, Relaxed);
         self.largest_group.fetch_max(commits as u64, Relaxed);

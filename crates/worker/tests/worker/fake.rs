@@ -203,7 +203,7 @@ impl Fake {
         // The lock is released before the append, because it must not be held across an await.
         let (before, made, due) = {
             let mut sessions = self.sessions.lock().unwrap();
-            let session = sessions.get_mut(key).ok_or(HostError::Gone)?;
+            let session = sessions.get_mut(key).ok_or(HostError::SessionNotFound)?;
             let before = session.revision();
             let mut made = 0;
             for command in commands {
