@@ -157,6 +157,7 @@ impl Session {
                 self.compactions.started(recorded.at, event, pieces);
             }
             Event::CompactionFailed(event) => {
+                // The request is looked up first, because `failed` ends the running compaction that holds its stamp.
                 self.answer_compaction_request(event.key, recorded.at);
                 self.compactions.failed(event);
             }
@@ -183,6 +184,7 @@ impl Session {
                 self.working.updated(self.revision, &event.change);
                 // Pins depend on the working state and on the positions of messages, so they are computed anew.
                 self.pins = Pins::of(&self.working.state, &self.transcript);
+                // A pin protects its content from every level, so a cache edit that removes this content is withdrawn.
                 self.keep_pinned_in_cache();
             }
             Event::ContextRestored(event) => self.restored(event),
@@ -199,6 +201,7 @@ impl Session {
         // These fields are derived from several parts of the state, so they are recomputed after every event.
         self.info.epoch = self.sealed.epoch();
         self.info.awaits = self.awaited_party();
+        // The coverage depends on `awaits`, so it is computed after it.
         self.advance_memory_coverage();
         if let Some((kind, before)) = change {
             self.record_cache_change(&recorded.event, kind, &before);
@@ -210,6 +213,7 @@ impl Session {
                 let entry = transcript.get(message);
                 entry.is_none_or(|entry| !entry.visibility.is_in_view())
             });
+            // An edit whose target left the view would name content that the next request no longer contains.
             let live = |call| self.sealed.shows_result(call);
             let stands = |message| self.transcript.is_in_view(message);
             self.cache_edits.retain(live, stands);
@@ -218,6 +222,7 @@ impl Session {
             if recorded.event.layout_change().is_some() {
                 self.cache_edits.invalidate_positions();
             }
+            // Growth until the next selection of spans counts from the smaller view.
             self.spans.lower_pass_tokens(self.tokens().tokens);
         }
         // A retry of one of these requests is answered from this event's revision.
@@ -315,6 +320,7 @@ impl Session {
         if visible {
             self.array.appended(message, ordinal);
             self.register_calls(ordinal, &appended.results, message);
+            // Reported usage measures one view, so the ledger uses it as an anchor only within its epoch.
             let (epoch, window) = (self.sealed.epoch(), self.thresholds().window);
             let calibration = self.ledger.calibration;
             let reported = self
@@ -416,6 +422,7 @@ impl Session {
         // A result answers a call, and the same response may have further open calls. A user input that begins a
         // turn goes to the model even if calls are open.
         let answers = |call: &Call| call.result().is_some_and(|(message, _)| message == last);
+        // This runs after every event, so the search is bounded and does not grow with the session.
         let recent = self.calls.iter().rev().take(RECENT_CALLS);
         let waits = recent
             .filter(|(_, call)| answers(call))
@@ -532,6 +539,7 @@ impl Session {
             let Some(entry) = self.transcript.get(*ordinal) else {
                 continue;
             };
+            // Read before the visibility changes, because `counts_as` depends on it.
             let before = (entry.counts_as(), entry.size);
             self.transcript
                 .set_visibility(*ordinal, Visibility::Collapsed);

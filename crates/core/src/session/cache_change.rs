@@ -108,6 +108,7 @@ impl Session {
         let cache = &mut self.prompt_cache;
         // Totals are added here and not at each change, because only a request that was sent costs or saves tokens.
         cache.total_invalidated += report.invalidated;
+        // Every later request is smaller by the whole saving, so it counts again with each response.
         cache.total_saved += calibration.apply(cache.saving);
         cache.divergence = None;
         cache.last_request = CachedRequest {

@@ -140,6 +140,8 @@ impl Calls {
     pub fn pair(&self, id: &str) -> Pairing {
         let same = self.with_id(id);
         let open = |key: &&CallKey| self.state(**key) == CallState::Open;
+        // Callers reuse ids, so a result answers the latest response. Calls of one response are answered in their
+        // order.
         if let Some(latest) = same.iter().rev().find(open) {
             let message = self.calls[latest.get() as usize].message;
             let first = same
@@ -266,6 +268,7 @@ impl Calls {
 }
 
 fn is_legal(id: &str) -> bool {
+    // A caller's id with the service's prefix could equal a mapped id, so it is mapped as well.
     !id.is_empty()
         && id.len() <= MAX_ID_LEN
         && !id.starts_with(MAPPED_PREFIX)

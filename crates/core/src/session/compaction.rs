@@ -185,7 +185,9 @@ impl Compactions {
     pub(super) fn failed(&mut self, event: &CompactionFailed) {
         let ahead = self.end(event.key).is_some_and(|ended| ended.ahead);
         let vetoed = event.hooks.last().is_some_and(HookCall::is_veto);
+        // Without this hold, every later `PrepareContext` would start the compaction and call the hook again.
         self.held_after_veto |= vetoed && event.trigger == Trigger::Auto;
+        // The failed compaction used this summary, for example one that `PostCompact` rejected. It is not tried again.
         self.prepared.take_if(|prepared| prepared.key == event.key);
         if ahead {
             // No caller waits for a prepared summary, so its failure is not counted as a failed attempt. A veto or a
@@ -255,6 +257,7 @@ impl Compactions {
                 self.held_after_veto,
             ) = (0, false, false);
         }
+        // A view that stays at its threshold is due at once, so another attempt waits for growth (`Irreducible`).
         self.irreducible_tokens =
             (boundary.after_tokens >= threshold).then_some(boundary.after_tokens);
         self.boundaries.push(boundary);

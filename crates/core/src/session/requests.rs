@@ -33,6 +33,7 @@ impl Requests {
     /// Returns the answered request with this stamp. `None` if it is older than 24 hours at `now`.
     pub fn find(&self, stamp: &RequestStamp, now: Timestamp) -> Option<AnsweredRequest> {
         let answered = *self.by_id.get(&(stamp.method, stamp.id.clone()))?;
+        // `record` evicts old requests only when another request arrives, so the age is checked here too.
         (now.millis_since(answered.at) <= MAX_AGE_MS).then_some(answered)
     }
 

@@ -187,6 +187,7 @@ impl SessionMemory {
             attempts: event.attempts,
             retry_at: event.retry_at,
         });
+        // The file is written after its version was recorded, so a failed write ends no update.
         if event.is_file_failure {
             self.file_failure = failure;
         } else {

@@ -409,6 +409,7 @@ impl Session {
     /// Returns the epoch of the view at a revision.
     pub fn epoch_at(&self, revision: Revision) -> Epoch {
         let earlier = |change: &ViewChange| change.revision <= revision;
+        // Every view-changing event begins an epoch, so their number is the epoch.
         let changes = self.view_changes.partition_point(earlier);
         Epoch::new(crate::view::count(changes))
     }

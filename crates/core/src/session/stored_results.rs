@@ -96,6 +96,7 @@ impl StoredResults {
 
     /// Returns true if a text is the replacement of a stored result.
     pub fn is_replacement(&self, text: &str) -> bool {
+        // A longer text cannot be a replacement, so large results are never hashed here.
         text.len() <= self.longest_replacement
             && self
                 .replacement_digests

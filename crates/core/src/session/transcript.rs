@@ -222,6 +222,7 @@ impl Transcript {
         let ordinal = self.push_with(entry, key);
         for (block, content) in (0_u16..).zip(&message.blocks) {
             let count = content.image_count();
+            // A message that is hidden when it is appended never enters a view, so its images need no count.
             if visible && count > 0 {
                 self.image_counts.insert((ordinal, block), count);
             }

@@ -78,6 +78,7 @@ impl Turns {
             return None;
         }
         let number = u64::from_str_radix(name, 36).ok()?;
+        // Both factors are below 36^6, so their product fits into 64 bits.
         let number = (number + NAMES - self.offset) % NAMES * inverse() % NAMES;
         let turn = TurnNumber::new(u32::try_from(number).ok()?)?;
         (turn.index() < self.starts.len()).then_some(turn)
