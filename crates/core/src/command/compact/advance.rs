@@ -102,7 +102,9 @@ impl AdvanceCompaction {
                 return Ok(Decided::Answered(revision));
             }
         }
+        // The answer of a hook applies to the whole compaction and not to one attempt.
         let is_answer = matches!(self.input, CompactionInput::HookAnswered { .. });
+        // The attempt counts how often the input was shortened. A summary of an earlier attempt has another input.
         let running = session.compactions().running.as_ref().filter(|running| {
             running.key == self.key && (is_answer || running.attempt == self.attempt)
         });

@@ -95,6 +95,7 @@ impl CompactionMessages {
         let before = what
             .before_tokens
             .unwrap_or_else(|| session.tokens().tokens);
+        // An adopted compaction has happened in the other program already, so its gain is not checked.
         if added >= freed && what.adopted.is_none() {
             return Ok(Err(CompactionFailureReason::NotSmaller));
         }

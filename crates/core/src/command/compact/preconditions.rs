@@ -82,6 +82,7 @@ pub fn is_truncation_due(session: &Session) -> bool {
 /// Returns the reason if too many consecutive attempts have failed.
 fn may_retry(session: &Session) -> Result<(), SkipReason> {
     let limit = session.policy().autocompact.max_failures;
+    // With a limit of 0, the first attempt would already be paused.
     if session.compactions().consecutive_failures >= limit.max(1) {
         return Err(SkipReason::PausedAfterFailures);
     }
@@ -99,6 +100,7 @@ pub(super) fn gate_ahead(session: &Session, now: Timestamp) -> Result<(), SkipRe
     if !(policy.enabled && policy.prepare_ahead) || policy.reactive_only {
         return Err(SkipReason::Disabled);
     }
+    // Level 4 frees the same headroom, so no summary is prepared while it is enabled.
     if session.policy().collapse.enabled {
         return Err(SkipReason::CollapseEnabled);
     }
