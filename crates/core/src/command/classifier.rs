@@ -42,6 +42,8 @@ impl<'s> MessageClassifier<'s> {
             by_reemission_key: HashMap::new(),
             opened_calls: HashMap::new(),
             duplicates: Vec::new(),
+            // A resumed client may send its history in several calls, so a run of re-emissions continues from the last
+            // append.
             last_reemitted: session.last_reemitted(),
         }
     }
@@ -76,6 +78,8 @@ impl<'s> MessageClassifier<'s> {
         let visibility = self.visibility_of(&message, digest);
         self.last_reemitted = match visibility {
             Visibility::Reemission(of) => {
+                // A user input has no key of its own. The repeated response after it shows that the input is a
+                // repetition too.
                 self.mark_reemitted_request(of);
                 Some(of)
             }
@@ -183,6 +187,7 @@ impl<'s> MessageClassifier<'s> {
                     *self.opened_calls.entry(call.id.clone()).or_default() += 1;
                 }
                 (Role::User, Block::ToolResult(result)) if self.is_open(&result.tool_use_id) => {
+                    // The count may become negative, because the result can answer a call of an earlier append.
                     *self
                         .opened_calls
                         .entry(result.tool_use_id.clone())

@@ -293,6 +293,7 @@ fn plan_by_pruning(session: &Session) -> Result<ClearPlan, SkipReason> {
     if calls.is_empty() {
         return Err(SkipReason::NothingEligible);
     }
+    // Pruning frees more than the minimum or nothing. Clearing by size accepts the minimum itself.
     if gain <= u64::from(policy.min_freed_tokens) {
         return Err(SkipReason::TooLittleGain);
     }
@@ -322,6 +323,7 @@ fn issue_cache_edits(
     if speaker(last, session.transcript()) != Speaker::User || !lasts {
         return None;
     }
+    // Earlier edits stay in effect and are repeated with each request, so only later results are new.
     let after = session.cache_edits().last();
     let live = session.sealed().live_results().iter().rev().copied();
     let mut fresh: Vec<CallKey> = live

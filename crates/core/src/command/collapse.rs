@@ -88,6 +88,7 @@ impl CollapseSpans {
         let effective = session.thresholds().effective;
         let tokens = session.tokens().tokens;
         match self.trigger {
+            // A manual request works even if the level is disabled.
             CollapseTrigger::Manual { target_tokens } => {
                 Ok(target_tokens.unwrap_or_else(|| policy.target_percent.of(effective)))
             }

@@ -163,6 +163,7 @@ pub fn decide(
     // nothing.
     if let (Decided::Now(decision), Some(over)) = (&mut decided, over)
         && !decision.events.is_empty()
+        // A start ends the expired compaction itself.
         && !decision.events.contains(&over)
     {
         decision.events.insert(0, over);

@@ -214,6 +214,7 @@ fn persisted_event(
             event.results.push(stored);
         }
     }
+    // An appended replacement was counted at its own size, and a late result is shown in full.
     event.sizes = sizes_after_change(
         session,
         event

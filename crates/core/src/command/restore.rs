@@ -110,6 +110,7 @@ impl RestoredState {
                 ledger.add_estimated(entry.counts_as(), entry.size);
             }
         }
+        // An undo withdraws changes of the view. What reported usage taught about token counts stays valid.
         ledger.calibration = now.ledger().calibration;
         let pieces = [state.sealed().pieces(), &layout.pieces].concat();
         let pieces = reapply_forms(pieces, &state, now, from)?;

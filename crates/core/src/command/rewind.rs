@@ -83,6 +83,7 @@ impl Rewind {
         Ok(Decided::events(vec![Event::SessionRewound(
             SessionRewound {
                 to,
+                // Sizes are estimates, so their sum can exceed the counted tokens.
                 freed_tokens: sizes.sum::<u64>().min(before_tokens),
                 removed,
                 before_tokens,

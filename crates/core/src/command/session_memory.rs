@@ -90,6 +90,7 @@ impl RecordMemoryVersion {
         let before = session.memory().version.as_ref();
         let is_same = before.is_some_and(|before| before.digest == digest);
         let says_the_same = is_same && matches!(self.author, Author::Template | Author::Person);
+        // A text that was written from another version would overwrite the content of that version.
         if self.base_version != latest_version(session) || says_the_same {
             return Ok(Decided::events(Vec::new()));
         }
