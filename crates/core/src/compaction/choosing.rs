@@ -148,6 +148,7 @@ impl Choosing {
     pub(super) fn happened(&mut self, result: StepResult) -> Option<Chosen> {
         match result {
             StepResult::Waited => {
+                // Each wait happens once. An update that outlives its wait would otherwise be awaited again and again.
                 let is_memory = self.sources.front() == Some(&Source::SessionMemory);
                 self.waited_for_memory |= is_memory;
                 self.waited_for_end |= !is_memory;

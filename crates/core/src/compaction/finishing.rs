@@ -63,6 +63,7 @@ impl Finishing {
         context: &CompactionContext,
     ) -> Step {
         let duration_ms = context.now.millis_since(self.began);
+        // `next` runs again after each hook. The first value stays, and `answered` adds the duration of each hook.
         self.duration_ms.get_or_insert(duration_ms);
         let input = match (&self.summary, &self.messages) {
             (Ok(_), None) => return Step::Load,
