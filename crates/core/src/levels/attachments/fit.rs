@@ -61,6 +61,7 @@ pub(crate) fn omit_to_fit(
         let candidate = &mut candidates[at];
         // Sizes are estimated, and the threshold is compared with calibrated counts.
         let after = budget.tokens.saturating_add(calibration.apply(added));
+        // Attachments that use all freed tokens would undo the compaction.
         if added < budget.freed && after <= most(is_bulky(candidate.kind)) {
             continue;
         }

@@ -27,6 +27,7 @@ pub fn oldest_rounds(
         if let Some(tokens) = tokens {
             return size >= tokens + NOTE_TOKENS;
         }
+        // The note has a size of its own, so a small drop would free almost nothing.
         let many = kept.leaving.len() as u64 >= share.of(count).max(1);
         many && size >= 2 * NOTE_TOKENS
     };

@@ -120,6 +120,7 @@ pub fn partition(session: &Session, what: KeepRule) -> Result<MessagePartition, 
             let (mut tokens, mut texts) = (0, 0);
             let conversation: Vec<Ordinal> = conversation_only(session, &order).collect();
             for message in conversation.into_iter().rev() {
+                // The summary does not cover later messages, so they are kept whatever their size.
                 let is_new = after.is_none_or(|after| message > after);
                 let enough = tokens >= min_tokens && texts >= min_messages;
                 if !is_new && (enough || tokens >= max_tokens) {
