@@ -128,6 +128,7 @@ impl Session {
         }
         match tail.last {
             None => Some(NotSendableReason::Empty),
+            // A pending message is not part of the view yet, so the view would lack the end of the conversation.
             Some(Speaker::User) if self.pending().is_empty() => None,
             _ => Some(NotSendableReason::EndsWithAssistant),
         }

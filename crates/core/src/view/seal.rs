@@ -153,6 +153,7 @@ impl Sealed {
     /// Applies a view-changing event: changes the pieces and increments the epoch.
     pub(crate) fn change(&mut self, change: &LayoutChange, transcript: &Transcript) {
         let first = change.first().map_or(u32::MAX, count);
+        // A caller's older copy stays valid up to the first change, so only the rest is sent again.
         for seal in &mut self.seals {
             seal.intact = seal.intact.min(first);
         }
@@ -160,6 +161,7 @@ impl Sealed {
         // The digest is a chain that cannot be shortened. The change itself is therefore appended to the chain.
         self.digest = self.digest.chain(&self.epoch.get().to_le_bytes());
         for splice in &change.splices {
+            // The same insertion at another place gives another view, so the place is part of the digest.
             let place = [splice.at.to_le_bytes(), splice.remove.to_le_bytes()].concat();
             self.digest = self.digest.chain(&place);
             self.digest = self.digest_with(&splice.insert, transcript);

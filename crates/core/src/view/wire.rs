@@ -338,6 +338,8 @@ impl<'a, 't> Renderer<'a, 't> {
             (Block::Text { text, .. }, PieceForm::Operator)
                 if self.target.provider.is_anthropic() =>
             {
+                // Anthropic's APIs accept no system message inside the conversation. The tag shows that no user wrote
+                // the text.
                 WireBlock::text(format!("<system-reminder>\n{text}\n</system-reminder>"))
             }
             (Block::Text { text, extra: e }, PieceForm::Input { turn, interjected }) => {
