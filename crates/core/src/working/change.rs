@@ -89,6 +89,7 @@ impl WorkingStateChange {
                 let gone: HashSet<&str> = removed.iter().map(|key| &**key).collect();
                 self.set.$part.retain(|new| {
                     let old = known.get(new.key()).map(|at| &state.$part[*at]);
+                    // Removals apply first, so a removed entry is added again even if it is equal.
                     old != Some(new) || gone.contains(new.key())
                 });
             };
