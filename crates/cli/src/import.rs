@@ -124,6 +124,7 @@ impl Import {
             reports.push(report?);
         }
         progress.finish_and_clear();
+        // Files finish in any order.
         reports.sort_by(|a, b| a.file.cmp(&b.file));
         Ok(reports)
     }

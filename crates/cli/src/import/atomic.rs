@@ -40,6 +40,7 @@ pub(super) fn describe_rejection(lines: &[usize], status: &Status) -> String {
 
 /// Deletes the session that a failed import created. Returns the failure with the state of the session.
 pub(super) async fn undo(clients: &mut Clients, name: &str, is_new: bool, why: &str) -> String {
+    // The session has content of its own, so it is not deleted.
     if !is_new {
         return format!(
             "{why}; {name} existed before the import and now contains the earlier lines of the file"

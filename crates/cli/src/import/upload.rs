@@ -91,6 +91,7 @@ pub(super) fn plan(
     let sessions = imported.sessions.iter().map(|session| {
         let id = files::session_id(file, &session.suffix);
         let id = named.map_or(id, ToOwned::to_owned);
+        // A file with only one subagent gives its session the name of the file, and there is no main session to link.
         let parent_session = if session.subagent && has_main && id != main {
             format!("{parent}/sessions/{main}")
         } else {
@@ -268,6 +269,7 @@ async fn upload_session(
     };
     let is_new = match Box::pin(clients.sessions.create_session(create)).await {
         Ok(_) => true,
+        // A second import continues the session. The server recognizes its messages as duplicates.
         Err(status) if status.code() == Code::AlreadyExists => false,
         Err(status) => return Err(status_error(&status).to_string()),
     };
@@ -305,6 +307,7 @@ async fn run_calls(
     let first = first.unwrap_or_default();
     for call in calls {
         match call {
+            // An atomic import ends at the first rejection, so its messages are not appended one by one.
             UploadCall::Append { lines, messages } if is_atomic => {
                 let sent = send(clients, messages, report).await;
                 sent.map_err(|status| atomic::describe_rejection(&lines, &status))?;
