@@ -70,6 +70,7 @@ impl BackupCommand {
         for (session, file) in &taken.damaged {
             report_missing(session, file);
         }
+        // Older backups are removed only after the new one is complete, so a failed backup removes none.
         if let Some(keep) = self.keep {
             let pruned = backup::prune(&place, keep as usize).await?;
             if !self.json {

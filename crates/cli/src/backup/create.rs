@@ -163,6 +163,8 @@ pub(super) async fn create_backup<W: GrpcTransport>(
         let read = work
             .into_iter()
             .map(|(key, session, before)| run.whole_session(key, session, before));
+        // `buffered` keeps the order of names. The next backup reads this manifest alongside the sorted list of the
+        // server.
         let mut read = futures::stream::iter(read).buffered(PARALLEL);
         while let Some(session) = read.try_next().await? {
             let Some(BackedUpSession {
@@ -200,6 +202,7 @@ pub(super) async fn create_backup<W: GrpcTransport>(
         is_store(&store_id, &page.store_id, &backup.id)?;
     }
     crash_point("backup.read");
+    // This makes the backup visible. An interrupted run has no manifest, so the last backup stays the base.
     draft.finish().await?;
     Ok(taken)
 }
@@ -336,6 +339,7 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
         stored: StoredSession,
         before: Option<ManifestEntry>,
     ) -> Result<Option<BackedUpSession>, CreateBackupError> {
+        // Another incarnation is another session with the same name, so nothing of the base applies to it.
         let before = before.filter(|before| before.incarnation == stored.incarnation);
         let (log, files, end) = match self.log(&key, before.as_ref()).await {
             Ok(read) => read,
@@ -362,6 +366,7 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
         let (mut results, mut new) = (Vec::with_capacity(files.len()), 0);
         let mut damaged = Vec::new();
         for file in files {
+            // A stored result never changes, so the copy of the base is still valid.
             let same = known.remove(&file.file).filter(|it| it.bytes == file.bytes);
             if let Some(result) = same {
                 results.push(result);
@@ -460,6 +465,7 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
         };
         let stream = match self.client.clone().read_stored_file(request).await {
             Ok(stream) => stream,
+            // A sweep may remove a result that no event names at any time, so the session needs no copy of it.
             Err(status) if status.code() == Code::NotFound && file.sha256.is_empty() => {
                 return Ok(ResultCopy::Swept);
             }
@@ -480,6 +486,7 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
             let sum = writer.sum();
             // A result that no event names has no checksum in the log, so it is copied unchecked.
             let logged = hex(&file.sha256);
+            // The writer is dropped unfinished, so a damaged copy never replaces the copy of an earlier backup.
             if !logged.is_empty() && sum.sha256 != logged {
                 return Ok(self.earlier_copy(key, file).await);
             }
