@@ -109,6 +109,7 @@ impl Demo {
             _ = term.recv() => Ok(None),
             _ = hup.recv() => Ok(None),
         };
+        // This runs after a signal too, so that no folder is left behind.
         server.close().await?;
         played
     }

@@ -328,6 +328,7 @@ impl Player {
         let request = RestoreContextRequest {
             session: self.session.clone(),
             to_revision: before.revision,
+            // The array is only compared and never sent, so it may exceed the block threshold.
             force: true,
             ..RestoreContextRequest::default()
         };

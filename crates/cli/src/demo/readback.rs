@@ -89,6 +89,7 @@ async fn read(player: &mut Player, id: &str) -> anyhow::Result<String> {
         });
         let answer = player.call_tool(&tool_use).await?;
         let part = answer["content"].as_str().unwrap_or_default();
+        // Only this note tells a part from a whole answer. The server writes it in `services/tools/run.rs`.
         let Some((part, _)) = part.rsplit_once(CUT) else {
             text.push_str(part);
             return Ok(text);

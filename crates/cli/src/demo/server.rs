@@ -113,6 +113,7 @@ impl OffsetClock {
     /// Advances the clock by a duration.
     pub(super) fn advance(&self, by: Duration) {
         let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        // No other data depends on the offset, so no ordering is needed.
         self.offset_ms.fetch_add(by, Ordering::Relaxed);
     }
 }

@@ -93,6 +93,7 @@ fn run(svg: &mut String, cells: &[Cell], (left, top, width): (f64, f64, f64)) ->
     }
     let is_bold = first.style.get_effects().contains(Effects::BOLD);
     let weight = if is_bold { r#" font-weight="700""# } else { "" };
+    // `textLength` keeps the columns aligned in any font.
     writeln!(
         svg,
         r#"<text x="{left:.1}" y="{:.1}" fill="{fill}"{weight} textLength="{width:.1}" xml:space="preserve">{}</text>"#,

@@ -62,6 +62,7 @@ impl Terminal {
     /// Paints the rows that changed.
     pub(super) fn paint(&mut self, grid: Grid) -> io::Result<()> {
         let mut out = Vec::new();
+        // The terminal shows all changes at once, so no half-painted frame is visible.
         queue!(out, BeginSynchronizedUpdate)?;
         let same_size = |old: &&Grid| (old.width, old.height) == (grid.width, grid.height);
         let old = self.painted.as_ref().filter(same_size);
