@@ -91,6 +91,7 @@ impl Security {
                  {KEY_VARIABLE}"
             )
         })?;
+        // A sensitive value is neither added to the compression table of HTTP/2 nor printed by `Debug`.
         value.set_sensitive(true);
         Ok(Credential(Some(value)))
     }
@@ -100,6 +101,7 @@ impl Security {
             Some(path) => Some(fs::read_to_string(path).with_context(|| read_context(path))?),
             None => std::env::var(KEY_VARIABLE).ok(),
         };
+        // A key file usually ends with a line break, which is not part of the key.
         let text = text.map(|text| text.trim().to_owned());
         Ok(text.filter(|text| !text.is_empty()).map(SecretString::from))
     }
@@ -246,6 +248,7 @@ pub(super) fn hint(status: &Status, is_from_server: bool) -> String {
             "; this command reads the credential from --api-key-file or {KEY_VARIABLE}"
         );
     }
+    // An error with a reason comes from the server itself. Only a failed transport can have TLS as its cause.
     if is_from_server
         || !matches!(
             status.code(),
