@@ -35,6 +35,7 @@ impl CompactStore {
         }
         let to = sibling(&from, "compacting");
         let old = sibling(&from, "before-compaction");
+        // The old store is the only copy until its operator has checked the new one, so it is never overwritten.
         if old.exists() {
             bail!(
                 "{} exists from an earlier run: check the store, and then delete this folder",

@@ -30,6 +30,7 @@ pub(super) struct Delete {
 
 impl Delete {
     pub(super) fn run(self) -> anyhow::Result<()> {
+        // All names are checked before the first deletion, so an invalid name deletes nothing.
         let names = self.sessions.iter().map(|name| self.remote.session(name));
         let names = names.collect::<anyhow::Result<Vec<_>>>()?;
         if !self.yes && !confirm(&names)? {
@@ -66,6 +67,7 @@ fn confirm(names: &[String]) -> anyhow::Result<bool> {
             names.len()
         );
     }
+    // The question is on standard error, because standard output contains only results.
     let mut err = std::io::stderr();
     write!(
         err,

@@ -24,10 +24,13 @@ pub(super) fn each_file<T: Send>(
     std::thread::scope(|scope| {
         for _ in 0..threads.min(files.len()) {
             scope.spawn(|| {
+                // The counter only distributes indexes, and the mutex publishes the results, so no stronger ordering is
+                // needed.
                 while let Some(file) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
                     progress.set_message(terminal::line(&file_name(file)).into_owned());
                     let outcome = work(file);
                     progress.inc(1);
+                    // The lock is poisoned only if another thread panicked. The scope passes that panic on.
                     if let Ok(mut done) = done.lock() {
                         done.insert(*file, outcome);
                     }

@@ -61,6 +61,7 @@ impl Export {
             ..ExportTranscriptRequest::default()
         };
         let mut stream = reply_of(clients.sessions.export_transcript(request).await)?;
+        // The file is created after the server accepted the call, so a rejected export empties no existing file.
         let mut out: Box<dyn std::io::Write> = match &self.output {
             Some(path) => Box::new(
                 std::fs::File::create(path)

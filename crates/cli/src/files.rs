@@ -141,6 +141,7 @@ pub(super) fn session_id(file: &Path, suffix: &str) -> String {
         .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
         .collect();
     if !suffix.is_empty() {
+        // A session id has at most 128 characters, so the name leaves space for the suffix.
         id.truncate(100);
         id.push('.');
         id.push_str(&suffix);

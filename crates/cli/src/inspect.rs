@@ -56,6 +56,7 @@ impl Inspect {
                 provider: Provider::from(self.provider).into(),
                 ..Target::default()
             }),
+            // An inspection must not change the session. Serving the view would seal its pending messages.
             dry_run: true,
             ..PrepareContextRequest::default()
         };

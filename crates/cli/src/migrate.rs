@@ -130,6 +130,7 @@ impl Migrate {
         let how = self.deletions.into();
         let moved = migrate((&from, &to), project.as_ref(), clock.now(), &record, how).await;
         drop((from, to));
+        // Both stores are closed even after a failed migration, so that accepted writes are complete.
         from_log.close().await?;
         to_log.close().await?;
         let moved = moved?;

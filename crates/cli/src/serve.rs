@@ -35,6 +35,7 @@ pub(super) struct ServeCommand {
 
 impl ServeCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
+        // This call may restart the program, so it precedes all other work.
         return_free_memory_at_once();
         run(self.settings.load()?)
     }
@@ -62,6 +63,7 @@ pub(super) fn run(loaded: LoadedConfig) -> anyhow::Result<()> {
         Ok(server.run(app::build, stop).await?)
     });
     runtime.shutdown_timeout(RUNTIME_CLOSE);
+    // Telemetry ends last, so that the last spans and metrics are exported.
     telemetry.shutdown();
     outcome
 }

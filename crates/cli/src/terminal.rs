@@ -127,6 +127,7 @@ impl Write for TerminalDocument {
             return self.out.write(bytes);
         }
         self.partial.extend_from_slice(bytes);
+        // A chunk can end within a character. Its first bytes wait for the next chunk.
         let complete = match std::str::from_utf8(&self.partial) {
             Ok(_) => self.partial.len(),
             // Invalid bytes are shown as replacement characters.

@@ -348,6 +348,7 @@ async fn check_orphans(
                 Err(StoreError::Damaged { .. }) => true,
                 Err(error) => return Err(error.into()),
             };
+            // A running server removes the files of a deleted session.
             if is_known || log.tombstone(&key).await?.is_some() {
                 continue;
             }

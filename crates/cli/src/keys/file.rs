@@ -48,8 +48,10 @@ pub(super) fn change<T>(
     let mut new = NamedTempFile::new_in(&folder).with_context(writing)?;
     new.write_all(file.text()?.as_bytes())
         .with_context(writing)?;
+    // Without this sync, a crash after the rename could leave an empty key file.
     new.as_file().sync_all().with_context(writing)?;
     new.persist(&target).with_context(writing)?;
+    // The rename is durable only after a sync of its folder.
     lock.sync_all().with_context(writing)?;
     Ok(outcome)
 }
