@@ -104,6 +104,7 @@ fn payload(message: &Message) -> Vec<u8> {
         known("type", is_response.then(|| json!("message")));
     }
     let mut out = head.to_string().into_bytes();
+    // The object stays open for the content, which is written in its original bytes.
     out.pop();
     out.extend_from_slice(b",\"content\":");
     line::content(original_blocks(message), &mut out);
@@ -114,6 +115,7 @@ fn payload(message: &Message) -> Vec<u8> {
     }
     if let Some(extra) = extra {
         out.push(b',');
+        // The first byte is the opening brace of an object that continues the one written so far.
         out.extend_from_slice(&extra.as_bytes()[1..]);
     } else {
         out.push(b'}');
