@@ -71,6 +71,7 @@ pub(super) struct CompactBoundary {
 impl ViewLine {
     /// Parses a line. Returns `None` if the line does not concern the view.
     pub(super) fn read(text: &str) -> Option<Self> {
+        // Most system lines change no view, so a search avoids parsing them a second time.
         let says = ["compact", "removedUuids"];
         let may = says.iter().any(|word| text.contains(word));
         may.then(|| serde_json::from_str(text).ok()).flatten()

@@ -243,6 +243,7 @@ impl<'a> ClaudeCodeReader<'a> {
                 chain.session.suffix.clear();
             }
             if chain.session.suffix.is_empty() {
+                // Lines of the type `summary` name no subagent, so the title belongs to the main conversation.
                 chain.session.title = self.title.take();
             }
             self.imported.sessions.push(chain.session);
@@ -350,6 +351,7 @@ impl<'a> SessionBuilder<'a> {
         {
             self.session.steps.push(rewind);
         }
+        // A repetition must not move the first occurrence, because rewinds are found by this order.
         if problem.is_none()
             && let Some(id) = message.id
         {
@@ -372,6 +374,8 @@ impl<'a> SessionBuilder<'a> {
     fn rewind_to_before(&mut self, input: MessageId) -> Option<ImportStep<'a>> {
         let at = self.order.iter().rposition(|id| *id == input)?;
         let mut branch = HashSet::from([input]);
+        // A rewind abandons everything after its target. It would also remove messages of other branches, such as
+        // parallel tool calls.
         for id in &self.order[at + 1..] {
             let parent = self.parents.get(id).copied().flatten();
             if !parent.is_some_and(|parent| branch.contains(&parent)) {

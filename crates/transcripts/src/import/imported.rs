@@ -142,6 +142,7 @@ impl ImportedMessage<'_> {
         let mut id = self.id.or(Some(id));
         let mut next = || {
             id.take()
+                // A payload of several messages is rejected below, so its further ids are never used.
                 .unwrap_or_else(|| MessageId::new(uuid::Uuid::nil()))
         };
         let mut messages = codec::read(self.provider, self.payload.get().as_bytes(), &mut next)?;

@@ -320,6 +320,7 @@ impl<'a> ExportReader<'a> {
             // The service writes its own messages of this kind, so an imported copy would be a
             // duplicate.
             self.skip("made by the service", 1);
+            // Later lines must not keep a message that is not imported as their parent.
             self.seen.remove(&id);
             return Ok(());
         }
@@ -339,6 +340,7 @@ impl<'a> ExportReader<'a> {
         }
         let imported = self.imported(number, &line, message);
         self.session.steps.push(if kind == KindName::Summary {
+            // Snipped messages are removed after the last line, and only visible messages can be removed.
             let kept = self.shown.iter().chain(&self.snipped);
             ImportStep::Compacted(ImportedCompaction {
                 kept: kept.copied().filter(|kept| *kept != id).collect(),
@@ -447,6 +449,7 @@ fn content(raw: &RawValue, id: MessageId) -> Result<Message, codec::CodecError> 
     let field = "content";
     let content = fields.take(field)?.ok_or(JsonError::Missing { field })?;
     let extra = fields.take("extra")?;
+    // Anthropic's codec does not accept all four roles, so it decodes the content as a user message.
     let json = format!(r#"{{"role":"user","content":{}}}"#, content.get());
     let mut read = codec::read(Provider::Anthropic, json.as_bytes(), &mut || id)?;
     let expected = "one message";
