@@ -157,6 +157,7 @@ impl Driver {
     /// Creates the messages of a compaction with ids that no recorded message has.
     fn compaction_messages(&self) -> CompactionMessages {
         let number = self.log.len() as u128;
+        // Ids count down from the maximum, because messages without an id were numbered upwards from 1.
         let id = |what: u128| MessageId::new(Uuid::from_u128(u128::MAX - number * 2 - what));
         CompactionMessages {
             boundary_id: id(0),
@@ -212,6 +213,7 @@ impl Driver {
             if self.session.pending().iter().any(|it| it.message == begin) {
                 return true;
             }
+            // The message left the view, so only a summary can still contain its words.
             let is_summary = |piece: &&Piece| piece.form == PieceForm::Summary;
             shown = pieces.iter().filter(is_summary).copied().collect();
         }

@@ -216,6 +216,7 @@ impl Driver {
             messages: vec![message],
             ..Append::default()
         });
+        // The command names the first appended message by the next ordinal, so it is built before the append.
         let then = append.then(&self.session);
         self.run(append);
         if self.levels {
@@ -266,6 +267,7 @@ impl Driver {
                     .iter()
                     .map(|(_, message)| Arc::clone(message))
                     .collect(),
+                // The agent of the transcript continued from there, so no threshold may prevent it.
                 force: true,
                 expected_revision: None,
                 request: None,
@@ -371,6 +373,7 @@ impl Driver {
             let new = recorded.event.messages().iter();
             let new = new.map(|appended| (self.line, Arc::clone(&appended.message)));
             self.log.extend(new);
+            // A rewind comes from the transcript, so later usage was reported for the same view.
             self.diverged |=
                 recorded.event.changes_view() && trigger(&recorded.event) != REWIND_REQUEST;
             if let Event::CompactionFinished(event) = &recorded.event {

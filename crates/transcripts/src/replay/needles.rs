@@ -29,6 +29,7 @@ impl Needle {
         let mut json = Vec::new();
         json::write_str(&mut json, text);
         let json = String::from_utf8(json).unwrap_or_default();
+        // A single letter occurs in almost every text.
         (text.len() > 1).then(|| Self {
             text: text.into(),
             json: inside(&json).into(),

@@ -80,6 +80,7 @@ impl PrefixCache {
         }
         self.blocks.extend_from_slice(view);
         let read = tokens(&view[..shared]);
+        // A prefix below the minimum is not cached, even if a longer prompt contains it.
         let cache_read = if read < MIN_CACHEABLE_TOKENS { 0 } else { read };
         TokenSplit {
             cache_read,

@@ -115,6 +115,7 @@ impl<'d> SimulatedModel<'d> {
             }
             let original = self.original(stored.call)?;
             let content = file_content(original);
+            // A replay stores no files. The digest proves that a server would have stored this content.
             let is_whole = Sha256::digest(content.as_bytes())[..] == stored.sha256;
             Some(is_whole && needle.is_in(&content, is_json(original)))
         };
@@ -142,6 +143,7 @@ impl<'d> SimulatedModel<'d> {
     /// Returns true if the placeholder of the message leads to the fact: through the outline of its
     /// span, or through content that the outline names.
     fn by_placeholder(&self, message: Ordinal, needle: &Needle) -> bool {
+        // An outline shows texts unchanged and tool inputs as JSON.
         let says = |text: &str| needle.is_in(text, false) || needle.is_in(text, true);
         let found = || {
             let placeholder = self.session.placeholder_of(message)?;

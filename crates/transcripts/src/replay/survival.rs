@@ -109,6 +109,7 @@ impl FlattenedText {
             line: flatten(text),
             root: root.map(Into::into),
             families: text
+                // Every second part is enclosed by backticks, which notes use for commands.
                 .split('`')
                 .skip(1)
                 .step_by(2)
@@ -152,6 +153,7 @@ impl FlattenedText {
 fn flatten(text: &str) -> String {
     let words: Vec<&str> = text
         .split_whitespace()
+        // Notes quote texts in lines that begin with this sign.
         .filter(|word| *word != ">")
         .collect();
     words.join(" ").replace(['“', '”'], "\"").replace('`', "'")
