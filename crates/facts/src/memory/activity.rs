@@ -124,6 +124,7 @@ pub(super) fn last_step(facts: &mut [MemoryFact]) -> Option<&mut Step> {
 /// within a step.
 pub(super) fn append_turn(facts: &mut Vec<MemoryFact>, turn: &TurnFacts<'_>, root: Option<&str>) {
     let mut said = turn.statements.iter().peekable();
+    // The additional round is for the statements after the last action.
     for at in 0..=turn.actions.len() {
         while let Some((_, text)) = said.next_if(|(before, _)| *before <= at) {
             if let Some(step) = Step::says(text) {
@@ -173,6 +174,7 @@ pub(super) fn fit(facts: &mut Vec<MemoryFact>) {
             kept.push(fact);
             continue;
         };
+        // The sum includes steps that did not fit, so no earlier step is kept whole.
         late += tokens(&fact);
         if late <= max {
             kept.push(fact);

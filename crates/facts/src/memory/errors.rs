@@ -45,6 +45,7 @@ pub(super) fn update(facts: Vec<MemoryFact>, timeline: &Timeline<'_>) -> Vec<Mem
         let MemoryFact::Failure(failure) = fact else {
             continue;
         };
+        // A failure that returns after its fix is listed as a new one.
         if failure.is_fixed {
             continue;
         }
@@ -74,6 +75,7 @@ pub(super) fn update(facts: Vec<MemoryFact>, timeline: &Timeline<'_>) -> Vec<Mem
             }
         }
     }
+    // The section may already contain the same line, as a fact or as text.
     new.retain(|fact| !known.contains(&render(fact)));
     join(std::iter::once(facts).chain(new.into_iter().map(|fact| vec![fact])))
 }

@@ -42,6 +42,7 @@ fn add(facts: Vec<MemoryFact>, new: Vec<MemoryFact>, max: usize) -> Vec<MemoryFa
             added.push(fact);
         }
     }
+    // The latest lines are kept if there are too many.
     let skip = added.len().saturating_sub(max);
     let added = added.split_off(skip);
     join(std::iter::once(facts).chain(added.into_iter().map(|fact| vec![fact])))
@@ -94,6 +95,7 @@ fn collect_explanations(turn: &TurnFacts<'_>, new: &mut Vec<MemoryFact>) {
                 ActionKind::Read | ActionKind::Search | ActionKind::Fetch | ActionKind::Run
             )
         });
+        // The results section contains the answer of a turn.
         if !has_read || turn.answer() == Some(text) {
             continue;
         }
@@ -187,6 +189,7 @@ pub(super) fn results(
             continue;
         };
         let text = first_sentences(answer, MAX_RESULT);
+        // Scripts such as Chinese need fewer characters, so only ASCII text counts as short.
         let is_short = text.chars().count() < MIN_RESULT && text.is_ascii();
         if is_short || text.is_empty() {
             continue;

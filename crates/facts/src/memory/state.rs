@@ -107,6 +107,7 @@ impl CurrentState {
     fn take(&mut self, timeline: &Timeline<'_>) {
         for turn in &timeline.turns {
             if let Some(asked) = turn.asked {
+                // The earlier statement is needed until the model says something about the new request.
                 self.before = self.statement.take().or(self.before.take());
                 // The other sections cover the steps of the previous request.
                 (self.steps, self.answered) = (None, false);
@@ -124,6 +125,7 @@ impl CurrentState {
                 let steps = phrases(last, timeline.path_style(), MAX_STEPS);
                 self.steps = (!steps.is_empty()).then(|| steps.join("; ").into());
             }
+            // A turn without content changes nothing, so an earlier answer still counts.
             self.answered = turn.answer().is_some() || self.answered && turn.is_empty();
         }
         for action in timeline.actions() {
@@ -178,6 +180,7 @@ pub(crate) struct StateLine {
 
 /// Renders the section. `latest` is the latest request if the reader receives it after the text.
 pub(crate) fn lines(content: &MemoryContent, latest: Option<&str>) -> Vec<StateLine> {
+    // The section contains the shortened request, so the latest one is shortened for the comparison.
     let latest = latest.map(|latest| quote(latest, MAX_ASKED));
     let mut is_of_latest = false;
     let mut lines: Vec<StateLine> = Vec::new();

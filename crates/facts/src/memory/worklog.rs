@@ -67,6 +67,7 @@ impl Turn {
         self.files.extend(earlier.collect::<Vec<_>>());
         self.has_more_files |= later.has_more_files || self.files.len() > MAX_TURN_FILES;
         self.files.truncate(MAX_TURN_FILES);
+        // The turn continued, so the earlier statement did not end it.
         self.ended = later.ended;
     }
 }
