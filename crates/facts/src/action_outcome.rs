@@ -59,6 +59,7 @@ pub(super) fn parse_outcome(
         {
             exit_code(head) != Some(0)
         }
+        // The flag of the agent program outweighs the text, so the text decides only without a flag.
         (flag, _) => flag.is_none() && begins_with_error(head),
     };
     if failed {

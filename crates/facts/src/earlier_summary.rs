@@ -43,6 +43,7 @@ fn sections_of_memory(text: &str, writer: SummaryWriter) -> MemoryDocument {
     let inner = inner
         .rsplit_once(CLOSING_TAG)
         .map_or(inner, |(inner, _)| inner);
+    // A summary does not state its style, so its titles decide.
     for style in [SummaryStyle::NineSections, SummaryStyle::Brief] {
         let sections = sections(inner, style);
         if !sections.is_empty() {
@@ -92,6 +93,7 @@ fn sort_into_memory(
         };
         let kept = (0..lines.len()).filter(|at| !is_made_anew(*section, &lines[*at..]));
         let kept: Vec<&str> = kept.map(|at| lines[at]).collect();
+        // Several sections can belong to the same section of session memory.
         let body = paragraphs([memory.body(kind).to_owned(), kept.join("\n")]);
         memory.set(kind, &body);
     }

@@ -157,6 +157,7 @@ impl Facts {
                     }
                     self.open.push_back(OpenCall {
                         id: tool.id.clone(),
+                        // Dropped facts count too, so the position stays valid when old facts are dropped.
                         at: self.dropped_count + self.entries.len(),
                         actions: calls.len(),
                     });
@@ -186,6 +187,7 @@ impl Facts {
     }
 
     fn complete_with_echo(&mut self, output: &str) {
+        // Each fence runs once. A second output without a new fence belongs to no known command.
         if let Some(command) = self.fenced_command.take() {
             let (act, target) = tool_action::classify_command(command.into());
             let call = ToolAction {

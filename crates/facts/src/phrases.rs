@@ -49,6 +49,7 @@ impl PathStyle<'_> {
 /// Returns the path relative to the working directory.
 pub(crate) fn relative_path<'a>(path: &'a str, root: Option<&str>) -> &'a str {
     let inside = root.and_then(|root| path.strip_prefix(root));
+    // A directory whose name only begins like the root is outside of it.
     let inside = inside.and_then(|rest| rest.strip_prefix('/'));
     inside.filter(|rest| !rest.is_empty()).unwrap_or(path)
 }

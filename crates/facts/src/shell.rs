@@ -43,6 +43,7 @@ fn parts(command: &str) -> Vec<&str> {
             (Some(open), _) if byte == open => quote = None,
             (None, b'\'' | b'"') => quote = Some(byte),
             (None, b';' | b'\n') => width = 1,
+            // A single `|` does not split, because output filters belong to their command.
             (None, b'&' | b'|') if bytes.get(at + 1) == Some(&byte) => width = 2,
             // A here-document is data, so the scan stops there.
             (None, b'<') if bytes.get(at + 1) == Some(&b'<') => break,
@@ -63,6 +64,7 @@ fn parts(command: &str) -> Vec<&str> {
     for part in &mut parts {
         let bare = part.trim();
         *part = bare.strip_prefix('(').unwrap_or(bare);
+        // A closing parenthesis is kept if the command has its own opening one, as in `$(date)`.
         if part.len() < bare.len() || !part.contains('(') {
             *part = part.strip_suffix(')').unwrap_or(part);
         }
@@ -173,6 +175,7 @@ pub(crate) fn changed_file(command: &str) -> Option<(&str, bool)> {
             let (before, after) = line.split_once('>')?;
             let appends = after.starts_with('>');
             let path = after.trim_start_matches('>').split_whitespace().next()?;
+            // A digit directly before the sign redirects another stream, as in `2>file`.
             (before.trim_end().len() < before.len()
                 || !before.ends_with(|c: char| c.is_ascii_digit()))
             .then_some((path, !appends))
@@ -218,6 +221,7 @@ pub(crate) fn is_read_only(command: &str) -> bool {
 /// test`.
 pub(crate) fn family(command: &str) -> String {
     let all: Vec<Vec<&str>> = parts(command).into_iter().map(words).collect();
+    // Commands that only read usually prepare or check the main one.
     let main = all
         .iter()
         .rev()

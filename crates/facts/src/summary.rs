@@ -264,6 +264,7 @@ fn last_of(words: &str) -> String {
     let words = words.trim();
     let last = words.rsplit("\n\n").next().unwrap_or(words);
     first_sentences(
+        // A short last paragraph says too little without the ones before it.
         if last.chars().count() < 20 {
             words
         } else {

@@ -207,6 +207,7 @@ fn flatten_markdown(markdown: &str, max: usize, with_fences: bool) -> String {
             continue;
         }
         append(&mut flat, line);
+        // A character has up to four bytes, and Markdown marks are removed later.
         if flat.len() > max * 8 {
             break;
         }
@@ -250,6 +251,7 @@ pub(crate) fn whole_sentences(line: &str, max: usize) -> String {
         out.push_str(sentence);
     }
     let out = out.trim();
+    // If whole sentences fill less than a third of the limit, a cut sentence says more.
     if out.chars().count() * 3 < line.chars().count().min(max) {
         return truncate(line, max);
     }

@@ -104,6 +104,7 @@ pub fn fields(tool: &ToolUse) -> Map<String, Value> {
 
 /// Classifies a tool call with the given input fields.
 pub fn parse_fields(tool: &ToolUse, fields: &Map<String, Value>) -> Vec<ToolAction> {
+    // A patch names its files itself, whatever the tool is called.
     if let Some(patch) = patch(tool, fields) {
         return patch_actions(&tool.name, patch);
     }
@@ -177,6 +178,7 @@ fn classify_action(
     if has(&["todo"]) || matches!(name, "tasklist" | "taskget" | "taskupdate") {
         return (ActionKind::Plan, String::new());
     }
+    // A search tool can have a path for its place, so the pattern is checked before the path.
     let pattern = first(fields, &PATTERN_FIELDS);
     if let Some(pattern) = pattern {
         let kind = if has(&["web"]) {
