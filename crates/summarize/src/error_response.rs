@@ -94,6 +94,7 @@ fn safe_message(message: &str, request: &SummaryRequest) -> Option<String> {
     let sent = || request.turns.iter().map(|turn| turn.text.as_str());
     // Each run begins and ends between characters, so that repeated text of several bytes per character is found too.
     let last = message.len().saturating_sub(ECHO_BYTES);
+    // Runs overlap by half, so every repetition of at least 24 ASCII characters contains a whole run.
     let echoes = (0..=last)
         .step_by(ECHO_BYTES / 2)
         .map(|at| {

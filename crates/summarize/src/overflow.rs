@@ -128,6 +128,7 @@ const FIELDS: [(&str, &str); 2] = [
 /// Parses a provider's error: the status, if known, and the body or error text. Returns `None` if
 /// the error has another cause.
 pub fn prompt_too_long(status: Option<u16>, text: &str) -> Option<PromptTooLong> {
+    // A success, rejected credentials or an unknown model has another cause, whatever words the text contains.
     if matches!(status, Some(200..=299 | 401..=404)) {
         return None;
     }

@@ -74,6 +74,8 @@ pub(crate) fn split(round: &Round, budget: u64) -> Vec<Round> {
     for turn in texts {
         let mut rest = turn.text.as_str();
         while !rest.is_empty() {
+            // `size` is below `share` here, because a full piece is pushed and resets `size`. The difference cannot
+            // underflow.
             let cut = cut_at(rest, share - size);
             if cut > 0 {
                 current.push(ChatMessage {
