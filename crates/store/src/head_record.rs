@@ -65,6 +65,7 @@ impl HeadRecord {
         Position {
             incarnation: self.incarnation,
             revision: Revision::new(self.revision),
+            // This engine has a single history, so its positions need no token.
             token: 0,
         }
     }
@@ -223,6 +224,7 @@ impl Tombstone {
 
     /// Returns true if no other owner holds the lease of the tombstone.
     pub fn may_be_forgotten_by(&self, owner: &str) -> bool {
+        // The deadline does not matter. If the caller's claim had not been replaced, the lease would name this caller.
         self.lease.as_ref().is_none_or(|lease| lease.owner == owner)
     }
 }
@@ -237,6 +239,7 @@ fn check_length(what: &'static str, len: usize, max: usize) -> Result<(), StoreE
 /// Rejects a change that was decided on another position than the current one.
 pub fn check_position(current: Option<&HeadRecord>, expected: Position) -> Result<(), StoreError> {
     let current = current.map_or(Position::START, HeadRecord::position);
+    // The token is not compared: the engines that use this function have a single history.
     if (current.incarnation, current.revision) == (expected.incarnation, expected.revision) {
         return Ok(());
     }
