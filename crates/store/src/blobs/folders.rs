@@ -41,6 +41,7 @@ impl Folders {
         let mut dir = self.root.clone();
         for part in Path::new(path).parent().unwrap_or(Path::new("")) {
             let name = dir.join(part);
+            // The lock is not held during the sync. Two puts may then sync one folder twice, which is harmless.
             if !self.lock().contains(&name) {
                 // Syncing the parent makes the entry of this folder durable.
                 crate::fs::sync_dir(&dir)?;

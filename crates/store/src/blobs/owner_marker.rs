@@ -38,6 +38,7 @@ impl BlobOwner {
     pub async fn of(log: &dyn Store) -> Result<Self, StoreError> {
         let store = log.store_id().await?;
         let is_empty =
+            // Tombstones count too: the files of deleted sessions belong to this log until they are removed.
             log.list(None, None, 1).await?.is_empty() && log.tombstones(None, 1).await?.is_empty();
         Ok(Self {
             store,
@@ -156,6 +157,7 @@ impl Blobs {
             .await;
         match put {
             Ok(_) | Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
+                // Also if the marker exists: the process that created it may have been killed before its sync.
                 self.sync_folders(PATH).await?;
             }
             // Without conditional writes, the content that is read back decides.

@@ -209,6 +209,7 @@ impl Blobs {
 
     pub(super) fn path(&self, path: &str) -> Result<Path, BlobError> {
         let full = format!("{}/{path}", self.root);
+        // `parse` rejects parts such as `..`. `Path::from` would encode them, and the path would name another file.
         Path::parse(full.trim_matches('/')).map_err(|_| BlobError::Name(path.to_owned()))
     }
 }

@@ -75,6 +75,7 @@ impl Blobs {
             Err(error) => return Err(BlobError::Store(error)),
         };
         let meta = found.meta.clone();
+        // People can replace this file, so its size is checked before the content is read.
         if meta.size > MAX_SUMMARY_FILE_BYTES {
             return Err(BlobError::TooLarge {
                 path: summary_path(session),
@@ -132,6 +133,7 @@ impl Blobs {
         {
             Ok(_) => Ok(ReplaceOutcome::Written),
             Err(
+                // `NotFound` means that the object was removed after it was read.
                 Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotFound { .. },
             ) => Ok(ReplaceOutcome::Changed),
             // Without conditional writes, a change between this read and the write is lost.
