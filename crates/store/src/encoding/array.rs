@@ -70,6 +70,7 @@ pub(super) fn read(stored: Option<v1::CallerArray>) -> Result<CallerArray, Decod
         lead: StoredAs::from_proto(stored.lead)?,
         links: StoredAs::from_proto(stored.links)?,
         is_provisional: stored.provisional,
+        // Responses are contents of messages, which a snapshot does not contain.
         responses: Vec::new(),
         abandoned: StoredAs::from_proto(stored.abandoned)?,
     })

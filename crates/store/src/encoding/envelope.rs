@@ -64,6 +64,7 @@ fn envelope(codec: u8, body: &[u8]) -> Bytes {
 
 fn checksum(codec: u8, body: &[u8]) -> [u8; 4] {
     let mut hasher = crc32fast::Hasher::new();
+    // With the codec in the checksum, a damaged codec byte never selects the wrong decoder.
     hasher.update(&[codec]);
     hasher.update(body);
     hasher.finalize().to_le_bytes()

@@ -44,6 +44,7 @@ impl StoredAs<v1::MemoryUpdated> for MemoryUpdated {
 fn write_updated(event: &MemoryUpdated) -> v1::MemoryUpdated {
     v1::MemoryUpdated {
         number: event.version,
+        // Only records from before facts were stored have a text. `read_updated` still reads it.
         text: String::new(),
         author: event.author.to_proto(),
         source: event.source.get(),

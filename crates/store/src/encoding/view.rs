@@ -33,6 +33,7 @@ pub(super) fn write_pieces(pieces: &[Piece]) -> v1::Pieces {
 fn read_pieces(stored: Option<v1::Pieces>) -> Result<Vec<Piece>, DecodeError> {
     let stored = stored.unwrap_or_default();
     let len = stored.message.len();
+    // Equal lengths allow the direct indexing below.
     if stored.block.len() != len || stored.form.len() != len || stored.arg.len() != len {
         return Err(DecodeError::Damaged("a list of pieces is cut"));
     }
@@ -69,6 +70,7 @@ fn write_form(form: PieceForm) -> (v1::Form, u32) {
         PieceForm::Text(TextReason::Orphan) => (Stored::TextOrphan, 0),
         PieceForm::Text(TextReason::Late(call)) => (Stored::TextLate, call.get()),
         PieceForm::Marker(MarkerReason::Media(problem)) => {
+            // The numbers of the enum are not negative, so the sign is never lost.
             (Stored::MarkerMedia, problem.to_proto().unsigned_abs())
         }
         PieceForm::Dropped(DropReason::Blank) => (Stored::DroppedBlank, 0),
