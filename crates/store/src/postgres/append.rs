@@ -96,6 +96,7 @@ pub(super) async fn append(
     })?;
     let refused = match found {
         AppendAttempt::Committed => return Ok(stands),
+        // An append to a deleted session is a conflict at revision zero, as if the session had never existed.
         AppendAttempt::Rejected(Some(found)) if found.is_deleted && creates => {
             StoreError::Deleting(key.clone())
         }
@@ -111,6 +112,7 @@ pub(super) async fn append(
     if is_where_expected && !batch.completed_intents.is_empty() {
         let lost =
             intents::first_without_intent(pool, budget, (key, &batch.completed_intents)).await?;
+        // If all intents are live, the revision is equal and the token differs: the store lost appends.
         return Err(lost.map_or(refused, StoreError::IntentRevoked));
     }
     Err(refused)

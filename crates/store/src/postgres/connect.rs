@@ -203,6 +203,7 @@ fn hosts(all: &Config) -> Vec<Config> {
         if let Some(address) = addresses.get(number) {
             one.hostaddr(*address);
         }
+        // As in libpq, a single port applies to all hosts.
         if let Some(port) = ports.get(number).or(ports.first()) {
             one.port(*port);
         }

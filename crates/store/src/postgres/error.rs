@@ -30,6 +30,7 @@ impl PgError {
 
     /// Returns true if a retry may succeed.
     pub(super) fn is_transient(&self) -> bool {
+        // `Full` is not retried, because the call has already waited for a free connection.
         matches!(self, Self::Lost(_) | Self::Busy(_))
     }
 }

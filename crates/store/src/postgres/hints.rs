@@ -106,6 +106,7 @@ async fn notify_and_listen(
     let (client, mut connection) = pool.connect().await?;
     let channel = channel(pool.schema());
     let own = format!("{own:016x}");
+    // The client makes progress only while this future polls the connection, also for the statements of `telling`.
     let listening = async {
         loop {
             match poll_fn(|cx| connection.poll_message(cx)).await {

@@ -339,6 +339,7 @@ impl Drop for Client {
             // cancelled call would increase the load of a slow database.
             match Handle::try_current() {
                 Ok(runtime) => drop(runtime.spawn(drain_before_reuse(object, self.limit))),
+                // Without a runtime nothing can wait for the reply, so the connection is closed.
                 Err(_) => drop(Object::take(object)),
             }
         }
@@ -348,6 +349,7 @@ impl Drop for Client {
 /// Keeps a connection out of the pool until its outstanding statement is complete. Discards the
 /// connection on an error or timeout.
 async fn drain_before_reuse(object: Object<Manager>, limit: Duration) {
+    // The server replies in order. The reply to an empty query therefore follows that to the outstanding statement.
     let answered = timeout(limit, object.batch_execute("")).await;
     if !matches!(answered, Ok(Ok(()))) {
         drop(Object::take(object));

@@ -136,6 +136,7 @@ pub(super) async fn frames(
             let (last, events) = (unsigned(row, "last")?, unsigned(row, "events")?);
             let first = (last + 1).saturating_sub(events);
             let is_whole = events > 0 && next.is_none_or(|next| next == first);
+            // The first frame may begin before the position, but it must contain the next revision.
             let joins = next.is_some() || first <= after.revision.get() + 1;
             let events = u32::try_from(events).ok().filter(|_| is_whole && joins);
             let events = events.ok_or_else(|| StoreError::Damaged {

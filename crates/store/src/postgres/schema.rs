@@ -177,10 +177,12 @@ async fn migrate_schema(pool: &Pool, budget: RetryBudget) -> Result<SchemaState,
 
 /// Applies all missing versions in one transaction. An advisory lock prevents concurrent migrations.
 async fn migrate_in_transaction(client: &Client, pool: &Pool) -> Result<SchemaState, PgError> {
+    // `SET LOCAL` ends with the transaction, so the pooled connection keeps its limits.
     let begin = format!(
         "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({LOCK})"
     );
     client.batch(&begin).await?;
+    // Read after the lock was taken: another process may have migrated while this one waited.
     let state = read_state(client, pool).await?;
     state.newer()?;
     let mut statements = String::new();
@@ -222,6 +224,7 @@ async fn migrate_in_transaction(client: &Client, pool: &Pool) -> Result<SchemaSt
 async fn check_privileges(client: &Client, pool: &Pool) -> Result<(), PgError> {
     for table in TABLES {
         let table = format!("{}.{table}", pool.schema());
+        // Only migrations write the history, and another role may run them.
         let rights = if table.ends_with(".versions") {
             "SELECT"
         } else {

@@ -57,6 +57,7 @@ impl PgTls {
         let files = self.files.clone();
         // File access blocks, so it runs on a blocking thread.
         let renewed = spawn_blocking(move || {
+            // The times are read before the contents. A change in between is then noticed by the next connection.
             let now = files.written();
             (now != before).then(|| files.connector().map(|connector| (now, connector)))
         });

@@ -191,6 +191,7 @@ impl UsageCache {
 async fn count_rows(pool: &Pool, (from, to): &(String, String)) -> Result<StorageUsage, PgError> {
     let client = pool.client().await?.with_limit(LIMIT);
     client
+        // A count may take longer than the statement timeout of the connection.
         .batch("BEGIN READ ONLY; SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min'")
         .await?;
     let row = client
