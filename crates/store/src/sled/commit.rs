@@ -110,6 +110,7 @@ impl Committer {
                 self.collect_garbage();
             }
         }
+        // sled cannot flush after a full disk. Acknowledged changes were synced before.
         if self.shared.failure().is_none() && !self.needs_reopen {
             self.finish();
         }
@@ -168,6 +169,7 @@ impl Committer {
             // The outcome of the group is known only after the store was reopened. Until then the group stays
             // hidden, as after a failure.
             Some(WriteError::OutOfSpace(_)) => self.handle_full_disk(),
+            // The next change retries the sync. The canary of the readiness check is such a change.
             Some(WriteError::OutOfResources(resource)) => {
                 tracing::warn!(resource, "the store cannot sync for now: it is tried again");
                 self.unsynced = true;

@@ -93,6 +93,7 @@ impl DurableFiles {
         for name in &new {
             match File::open(self.side_dir.join(name)) {
                 Ok(file) => file.sync_all()?,
+                // sled removes side files that it no longer references.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) => return Err(e),
             }

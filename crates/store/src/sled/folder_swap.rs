@@ -126,6 +126,7 @@ pub fn copy_for_reading(from: &Path, to: &Path) -> Result<(), StoreError> {
     // Check the space before the copy, because sled also needs some to open it.
     let bytes = size(from).map_err(io_error("read the folder", from))?;
     if space::check_free_space(to, bytes.saturating_add(space::TO_OPEN)).is_err() {
+        // Rounded up, and with the 2 MiB of `TO_OPEN`.
         let needed = io::Error::other(format!("{} MiB are needed there", (bytes >> 20) + 3));
         return Err(io_error("copy the store for reading into", to)(needed));
     }

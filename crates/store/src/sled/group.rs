@@ -212,6 +212,7 @@ impl<'a> WriteGroup<'a> {
         files: &[Box<str>],
         at: Timestamp,
     ) -> Result<(), ChangeError> {
+        // All files are checked before the first write, so that a rejected call leaves no intent.
         for file in files {
             if self.intent(key, file)?.is_some_and(|it| it.is_revoked) {
                 return Err(StoreError::IntentRevoked(file.clone()).into());

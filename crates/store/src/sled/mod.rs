@@ -334,6 +334,7 @@ impl Tombstones for SledLog {
     ) -> Result<bool, StoreError> {
         check_lease(&lease)?;
         let key = key.clone();
+        // The removal of data must be able to begin on a full disk, because it frees space.
         self.submit(DiskUse::Frees, move |group| {
             group.claim_removal(&key, incarnation, lease, now)
         })
@@ -442,6 +443,7 @@ impl Store for SledLog {
 
     async fn check(&self) -> Result<(), StoreError> {
         let canary = |group: &mut WriteGroup<'_>| group.canary();
+        // The canary counts as growth, so it fails on a full disk in the same way as an append.
         self.submit(DiskUse::Grows(0), canary).await
     }
 

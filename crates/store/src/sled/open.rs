@@ -64,6 +64,7 @@ impl From<::sled::Error> for OpenDefect {
 /// Opens or creates a folder and locks it.
 pub(super) fn open(options: &SledOptions) -> Result<(OpenedStore, File), StoreError> {
     let dir = options.dir.as_path();
+    // Both checks precede the creation of the folder, after which they would always pass.
     refuse_after_quarantine(dir)?;
     folder_swap::reject_missing_with_siblings(dir)?;
     durable::create_dir(dir).map_err(io_error("create the folder", dir))?;
@@ -255,6 +256,7 @@ fn check(
     if format == Some(WITHOUT_USAGE) {
         // Stores of format 1 have no usage rows.
         usage::count_all(db)?;
+        // The format changes after the count. If a crash interrupts the count, the next opening repeats it.
         db.insert(keys::FORMAT_KEY, &FORMAT.to_be_bytes())?;
     }
     let id = store_id(db, options.id)?;

@@ -90,6 +90,7 @@ fn object(key: &SessionKey, prefix: &[u8], pairs: Pairs) -> Result<(u32, Bytes),
         return Err(damaged(key, "a part of it is too large to be true"));
     }
     let mut bytes = BytesMut::with_capacity(len);
+    // The header was decoded from this chunk, so the chunk is at least as long.
     bytes.extend_from_slice(&value[OBJECT_HEADER..]);
     let mut index = 0;
     while bytes.len() < len {

@@ -85,6 +85,7 @@ impl DiskSpace {
             .truncate(false)
             .open(spare_path(&self.dir));
         let made = file.and_then(|file| {
+            // Unlike `set_len`, this allocates blocks. Shrinking a sparse file would free no space.
             let made = fallocate(&file, FallocateFlags::empty(), 0, SPARE_BYTES);
             made.map_err(std::io::Error::from)
         });
