@@ -68,6 +68,7 @@ fn settings_of(
     match effect {
         VariableEffect::Sets(key) => Ok(vec![(key, RawValue::Text(value))]),
         VariableEffect::SetsAtMost(key, most) => {
+            // An invalid value passes unchanged, so that the setting itself reports it.
             let is_more = value.trim().parse::<u64>().is_ok_and(|value| value > *most);
             let value = if is_more { most.to_string() } else { value };
             Ok(vec![(key, RawValue::Text(value))])

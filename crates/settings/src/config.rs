@@ -184,6 +184,7 @@ impl GrpcConfig {
     /// Returns the timeout of a call with a requested deadline, or the default timeout without one.
     pub fn timeout(&self, asked: Option<Duration>) -> Duration {
         let longest = Duration::from_millis(self.max_request_timeout_ms);
+        // A check between the settings keeps the default at or below the maximum.
         asked.map_or(Duration::from_millis(self.request_timeout_ms), |asked| {
             asked.min(longest)
         })

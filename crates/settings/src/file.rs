@@ -42,6 +42,7 @@ pub(crate) struct ParsedFile {
 
 /// Returns all settings and all errors of a file.
 pub(crate) fn read(path: &Path, text: &str) -> ParsedFile {
+    // The recovering parser returns all syntax errors instead of the first one.
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut reader = FileParser {
         path,
@@ -211,6 +212,7 @@ impl FileParser<'_> {
         let key = policy::key(scope, path);
         match (policy::find(path), value) {
             (PathMatch::Field(field), DeValue::Table(rules)) if field.kind == FieldKind::Rules => {
+                // Names of rules are names of tools, so any name is accepted.
                 for (name, rule) in in_order(rules) {
                     path.push(name.get_ref().to_string());
                     self.push_policy(scope, path, name.span().start, json(rule.get_ref()));
@@ -326,6 +328,7 @@ fn raw(value: &DeValue<'_>) -> RawValue {
     match value {
         DeValue::String(text) => RawValue::String(text.to_string()),
         DeValue::Boolean(truth) => RawValue::Bool(*truth),
+        // `i128` also holds integers beyond TOML's range. The error can then state the range of the setting.
         DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix()).map_or(
             RawValue::Other("integer that is too long"),
             RawValue::Integer,

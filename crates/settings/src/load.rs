@@ -354,6 +354,8 @@ fn merge_overlay(
         // A setting writes the quotas of every project. It is applied to a copy that holds this project's quotas
         // there.
         let mut scratch = Config::default();
+        // Starts with the quotas in force for the project, so that quotas which the project does not set are
+        // inherited.
         scratch.quotas.project = *config.quotas.of(&project);
         match (setting.set)(&mut scratch, &raw) {
             Ok(()) => {

@@ -75,6 +75,7 @@ impl SettingValue for Ratio {
     fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         let ratio = number(raw).ok().filter(|ratio| (0.0..=1.0).contains(ratio));
         let ratio = ratio.ok_or_else(|| raw.type_error("a number from 0 to 1"))?;
+        // Rounded, because the product may lie just below the whole number.
         Ok(Self((ratio * MILLION).round() as u32))
     }
 

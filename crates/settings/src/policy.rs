@@ -161,6 +161,7 @@ fn rules(raw: &RawValue) -> Result<Json, String> {
     let table: Map<String, Json> =
         toml::from_str(&format!("rules = {text}")).map_err(|_| refused())?;
     match table.get("rules") {
+        // A text with a line break can define further keys, so `rules` must be the only one.
         Some(rules @ Json::Object(_)) if table.len() == 1 => Ok(rules.clone()),
         _ => Err(refused()),
     }

@@ -72,6 +72,7 @@ impl SettingValue for MaxAge {
             let (_, millis, number) = UNITS
                 .iter()
                 .find_map(|(unit, millis)| Some((unit, *millis, text.strip_suffix(unit)?)))?;
+            // A number of 32 bits times the milliseconds of a day cannot overflow.
             let number: u32 = number.trim().parse().ok().filter(|number| *number > 0)?;
             Some(Self::from_millis(i64::from(number) * millis))
         };
