@@ -90,6 +90,7 @@ impl axum::serve::Listener for AdminListener {
     async fn accept(&mut self) -> (Self::Io, SocketAddr) {
         let accepted = self.0.accept().await;
         let from = accepted.stream.peer_addr();
+        // axum requires an address, and no handler of this port uses it.
         let from = from.unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
         let AcceptedConnection {
             stream,

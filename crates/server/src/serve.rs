@@ -265,6 +265,7 @@ impl Server {
             tracing::error!("the store canary panicked");
         }
         health.set_ready(false).await;
+        // Ends watches and long waits first, so that they do not use up the time of the drain.
         context.draining.cancel();
         closing.cancel();
         let served = match broken {
@@ -408,6 +409,7 @@ async fn drain(
     // Mutations can outlive their calls, so both are awaited. Idle connections of clients that ignore GOAWAY must not
     // delay the shutdown.
     let limit = Duration::from_millis(context.config.shutdown.drain_ms);
+    // Dropping a join handle does not end its task, so the abort needs a handle of its own.
     let stop = serving.abort_handle();
     let finished = async {
         let served = serving.await;
