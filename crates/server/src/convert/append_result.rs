@@ -37,6 +37,7 @@ fn appended(session: &Session, receipt: &AppendReceipt, input_index: u32) -> v1:
     v1::AppendedMessage {
         input_index,
         message_id: receipt.id.to_string(),
+        // Ordinals of the contract start at 1, those of the domain at 0.
         ordinal: u64::from(receipt.ordinal.get()) + 1,
         outcome: outcome.into(),
         original_message_id: export_message_id(session, original),

@@ -113,6 +113,7 @@ pub(super) fn extra(
     if more.is_empty() {
         return Ok(given);
     }
+    // The object is built as text, because parsing the unknown values would change their bytes.
     let mut fields: Vec<String> = more
         .iter()
         .map(|(name, text)| format!("{}:{}", quoted(name), quoted(text)))
@@ -184,6 +185,7 @@ fn input(bytes: &[u8]) -> Result<ToolInput, FieldError> {
         })
     })?;
     required(text, "")?;
+    // `document` replaces half of a surrogate pair, for which providers reject the whole request.
     let parsed = json::document(bytes).map(|mended| ToolInput::parse(&mended));
     Ok(match parsed {
         Ok(ToolInput::Object(json)) => ToolInput::Object(json),

@@ -244,6 +244,7 @@ fn source(source: &MediaSource) -> Option<v1::MediaSource> {
             let data = LENIENT
                 .decode(&**data)
                 .ok()
+                // The contract rejects empty data, so such a source becomes an opaque block.
                 .filter(|data| !data.is_empty())?;
             (Source::Data(data.into()), media_type.to_string())
         }
@@ -261,6 +262,7 @@ fn other_source(json: &RawJson) -> Option<(Source, String)> {
     let fields: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(json.as_str()).ok()?;
     let text = |name: &str| fields.get(name)?.as_str().map(str::to_owned);
+    // With further fields, a typed source would lose them.
     match (text("type")?.as_str(), fields.len()) {
         ("file", 2) => Some((Source::FileId(text("file_id")?), String::new())),
         ("text", 3) => Some((Source::Text(text("data")?), text("media_type")?)),

@@ -155,6 +155,7 @@ mutations! {
     RestoreContextRequest = Restore, no_maps;
     CompactRequest = Compact, no_maps;
     CommitSummaryRequest = Commit, no_maps;
+    // `Snip` is the only tool that changes a session.
     CallToolRequest = Snip, no_maps;
     CreateSessionRequest = Create, |request| of_session(request.session.as_mut());
     UpdateSessionRequest = Update, |request| of_session(request.session.as_mut());

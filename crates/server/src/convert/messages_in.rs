@@ -113,6 +113,7 @@ fn typed(id: MessageId, typed: v1::Message, limits: &Limits) -> Result<Message, 
         .collect::<Result<_, FieldError>>()?;
     let mut message = Message::new(id, role, blocks);
     message.extra = extra;
+    // Base64 is longer than the data in the request, so the size is checked again after the conversion.
     check_size(&message, limits)?;
     Ok(message)
 }
@@ -157,6 +158,7 @@ fn payload(
 }
 
 fn check_block_count(count: usize, limits: &Limits, field: &str) -> Result<(), FieldError> {
+    // Pieces of a view store the index of a block in 16 bits.
     let limit = limits.max_blocks.min(usize::from(u16::MAX));
     if count <= limit {
         return Ok(());

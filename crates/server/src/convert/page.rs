@@ -131,6 +131,7 @@ pub fn page_size(given: u32, default: u32, max: usize) -> Result<usize, FieldErr
         let what = format!("must be between 1 and {max}");
         return Err(FieldError::invalid("page_size", what));
     }
+    // The default may exceed a maximum that the settings lowered.
     Ok(size.min(max))
 }
 

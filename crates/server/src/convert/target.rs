@@ -43,6 +43,7 @@ pub fn target_override(target: Option<v1::Target>) -> Result<TargetOverride, Fie
     Ok(TargetOverride {
         provider,
         model: (!target.model.is_empty()).then(|| target.model.into()),
+        // A boolean of proto3 cannot be absent, so a target always decides about thinking.
         thinking: Some(target.thinking),
         window: Some(window),
     })
