@@ -56,6 +56,7 @@ impl PolicyChange {
         }
         let now = Overlay::of(policy);
         let mut anew = inherited.clone();
+        // The mask does not name the preset, so the session keeps its own.
         if let Some(preset) = now.get(PRESET) {
             anew.set(PRESET, preset.clone());
         }
@@ -111,6 +112,7 @@ pub(in super::super) fn masked_path(path: &str) -> Option<Vec<String>> {
         .collect();
     let is_known = policy_fields()
         .iter()
+        // A path may also name a section, which selects all of its fields.
         .any(|field| field.path.starts_with(&path));
     is_known.then_some(path)
 }
