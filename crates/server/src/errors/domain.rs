@@ -250,6 +250,7 @@ impl From<StoreError> for ServiceError {
                 Self::store_unavailable(RETRY_SOON)
             }
             StoreError::OutOfSpace(why) => {
+                // Not logged for each call: the canary and the engine log the change of the state.
                 let message = format!("the store rejects writes and serves reads: {why}");
                 Self::new(Reason::StoreFull, message).retry(RETRY_AFTER_RESTART)
             }
