@@ -48,6 +48,7 @@ pub(super) async fn serve<S>(
             }
         });
     }
+    // Closes the listening socket, so that no new connection waits in its backlog during the drain.
     drop(door);
     serving.close();
     serving.wait().await;

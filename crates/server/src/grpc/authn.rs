@@ -1,4 +1,4 @@
-//! Authentication of calls before their body is read, and authorization before it is decoded. `services::entry` repeats
+//! Authentication of calls before their body is read, and authorization before it is decoded. `services::admit` repeats
 //! the authorization for the decoded request.
 
 use std::sync::Arc;

@@ -112,6 +112,7 @@ impl CallContext {
     /// The memory is released at the end of the call. Fails if slow readers use too much of the reply budget.
     pub fn reserve_reply(bytes: usize) -> Result<(), ServiceError> {
         let hold = |context: &Self| context.0.reply.grow(bytes);
+        // Code that runs outside of a call has no reply budget.
         Ok(CURRENT.try_with(hold).unwrap_or(Ok(()))?)
     }
 

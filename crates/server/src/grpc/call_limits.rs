@@ -254,6 +254,7 @@ impl CallLimits {
             CallKind::Status => &self.status,
             CallKind::Read | CallKind::Call => &self.calls,
         };
+        // No wait here: calls wait in admission only, which knows their deadlines.
         let permit = Arc::clone(places).try_acquire_owned();
         permit
             .map(Some)

@@ -95,6 +95,7 @@ where
         .initial_window_size(FLOW_WINDOW_BYTES)
         .initial_connection_window_size(FLOW_WINDOW_BYTES)
         .max_header_list_size(MAX_HEADERS)
+        // Bounds the bytes of a reply that `h2` holds outside of the counted memory.
         .max_send_buffer_size(2 * SEND_CHUNK_BYTES);
     let shaken = timeout(PREFACE_TIMEOUT, builder.handshake(io)).await;
     let mut h2 = shaken?.map_err(io::Error::other)?;
@@ -136,6 +137,7 @@ where
                 Some(accepted) => {
                     let (request, respond) = accepted.map_err(io::Error::other)?;
                     let of = (Arc::clone(&connection), times.stall);
+                    // `accept` also drives the I/O of all calls, so no call may run in this task.
                     tokio::spawn(handle_call(service.clone(), request, respond, of));
                 }
             },
@@ -144,6 +146,7 @@ where
                 // The drain has a deadline of its own, so the age limit here is only a safeguard.
                 closing = Some(now + times.age);
             }
+            // Another branch may drop this future between two steps. The state of a ping is therefore in `pinger`.
             alive = pinger.next(|| heard.last()) => if !alive {
                 return Ok(());
             },

@@ -14,6 +14,7 @@ pub(super) fn requested_timeout(headers: &HeaderMap) -> Option<Duration> {
     let legal = (1..=8).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
     let count: u64 = digits.parse().ok().filter(|_| legal)?;
     match unit {
+        // Eight digits cannot overflow these products.
         "H" => Some(Duration::from_secs(count * 3_600)),
         "M" => Some(Duration::from_secs(count * 60)),
         "S" => Some(Duration::from_secs(count)),

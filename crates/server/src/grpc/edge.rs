@@ -278,6 +278,7 @@ impl EdgeState {
         };
         let (head, body) = request.into_parts();
         let received = receive(body, rules, record.context.share(), seen).await?;
+        // The decoder rejects a compressed or incomplete message, so no handler runs without these checks.
         if let Some(message) = received.message() {
             self.check_request(shape, message, &record.context)?;
         }
@@ -313,6 +314,7 @@ impl EdgeState {
         let decoded = self.shapes.decoded_size(shape, message, limit);
         let decoded =
             decoded.map_err(|RequestTooComplex| ServiceError::request_too_complex(limit))?;
+        // The bytes of the message were counted when they arrived.
         Ok(context
             .share()
             .grow(decoded.saturating_sub(message.len()))?)

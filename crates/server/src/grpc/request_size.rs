@@ -192,6 +192,7 @@ impl DecodeEstimator<'_> {
                 }
                 // A packed list: each element has at least one byte on the wire.
                 (FieldType::Scalar, Some(value)) => {
+                    // A scalar in a list is not in an `Option`, so it needs half of `SCALAR_BYTES`.
                     self.add(value.len() * LIST_CAPACITY_FACTOR * SCALAR_BYTES / 2)?;
                 }
                 (FieldType::Scalar, None) if field.is_list => {

@@ -213,6 +213,7 @@ impl LiveBody {
         self.end = None;
         self.ended = true;
         let status = Status::from(error);
+        // Also set here, in case the status does not fit into the headers.
         self.record.code = Some(status.code());
         // The body and the first frame are dropped above, which releases their memory while the trailers are sent.
         let mut trailers = HeaderMap::new();
