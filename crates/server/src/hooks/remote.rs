@@ -187,6 +187,7 @@ async fn call_with_timeout<Q: HookMethod>(
             }
         })
     };
+    // The wait for the hook does not count as work of the call.
     let answered = CurrentCall::pause_while(timeout_at(until, asked)).await;
     answered.unwrap_or_else(|_| Err(late()))
 }
