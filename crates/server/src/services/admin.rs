@@ -84,6 +84,7 @@ async fn list(
         None => None,
     };
     let log = service.sessions.log();
+    // A backup must not miss a session, so an unreadable row fails the call.
     let rows = log.list(project.as_ref(), after.as_ref(), size).await?;
     // A full page may be the last one. In that case the next page is empty.
     let next_page_token = match rows.last() {

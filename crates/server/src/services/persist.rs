@@ -44,6 +44,7 @@ pub(super) async fn persist(
     let missing = service.create_if_missing(&key.project);
     let decided = results::persist(service, &key, &missing, (&offering, dry_run), answer);
     match decided.await {
+        // The rejection has call keys only. The error also contains the tool and the state of each call.
         Err(EngineError::Rejected(Rejection::AmbiguousCall(calls))) => {
             Err(ambiguous(service, &key, &calls).await?)
         }

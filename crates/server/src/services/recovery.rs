@@ -36,6 +36,7 @@ pub(super) async fn whole(
     key: &SessionKey,
 ) -> Result<v1::RecoveryReport, ServiceError> {
     let changes = |session: &Session| {
+        // The latest changes come first, so the limit of `read` omits the oldest events.
         let changes = session.view_changes().iter().rev();
         let revisions = changes.map(|change| change.revision);
         revisions.collect::<Vec<_>>()
