@@ -50,6 +50,7 @@ pub(super) async fn prepare(
         Some(OmittedCompaction::NotPermitted) => response.level_reports.push(not_permitted()),
         Some(OmittedCompaction::Running) => response.level_reports.push(compaction_started()),
         Some(OmittedCompaction::NothingLeft) => {
+            // The turn was committed before this error, so the appended messages stay.
             let report = |session: &Session| tokens(session, None);
             let tokens = service.sessions.read(&key, report).await?;
             return Err(ServiceError::prompt_too_long(&tokens));

@@ -35,6 +35,7 @@ pub(super) fn put_messages(
         }
     }
     response.view_bytes = bytes as u64;
+    // The policy of a session can lower the limit of the server, and never raise it.
     let own = session.policy().limits.max_reply_bytes as usize;
     // The caller can read an omitted view with `StreamContext`.
     if bytes > max_reply_bytes.min(own) {
