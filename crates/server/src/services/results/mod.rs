@@ -147,6 +147,7 @@ fn response_chunks(
         let start = from
             .and_then(|from| usize::try_from(from).ok())
             .unwrap_or(wanted.start);
+        // A page token is not authenticated, so its offset may lie outside of the selection.
         let start = start.clamp(wanted.start, wanted.end);
         let end = wanted.end.min(start.saturating_add(max_bytes));
         let mut line = line_of(&text, start);
