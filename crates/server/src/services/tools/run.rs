@@ -133,6 +133,7 @@ impl ReadTranscriptInput {
             (None, None) => {
                 let first = from.unwrap_or(0);
                 let last = self.last.map_or(first, place);
+                // Limited before the range is collected, because `last` can be any number.
                 let last = last.min(first.saturating_add(MAX_MESSAGES - 1));
                 (first..=last).map(Ordinal::new).collect()
             }
