@@ -149,6 +149,7 @@ const MOST_CHARS: usize = 500;
 pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
+    // Causes beyond the limit would be cut off below.
     while let Some(deeper) = cause.filter(|_| text.len() < MOST_CHARS) {
         let more = deeper.to_string();
         // Many libraries repeat the text of the cause in their own.

@@ -24,6 +24,7 @@ pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
 pub(crate) fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
+        // The parent of a bare name is the empty path, which cannot be opened.
         _ => Path::new("."),
     }
 }
@@ -45,6 +46,7 @@ pub(crate) fn exchange_paths(_: &Path, _: &Path) -> io::Result<()> {
 pub(crate) fn cannot_exchange(error: &io::Error) -> bool {
     matches!(
         error.kind(),
+        // A file system that does not support the flag returns `EINVAL`.
         io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput
     )
 }

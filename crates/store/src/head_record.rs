@@ -65,7 +65,7 @@ impl HeadRecord {
         Position {
             incarnation: self.incarnation,
             revision: Revision::new(self.revision),
-            // This engine has a single history, so its positions need no token.
+            // Engines with this record have a single history, so their positions need no token.
             token: 0,
         }
     }
@@ -224,7 +224,7 @@ impl Tombstone {
 
     /// Returns true if no other owner holds the lease of the tombstone.
     pub fn may_be_forgotten_by(&self, owner: &str) -> bool {
-        // The deadline does not matter. If the caller's claim had not been replaced, the lease would name this caller.
+        // Expired or not, a lease of another owner means that another process has taken over the removal.
         self.lease.as_ref().is_none_or(|lease| lease.owner == owner)
     }
 }
