@@ -19,7 +19,6 @@ impl Blobs {
             Err(BlobError::NotFound(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        // The file is plain text, which an operator can read and correct.
         let millis = str::from_utf8(&bytes).ok();
         let millis = millis.and_then(|text| text.trim().parse().ok());
         // An unreadable doubt must not count as trust, so it covers all times.

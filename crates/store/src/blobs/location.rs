@@ -60,6 +60,8 @@ fn open_dir(dir: &std::path::Path) -> Result<OpenedLocation, String> {
     crate::fs::create_dir(dir).map_err(|e| e.to_string())?;
     let store = LocalFileSystem::new_with_prefix(dir).map_err(|e| e.to_string())?;
     Ok((
+        // Without the cleanup, removed sessions would leave empty folders, which listings return as projects and
+        // sessions.
         Arc::new(store.with_fsync(true).with_automatic_cleanup(true)),
         Path::default(),
         Some(Arc::new(Folders::new(dir.to_owned()))),

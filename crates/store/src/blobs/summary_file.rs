@@ -115,9 +115,12 @@ impl Blobs {
         self.verify().await?;
         let path = summary_path(session);
         if let Some(folders) = self.folders.clone() {
+            // A local file has no tag, so its content is compared.
             let (file, found) = (folders.file(&path), found.map(|found| found.text.clone()));
             let replaced = spawn_blocking(move || {
                 let replaced = replace(&file, found.as_deref(), &text)?;
+                // The folders may exist without being durable, for example after a kill of the process that created
+                // them.
                 folders.sync(&path)?;
                 Ok(replaced)
             });
@@ -237,6 +240,7 @@ fn remove_leftovers(folder: &FilePath) {
         let age = entry.metadata().and_then(|meta| meta.modified());
         let is_old = age.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > LEFTOVER));
         if is_ours && is_old {
+            // A leftover costs only a little space, and the next write tries again.
             let _ = fs::remove_file(entry.path());
         }
     }
