@@ -27,6 +27,7 @@ const MAX_DECODED_BYTES: usize = 1024 * 1024 * 1024;
 const HEAD: usize = 6;
 
 pub(super) fn seal(body: &[u8]) -> Bytes {
+    // A body that zstd cannot make smaller is stored as it is, also after an error of zstd.
     if body.len() >= MIN_COMPRESSED_BYTES
         && let Ok(small) = COMPRESSOR.with_borrow_mut(|kept| compress(kept, body))
         && small.len() < body.len()

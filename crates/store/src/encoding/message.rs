@@ -65,6 +65,7 @@ pub(super) fn write_visibility(visibility: Visibility) -> (i32, u32) {
 }
 
 pub(super) fn read_visibility(standing: i32, of: Ordinal) -> Result<Visibility, DecodeError> {
+    // A number of a later release becomes unspecified, which is damage here.
     Ok(match v1::Standing::try_from(standing).unwrap_or_default() {
         v1::Standing::Visible => Visibility::Visible,
         v1::Standing::TranscriptOnly => Visibility::TranscriptOnly,

@@ -81,6 +81,7 @@ fn read_updated(stored: v1::MemoryUpdated) -> Result<MemoryUpdated, DecodeError>
             .into_iter()
             .map(read_section)
             .collect::<Result<_, _>>()?,
+        // The optional digest is stored as a list with at most one id.
         file: split_ids(&stored.file)?.first().copied(),
         duration_ms: stored.took_ms,
     })

@@ -162,6 +162,7 @@ fn write_entries(snapshot: &Snapshot) -> v1::Entries {
         ..v1::Entries::default()
     };
     let (mut ids, mut digests, mut emissions) = (Vec::new(), Vec::new(), Vec::new());
+    // A session that counts with `bytes`, the default, stores no change at all.
     let mut counted_by = TokenEstimator::Bytes;
     for (
         ordinal,

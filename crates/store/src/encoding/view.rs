@@ -178,6 +178,7 @@ impl StoredAs<v1::LayoutChange> for LayoutChange {
         let splice = |row| {
             let insert: u32 = cell(&stored.insert, row)?;
             let insert = insert as usize;
+            // `take` would return fewer pieces without an error.
             if insert > pieces.len() {
                 return Err(DecodeError::Damaged("a change of the view is cut"));
             }
