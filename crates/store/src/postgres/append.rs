@@ -73,6 +73,7 @@ pub(super) async fn append(
         if !files.is_empty() {
             parameters.push(&files);
         }
+        // The statement inserts the frame only if it advanced the head, so a count of 0 is a rejection.
         if client.execute(statement, &parameters).await? == 1 {
             return Ok(AppendAttempt::Committed);
         }

@@ -86,6 +86,7 @@ impl Connector {
         };
         // Read the secrets before the timeout of the first host starts.
         let tls = self.tls.connector().await;
+        // Only a hint: a wrong start costs one attempt.
         let first = self.last.load(Ordering::Relaxed);
         let mut met = None;
         for number in (first..self.hosts.len()).chain(0..first) {

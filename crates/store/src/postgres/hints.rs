@@ -157,6 +157,7 @@ async fn notify_and_listen(
 }
 
 async fn notify(client: &tokio_postgres::Client, channel: &str, text: &str) -> Result<(), PgError> {
+    // A batch of statements cannot have parameters, so the text is quoted here.
     let text = text.replace('\'', "''");
     // The setting is local to this transaction. Behind a connection pooler, the next user of the
     // connection needs durable commits.

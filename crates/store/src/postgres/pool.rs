@@ -81,6 +81,7 @@ impl Manager {
         let (client, connection) = self.connector.connect().await?;
         let task = tokio::spawn(async move {
             if let Err(error) = connection.await {
+                // Not a warning: each call that uses the connection gets the error.
                 tracing::debug!(
                     error = error_chain(&error),
                     "a connection to the database ended"
@@ -316,6 +317,7 @@ impl Client {
             }
             Err(_) => PgError::timeout(),
         };
+        // After other errors the connection is in a known state and can be reused.
         if matches!(trouble, PgError::Lost(_)) {
             self.is_broken.store(true, Ordering::Relaxed);
         }

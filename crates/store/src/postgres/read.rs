@@ -99,6 +99,7 @@ pub(super) async fn position(
         position: Position {
             incarnation: unsigned(&row, "incarnation")?,
             revision: Revision::new(unsigned(&row, "revision")?),
+            // Callers report the revision only, so the statement does not read the token.
             token: 0,
         },
         is_deleted: deleted_at.is_some(),

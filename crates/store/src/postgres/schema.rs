@@ -129,6 +129,7 @@ pub(super) async fn ensure_schema(
             state.version
         )));
     }
+    // A missing right fails the start, and not the first call that needs it.
     retry!(
         budget,
         _,

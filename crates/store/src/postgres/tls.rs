@@ -49,6 +49,7 @@ impl PgTls {
 
     /// Returns a connector for the current files. If they are unusable, the previous connector is kept.
     pub(super) async fn connector(&self) -> MakeRustlsConnect {
+        // The lock is not held while the files are read.
         let (before, made) = self.lock_cached_connector().clone();
         // Without configured files there is nothing to reload.
         if before.is_empty() {

@@ -142,6 +142,7 @@ impl UsageCache {
             // The count runs in its own task, so that it completes even if the caller is cancelled.
             tokio::spawn(async move {
                 let _room = room.acquire().await;
+                // Taken before the count: quotas add the growth of a project since this time.
                 let begun = Instant::now();
                 let counted = retry!(RetryBudget::new(TRYING), _, count_rows(&pool, &range).await);
                 counting.end(counted, begun, (begun.elapsed() * WORTH).min(longest));
