@@ -34,6 +34,7 @@ impl PendingWrites {
     /// Returns true if more than `waiting` changes are in flight. Returns `None` without a counter.
     fn exceed(&self, waiting: usize) -> Option<bool> {
         let number = self.0.as_ref()?;
+        // Relaxed is enough: a wrong count only changes how long the commit thread waits.
         Some(number.load(Ordering::Relaxed) > waiting)
     }
 }

@@ -243,6 +243,7 @@ impl Committer {
         self.shared.set_db(None);
         match open::open_locked(&self.options) {
             Ok(opened) => {
+                // Recovery may have dropped the last group together with its garbage, so the journal is read again.
                 let garbage = garbage::journal(&opened.db).map_err(|_| NOT_OPENED)?;
                 self.garbage = garbage.into();
                 self.files = opened.files;
@@ -320,6 +321,7 @@ impl Committer {
         crash_point("log.flushed");
         self.files.sync().map_err(|e| WriteError::of_sync(&e))?;
         crash_point("log.synced");
+        // Only after the sync: a mark ahead of the log would be taken for a loss.
         match self.files.write_mark(self.counts.sequence) {
             // The mark may be behind the log. The log itself is durable.
             Err(e) if e.kind() == std::io::ErrorKind::StorageFull => {}

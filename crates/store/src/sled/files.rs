@@ -149,6 +149,7 @@ impl DurableFiles {
     pub(super) fn read_mark(&mut self) -> io::Result<Option<u64>> {
         self.durable_mark.seek(SeekFrom::Start(0))?;
         let mut bytes = Vec::new();
+        // One byte more than a mark, so that a longer file is not taken for one.
         (&self.durable_mark).take(17).read_to_end(&mut bytes)?;
         let Ok(bytes) = <[u8; 16]>::try_from(bytes) else {
             return Ok(None);

@@ -42,6 +42,7 @@ fn swap_folder_with(
             crash_point("place.exchanged");
             let parent = durable::parent(current);
             durable::sync_dir(parent).map_err(io_error("sync the folder of", current))?;
+            // After the exchange, `new` is the path of the former store.
             moved(new, old)
         }
         Err(error) if durable::cannot_exchange(&error) => {

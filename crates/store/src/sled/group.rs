@@ -99,6 +99,7 @@ impl<'a> WriteGroup<'a> {
         // All checks precede the first write, so that a rejected append leaves no trace in the group.
         let old = self.record(key)?;
         check_position(old.as_ref(), batch.expected)?;
+        // A name with a head has no tombstone, so only a creation reads it.
         if old.is_none() && self.tombstone(key)?.is_some() {
             return Err(StoreError::Deleting(key.clone()).into());
         }
@@ -219,6 +220,7 @@ impl<'a> WriteGroup<'a> {
             }
         }
         for file in files {
+            // Reserved one by one, because the intents of one call may not fit one batch.
             self.reserve(0)?;
             let intent = FileIntent {
                 key: key.clone(),

@@ -449,6 +449,7 @@ impl Store for SledLog {
 
     async fn close(&self) -> Result<(), StoreError> {
         if let Some(thread) = self.take_thread() {
+            // The join waits for the last sync, which would block the runtime.
             let joined = spawn_blocking(move || thread.join()).await;
             // A panic of the commit thread is reported as a failure.
             if !matches!(joined, Ok(Ok(()))) {

@@ -382,6 +382,7 @@ pub(super) fn tombstones(
             );
             continue;
         };
+        // As in `tombstone`: a head that is still visible means that the deletion is not durable.
         if shared.record(&tombstone.key)?.is_none() {
             found.push(tombstone);
         }

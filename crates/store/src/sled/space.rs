@@ -70,6 +70,7 @@ impl DiskSpace {
     #[cfg(target_os = "linux")]
     pub(super) fn create_spare_file(&self) {
         use rustix::fs::{FallocateFlags, fallocate};
+        // Without the additional space, the spare file itself would use up the reserve.
         if spare_bytes(&self.dir) >= SPARE_BYTES
             || check_free_space(
                 &self.dir,

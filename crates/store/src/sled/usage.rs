@@ -60,6 +60,7 @@ impl UsageDeltas {
         rows.push((keys::USAGE_KEY.to_vec(), all));
         let changed = rows.into_iter().map(|(key, delta)| {
             let before = decode(db.get(&key)?.as_deref());
+            // A damaged row counts as zero, so a difference may exceed it.
             let after = StorageUsage {
                 sessions: before.sessions.saturating_add_signed(delta.sessions),
                 bytes: before.bytes.saturating_add_signed(delta.bytes),
