@@ -54,6 +54,7 @@ impl Shape {
 /// Returns the common prefix of the names of an enum's values.
 pub fn prefix(choices: &EnumDescriptor) -> String {
     let unset = choices.default_value();
+    // The lint of the contract requires this ending for the first value of an enum.
     unset.name().trim_end_matches("UNSPECIFIED").to_owned()
 }
 
