@@ -205,6 +205,7 @@ impl Server {
             Arc::clone(&context.changes),
             context.draining.clone(),
         );
+        // The ports share the file handles of the process.
         let share = net::ConnectionLimits::of_process(
             context.config.grpc.max_connections,
             port.as_ref().map_or(0, |port| port.max_connections()),
@@ -237,6 +238,7 @@ impl Server {
             connections: Connections::new(share.gateway),
             requests: requests.clone(),
         };
+        // A task of its own, which the drain can abort.
         let mut serving = tokio::spawn(async move {
             let listener = (listener, connections);
             let grpc = grpc::serve(listener, routes, edge, &config.grpc, tls, accepting.clone());
