@@ -85,6 +85,7 @@ fn blocks(bytes: &[u8]) -> Result<Option<Vec<Value>>, FieldError> {
     let value = serde_json::from_str(&text).map_err(|error| payload_error(error.into()))?;
     Ok(Some(match value {
         Value::Array(blocks) => blocks,
+        // A system prompt may be one string.
         other => vec![other],
     }))
 }

@@ -118,6 +118,7 @@ fn last_budget(session: &Session) -> v1::Budget {
 
 /// Validates the response of a `PreCompact` hook.
 pub fn pre_compact_decision(answer: v1::PreCompactResponse) -> Result<HookDecision, String> {
+    // A veto ends the compaction, so the rest of the response would have no effect.
     if let Some(reason) = answer.veto_reason {
         return Ok(HookDecision::Veto(reason));
     }

@@ -343,6 +343,7 @@ struct Edit<'s> {
 
 /// Returns the cache edits that one message carries.
 pub fn cache_edit(session: &Session, pin: &CacheEditBatch, place: u32, new: bool) -> v1::CacheEdit {
+    // No other provider has cache edits.
     let max_len = Provider::Anthropic.max_call_id_len();
     let edit = |call: &CallKey| Edit {
         kind: "delete",

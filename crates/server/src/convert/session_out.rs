@@ -73,6 +73,7 @@ pub fn session(session: &Session) -> v1::Session {
         policy: Some(policy(session.policy())),
         // A session without messages has no budget to report.
         budget: has_messages.then(|| budget(session, &last.target, last.window)),
+        // Before the first serving, `last` contains only defaults.
         last_target: session
             .sealed()
             .last()

@@ -118,6 +118,7 @@ impl WorkingStateReader<'_> {
             path: key(&file.path, "path", MAX_PATH_BYTES)?,
             content: (!file.content.is_empty()).then(|| Arc::from(file.content)),
             accessed: optional_timestamp(file.access_time, "access_time")?.unwrap_or(self.now),
+            // The core sets the ordinal when it decides the change.
             since: Ordinal::new(0),
         })
     }
