@@ -137,6 +137,8 @@ statements! {
              RETURNING revision, log_bytes)
          {add_frame}";
     // As `create`. $11 new files. The append fails if one of them has no live intent.
+    // `FOR UPDATE` keeps a sweep from revoking an intent before the commit. `USING head` ends intents only with the
+    // append.
     create_naming: "WITH wanted AS (
              SELECT file FROM {schema}.intents
              WHERE key = $1 AND file = ANY($11::text[]) AND NOT is_doomed FOR UPDATE),
@@ -166,6 +168,8 @@ statements! {
          WHERE key = $1 AND incarnation = $2 AND last = $3 AND token = $4";
     // $1 key, $2 incarnation, $3 revision, $4 maximum bytes, $5 token at the revision. Returns the first
     // frame in any case, and then all that fit. `log_bytes` is the end of a frame in the log.
+    // The rows of a deleted session stay until `forget`, so `EXISTS` hides them. The limit bounds a read of many small
+    // frames.
     frames: "SELECT last, events, bytes FROM (
              SELECT last, events, bytes, log_bytes,
                  first_value(log_bytes - octet_length(bytes)) OVER by_revision AS before,
@@ -279,6 +283,7 @@ statements! {
          WHERE number <= $5
          ORDER BY ready, key LIMIT $2";
     // $1 simulated time, $2 key, $3 owner, $4 lease length.
+    // A renewal keeps `lease_due_changes`, because the holder has not seen later changes.
     claim: "UPDATE {schema}.sessions SET
              lease_owner = $3,
              lease_until = {at} + $4,
