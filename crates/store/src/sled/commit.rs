@@ -317,6 +317,7 @@ impl Committer {
             reason = "measures the disk for the engine's own metrics, decides nothing"
         )]
         let begun = Instant::now();
+        // The blocking call: `flush_async` hung under 100 concurrent calls.
         db.flush().map_err(|e| WriteError::of(&e))?;
         crash_point("log.flushed");
         self.files.sync().map_err(|e| WriteError::of_sync(&e))?;

@@ -337,6 +337,7 @@ impl<'a> WriteGroup<'a> {
         let sequence = self.counts.sequence.to_be_bytes();
         batch.insert(keys::SEQUENCE_KEY, &sequence);
         self.wrote = true;
+        // All kinds of records share one tree, because a batch of sled covers only one.
         self.db.apply_batch(batch)?;
         self.shared.counters.count_applied(self.batch_bytes);
         self.batch_bytes = 0;

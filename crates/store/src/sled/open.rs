@@ -194,7 +194,9 @@ fn open_sled(options: &SledOptions) -> Result<Db, OpenDefect> {
         .path(&options.dir)
         .cache_capacity(options.cache_bytes)
         .mode(Mode::HighThroughput)
+        // Frames, snapshots and list rows are compressed already.
         .use_compression(false)
+        // Never `None`: without its flusher, sled also stops its garbage collection.
         .flush_every_ms(Some(options.flush_every_ms));
     for _ in 0..LOCK_TRIES {
         match config.open() {
