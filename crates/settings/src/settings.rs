@@ -271,6 +271,7 @@ settings! {
         "The sessions that are updated concurrently.";
     "worker.poll_ms" => worker.poll_ms in 10..=HOUR_MS,
         "The interval at which an idle worker polls the work queue.";
+    // One hour is `LONGEST_LEASE_MS` of the store, which ignores longer leases.
     "worker.lease_ms" => worker.lease_ms in 500..=HOUR_MS,
         "The duration of a lease on a session. After the death of a worker, another one continues when the lease expires.";
     "worker.max_backoff_ms" => worker.max_backoff_ms in 100..=(24 * HOUR_MS),
