@@ -31,6 +31,7 @@ use crate::{LOG_FOLDER, store, summarizer};
 /// Fails if the store, the blobs, the models or the maintenance tasks cannot be configured.
 pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     let metrics = &context.metrics;
+    // Admission counts the changes in flight, and the group commit of the store waits for them.
     let in_hand = PendingWrites::counted_by(Arc::clone(&context.changes));
     let engine = store::open(&context.config, metrics, in_hand).await?;
     engine.observe(metrics);
