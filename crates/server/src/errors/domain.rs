@@ -189,6 +189,7 @@ impl From<EngineError> for ServiceError {
             EngineError::HasSubagents { session, subagents } => {
                 Self::session_has_subagents(&session, subagents)
             }
+            // A retry reads the current history.
             EngineError::HistoryChanged(_) => new(Reason::StoreUnavailable).retry(RETRY_SOON),
             EngineError::Contended
             | EngineError::RevisionConflict(_)
