@@ -76,6 +76,7 @@ where
         () = connection.shutdown().cancelled() => return Err(io::ErrorKind::TimedOut.into()),
         io = shaken => io?,
     };
+    // From here on, the connection does not count towards `tls.max_handshakes`.
     connection.handshake_done();
     connection::serve(io, service, times, stop).await
 }

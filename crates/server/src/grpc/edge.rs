@@ -204,6 +204,7 @@ impl EdgeState {
         if (authentication.is_some() || is_open)
             && let Some(connection) = &connection
         {
+            // Unused connections are evicted first, so peers without a credential cannot displace callers.
             connection.mark_used();
         }
         drop(connection);
