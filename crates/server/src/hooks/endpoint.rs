@@ -77,6 +77,7 @@ impl HookEndpoint {
             .map_err(|error| format!("the endpoint's address cannot be used: {error}"))?;
         let mut endpoint = endpoint
             .connect_timeout(CONNECT_TIMEOUT)
+            // With Nagle's algorithm, larger messages would wait 40 ms for a delayed acknowledgement.
             .tcp_nodelay(true)
             .http2_keep_alive_interval(KEEPALIVE_INTERVAL);
         let agent = concat!("palimpsest/", env!("CARGO_PKG_VERSION"));
