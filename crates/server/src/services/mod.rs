@@ -91,6 +91,7 @@ impl Service {
                 sessions,
                 blobs,
                 ids,
+                // The drain waits for the background work of the engine too, because both use one tracker.
                 Background::clone(&mutations),
                 draining,
             ),
