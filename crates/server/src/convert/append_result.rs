@@ -16,6 +16,7 @@ pub fn append_result(
     input_indices: &[u32],
     session_created: bool,
 ) -> v1::AppendResult {
+    // One receipt for each message of the call, also for duplicates, in the order of the indices.
     let messages = receipts(session, event)
         .iter()
         .zip(input_indices)

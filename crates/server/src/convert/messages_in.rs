@@ -96,6 +96,7 @@ fn input(
 }
 
 fn typed(id: MessageId, typed: v1::Message, limits: &Limits) -> Result<Message, FieldError> {
+    // Checked before the conversion, so that a too large message costs no more work.
     check_bytes(typed.encoded_len(), limits.max_message_bytes)?;
     let role = role(typed.role, "role")?;
     check_block_count(typed.blocks.len(), limits, "blocks")?;
