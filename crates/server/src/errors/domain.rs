@@ -65,6 +65,7 @@ impl From<InvalidPageToken> for ServiceError {
 impl From<Refusal> for ServiceError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
+            // The same error as for a missing session, so that a tenant cannot probe the names of others.
             Refusal::SessionNotFound(session) => EngineError::SessionNotFound(session).into(),
             Refusal::ProjectNotFound(project) => Self::project_not_found(&project),
             Refusal::Forbidden { right, project } => Self::permission_denied(right, Some(&project)),
