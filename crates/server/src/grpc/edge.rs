@@ -158,6 +158,7 @@ impl EdgeState {
         let outcome = self.run(inner, request, kind, &mut record);
         let outcome = outcome.instrument(span).await;
         let (response, first) = outcome.unwrap_or_else(|error| {
+            // A fault is logged when its status is made, so the span and the trace id must be current.
             let _entered = record.span.span().enter();
             let refused = trace.within(|| Status::from(error)).into_http();
             (refused, None)
