@@ -38,6 +38,7 @@ pub(super) async fn create(
     new.create.request = stamp;
     let session = match new.session {
         Some(session) => session,
+        // The id is derived from the request id, so a repeat finds the session of the first attempt.
         None => creation::session_id(service, &new.project, &request_id)?,
     };
     let key = SessionKey::new(new.project, session);
