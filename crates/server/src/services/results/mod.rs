@@ -28,6 +28,7 @@ use crate::grpc::CallContext;
 
 const DEFAULT_MAX_BYTES: u32 = 1024 * 1024;
 const MAX_BYTES: std::ops::RangeInclusive<u32> = 1024..=16 * 1024 * 1024;
+// Clients accept messages of 4 MiB by default, so each part stays far below.
 const CHUNK_BYTES: usize = 256 * 1024;
 const MAX_CONTEXT_LINES: u32 = 100;
 
