@@ -138,6 +138,7 @@ impl Blobs {
         check_name(file)?;
         self.verify().await?;
         let (mut removed, path) = (RemovalCount::default(), result_path(session, file)?);
+        // A deletion does not report the size of the file, so it is read first.
         match self.store.head(&self.path(&path)?).await {
             Ok(meta) => {
                 self.delete(&path).await?;
@@ -197,6 +198,7 @@ fn remove_empty(folders: &Folders, session: &SessionKey) -> io::Result<()> {
     let [results, summaries] = folders_of(session);
     let project = session.project.to_string();
     let mut last = None;
+    // Inner folders come first, because only an empty folder can be removed.
     for dir in [results, summaries, session_dir(session), project] {
         let dir = folders.file(&dir);
         match fs::remove_dir(&dir) {
