@@ -40,6 +40,7 @@ macro_rules! stored_facts {
             fn to_proto(&self) -> Option<Stored> {
                 Some(match self {
                     $(Self::$fact(value) => Stored::$fact(value.to_proto()),)*
+                    // The fact has no data, but a oneof needs a value. Only its presence counts.
                     Self::LatestRequestAnswered => Stored::LatestRequestAnswered(true),
                 })
             }

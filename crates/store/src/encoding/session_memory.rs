@@ -128,6 +128,7 @@ pub(super) fn write(notes: &SessionMemory) -> v1::Notes {
             covers: version.covered_through.map(Ordinal::get),
             took_ms: version.duration_ms,
             read: version.read_through.map(Ordinal::get),
+            // The state keeps neither the changed sections nor the digest of a person's file: only events have them.
             changed: Vec::new(),
             file: Vec::new().into(),
             sections: version.content.to_proto(),

@@ -15,6 +15,7 @@ const CUT: DecodeError = DecodeError::Damaged("a list is cut");
 
 pub(super) fn write_call_state(state: CallState) -> (i32, u32, u32) {
     let (state, message, block) = match state {
+        // Each row has a cell in every column, so states without a result write zeros.
         CallState::Open => (v1::CallState::Open, 0, 0),
         CallState::Answered { message, block } => {
             (v1::CallState::Answered, message.get(), block.into())
