@@ -151,6 +151,7 @@ fn updated(event: &event::SessionUpdated) -> Vec<Out> {
 }
 
 fn appended(event: &event::MessagesAppended, session: &Session) -> Vec<Out> {
+    // An append of duplicates only is recorded for its request stamp and adds no message.
     let Some(first) = event.messages.first() else {
         return Vec::new();
     };
@@ -175,6 +176,7 @@ fn appended(event: &event::MessagesAppended, session: &Session) -> Vec<Out> {
 }
 
 fn served(event: &event::ViewServed, session: &Session) -> Vec<Out> {
+    // No event of its own records an interruption. Applying the pieces of a served view interrupts the calls.
     let interrupted: Vec<v1::CallRef> = event
         .pieces
         .iter()
