@@ -108,6 +108,7 @@ impl RemoteHooks {
             HookRequest::SessionStart(started) => {
                 let question = convert::session_start(started);
                 let answer = call_with_timeout(endpoint, trace, timeout, question).await?;
+                // The messages of the hook become messages of the session, so the same limits hold for them.
                 let limits = self.sessions.limits().narrowed_by(&policy.limits);
                 let mut next_id = || self.ids.message_id();
                 convert::session_start_decision(answer, &limits, &mut next_id)
