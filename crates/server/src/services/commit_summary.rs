@@ -131,6 +131,7 @@ async fn check_failure(
             failed.key,
             service.sessions.read(key, Session::revision).await?,
         )),
+        // An expired compaction has ended, so its token is as unknown as that of any other ended one.
         CompactionFailureReason::Expired => {
             Err(ServiceError::delegation_not_found(Some(failed.key)))
         }

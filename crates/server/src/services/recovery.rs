@@ -99,6 +99,7 @@ async fn read(
 ) -> Result<Vec<(Revision, Event)>, ServiceError> {
     let mut events = Vec::new();
     for revision in revisions.iter().take(MAX_EVENTS) {
+        // Each call reads the log, so `MAX_EVENTS` bounds the cost of a report.
         let recorded = service.sessions.event(key, *revision).await?;
         events.extend(recorded.map(|recorded| (*revision, recorded.event)));
     }
