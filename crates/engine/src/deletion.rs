@@ -134,6 +134,7 @@ async fn is_complete(engine: &Engine, keys: &[SessionKey]) -> bool {
         let max_wait = until.saturating_duration_since(Instant::now());
         let removed = tokio::select! {
             removed = engine.sessions.finish_removal(key, max_wait) => removed,
+            // A drain does not wait for files to be removed. The tombstone stays, and another process continues.
             () = engine.draining.cancelled() => Ok(false),
         };
         match removed {

@@ -213,6 +213,7 @@ impl<'a> ListSteps<'a> {
         self.is_done = step.next.is_none();
         self.from = step.next;
         self.unreadable += step.unreadable;
+        // Calls that change sessions run as background tasks, so the count shows whether commits compete for the cores.
         if !self.is_done && engine.background.count() > 0 {
             let took = clock.monotonic().saturating_sub(began);
             CurrentCall::pause_while(sleep(took.min(MAX_STEP_PAUSE))).await;

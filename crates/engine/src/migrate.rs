@@ -150,6 +150,7 @@ pub async fn migrate(
     };
     let mut after: Option<SessionKey> = None;
     loop {
+        // `list` fails at an unreadable row. Skipping the row would silently leave its session behind.
         let page = from.log.list(project, after.as_ref(), MAX_LIST).await?;
         let Some((last, _)) = page.last() else {
             return Ok(all);

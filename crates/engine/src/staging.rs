@@ -53,6 +53,7 @@ pub fn begin(engine: &Engine, key: &SessionKey) {
         if let Err(error) = run_pass(&inner, &key).await {
             tracing::warn!(session = %key, %error, "failed to choose spans; the next call tries again");
         }
+        // The guard belongs to the task, so it also ends the pass if the task panics.
         drop(running);
     });
 }
@@ -60,6 +61,7 @@ pub fn begin(engine: &Engine, key: &SessionKey) {
 async fn run_pass(engine: &Engine, key: &SessionKey) -> Result<(), EngineError> {
     let copy = engine.sessions.read_full(key, Session::clone).await?;
     let chosen = tokio::task::spawn_blocking(move || choose(&copy));
+    // A failed choice loses nothing. The next turn at the threshold begins another pass.
     let Ok(Ok(spans)) = chosen.await else {
         return Ok(());
     };

@@ -283,6 +283,7 @@ impl ManifestReader {
             }
             // The next search starts behind the bytes that were already searched.
             looked = self.buffer.len();
+            // A damaged file without line breaks would otherwise be read into memory as a whole.
             if looked > MAX_LINE {
                 return Err(self.damaged("a line of it is too long to be true"));
             }

@@ -106,6 +106,7 @@ pub async fn restore(
     selection: &RestoreFilter,
     target: RestoreTarget,
 ) -> Result<RestoreReport, BackupError> {
+    // The whole manifest is verified before anything is written. Only its last line proves that it is complete.
     let backup = ManifestReader::check(place, id).await?;
     let (log, building) = (target.log.clone(), sibling(&target.log, "restoring"));
     let note = RestoreNote::new(&log, id, &target.blobs_at);
@@ -439,6 +440,8 @@ impl<'a> LogPartReader<'a> {
         let damaged = |what: &str| damaged(&self.log.path, what);
         let other = damaged("it does not hold what the manifest says");
         // No further record: the part is valid only if nothing is left over and revision and digest match.
+        // The digest is known only here, after the earlier records were appended. Their folder becomes the store only
+        // if no part fails.
         if !self.fill_buffer(RECORD_HEAD).await? {
             let is_whole = self.buffer.is_empty()
                 && self.at == self.log.revision

@@ -91,6 +91,7 @@ impl SessionCopy {
             return Ok(Vec::new());
         }
         let sessions = &self.engine.sessions;
+        // This read checks the incarnation only. `end` confirms the whole position once, after the last read.
         let after = self.head.position().at(self.read);
         let frames = sessions.log().read(&self.key, after, READ_BYTES).await?;
         if frames.is_empty() {

@@ -79,9 +79,12 @@ impl RewindInput {
                 later: past.later.clone(),
                 // The intermediate view is never sent, so it may be invalid for the provider.
                 force: true,
+                // The restore advances the revision, so only the first of the two commands can compare it.
                 expected_revision: expected_revision.take(),
                 request: None,
             }))?;
+            // The restored layout shows messages whose contents may not be in memory. The past session holds all of
+            // them.
             let entries = past.session.transcript().entries();
             transaction.load_content(entries.filter_map(|(_, entry)| entry.content.clone()));
             transaction.load_content(past.later.iter().cloned());

@@ -96,6 +96,8 @@ pub async fn request(
         None => running,
         Some(dropped) => {
             let stamps = (None, None);
+            // The removal is committed before the reply, so `CommitSummary` and later requests leave out the same
+            // rounds.
             shorten(engine, key, (&running, dropped), stamps).await?;
             RunningCompaction {
                 attempt: running.attempt + 1,

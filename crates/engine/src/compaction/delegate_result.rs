@@ -76,6 +76,8 @@ pub async fn commit(
         digest: result.digest,
     };
     let session = engine.sessions.read_full(key, Session::clone).await?;
+    // The lookup precedes the check of the token. A repeat gets its result although the end of the compaction
+    // invalidated the token.
     if let Some(revision) = earlier_event(engine, &session, &result, &stamp)? {
         return Ok((earlier(engine, key, revision).await?, token.options));
     }

@@ -47,6 +47,7 @@ pub async fn outcome(
             session.requests().find(stamp, now)
         };
         let found = engine.sessions.read(key, found).await?;
+        // The event that was just read would lead to the same start again and repeat the loop without end.
         let found = found.filter(|found| found.revision != revision);
         revision = found.ok_or_else(CompactionError::content_lost)?.revision;
     }
@@ -79,6 +80,7 @@ pub(super) async fn wait_until_ended(
     while let Some(running) = running(engine, key, which).await? {
         let now = sessions.clock().now();
         if running.is_expired(now) {
+            // If another call ended the compaction first, the failure makes no event.
             close(engine, key, &running).await?;
             continue;
         }

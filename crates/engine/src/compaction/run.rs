@@ -109,6 +109,8 @@ impl<'a> Driver<'a> {
                     let view = self.view;
                     let run = |transaction: &mut Transaction<'_>| begin(transaction, &start, view);
                     match self.commit(machine, run, &render).await? {
+                        // `commit` has reported its outcome to the machine already. `happened` must not receive it
+                        // twice.
                         None => continue,
                         reply => return Ok(reply),
                     }
@@ -168,6 +170,8 @@ impl<'a> Driver<'a> {
         };
         let before = &*machine;
         let finish = |session: &Session, outcome: &CompactionOutcome| {
+            // `finish` can run several times, for another attempt or after a load of contents. Each run therefore
+            // starts from the same machine.
             let mut after = before.clone();
             after.happened(StepResult::Committed {
                 outcome: outcome.clone(),

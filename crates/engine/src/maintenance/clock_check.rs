@@ -64,6 +64,7 @@ impl ClockCheck {
     /// clock is trusted then.
     pub fn set_reference(&mut self, newest: Option<Timestamp>) {
         let (now, steady) = self.started;
+        // The stored doubt is the time that the earlier process expected. The true time has passed it.
         let newest = newest.max(self.doubted);
         self.known = Some((newest.unwrap_or(now), steady));
     }

@@ -71,6 +71,7 @@ pub async fn sweep(
             return Ok(all);
         };
         after = Some((last.key.clone(), last.file.clone()));
+        // An interrupted sweep leaves doomed intents. They are finished regardless of their age.
         let is_old = |intent: &FileIntent| intent.is_revoked || intent.at < before;
         let old: Vec<_> = intents.into_iter().filter(is_old).collect();
         for of_session in old.chunk_by(|a, b| a.key == b.key) {

@@ -243,6 +243,7 @@ impl Maintenance {
         if self.engine.sessions.is_in_use(&row.key) {
             return Ok(false);
         }
+        // `is_in_use` covers this process only. A write by another process changes the position.
         let head = self.engine.sessions.log().head(&row.key).await?;
         Ok(head.is_none_or(|head| row.position.matches(head.position())))
     }

@@ -138,6 +138,7 @@ impl MigrationJournal {
         file.write_all(&line)
             .await
             .map_err(|error| failed(&self.path, error))?;
+        // A tokio file writes in the background. `flush` waits for the write and returns its error.
         let flushed = file.flush().await;
         flushed.map_err(|error| failed(&self.path, error))
     }

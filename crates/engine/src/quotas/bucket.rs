@@ -70,6 +70,8 @@ impl TokenBucket {
         let cost = self.nanos(units);
         // A full bucket starts from now, so that idle time does not accumulate beyond the burst.
         let later = |paid: u64| Some(paid.max(nanos(now)).saturating_add(cost));
+        // The update cannot fail, because `later` always returns a value. One number is the whole state, so no other
+        // memory needs ordering.
         let _ = self
             .paid
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);

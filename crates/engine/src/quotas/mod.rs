@@ -129,6 +129,7 @@ impl QuotaTracker {
                 account.check(now).map_err(|full| full.of(whose))?;
             }
         }
+        // Only projects have limits of concurrent calls. The settings of `quotas.server` contain none.
         let held = match &own {
             Some(account) => {
                 let held = Account::acquire(account, need.watch);

@@ -87,6 +87,7 @@ impl PendingCommit {
         let events = u32::try_from(self.events.len()).ok();
         let files = self.files.iter().map(|file| file.file.clone());
         Some(Batch {
+            // The session in memory has advanced by the new events. The log is still at the revision before them.
             expected: Position {
                 revision: self.before,
                 ..self.loaded.position()

@@ -127,6 +127,8 @@ impl SessionHandle {
 
     /// Removes the session from memory and returns it, unless the lock is held. The next use loads it again.
     pub(super) fn release(&self) -> Option<Box<LoadedSession>> {
+        // The cache calls this function under its own lock, and a locked session takes that lock on drop. Waiting here
+        // would deadlock.
         self.state.try_lock().ok()?.take()
     }
 

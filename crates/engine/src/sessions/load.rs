@@ -88,6 +88,7 @@ impl SessionReader {
         // One read only: a session that lacks more is loaded again from its snapshot. The read returns nothing if the
         // log does not continue this position.
         let frames = self.log.read(key, stands, READ_BYTES).await?;
+        // Events after this head stay unread, because the token and the sizes below describe this head.
         let last = head.revision;
         let decoded = spawn_blocking(move || decode_frames(&frames, Some(last)));
         let log = self.of(key, head.incarnation);
@@ -265,8 +266,11 @@ impl SessionLogView<'_> {
         let at = snapshot.revision;
         let needed = snapshot.content_range(TAIL_MESSAGES);
         let from = needed.tail.unwrap_or(at.plus(1));
+        // On a shared log another process may store a newer snapshot after the head was read. The snapshot can then be
+        // ahead of `until`.
         let mut end = self.events(from, Some(until.max(at))).await?;
         let mut contents = Vec::new();
+        // A lead that begins at or after `from` was read with the end already.
         if let Some(lead) = needed.lead.filter(|lead| *lead.start() < from) {
             let (first, last) = lead.into_inner();
             contents = messages(&self.events(first, Some(last)).await?);

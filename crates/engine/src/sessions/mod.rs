@@ -282,6 +282,8 @@ impl Sessions {
     ) -> Result<T, EngineError> {
         let handle = self.cache.handle(key);
         let mut state = self.lock(&handle, key).await;
+        // The time is read before the comparison. A write of another process after the read of the head must not count
+        // as seen.
         let now = self.clock.monotonic();
         let begin = state.read_mode(begin, now);
         let loaded = state.begin(begin, &self.reader, key, now).await?;
@@ -351,12 +353,15 @@ impl Sessions {
     ) -> Result<Changed<D, T>, EngineError> {
         let handle = self.cache.handle(key);
         let mut state = self.lock(&handle, key).await;
+        // The attempts share one salt, so a repeated decision makes the same file names. Files that are stored already
+        // are not uploaded again.
         let mut uploads = Uploads::new(self.blobs.is_some());
         let mut begin = state.read_mode(begin, self.clock.monotonic());
         for _ in 0..MAX_ATTEMPTS {
             let (now, certain) = (self.clock.now(), self.clock.monotonic());
             let is_compared = begin == ReadMode::Fresh || !self.reader.is_shared();
             let loaded = state.begin(begin, &self.reader, key, certain).await?;
+            // A later attempt follows a conflict, or an outcome that is valid only after a comparison with the log.
             begin = ReadMode::Fresh;
             // A call whose deadline passed while it waited for the lock or for the load changes nothing, as if it had
             // never arrived.
@@ -375,6 +380,8 @@ impl Sessions {
             // Quotas and disk space are checked before any event is applied, so a rejection leaves the session in
             // memory unchanged.
             let mut growth = growth::StorageGrowth::check(self, key, creates).await;
+            // `take` moves the session out of the handle. A call that is dropped before its commit thus leaves no
+            // uncommitted state behind.
             let mut transaction =
                 Transaction::new(key, state.take(), now, &self.limits, uploads.of_files())
                     .with_allowed(growth.allowed());
@@ -429,6 +436,8 @@ impl Sessions {
                     let error = error_chain(&error);
                     tracing::warn!(session = %key, error, "failed to store a result; it stays in the view");
                     uploads.disable();
+                    // `pending` is dropped with the session, which is ahead of its log. The next attempt loads the
+                    // session again.
                     continue;
                 }
             }
@@ -453,6 +462,8 @@ impl Sessions {
                         follow_ups,
                     });
                 }
+                // Another writer appended or deleted first, and `commit` has dropped the session. The next attempt
+                // decides on the new state.
                 Err(StoreError::Conflict { .. } | StoreError::Deleting(_)) => {}
                 // A sweep revoked the intents and may have removed the files. The files are stored again under new
                 // names.
@@ -569,11 +580,14 @@ impl Sessions {
         let Some(head) = self.log.head(key).await? else {
             return Ok(Vec::new());
         };
+        // `at` clears the token. The read therefore checks the incarnation only, and `after` may be any earlier
+        // revision.
         let frames = self.log.read(key, head.position().at(after), bytes).await?;
         let decoded = tokio::task::spawn_blocking(move || load::decode_frames(&frames, None));
         let events = load::join_blocking(decoded)
             .await
             .map_err(|error| self.unreadable(key, error))?;
+        // A frame holds all events of one append, so the first frame may begin before `after`.
         let later = events.into_iter().filter(|(revision, _)| *revision > after);
         Ok(later.collect())
     }
@@ -589,6 +603,7 @@ impl Sessions {
         };
         // A read starts after a position, so the position before the event is used.
         let before = Revision::new(revision.get().saturating_sub(1));
+        // A limit of one byte still returns one whole frame: the frame that contains the event.
         let frames = self.log.read(key, head.position().at(before), 1).await?;
         let events =
             load::decode_frames(&frames, None).map_err(|error| self.unreadable(key, error))?;

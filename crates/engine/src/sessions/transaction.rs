@@ -142,6 +142,7 @@ impl<'a> Transaction<'a> {
                 current: Revision::ZERO,
             });
         }
+        // `then` records the next ordinal, so it must be built before the command adds messages.
         let then = self.session().and_then(|session| command.then(session));
         let outcome = self.decide(command)?;
         if let (Some(then), CommandOutcome::Done(Some(_))) = (then, outcome) {
@@ -179,6 +180,7 @@ impl<'a> Transaction<'a> {
         let run = |transaction: &mut Self| {
             transaction.run(Command::ServeView(serve))?;
             let found = transaction.session().map(Session::revision);
+            // Serving advanced the revision, so the caller's own value would no longer match.
             transaction.run(command(expected.and(found)))
         };
         let outcome = run(self);

@@ -116,6 +116,8 @@ pub async fn turn<T>(
         mut answer,
         follow_ups,
     } = changed.await?;
+    // Follow-ups begin after the commit, when the session is no longer locked, because a compaction waits for models
+    // and hooks.
     let mut omitted = None;
     for follow_up in follow_ups {
         match follow_up {
@@ -172,6 +174,8 @@ impl TurnCall {
         if transaction.session().is_none() {
             return Ok(outcome);
         }
+        // Pending messages have no pieces, and the levels act on pieces. The thresholds are checked last, on the view
+        // that the levels leave.
         self.serve(transaction)?;
         outcome.clear_skip = self.clear(transaction)?;
         // An idempotent repeat does not handle a rejected prompt again.
