@@ -38,6 +38,7 @@ pub(crate) async fn with_lease<T>(
     work: impl Future<Output = T>,
 ) -> Option<T> {
     tokio::select! {
+        // The work is polled first. A pass that is complete when its lease ends still counts as done.
         biased;
         done = work => Some(done),
         () = renew(shared, key) => None,

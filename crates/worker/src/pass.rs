@@ -46,6 +46,8 @@ pub(crate) async fn run(shared: &WorkerContext, key: &SessionKey) -> Result<DueC
 }
 
 async fn next_pass(shared: &WorkerContext, key: &SessionKey) -> Result<DueChange, HostError> {
+    // The cached state could hide a deletion by another process. The read is fresh, while the lease still blocks the
+    // name.
     let Some(job) = shared.host.job(key).await? else {
         // The session was deleted during the pass, and the pass may have written the file after the deletion.
         if let Err(error) = shared.blobs.remove_summary(key).await {
@@ -96,6 +98,7 @@ async fn update(
         Err(error) => (None, Err(error)),
     };
     match done {
+        // `next_pass` handles a deleted session.
         Ok(()) | Err(HostError::SessionNotFound) => Ok(()),
         Err(error) => record_failure(shared, key, (job, began), &error).await,
     }

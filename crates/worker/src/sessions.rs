@@ -69,6 +69,8 @@ impl LocalHost {
         D: Clone + Send,
     {
         let done = |_: &Session, done: &D| Ok(done.clone());
+        // The steps of a pass skip the comparison with the log. The append rejects the step if another process has
+        // written.
         let written =
             self.0
                 .write_with(ReadMode::Cached, key, &MissingSession::Reject, decide, done);

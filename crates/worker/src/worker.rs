@@ -253,6 +253,8 @@ impl WorkerLoop {
         };
         match self.shared.log.due(asks, now, LIST_SESSIONS).await {
             Ok(due) => {
+                // A claim by the owner of a lease renews it. Without this filter, a session in progress could get a
+                // second pass.
                 let running: HashSet<&SessionKey> = self.keys.values().collect();
                 let waiting = due.into_iter().filter(|due| !running.contains(&due.key));
                 let waiting: Vec<_> = waiting.collect();
@@ -316,6 +318,7 @@ impl WorkerLoop {
         if timeout(self.shared.options.grace, all).await.is_ok() {
             return;
         }
+        // The passes are aborted before their leases are released, so none of them writes without a lease.
         self.running.shutdown().await;
         // Releasing a lease that its pass has already released has no effect.
         for key in self.keys.values() {
