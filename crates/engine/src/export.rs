@@ -107,6 +107,7 @@ impl Export {
     ) -> Result<Self, EngineError> {
         let is_partial = options.is_partial();
         let filter = options.filter.unwrap_or_default();
+        // The writer is created from the state at the walk's position, so its header and the messages show one history.
         let look = |session: &Session| ExportWriter::new(options.format, session, is_partial);
         let begun = TranscriptWalk::begin_with(engine, key, (filter, false), None, look);
         let (walk, writer) = begun.await?;
@@ -196,6 +197,7 @@ impl Export {
         if !self.is_complete {
             return Ok(VecDeque::new());
         }
+        // A result that a message contains was exported with that message. Only the others are added here.
         let find = |session: &Session| {
             let stored = session.stored_results();
             let pending = session.persist_decisions().iter().filter_map(|offer| {

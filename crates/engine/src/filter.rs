@@ -116,6 +116,8 @@ impl ResolvedFilter {
                 .is_none_or(|span| span.binary_search(&ordinal).is_ok())
             && is_among(&filter.roles, &entry.role)
             && is_shown_so
+            // Other roles are excluded before their content is loaded. `matches` then tells user input from inserted
+            // texts.
             && !(filter.user_turns_only && entry.role != Role::User)
     }
 
@@ -172,6 +174,7 @@ fn answered_tool<'s>(
     let calls = session.calls();
     let answer = CallState::Answered { message, block };
     let same = calls.with_id(id);
+    // Several calls can share the provider's id. The call that this very block answered is preferred.
     let key = same
         .iter()
         .find(|key| calls.state(**key) == answer)

@@ -165,6 +165,8 @@ where
         let mut after = begin;
         let mut fits = true;
         loop {
+            // A read returns the beginning of the range, and the page needs its end. The loop therefore keeps the last
+            // read only.
             let recorded = engine.sessions.events(&self.key, after, STRETCH_BYTES);
             let recorded = recorded.await?;
             let Some((reached, _)) = recorded.last() else {
@@ -212,6 +214,7 @@ where
                 continue;
             };
             if matches!(recorded.event, Event::PolicyChanged(_)) {
+                // Only the first policy change of a batch needs a read. Each later one replaces a policy of this batch.
                 let before = match last.take() {
                     Some(before) => Some(before),
                     None => policy_before(engine, &self.key, *revision).await?,

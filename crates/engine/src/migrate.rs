@@ -167,6 +167,7 @@ pub async fn migrate(
             };
             moved.run().await
         });
+        // An error drops the other copies in progress. The next run continues them.
         let mut done = stream::iter(moves).buffer_unordered(PARALLEL);
         while let Some(one) = done.try_next().await? {
             all += one;

@@ -71,6 +71,7 @@ pub async fn compact<T>(
 ) -> Result<T, CompactionError> {
     let mut machine = CompactionMachine::new(call.request.clone());
     let mut driver = Driver::for_request(engine, key, &call.request, call.view.as_ref()).await?;
+    // The copy of a dry run belongs to this driver, so its compaction cannot continue in another task.
     let until = if call.waits || call.request.is_dry_run {
         DriveUntil::End
     } else {
@@ -82,6 +83,7 @@ pub async fn compact<T>(
     };
     let (inner, name) = (engine.clone(), key.clone());
     engine.background.in_background(async move {
+        // The view was served with the start, so this driver serves none.
         let mut driver = Driver::new(&inner, &name);
         let done = driver.drive(&mut machine, DriveUntil::End, |_, _| Ok(()));
         report(&name, Box::pin(done).await.map(|_| ()));

@@ -226,6 +226,7 @@ impl<'a> Driver<'a> {
     /// Returns the result that the end of a compaction would have now.
     async fn preview(&self, end: AdvanceCompaction) -> Result<Option<Preview>, CompactionError> {
         let sessions = &self.engine.sessions;
+        // The end is decided on a copy, because the hooks that need this preview can still stop the compaction.
         let mut copy = sessions.dry_run(self.key, &MissingSession::Reject).await?;
         let decide = |transaction: &mut Transaction<'_>| {
             let outcome = transaction.run(Command::AdvanceCompaction(end))?;

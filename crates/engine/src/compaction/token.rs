@@ -81,6 +81,7 @@ impl DelegationToken {
     pub(super) fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(BYTES);
         out.push(VERSION);
+        // Tokens outlive a restart and an upgrade, so these numbers keep their meaning within a version.
         out.push(match self.options.form {
             MessageForm::Json => 0,
             MessageForm::Typed => 1,

@@ -46,6 +46,7 @@ pub(super) fn families(rows: Vec<RetentionRow>, alone: bool) -> Vec<SessionFamil
     } else {
         grouped(rows)
     };
+    // Grouping leaves the families in random order. The name decides between equal times, so every pass has one order.
     families.sort_by_cached_key(|family| {
         let name = family.members.first().map(|row| row.key.clone());
         (family.modified(), name)

@@ -118,6 +118,8 @@ async fn session(
             removed += blobs.remove_result(key, file).await?;
             crash_point("sweep.removed");
         }
+        // The intent of a kept file ends as well, because an event names the file. Otherwise every sweep would report
+        // it.
         log.complete_intent(key, file).await?;
     }
     Ok(removed)

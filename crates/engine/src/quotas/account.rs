@@ -241,6 +241,8 @@ impl Account {
         // The first pass accepts an older usage report. Only if it would reject, the second pass requires a recent
         // one.
         for fresh in [USAGE_MAX_AGE, USAGE_MAX_AGE_TO_REJECT] {
+            // The lock is released before the store is queried. Concurrent calls may query twice, and the later report
+            // replaces the earlier one.
             let known = {
                 let counters = this.lock();
                 let is_fresh = |stored: &StoredUsage| now.saturating_sub(stored.at) < fresh;

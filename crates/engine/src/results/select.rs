@@ -131,6 +131,7 @@ pub fn search(
             Some(last) if touches => range.end - last.range.end.min(range.end),
             _ => range.len(),
         };
+        // The first range is returned whatever its size. Otherwise the next page would begin at the same line.
         if bytes + more > max_bytes && !found.is_empty() {
             return Ok((found, Some(index as u64 + 1)));
         }

@@ -40,6 +40,7 @@ impl Sessions {
             }
             Err(error) => return Err(error),
         };
+        // Quotas and disk space are not checked, because a dry run stores nothing.
         let mut transaction = Transaction::new(
             key,
             copy,

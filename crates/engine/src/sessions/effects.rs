@@ -121,6 +121,7 @@ impl Sessions {
             None => state.insert(pending.loaded),
             Some(batch) => {
                 let append = state.append(&*self.log, key, pending.loaded, batch, &*self.clock);
+                // A failed append drops `growth` too, which releases the reservation of a new session.
                 append.await?
             }
         };

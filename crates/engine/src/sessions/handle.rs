@@ -135,6 +135,7 @@ impl SessionHandle {
     pub(super) fn notify(&self, revision: Revision) {
         // A repeated announcement of the same revision must not wake watchers.
         self.changed.send_if_modified(|change| {
+            // A new session of the same name also clears the flag of the deleted one.
             let later = SessionChange {
                 revision,
                 deleted: false,
