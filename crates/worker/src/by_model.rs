@@ -22,6 +22,7 @@ impl MemoryWriter for ModelMemoryWriter {
         let limits = self.0.limits();
         let mut failed = MemoryWriteError("no model is configured".to_owned());
         for attempt in attempts {
+            // No caller waits for an update, so each attempt has the full time of a request.
             let request = SummaryRequest {
                 purpose: Purpose::Memory,
                 model: Some(attempt.model.clone().into()),

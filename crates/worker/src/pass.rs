@@ -202,6 +202,7 @@ async fn commit(
             retry_at,
         }
     });
+    // The duration is measured by the monotonic clock, because the wall clock may be set during a long model call.
     let took = shared.clock.monotonic().saturating_sub(began.by_clock);
     let version = job.session_memory.version.as_ref();
     let update = RecordMemoryVersion {
