@@ -85,6 +85,7 @@ pub struct BudgetShare {
 impl BudgetShare {
     /// Creates an empty share.
     pub fn new(budget: &Arc<SharedBudget>, share_group: &Arc<ShareGroup>) -> Self {
+        // Counted before any check, so that a second call of the group does not count as alone.
         share_group.shares[budget.kind as usize].fetch_add(1, Relaxed);
         Self {
             of: Some((Arc::clone(budget), Arc::clone(share_group))),

@@ -118,6 +118,7 @@ impl Principal {
         match &self.grant.projects {
             ProjectSet::All => self.name.to_string(),
             ProjectSet::Of(projects) => {
+                // The set is ordered, so all credentials for the same projects have the same tenant.
                 let names: Vec<_> = projects.iter().map(ProjectId::as_str).collect();
                 names.join(" ")
             }

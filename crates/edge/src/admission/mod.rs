@@ -125,6 +125,7 @@ impl LaneState {
             was_saturated: self.was_saturated.swap(false, Relaxed),
         };
         let mut limiter = self.limiter();
+        // The calls are measured even if the limit is fixed, because the wait queue needs their latency.
         limiter.record(done, now);
         if self.is_limited {
             self.limit.store(limiter.get(), Relaxed);
@@ -248,6 +249,7 @@ impl AdmissionControl {
         };
         let Some(reserved) = reserved else {
             self.shed_count.fetch_add(1, Relaxed);
+            // `should_shed` rejects nothing in a lane with a fixed limit, so its rejections must not raise the share.
             if state.is_limited {
                 self.scheduling_delay.record_rejection(Instant::now());
             }

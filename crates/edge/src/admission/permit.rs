@@ -75,6 +75,7 @@ impl WorkPermit {
             return;
         };
         let now = Instant::now();
+        // The permit counts as paused from here on, so the drop does not release it again.
         time.since = Err(now);
         let took = time.done + (now - since);
         let counts = time.counts;

@@ -147,6 +147,8 @@ impl SchedulingDelay {
             && since.is_none_or(|since| now - since <= BURST_DURATION);
         if !is_burst || state.share > 0.0 {
             let (at, before) = last.unwrap_or((now, too_long));
+            // This is the incremental form of the controller. The first term adds up the excess over time, and the
+            // second one follows its change at once.
             let follows = PROPORTIONAL_GAIN * too_long * (now - at).as_secs_f64();
             let turns = MAX_SHARE_STEP * (too_long - before);
             state.share = (state.share + follows + turns).clamp(0.0, MAX_SHED_SHARE);

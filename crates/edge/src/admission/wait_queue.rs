@@ -121,6 +121,8 @@ impl<T> WaitQueue<T> {
 
     /// Returns true if calls are waiting.
     pub(super) fn is_not_empty(&self) -> bool {
+        // `join` writes this counter and then reads `in_flight`, and a release does the reverse. With a weaker order
+        // both could miss the other's write, and the call would wait beside a free permit.
         self.waiting.load(SeqCst) > 0
     }
 

@@ -113,6 +113,8 @@ pub struct ActiveCall(Arc<Connection>);
 
 impl Drop for ActiveCall {
     fn drop(&mut self) {
+        // The time is stored before the count falls. Otherwise an eviction in between would see the idle time since an
+        // earlier call.
         let at = self.0.started.elapsed().as_millis();
         self.0
             .last_used
@@ -137,6 +139,7 @@ impl ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
+        // An evicted connection is removed already. Ids are never reused, so this removes no other connection.
         self.connections
             .lock()
             .connections

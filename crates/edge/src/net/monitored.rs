@@ -141,6 +141,7 @@ impl<T> MonitoredConnection<T> {
         }
         if let Some((idle, end)) = &mut self.idle {
             // The timer is not reset at each read. When it fires, it is moved to the end of the actual silence.
+            // The timer is polled again after each reset, because only a pending timer wakes this task.
             while end.as_mut().poll(cx).is_ready() {
                 let until = self.last_activity.last() + *idle;
                 if until <= Instant::now() {
@@ -263,6 +264,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for MonitoredConnection<T> {
             };
             self.discarded = Some(0);
             self.last_activity.record();
+            // Without a limit on silence, a peer that never closes its side would keep the file handle.
             let end = Box::pin(sleep(LINGER_TIMEOUT));
             self.idle.get_or_insert((LINGER_TIMEOUT, end));
         }
