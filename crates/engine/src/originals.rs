@@ -131,6 +131,7 @@ impl TranscriptWalk {
                 .map(|(ordinal, entry)| (ordinal, entry.clone()))
                 .collect()
         };
+        // Only the index is read under the session's lock. The contents are read from the log after it.
         let entries = engine.sessions.read(&self.key, pick).await?;
         let mut originals = contents(engine, &self.key, entries).await?;
         // Some filters need the content, which is loaded only for entries that pass the index filter.

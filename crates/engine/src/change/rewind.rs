@@ -51,6 +51,8 @@ impl RewindInput {
         sessions: &Sessions,
         key: &SessionKey,
     ) -> Result<Option<PastSession>, EngineError> {
+        // Compacted messages after the target count as well. Otherwise the view would keep the summary of messages that
+        // the rewind removes.
         let collapsed =
             |session: &Session| session.last_revision_showing(self.target.kept(session).ok()??);
         let Some(shown) = sessions.read(key, collapsed).await? else {

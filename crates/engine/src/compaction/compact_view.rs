@@ -64,6 +64,7 @@ pub async fn compact_view(
     let (sender, ended) = oneshot::channel();
     let (inner, name) = (engine.clone(), key.clone());
     // The work runs in a task of its own, so it continues if the caller's time runs out.
+    // The spawn drops the deadline of the call. Models and hooks therefore get the time of the compaction.
     engine.background.in_background(async move {
         let made = compact_and_drop(&inner, &name, request, rejected).await;
         // The receiver is gone: the caller was answered before. The next call sees the result.

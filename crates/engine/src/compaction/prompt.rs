@@ -84,6 +84,7 @@ fn instructions_for(session: &Session) -> Option<String> {
     // Later instructions override earlier ones, so the loop reads all messages.
     for message in visible.filter_map(|(_, entry)| entry.content.as_ref()) {
         for block in &message.blocks {
+            // Tool results are left out, because the output of a tool must not steer the summary.
             if let Block::Text { text, .. } = block {
                 found = standing_instructions(text).or(found);
             }

@@ -44,6 +44,8 @@ pub(super) async fn summarize(
     }
     if let (Some(models), Strategy::Model) = (&engine.models, task.strategy) {
         let written = model::summarize_by_model(engine, models, key, task, &extracted).await;
+        // A call that names this strategy gets the error of its model. Another kind of summary would replace its choice
+        // silently.
         if written.is_ok() || !task.falls_back {
             return written;
         }

@@ -126,8 +126,9 @@ impl Sessions {
             }
         };
         crash_point("session.committed");
-        // Nothing below can fail the call. Watchers learn the revision before other work begins.
+        // Nothing below can fail the call. Watchers learn the revision before a snapshot or the worker begins.
         growth.count(self, key, file_bytes);
+        // Counted after the append, so a rejected attempt that is repeated counts once.
         self.observer.committed(&EventTally::of(&pending.events));
         handle.notify(loaded.session.revision());
         loaded.take_snapshot_if_due(&self.log, key);

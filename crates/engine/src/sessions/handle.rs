@@ -101,6 +101,7 @@ impl LoadedSession {
         // Reset before the snapshot is stored, so that commits meanwhile do not start a second one.
         self.tail_bytes = 0;
         let size = Arc::clone(&self.snapshot_bytes);
+        // The store ignores the snapshot if the session at this position was replaced meanwhile.
         let (log, key, at) = (Arc::clone(log), key.clone(), self.position());
         tokio::spawn(async move {
             let bytes =

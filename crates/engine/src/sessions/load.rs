@@ -163,6 +163,8 @@ impl SessionReader {
         let Err(error) = log.load_content(&mut loaded.session, first).await else {
             return Ok(());
         };
+        // A deletion by another process leaves gaps that look like damage, so the head is compared before the error is
+        // reported.
         self.explain_read_error(key, loaded.incarnation, error)
             .await?;
         Err(EngineError::SessionNotFound(key.clone()))

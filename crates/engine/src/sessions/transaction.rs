@@ -163,6 +163,8 @@ impl<'a> Transaction<'a> {
         command: impl FnOnce(Option<Revision>) -> Command,
     ) -> Result<CommandOutcome, Rejection> {
         let waits = |session: &&Session| !session.pending().is_empty();
+        // A repeat names the revision of its first call. The command recognizes a repeat before it compares the
+        // revision.
         let moved =
             |session: &&Session| expected.is_some_and(|expected| expected != session.revision());
         // Without pending content there is nothing to serve, so no copy for a rollback is needed. A wrong `expected`

@@ -194,6 +194,8 @@ impl TurnCall {
             return Ok(());
         };
         let (target, window) = self.target(session);
+        // The command runs even if nothing is pending. It records another window or prompt prefix, against which the
+        // levels measure the view.
         transaction.run(Command::ServeView(ServeView {
             target,
             window,
