@@ -224,6 +224,7 @@ impl SessionHost for LocalHost {
     ) -> Result<(), HostError> {
         let recorded = self.change(key, |transaction| {
             let session = transaction.session();
+            // A failover may have lost the start of this update. Its failure then belongs to no update of the session.
             if !session.is_some_and(|session| session.memory().is_running_since(began)) {
                 return Ok(());
             }
