@@ -48,6 +48,7 @@ impl WorkPermit {
         let now = Instant::now();
         time.done += now - since;
         time.since = Err(now);
+        // Unlocked before the hand-over, which locks the wait queue.
         drop(time);
         self.admission.release(self.lane);
         true

@@ -79,6 +79,7 @@ impl Metrics {
             .scope_info_enabled(false)
             .build();
         let mut provider = SdkMeterProvider::builder().with_resource(resource);
+        // The build fails only if the registry has an equal collector, and this registry is new.
         if let Ok(scrapes) = scrapes {
             provider = provider.with_reader(scrapes);
         }
