@@ -42,6 +42,7 @@ impl ServerTls {
             .into_iter()
             .chain(config.client_ca_file.clone())
             .collect();
+        // One value is built from all files, so a new certificate is never used with the old key.
         let make = |files: &[Vec<u8>], _: Option<&ServerConfig>| server_config(files);
         Ok(Some(Self {
             config: Reloadable::load("tls.cert_file", files, make)?,

@@ -95,6 +95,7 @@ impl Jwks {
         let set: KeySet = serde_json::from_slice(text)
             .map_err(|error| format!("line {}: it is not a JWKS", error.line()))?;
         let known = |entry: Value| {
+            // The whole entry is compared, because a new key under an old id must not keep the tokens of the old key.
             let earlier = before.and_then(|before| before.keys.iter().find(|it| it.entry == entry));
             PublicKey::read(entry, earlier)
         };
@@ -205,6 +206,8 @@ impl Jwks {
         validation.validate_nbf = false;
         validation.set_issuer(&[&rules.issuer]);
         validation.set_audience(&[&rules.audience]);
+        // `jsonwebtoken` compares a claim only if it is present. Without this list, a token that lacks issuer or
+        // audience would pass.
         validation.set_required_spec_claims(&["iss", "aud"]);
         let decoded = decode::<Value>(token, &key.key, &validation);
         let decoded = decoded.map(|token| (token.claims, &key.revoked));

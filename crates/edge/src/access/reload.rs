@@ -113,6 +113,7 @@ impl<T: Send + Sync + 'static> Reloadable<T> {
         };
         match contents.and_then(make) {
             Ok(next) => {
+                // The value is complete before the lock is taken, so no call waits while files are parsed.
                 let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
                 *current = Arc::new(next);
                 self.stale.store(false, Ordering::Relaxed);

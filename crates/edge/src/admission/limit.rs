@@ -133,6 +133,7 @@ impl ConcurrencyLimit {
         let window = &mut self.window;
         window.last = Some(now);
         window.was_saturated |= done.was_saturated;
+        // The first call only starts the window, because its work was done before the window.
         let Some(began) = window.started else {
             window.started = Some(now);
             return;
@@ -192,6 +193,7 @@ impl ConcurrencyLimit {
         let wanted = wanted.unwrap_or(self.max_limit);
         // Limited steps keep one outlier from moving the limit too far.
         let wanted = wanted.clamp(self.current_limit * 3 / 4, self.current_limit * 3 / 2);
+        // A configured maximum below `MIN_LIMIT` applies. `clamp` panics if the minimum exceeds the maximum.
         self.current_limit = wanted.clamp(MIN_LIMIT.min(self.max_limit), self.max_limit);
     }
 

@@ -90,6 +90,7 @@ impl SchedulingDelay {
     /// Returns true if the next call belongs to the rejected share.
     fn is_in_share(&self) -> bool {
         let share = self.share.load(Relaxed);
+        // The scale is a power of two, so the remainder stays correct when the sum wraps.
         share > 0 && self.sum.fetch_add(share, Relaxed) % SHARE_SCALE + share >= SHARE_SCALE
     }
 

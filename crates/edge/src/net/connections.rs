@@ -96,6 +96,7 @@ impl Connection {
             return None;
         }
         // `false` sorts before `true`: unused connections are closed first, in the order of their ids.
+        // A call in flight does not protect an unused connection, because that call may never be accepted.
         if !self.has_been_used.load(Relaxed) {
             return Some((false, self.id));
         }

@@ -118,6 +118,7 @@ impl<T> MonitoredConnection<T> {
         self,
         handshake: impl AsyncFnOnce(T) -> Result<U, E>,
     ) -> Result<MonitoredConnection<U>, E> {
+        // The handshake runs on the inner stream, where nothing is checked. The caller watches `shutdown` meanwhile.
         let inner = handshake(self.inner).await?;
         Ok(MonitoredConnection {
             inner,

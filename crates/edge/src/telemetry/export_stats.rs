@@ -61,6 +61,7 @@ impl ExportStats {
     ///
     /// The queue of the SDK does not report the spans that it drops, so none may reach it while it is full.
     fn reserve_queue_slot(&self) -> bool {
+        // The count grows before the comparison, so concurrent spans cannot both take the last place.
         let waiting = self.spans_queued.fetch_add(1, Relaxed) - self.spans_sent.load(Relaxed);
         let has_room = waiting < QUEUE_SPANS as u64;
         if !has_room {
