@@ -99,6 +99,7 @@ pub async fn request(
             // The removal is committed before the reply, so `CommitSummary` and later requests leave out the same
             // rounds.
             shorten(engine, key, (&running, dropped), stamps).await?;
+            // The token below must name the new attempt, because `CommitSummary` rejects the tokens of earlier ones.
             RunningCompaction {
                 attempt: running.attempt + 1,
                 dropped: Some(dropped),
