@@ -40,6 +40,7 @@ pub fn session_id(
     let uuid = if request_id.is_empty() {
         engine.ids.uuid()
     } else {
+        // The separator cannot occur in a project name, so two pairs never give the same text.
         let digest = Digest::of_bytes(format!("{project}\0{request_id}").as_bytes());
         Builder::from_custom_bytes(*digest.as_bytes()).into_uuid()
     };

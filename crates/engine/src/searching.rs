@@ -139,6 +139,7 @@ pub async fn search<H: Send>(
             let from = query.start_in(message);
             let (hits, rest) = match found {
                 MessageSearch::Hits(hits, rest) => (hits, rest),
+                // The error of a cancelled call reaches no caller, so both ends share one.
                 MessageSearch::Ended(SearchEnd::DeadlineExceeded | SearchEnd::Cancelled) => {
                     return Err(EngineError::DeadlineExceeded);
                 }

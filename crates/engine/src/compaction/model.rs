@@ -115,6 +115,7 @@ impl SummaryQuery<'_> {
         extracted: &SummaryDocument,
         usage: &mut Usage,
     ) -> Result<WrittenSummary, SummaryFailure> {
+        // The request goes to another system, so secrets are redacted in the prompt and not only in the answer.
         let summarizer: Arc<dyn Summarizer> = if self.redacts {
             Arc::new(RedactingSummarizer(attempt.summarizer))
         } else {

@@ -186,6 +186,7 @@ impl<'a> Driver<'a> {
             let (sessions, missing) = (&self.engine.sessions, &MissingSession::Reject);
             sessions.write(self.key, missing, decide, finish).await?
         };
+        // The machine advances only with the commit. A failed write leaves it before the step.
         *machine = after;
         Ok(reply)
     }
@@ -217,6 +218,7 @@ impl<'a> Driver<'a> {
                 _ => None,
             })
         };
+        // The estimate has a copy of its own, so it changes nothing that the request itself decides on.
         let mut driver = Self::for_request(self.engine, self.key, &dry_run, self.view).await?;
         let mut machine = CompactionMachine::new(dry_run);
         let tokens = driver.drive(&mut machine, DriveUntil::End, render).await?;
@@ -270,6 +272,7 @@ fn outcome_of(outcome: CommandOutcome, transaction: &Transaction<'_>) -> Compact
         CommandOutcome::Answered(revision) => CompactionOutcome::Answered(revision),
         CommandOutcome::Skipped(skip) => CompactionOutcome::Skipped(skip),
         CommandOutcome::Done(None) => nothing,
+        // A serve may precede the command, so the event of the compaction is the last one.
         CommandOutcome::Done(Some(revision)) => match transaction.events().last() {
             Some(recorded) => CompactionOutcome::Event(Box::new(recorded.event.clone()), revision),
             None => nothing,

@@ -63,6 +63,7 @@ impl Sessions {
         mut check: impl FnMut(&Session) -> Result<(), Rejection>,
     ) -> Result<bool, EngineError> {
         let handle = self.cache.handle(key);
+        // Under the lock, no command of this process is between its decision and its commit.
         let mut state = self.lock(&handle, key).await;
         for _ in 0..MAX_ATTEMPTS {
             let Some(loaded) = state.load(&self.reader, key).await? else {
@@ -87,6 +88,7 @@ impl Sessions {
             crash_point("delete.begun");
             // The session no longer exists for callers. The other data is removed in the background.
             handle.notify_deletion();
+            // The notification is kept while the task is busy, so the task misses no deletion.
             self.deletions.notify_one();
             return Ok(true);
         }
