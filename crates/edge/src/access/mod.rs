@@ -189,6 +189,7 @@ impl Authenticator {
 
 /// Returns the single credential of a call: `authorization: Bearer …` or `x-api-key: …`.
 fn credential(headers: &http::HeaderMap) -> Result<&str, AuthError> {
+    // All values are read, because `get` would return the first of several credentials and hide the others.
     let bearer = headers.get_all(http::header::AUTHORIZATION).iter();
     let plain = headers.get_all("x-api-key").iter();
     let given = bearer.map(|value| (value, true));

@@ -52,6 +52,7 @@ impl LogRateLimit {
             left_out: 0,
             of: meta,
         });
+        // `left_out` is not reset here, because the report thread takes it.
         if now.saturating_duration_since(place.since) >= INTERVAL {
             place.since = now;
             place.lines = 0;
