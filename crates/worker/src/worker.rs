@@ -264,6 +264,7 @@ impl WorkerLoop {
                 tracing::warn!(%error, "failed to read the work queue; retrying");
             }
         }
+        // Cleared after an error as well. The next poll reads the queue again, so a failing store causes no busy loop.
         self.is_more = false;
     }
 
@@ -362,6 +363,7 @@ async fn record_panic(shared: &WorkerContext, key: &SessionKey) {
 }
 
 fn retry(shared: &WorkerContext) -> DueChange {
+    // The session has no count of these failures, so their delay does not grow.
     let wait = backoff::delay(&shared.options, 3, shared.ids.jitter());
     let now = shared.clock.now();
     DueChange::at(later(now, wait), now)
