@@ -363,7 +363,6 @@ async fn record_panic(shared: &WorkerContext, key: &SessionKey) {
 }
 
 fn retry(shared: &WorkerContext) -> DueChange {
-    // The session has no count of these failures, so their delay does not grow.
     let wait = backoff::delay(&shared.options, 3, shared.ids.jitter());
     let now = shared.clock.now();
     DueChange::at(later(now, wait), now)
