@@ -94,12 +94,32 @@ async fn a_session_deleted_during_verification_is_no_error() {
     found(&verified.await.unwrap(), "1 sessions with");
     deleted.await.unwrap();
 
-    // A missing result of an existing session is a fault.
+    // A result is stored after the intents and the row of its session were read, and committed after the log was read.
+    let holder = cluster.holding("LOCK TABLE verified.frames IN ACCESS EXCLUSIVE MODE");
+    let verified = verify(&deployment, &cluster);
+    cluster.until_it_waits_for("verify", "verified.frames");
+    let results = deployment.bucket().folder().join("blobs/p/c/tool-results");
+    let files = || std::fs::read_dir(&results).unwrap().count();
+    let before = files();
+    let appended = tokio::spawn({
+        let mut context = deployment.context(0);
+        let request = prepare(&name("c"), turn(1, LINES));
+        async move { context.prepare_context(request).await.unwrap() }
+    });
+    while files() == before {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    holder.commit();
+    let verified = verified.await.unwrap();
+    found(&verified, "0 files (0 B) have no event and no intent");
+    appended.await.unwrap();
+
+    // Missing results of an existing session are a fault.
     let results = deployment.bucket().folder().join("blobs/p/c/tool-results");
     std::fs::remove_dir_all(results).unwrap();
     let verified = verify(&deployment, &cluster).await.unwrap();
     assert!(!verified.status.success());
     let said = String::from_utf8_lossy(&verified.stdout);
-    assert!(said.contains("1 results are missing"), "{said}");
+    assert!(said.contains("2 results are missing"), "{said}");
     deployment.stop();
 }

@@ -176,7 +176,7 @@ async fn still_exists(
 }
 
 async fn session(
-    log: &dyn SessionLog,
+    log: &dyn Store,
     blobs: &Blobs,
     (key, head): (&SessionKey, &SessionHead),
     (contents, intended): (bool, &HashSet<String>),
@@ -210,14 +210,28 @@ async fn session(
     }
     found.sessions += 1;
     found.events += head.revision.get();
-    for (file, size) in stored {
-        if named.contains_key(&*file) {
-            found.results += 1;
-            found.result_bytes += size;
+    let (results, others): (Vec<_>, Vec<_>) = stored
+        .into_iter()
+        .partition(|(file, _)| named.contains_key(&**file));
+    found.results += results.len() as u64;
+    found.result_bytes += results.iter().map(|(_, size)| size).sum::<u64>();
+    let mut unknown = Vec::new();
+    for (file, size) in others {
+        let path = result_path(key, &file)?;
+        if intended.contains(&path) {
+            found.add_unreferenced(path, size, true);
         } else {
-            let path = result_path(key, &file)?;
-            let has_intent = intended.contains(&path);
-            found.add_unreferenced(path, size, has_intent);
+            unknown.push((file, path, size));
+        }
+    }
+    if !unknown.is_empty() {
+        let new = ReferencesNow::read(log, key, head).await?;
+        for (file, path, size) in unknown {
+            if new.intents.contains(&*file) {
+                found.add_unreferenced(path, size, true);
+            } else if !new.named.contains_key(&*file) {
+                found.add_unreferenced(path, size, false);
+            }
         }
     }
     for file in missing.keys() {
@@ -237,6 +251,43 @@ async fn session(
         }
     }
     Ok(())
+}
+
+/// The references to the files of one session, read after its files were listed. A database in use receives results
+/// during the check.
+struct ReferencesNow {
+    intents: HashSet<Box<str>>,
+    named: ReferencedFiles,
+}
+
+impl ReferencesNow {
+    async fn read(log: &dyn Store, key: &SessionKey, before: &SessionHead) -> anyhow::Result<Self> {
+        // The commit of an event completes the intents of its files, so the intents are read before the events.
+        let intents = session_intents(log, key).await?;
+        let named = match log.head(key).await? {
+            Some(head) if head.position() != before.position() => events(log, key, &head).await?,
+            _ => ReferencedFiles::new(),
+        };
+        Ok(Self { intents, named })
+    }
+}
+
+/// Returns the files of one session with an intent in the log.
+async fn session_intents(
+    log: &dyn FileIntents,
+    key: &SessionKey,
+) -> anyhow::Result<HashSet<Box<str>>> {
+    let (mut files, mut after) = (HashSet::new(), Box::<str>::from(""));
+    loop {
+        let page = log.list_intents(Some((key, &after)), MAX_LIST).await?;
+        let own = page.intents.iter().take_while(|intent| intent.key == *key);
+        let before = files.len();
+        files.extend(own.map(|intent| intent.file.clone()));
+        match page.intents.last() {
+            Some(last) if last.key == *key && files.len() > before => after.clone_from(&last.file),
+            _ => return Ok(files),
+        }
+    }
 }
 
 fn report(found: &StoreFindings, as_json: bool) -> anyhow::Result<()> {
