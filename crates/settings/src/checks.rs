@@ -77,6 +77,7 @@ fn budget(config: &Config, check: &mut impl FnMut(bool, &[&'static str], &str)) 
     };
     let is_room = policy.thresholds(WindowHint::default()).warn > 0;
     check(
+        // Only with this basis, the threshold subtracts all the settings of the error text.
         is_room || policy.autocompact.basis != ThresholdBasis::Reserve,
         &[
             "policy.tokens.default_window_tokens",

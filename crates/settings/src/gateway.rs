@@ -91,6 +91,7 @@ impl SettingValue for UpstreamUrl {
     }
 
     fn toml(&self) -> Option<String> {
+        // `Url` adds a slash to an address without a path.
         Some(quoted(self.as_str().trim_end_matches('/')))
     }
 }

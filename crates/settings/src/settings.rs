@@ -37,6 +37,7 @@ macro_rules! settings {
             key: $key,
             doc: $doc,
             set: |config, raw| {
+                // Without a range, only `None` remains of this expression.
                 let range = None$(.or(Some($range)))?;
                 config.$($field).+ = SettingValue::read(raw, range)?;
                 Ok(())
