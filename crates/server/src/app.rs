@@ -172,6 +172,7 @@ impl Backend for StoreBackend {
         for running in running.into_iter().flatten() {
             running.stop().await;
         }
+        // The sampler reads the log too, so it ends before the log closes.
         let sampler = self.sampler.lock().await.take();
         if let Some(sampler) = sampler {
             sampler.stop().await;
