@@ -245,6 +245,7 @@ fn from_json(bytes: &[u8]) -> Result<ResultContent, FieldError> {
 
 fn opaque(block: &v1::OpaqueBlock) -> Result<Block, FieldError> {
     let kind = required(&block.r#type, "type")?;
+    // A call or a result in an opaque block would not be paired with its counterpart.
     if KNOWN_TYPES.contains(&kind) {
         return Err(FieldError::invalid(
             "type",
@@ -255,6 +256,7 @@ fn opaque(block: &v1::OpaqueBlock) -> Result<Block, FieldError> {
         return Err(FieldError::missing("json"));
     }
     let fields = object(&block.json).under("json")?;
+    // JSON permits repeated names, and readers differ in which one they use.
     let mut types = fields.iter().filter(|(name, _)| *name == "type");
     let (first, second) = (types.next(), types.next());
     let named = first.and_then(|(_, raw)| serde_json::from_str::<String>(raw.as_str()).ok());

@@ -29,6 +29,7 @@ pub trait Mutation: CanonicalRequest {
 /// Returns the digest of a request body.
 pub fn body_digest<T: CanonicalRequest>(request: &T) -> Digest {
     let mut reduced = request.clone();
+    // The order of a map is random, so its entries are sorted before they are hashed.
     let maps = reduced.take_maps();
     let mut body = Vec::new();
     // Each part has a length prefix, so that different bodies cannot have the same byte sequence.

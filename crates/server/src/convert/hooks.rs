@@ -80,6 +80,7 @@ pub fn pre_compact(started: &StartedCompaction) -> v1::PreCompactRequest {
         trigger: trigger(running.trigger).into(),
         strategy: strategy(running.strategy).into(),
         budget: Some(last_budget(session)),
+        // The sizes of messages are estimates before calibration.
         input_tokens: saturate_tokens(session.ledger().calibration.apply(sizes.sum())),
         first_message_id: export_message_id(session, running.leaving.first().copied()),
         last_message_id: export_message_id(session, running.leaving.last().copied()),

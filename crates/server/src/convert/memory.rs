@@ -81,6 +81,7 @@ impl MemoryView {
             version: notes.version.clone(),
             run_start: notes
                 .running
+                // An update older than `session_memory.stale_after` is orphaned, so it counts as ended.
                 .filter(|_| is_memory_update_running(session, now)),
             last_failure: notes.last_failure().cloned(),
             has_failed: notes.failure.is_some(),
@@ -88,6 +89,7 @@ impl MemoryView {
             is_due: memory_update_due_at(session, now).is_some(),
             is_stale: session.is_memory_stale(),
             behind: MemoryLag {
+                // The lag of the domain is an estimate before calibration.
                 tokens: session.ledger().calibration.apply(behind.tokens),
                 ..behind
             },

@@ -142,6 +142,7 @@ impl FieldError {
     pub fn under(mut self, field: &str) -> Self {
         self.path = match self.path.as_str() {
             "" => field.to_owned(),
+            // An index follows its list without a dot.
             rest if rest.starts_with('[') => format!("{field}{rest}"),
             rest => format!("{field}.{rest}"),
         };

@@ -109,10 +109,12 @@ fn scaled(parts: [u64; 6], total: u64) -> [u32; 6] {
         all[MESSAGES] = total;
         return all;
     }
+    // The product of two counts can exceed 64 bits.
     let mut scaled = parts
         .map(|part| u32::try_from(u128::from(part) * u128::from(total) / sum).unwrap_or(u32::MAX));
     let largest = (0..6).max_by_key(|at| parts[*at]).unwrap_or(MESSAGES);
     let given: u32 = scaled.iter().sum();
+    // Each part is rounded down, so `given` is at most `total`.
     scaled[largest] += total - given;
     scaled
 }

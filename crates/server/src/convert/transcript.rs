@@ -49,6 +49,7 @@ impl BlockStatuses {
                     (v1::BlockVisibility::Cleared, String::new())
                 }
                 PieceForm::Stored(call) => {
+                    // After a rewind, a call can have a second stored result, so the block decides.
                     let stored = session.stored_results().at(piece.message, piece.block);
                     let reference = stored.map(|stored| reference_to(session, &stored.file));
                     let reference = reference.unwrap_or_else(|| reference_of(session, call));
