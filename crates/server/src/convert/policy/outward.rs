@@ -50,6 +50,7 @@ fn value(field: &FieldDescriptor, json: &Json) -> Option<Value> {
         }
         (Shape::List(of), Json::Array(items)) => {
             let items = items.iter().filter_map(|item| single(&of, item)).collect();
+            // The contract wraps a list in a message, so that an empty list differs from no list.
             let mut wrapper = DynamicMessage::new(of.parent_message().clone());
             wrapper.set_field(&of, Value::List(items));
             Some(Value::Message(wrapper))
