@@ -155,6 +155,7 @@ impl ServiceError {
             error = source.as_deref().map(|source| error_chain(source)),
             "failed to {doing}"
         );
+        // The cause can name hosts and paths of the server, so only its log contains it.
         self.0.message = match &trace_id {
             Some(id) => format!("internal error: see trace_id {id} in the server's log"),
             None => "internal error: see the server's log".to_owned(),
