@@ -38,6 +38,7 @@ impl HookEndpoints {
     /// endpoint.
     pub fn of(&self, policy: &HookPolicy) -> Option<Result<&Arc<HookEndpoint>, String>> {
         let name = policy.endpoint.as_ref().or(self.default.as_ref())?;
+        // Names are checked when a policy is set, so this endpoint was removed from the configuration since.
         let missing = || {
             format!(
                 "the server has no hook endpoint named {name:?}: configure it, or change \
