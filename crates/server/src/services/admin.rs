@@ -89,6 +89,7 @@ async fn list(
     // A full page may be the last one. In that case the next page is empty.
     let next_page_token = match rows.last() {
         Some((last, _)) if rows.len() == size => {
+            // This list is ordered by name alone, so the number of the cursor is not used.
             convert::page_token_text(&PageCursor::Named(0, last.to_string()), digest)
         }
         _ => String::new(),

@@ -51,6 +51,7 @@ impl Service {
         if !self.auth_required {
             return Ok(());
         }
+        // Handlers get a request without its extensions, so the context of the task is used.
         let context = CallContext::current();
         let pass = context
             .as_ref()

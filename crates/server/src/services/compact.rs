@@ -140,6 +140,7 @@ async fn autocompact(
         form: convert::form(request.form, "form")?,
         target,
     };
+    // The futures of compactions are too large for the stack.
     Box::pin(call.run()).await
 }
 

@@ -43,6 +43,7 @@ pub(super) async fn search_from(
         cursor => (cursor, None),
     };
     let from = place(service, &key, cursor.as_ref()).await?;
+    // `first` counts messages from 1, and ordinals start at 0.
     let from = from.or(first.map(|first| first.saturating_sub(1)));
     let descending = request.descending;
     if request.snippet_chars > MAX_SNIPPET_CHARS {
@@ -62,6 +63,7 @@ pub(super) async fn search_from(
         from: from.zip(inside).map(|(from, inside)| SearchCursor {
             message: TranscriptWalk::first_of(from, descending),
             at: TextPosition {
+                // A page token is not authenticated, so its numbers can have any size.
                 block: usize::try_from(inside.block).unwrap_or(usize::MAX),
                 offset: usize::try_from(inside.offset).unwrap_or(usize::MAX),
             },
