@@ -105,6 +105,7 @@ pub(super) fn management(session: &Session, target: &Target) -> Bytes {
         return Bytes::new();
     }
     let mut edits = Vec::new();
+    // Anthropic requires that this edit is the first of the list, and that thinking is enabled.
     if policy.clear_thinking && target.thinking {
         edits.push(json!({"type": "clear_thinking_20251015", "keep": "all"}));
     }
