@@ -231,6 +231,7 @@ pub(super) async fn original(
         };
         OriginalResult { info, text }
     };
+    // The digest of a large result would block a thread of the runtime.
     let outcome = spawn_blocking(make).await;
     outcome.map_err(|error| ServiceError::internal("read a tool result", error))
 }
