@@ -112,6 +112,7 @@ struct PickedMessages {
 impl ReadTranscriptInput {
     fn pick(&self, session: &Session) -> Result<PickedMessages, ServiceError> {
         let transcript = session.transcript();
+        // Models count messages from 1, and ordinals start at 0.
         let place = |number: u64| u32::try_from(number.saturating_sub(1)).unwrap_or(u32::MAX);
         let from = self.first.map(place);
         // A span id takes precedence over a message id, and a message id over numbers.
