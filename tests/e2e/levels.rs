@@ -292,6 +292,19 @@ async fn p04_a_rejected_block_is_snipped_by_its_position_in_the_view() {
         }),
         ..SnipRequest::default()
     };
+    let mut outside = request.clone();
+    let view = outside.view_blocks.as_mut().unwrap();
+    view.positions.push(WirePosition {
+        message_index: 9,
+        block_index: None,
+    });
+    let outside = client.snip(outside).await.unwrap_err();
+    refused_field(&outside, "view_blocks.positions[1]");
+    let mut many = request.clone();
+    let view = many.view_blocks.as_mut().unwrap();
+    view.positions = vec![view.positions[0]; 10_001];
+    let many = client.snip(many).await.unwrap_err();
+    refused_field(&many, "view_blocks.positions");
     client.snip(request.clone()).await.unwrap();
     let stale = client.snip(request).await.unwrap_err();
     refused(&stale, Code::Aborted, "VIEW_CHANGED");

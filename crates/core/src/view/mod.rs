@@ -32,6 +32,7 @@ pub use of_session::{NotSendableReason, View};
 pub use piece::{
     DropReason, MarkerReason, Piece, PieceForm, Repair, RepairKind, TextReason, count,
 };
+pub use positions::ViewPosition;
 pub(crate) use seal::{MARKER_TOKENS, shown_tokens};
 pub use seal::{Seal, Sealed};
 pub(crate) use tail::speaker;

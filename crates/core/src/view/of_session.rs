@@ -1,8 +1,10 @@
 //! The view of a session for a target, with its etag, repairs and block positions.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::etag::{Etag, Prefix};
 use super::piece::{Piece, PieceForm, Repair, RepairKind, count};
-use super::positions::pieces_at;
+use super::positions::{ViewPosition, pieces_at};
 use super::tail::{Speaker, ViewTail, speaker};
 use super::target::Target;
 use super::wire::{WireMessage, array_length, wire};
@@ -99,24 +101,26 @@ impl Session {
         Ok(messages)
     }
 
-    /// Returns the transcript blocks at a position of the array that an etag names. Without `block`, all blocks of the
-    /// message are returned.
+    /// Returns the transcript blocks at positions of the array that an etag names, by position. Positions without a
+    /// block of the transcript are missing in the result.
     pub fn blocks_at(
         &self,
         etag: Etag,
         target: &Target,
-        message: u32,
-        block: Option<u32>,
-    ) -> Result<Vec<(MessageId, u16)>, ContentNotLoaded> {
+        positions: &BTreeSet<ViewPosition>,
+    ) -> Result<BTreeMap<ViewPosition, Vec<(MessageId, u16)>>, ContentNotLoaded> {
         let pieces = self.sealed().pieces();
         let named = &pieces[..etag.pieces().min(pieces.len())];
-        let at = pieces_at(self, named, target, message, block)?;
-        let of_block = at.into_iter().filter(|piece| piece.form.represents_block());
-        let named = of_block.filter_map(|piece| {
-            let entry = self.transcript().get(piece.message)?;
-            Some((entry.id, piece.block))
-        });
-        Ok(named.collect())
+        let mut blocks = BTreeMap::<_, Vec<_>>::new();
+        for (position, pieces) in pieces_at(self, named, target, positions)? {
+            for piece in pieces.iter().filter(|piece| piece.form.represents_block()) {
+                if let Some(entry) = self.transcript().get(piece.message) {
+                    let block = (entry.id, piece.block);
+                    blocks.entry(position).or_default().push(block);
+                }
+            }
+        }
+        Ok(blocks)
     }
 
     /// Returns the reason for which a provider would reject the view now. `None` if the view is sendable.

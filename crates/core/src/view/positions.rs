@@ -3,10 +3,21 @@
 //! Positions are counted from the end if the length of the array is known. Callers nearly always need recent positions,
 //! so the cost does not depend on the length of the view.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::wire::{GroupKey, Renderer};
 use super::{Piece, Target, WireBlock, WireRole};
 use crate::ids::Ordinal;
 use crate::session::{ContentNotLoaded, Session};
+
+/// The position of a message of an array, or of a block in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ViewPosition {
+    /// The index of the message.
+    pub message: u32,
+    /// The index of the block. `None` names all blocks.
+    pub block: Option<u32>,
+}
 
 /// A piece that a target sees, with its position.
 pub(super) struct PositionedPiece<'a> {
@@ -138,17 +149,17 @@ pub(super) fn message_positions(
     Ok(positions)
 }
 
-/// Returns the pieces at a position of the array that some pieces form. Without `block`, all pieces of the message.
+/// Returns the pieces at positions of the array that some pieces form. The array is rendered once for all positions.
+/// A position without a block names all pieces of its message. Positions without a piece are missing in the result.
 pub(super) fn pieces_at(
     session: &Session,
     pieces: &[Piece],
     target: &Target,
-    message: u32,
-    block: Option<u32>,
-) -> Result<Vec<Piece>, ContentNotLoaded> {
+    positions: &BTreeSet<ViewPosition>,
+) -> Result<BTreeMap<ViewPosition, Vec<Piece>>, ContentNotLoaded> {
     let render = Renderer::new(session, target);
     let (mut position, mut last_key) = (None::<(u32, u32)>, None);
-    let mut found = Vec::new();
+    let mut found = BTreeMap::<_, Vec<Piece>>::new();
     for piece in pieces {
         let Some((key, _)) = render.piece(piece)? else {
             continue;
@@ -157,14 +168,17 @@ pub(super) fn pieces_at(
             continue;
         }
         // Positions are counted from the start, because the length of the array is not known here.
-        let here = match position {
+        let (message, block) = match position {
             Some((message, block)) if last_key == Some(key) => (message, block + 1),
             Some((message, _)) => (message + 1, 0),
             None => (0, 0),
         };
-        (position, last_key) = (Some(here), Some(key));
-        if here.0 == message && block.is_none_or(|block| here.1 == block) {
-            found.push(*piece);
+        (position, last_key) = (Some((message, block)), Some(key));
+        for block in [None, Some(block)] {
+            let here = ViewPosition { message, block };
+            if positions.contains(&here) {
+                found.entry(here).or_default().push(*piece);
+            }
         }
     }
     Ok(found)

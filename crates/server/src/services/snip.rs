@@ -4,7 +4,7 @@ use palimpsest_core::command::{Rejection, Snip};
 use palimpsest_core::event::{Event, Trigger};
 use palimpsest_core::ids::{MessageId, Revision, SessionKey};
 use palimpsest_core::session::{ContentNotLoaded, Session};
-use palimpsest_core::view::TargetOverride;
+use palimpsest_core::view::{TargetOverride, ViewPosition};
 use palimpsest_engine::EngineError;
 use palimpsest_engine::change::{ChangeCall, ChangeOutcome};
 use palimpsest_engine::listing::descendants;
@@ -33,6 +33,10 @@ pub(super) async fn snip(
         "message_ids",
     )?;
     convert::check_count(request.blocks.len(), limits.max_blocks, "blocks")?;
+    if let Some(view) = &request.view_blocks {
+        let field = "view_blocks.positions";
+        convert::check_count(view.positions.len(), limits.max_blocks, field)?;
+    }
     // Blocks can be named by message or by their position in a view, as in a provider's error message.
     let mut blocks = Vec::new();
     for (index, block) in request.blocks.iter().enumerate() {
@@ -133,23 +137,27 @@ async fn view_blocks(
             "is not one of a view that was prepared",
         ));
     };
+    let positions: Vec<_> = places
+        .positions
+        .iter()
+        .map(|position| ViewPosition {
+            message: position.message_index,
+            block: position.block_index,
+        })
+        .collect();
     let look = |session: &Session| {
         // Positions are valid only for the view that the etag names. A changed view could lead to other blocks.
         if !named.etag.is_current(session.sealed(), &named.target) {
             return Err(ServiceError::view_changed(session.revision()));
         }
-        let mut found = Vec::new();
-        for (index, position) in places.positions.iter().enumerate() {
-            let at = (position.message_index, position.block_index);
-            let blocks = session.blocks_at(named.etag, &named.target, at.0, at.1);
-            let blocks = blocks.map_err(Rejection::from)?;
-            if blocks.is_empty() {
-                let path = format!("view_blocks.positions[{index}]");
-                return Err(ServiceError::invalid(&path, "is not a block of that view"));
-            }
-            found.extend(blocks);
+        let all = positions.iter().copied().collect();
+        let found = session.blocks_at(named.etag, &named.target, &all);
+        let found = found.map_err(Rejection::from)?;
+        if let Some(index) = positions.iter().position(|one| !found.contains_key(one)) {
+            let path = format!("view_blocks.positions[{index}]");
+            return Err(ServiceError::invalid(&path, "is not a block of that view"));
         }
-        Ok(found)
+        Ok(found.into_values().flatten().collect())
     };
     service.sessions.read_full(key, look).await?
 }

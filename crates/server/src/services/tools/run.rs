@@ -10,7 +10,7 @@ use palimpsest_core::session::{RequestStamp, Session, TranscriptEntry};
 use palimpsest_core::transcript_reader;
 use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::filter::messages_of_span;
-use palimpsest_engine::originals::{contents, restore_results};
+use palimpsest_engine::originals::{OriginalMessage, contents, restore_results};
 use palimpsest_engine::results::{ResultSelection, range, search as search_lines};
 use palimpsest_engine::search_threads::SearchBudget;
 use palimpsest_engine::searching::SearchCursor;
@@ -34,6 +34,8 @@ const MAX_HITS: u32 = 100;
 const MAX_CONTEXT_LINES: usize = 100;
 /// The maximum number of messages in one answer.
 const MAX_MESSAGES: u32 = 200;
+/// The number of messages whose contents are in memory at the same time.
+const MESSAGES_PER_READ: usize = 8;
 
 /// The answer of a tool.
 pub(super) struct ToolOutcome {
@@ -148,10 +150,42 @@ impl ReadTranscriptInput {
     }
 
     /// Returns the note about how to continue after a cut, or an empty text.
-    fn continuation_hint(&self, session: &Session, next: Option<Ordinal>) -> String {
-        let Some(next) = next.map(|next| u64::from(next.get()) + 1) else {
-            return String::new();
-        };
+    /// Appends a message to an answer of at most `max` bytes. Returns true if the answer is complete.
+    fn append_message(
+        &self,
+        session: &Session,
+        original: &OriginalMessage,
+        (whole, max): (bool, usize),
+        text: &mut String,
+    ) -> bool {
+        let message = (original.ordinal, &*original.message);
+        let calls = session.calls();
+        if whole {
+            let (part, next) = transcript_reader::render_message(message, calls, self.offset, max);
+            text.push_str(&part);
+            if let Some(next) = next {
+                let id = message.1.id;
+                let _ = write!(
+                    text,
+                    "\n[cut: ask again with message_id \"{id}\" and offset {next}]"
+                );
+            }
+            return true;
+        }
+        // The first message is cut if it does not fit, and later ones start the next answer.
+        let space = if text.is_empty() { max } else { usize::MAX };
+        let tools = &session.policy().model_tools;
+        let page = transcript_reader::outline([message], calls, tools, space);
+        if text.is_empty() || text.len() + page.text.len() <= max {
+            text.push_str(&page.text);
+            return false;
+        }
+        text.push_str(&self.continuation_hint(session, original.ordinal));
+        true
+    }
+
+    fn continuation_hint(&self, session: &Session, next: Ordinal) -> String {
+        let next = u64::from(next.get()) + 1;
         match (&self.collapse_id, self.last) {
             (Some(id), _) => {
                 format!("[cut: ask again with collapse_id \"{id}\" and first {next}]")
@@ -353,45 +387,25 @@ impl ToolContext<'_> {
                 )));
             }
         };
-        let mut originals = contents(self.service, self.key, entries).await?;
-        // Original results are restored first, so that the model reads them.
-        for original in &mut originals {
-            restore_results(self.service, self.key, original).await?;
-        }
         // The space for the note at the end is reserved within the limit.
         let max = self.policy.model_tools.max_answer_bytes as usize;
         let max = max.saturating_sub(NOTE_BYTES);
-        let show = |session: &Session| {
-            let messages = originals.iter();
-            let mut messages = messages.map(|one| (one.ordinal, &*one.message));
-            let (calls, tools) = (session.calls(), &session.policy().model_tools);
-            match (whole, messages.next()) {
-                (true, Some(one)) => {
-                    let (mut text, next) =
-                        transcript_reader::render_message(one, calls, input.offset, max);
-                    if let Some(next) = next {
-                        let id = one.1.id;
-                        let _ = write!(
-                            text,
-                            "\n[cut: ask again with message_id \"{id}\" and offset {next}]"
-                        );
-                    }
-                    text
-                }
-                (_, first) => {
-                    let page = transcript_reader::outline(
-                        first.into_iter().chain(messages),
-                        calls,
-                        tools,
-                        max,
-                    );
-                    page.text + &input.continuation_hint(session, page.next)
+        let mut text = String::new();
+        // Contents are loaded in small parts and only until the answer is full: a span can have more messages than fit
+        // into memory.
+        for part in entries.chunks(MESSAGES_PER_READ) {
+            for mut original in contents(self.service, self.key, part.to_vec()).await? {
+                // Original results are restored first, so that the model reads them.
+                restore_results(self.service, self.key, &mut original).await?;
+                let show = |session: &Session| {
+                    input.append_message(session, &original, (whole, max), &mut text)
+                };
+                if self.service.sessions.read(self.key, show).await? {
+                    return Ok(ToolOutcome::success(text));
                 }
             }
-        };
-        Ok(ToolOutcome::success(
-            self.service.sessions.read(self.key, show).await?,
-        ))
+        }
+        Ok(ToolOutcome::success(text))
     }
 
     async fn search(&self, input: &str) -> Result<ToolOutcome, ServiceError> {
@@ -404,13 +418,16 @@ impl ToolContext<'_> {
         } else {
             v1::text_pattern::Pattern::Literal(input.pattern)
         };
+        // The model cannot know the limit of the server, so a larger page is no error here.
+        let limit = self.service.limits().max_page_size;
+        let most = MAX_HITS.min(u32::try_from(limit).unwrap_or(u32::MAX)).max(1);
         let request = SearchMessagesRequest {
             session: self.key.to_string(),
             pattern: Some(TextPattern {
                 pattern: Some(pattern),
                 ignore_case: input.ignore_case,
             }),
-            page_size: input.max_hits.unwrap_or(DEFAULT_HITS).clamp(1, MAX_HITS),
+            page_size: input.max_hits.unwrap_or(DEFAULT_HITS).clamp(1, most),
             ..SearchMessagesRequest::default()
         };
         let (found, next) = search_from(self.service, request, input.first).await?;
