@@ -420,7 +420,9 @@ impl ToolContext<'_> {
         };
         // The model cannot know the limit of the server, so a larger page is no error here.
         let limit = self.service.limits().max_page_size;
-        let most = MAX_HITS.min(u32::try_from(limit).unwrap_or(u32::MAX)).max(1);
+        let most = MAX_HITS
+            .min(u32::try_from(limit).unwrap_or(u32::MAX))
+            .max(1);
         let request = SearchMessagesRequest {
             session: self.key.to_string(),
             pattern: Some(TextPattern {
