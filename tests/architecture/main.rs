@@ -59,7 +59,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
         "edge",
         &["core", "store", "summarize", "engine", "settings"],
     ),
-    ("gateway", &["settings", "edge"]),
+    ("gateway", &["core", "settings", "edge"]),
     (
         "server",
         &[

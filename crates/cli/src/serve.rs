@@ -1,10 +1,12 @@
 //! `palimpsest serve`: runs the server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use palimpsest_edge::{net, telemetry};
 use palimpsest_gateway::Gateway;
+use palimpsest_gateway::context::AbsentContext;
 use palimpsest_server::serve::Server;
 use palimpsest_server::{app, signals};
 use palimpsest_settings::LoadedConfig;
@@ -58,7 +60,8 @@ pub(super) fn run(loaded: LoadedConfig) -> anyhow::Result<()> {
             .with_metrics(telemetry.metrics());
         // Bound before the store is opened, so that a conflict does not cost that time.
         if let Some(gateway) = gateway {
-            server = server.with_port(Box::new(Gateway::bind(gateway).await?));
+            let gateway = Gateway::bind(gateway, Arc::new(AbsentContext)).await?;
+            server = server.with_port(Box::new(gateway));
         }
         Ok(server.run(app::build, stop).await?)
     });

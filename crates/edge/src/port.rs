@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::metrics::Metrics;
 use crate::net::Connections;
 
 /// The parts that a port receives from the server.
@@ -17,6 +18,8 @@ pub struct PortParts {
     pub connections: Connections,
     /// The requests in flight. The server drains the port until none is left.
     pub requests: TaskTracker,
+    /// The metrics of the process.
+    pub metrics: Metrics,
 }
 
 /// A port that is bound to its address and does not serve yet.

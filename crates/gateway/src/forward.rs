@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
+use http::response::Parts;
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Error as ClientError;
@@ -16,11 +17,14 @@ use tokio_util::task::TaskTracker;
 use super::answer::Reason;
 use super::client::UpstreamClient;
 use super::connection::ConnectionEnd;
+use super::exchange::{Exchange, Readings};
 use super::headers;
 use super::in_flight::InFlight;
+use super::reading::ResponseApi;
 use super::request_body::RequestBody;
 use super::response_body::{ForwardedBody, ResponseBody};
 use super::route::{Api, Route};
+use super::tee::TeeBody;
 use super::upstream::{Upstreams, io_kind, is_reset};
 
 /// Forwards requests to upstreams.
@@ -34,6 +38,8 @@ pub(crate) struct Forwarder {
     pub(crate) requests: TaskTracker,
     /// The maximum time without progress in the body of a request.
     pub(crate) stall: Duration,
+    /// The reading of responses.
+    pub(crate) readings: Arc<Readings>,
 }
 
 /// Upstream closed the connection without a response. The agent's connection is closed in the same way.
@@ -68,13 +74,19 @@ impl Forwarder {
             _request: self.requests.token(),
         };
         let version = request.version();
+        let read_as = ResponseApi::of(request.method(), request.uri().path());
         let has_stalled = Arc::new(AtomicBool::new(false));
         let Ok(request) = self.to_upstream(request, api, &has_stalled) else {
             return Ok(Reason::Target.answer(api));
         };
         // hyper drops this future if the agent disconnects, and the client then ends the request to upstream.
         match self.client.request(request).await {
-            Ok(response) => Ok(to_agent(response, version, end, in_flight)),
+            Ok(response) => {
+                let (head, body) = response.into_parts();
+                let exchange = read_as.and_then(|api| Exchange::begin(&self.readings, api, &head));
+                let body = TeeBody::new(body, exchange);
+                Ok(to_agent((head, body), version, end, in_flight))
+            }
             Err(error) if error.is_connect() => Ok(unreachable(&error, api)),
             Err(_) if has_stalled.load(SeqCst) => Ok(Reason::Stalled.answer(api)),
             Err(error) => {
@@ -107,13 +119,12 @@ impl Forwarder {
 
 /// Returns the response of upstream for an agent that uses the HTTP version.
 fn to_agent(
-    response: Response<Incoming>,
+    (mut head, body): (Parts, TeeBody),
     version: Version,
     end: &Arc<ConnectionEnd>,
     in_flight: InFlight,
 ) -> Response<ResponseBody> {
-    // The extensions of the head contain the case of the headers and the reason phrase.
-    let (mut head, body) = response.into_parts();
+    // The extensions of the head contain the case of the headers and the reason phrase, so the head is reused.
     head.headers = headers::of_response(&head.headers, version);
     head.version = version;
     let end = (version < Version::HTTP_2).then(|| Arc::clone(end));

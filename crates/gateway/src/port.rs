@@ -14,8 +14,12 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::client::{self, UpstreamClient};
+use super::context::ContextPort;
+use super::exchange::Readings;
 use super::forward::Forwarder;
 use super::listen;
+use super::metrics::ResponseMetrics;
+use super::reading::ReadMemory;
 use super::upstream::Upstreams;
 
 /// The reason for a gateway that cannot start.
@@ -47,11 +51,15 @@ pub struct Gateway {
     listener: TcpListener,
     client: UpstreamClient,
     upstreams: Upstreams,
+    context: Arc<dyn ContextPort>,
 }
 
 impl Gateway {
-    /// Binds the port of the gateway.
-    pub async fn bind(config: GatewayConfig) -> Result<Self, BindError> {
+    /// Binds the port of the gateway. Responses are recorded in `context`.
+    pub async fn bind(
+        config: GatewayConfig,
+        context: Arc<dyn ContextPort>,
+    ) -> Result<Self, BindError> {
         let upstreams = Upstreams::of(&config.upstreams)?;
         let client = client::new(Duration::from_millis(config.connect_timeout_ms))?;
         let address = config.listen;
@@ -61,6 +69,7 @@ impl Gateway {
             config,
             client,
             upstreams,
+            context,
         })
     }
 }
@@ -77,12 +86,21 @@ impl Port for Gateway {
 
     async fn serve(self: Box<Self>, parts: PortParts, stop: CancellationToken) {
         let acceptor = Acceptor::new(self.listener, parts.connections, None);
+        let readings = Readings {
+            context: self.context,
+            metrics: ResponseMetrics::new(&parts.metrics),
+            memory: ReadMemory::new(self.config.max_response_bytes_in_flight),
+            max_bytes: self.config.max_response_bytes,
+            hold_timeout: Duration::from_millis(self.config.hold_timeout_ms),
+            tasks: parts.requests.clone(),
+        };
         let forwarder = Arc::new(Forwarder {
             client: self.client,
             upstreams: self.upstreams,
             streams: Arc::new(Semaphore::new(self.config.max_streams)),
             requests: parts.requests,
             stall: Duration::from_millis(self.config.stall_timeout_ms),
+            readings: Arc::new(readings),
         });
         let idle_timeout = Duration::from_millis(self.config.idle_timeout_ms);
         listen::serve(acceptor, forwarder, idle_timeout, stop).await;

@@ -6,10 +6,10 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
 use super::connection::ConnectionEnd;
 use super::in_flight::InFlight;
+use super::tee::TeeBody;
 use super::upstream::is_reset;
 
 /// The body of a response.
@@ -27,7 +27,7 @@ pub(crate) enum ResponseBody {
 /// drops this value, which ends the request to upstream.
 #[derive(Debug)]
 pub(crate) struct ForwardedBody {
-    inner: Incoming,
+    inner: TeeBody,
     /// The end of the agent's connection. `None` for HTTP/2, where an error ends a stream and not the connection.
     end: Option<Arc<ConnectionEnd>>,
     /// The error of upstream, and the number of flushes before it.
@@ -37,7 +37,7 @@ pub(crate) struct ForwardedBody {
 
 impl ForwardedBody {
     pub(crate) fn new(
-        inner: Incoming,
+        inner: TeeBody,
         end: Option<Arc<ConnectionEnd>>,
         in_flight: InFlight,
     ) -> Self {
@@ -51,10 +51,10 @@ impl ForwardedBody {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let Some(end) = &self.end else {
-            return Pin::new(&mut self.inner).poll_frame(cx);
+            return self.inner.poll_next(cx);
         };
         if self.broken.is_none() {
-            match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
+            match ready!(self.inner.poll_next(cx)) {
                 Some(Err(error)) => self.broken = Some((error, end.flushes())),
                 frame => return Poll::Ready(frame),
             }

@@ -237,6 +237,7 @@ impl Server {
         let parts = PortParts {
             connections: Connections::new(share.gateway),
             requests: requests.clone(),
+            metrics: context.metrics.clone(),
         };
         // A task of its own, which the drain can abort.
         let mut serving = tokio::spawn(async move {

@@ -30,6 +30,13 @@ with_defaults! {
         pub stall_timeout_ms: u64 = 30_000,
         /// Timeout of connecting to an upstream in milliseconds, TLS included. Default: 10,000.
         pub connect_timeout_ms: u64 = 10_000,
+        /// Maximum content of one response that is read, in bytes. A larger one is forwarded unread. Default: 32 MiB.
+        pub max_response_bytes: usize = 32 << 20,
+        /// Maximum content of all responses that are read, in bytes. Above it, responses are forwarded unread.
+        /// Default: 256 MiB.
+        pub max_response_bytes_in_flight: usize = 256 << 20,
+        /// Maximum time in milliseconds that the last event of a response waits for its record. Default: 250.
+        pub hold_timeout_ms: u64 = 250,
     }
 
     /// The providers that requests are forwarded to.

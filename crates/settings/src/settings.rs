@@ -224,6 +224,12 @@ settings! {
         "The maximum time without progress in the body of a request.";
     "gateway.connect_timeout_ms" => gateway.connect_timeout_ms in 100..=HOUR_MS,
         "The time limit of connecting to an upstream, TLS included.";
+    "gateway.max_response_bytes" => gateway.max_response_bytes in 1..=(1 << 30),
+        "The maximum content of one response that is read. A larger one is forwarded unread.";
+    "gateway.max_response_bytes_in_flight" => gateway.max_response_bytes_in_flight in (1 << 20)..=(64 << 30),
+        "The maximum content of all responses that are read. Above it, responses are forwarded unread.";
+    "gateway.hold_timeout_ms" => gateway.hold_timeout_ms in 0..=60_000,
+        "The maximum time that the last event of a response waits for its record.";
     "gateway.upstreams.anthropic.base_url" => gateway.upstreams.anthropic.base_url,
         "The URL in front of the paths of requests for the Anthropic API.";
     "gateway.upstreams.openai.base_url" => gateway.upstreams.openai.base_url,

@@ -36,7 +36,10 @@ async fn told() -> (Told, String) {
     let (cluster, folder) = (Cluster::start(), tempfile::tempdir().unwrap());
     let url = format!("store.postgres.url={}", cluster.url());
     let blobs = format!("blobs.url=file://{}", folder.path().join("blobs").display());
-    let settings = ["--set", &url, "--set", &blobs];
+    // The gateway reports its metrics from its start.
+    let gateway = ["gateway.enabled=true", "gateway.listen=127.0.0.1:0"];
+    let mut settings = vec!["--set", &url, "--set", &blobs];
+    settings.extend(gateway.iter().flat_map(|setting| ["--set", setting]));
     let shared = Server::start(&folder.path().join("data"), &settings);
     text.push_str(&shared.scrape());
     (read(&text), text)

@@ -17,6 +17,7 @@ mod operations;
 mod rpc;
 mod settings;
 mod storage;
+mod streams;
 mod transcripts;
 
 /// A fuzz target.
@@ -61,6 +62,10 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "rpc",
         run: rpc::run,
+    },
+    Target {
+        name: "streams",
+        run: streams::run,
     },
 ];
 

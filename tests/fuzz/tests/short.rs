@@ -105,5 +105,5 @@ macro_rules! targets {
 }
 
 targets!(
-    anthropic, openai, transcripts, storage, documents, settings, operations, rpc,
+    anthropic, openai, transcripts, storage, documents, settings, operations, rpc, streams,
 );

@@ -218,6 +218,13 @@ metrics! {
     HOOK_DURATION = Histogram(MODELS), "palimpsest.hook.duration", "s", ["hook", "outcome"],
         "Duration of hook calls, by hook (pre_compact, post_compact, session_start) and outcome (continued, vetoed, failed).";
 
+    GATEWAY_RESPONSES = Counter, "palimpsest.gateway.responses", "", ["api", "outcome"],
+        "Responses of models that the gateway forwarded, by API (messages, chat or responses) and outcome: complete, failed for an error of the provider, cut if the provider disconnected, cancelled if the agent disconnected, or unread.";
+    GATEWAY_UNREAD = Counter, "palimpsest.gateway.unread", "", ["reason"],
+        "Responses that the gateway forwarded and could not read, by reason: encoding, content_type, malformed, unknown_event, too_large, expansion, memory or panic.";
+    GATEWAY_TOKENS = Counter, "palimpsest.gateway.tokens", "", ["api", "kind"],
+        "Tokens of the responses that the gateway read, as the provider reports them, by API and kind: cache_read, cache_write, uncached (all other input), output.";
+
     SPANS = Counter, "palimpsest.telemetry.spans", "", [],
         "Ended spans that are to be exported.";
     SPANS_EXPORTED = Counter, "palimpsest.telemetry.spans_exported", "", [],

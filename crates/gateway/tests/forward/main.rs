@@ -7,4 +7,6 @@ mod faults;
 mod http2;
 mod limits;
 mod raw;
+mod readings;
+mod scripted_context;
 mod streams;

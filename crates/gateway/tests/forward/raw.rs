@@ -3,11 +3,14 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use palimpsest_edge::metrics::Metrics;
 use palimpsest_edge::net::Connections;
 use palimpsest_edge::port::{Port as _, PortParts};
 use palimpsest_gateway::Gateway;
+use palimpsest_gateway::context::{AbsentContext, ContextPort};
 use palimpsest_settings::{GatewayConfig, UpstreamUrl};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -29,6 +32,7 @@ pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     pub(crate) stop: CancellationToken,
     pub(crate) requests: TaskTracker,
+    pub(crate) metrics: Metrics,
     pub(crate) serving: JoinHandle<()>,
 }
 
@@ -42,6 +46,15 @@ pub(crate) async fn configured_gateway(
     url: &str,
     change: impl FnOnce(&mut GatewayConfig),
 ) -> Running {
+    recording_gateway(url, Arc::new(AbsentContext), change).await
+}
+
+/// Starts a gateway with a context and other settings.
+pub(crate) async fn recording_gateway(
+    url: &str,
+    context: Arc<dyn ContextPort>,
+    change: impl FnOnce(&mut GatewayConfig),
+) -> Running {
     let mut config = GatewayConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         ..GatewayConfig::default()
@@ -49,18 +62,21 @@ pub(crate) async fn configured_gateway(
     config.upstreams.anthropic.base_url = UpstreamUrl::parse(url).unwrap();
     config.upstreams.openai = config.upstreams.anthropic.clone();
     change(&mut config);
-    let gateway = Gateway::bind(config).await.unwrap();
+    let gateway = Gateway::bind(config, context).await.unwrap();
     let address = gateway.address().unwrap();
     let (stop, requests) = (CancellationToken::new(), TaskTracker::new());
+    let metrics = Metrics::default();
     let parts = PortParts {
         connections: Connections::new(gateway.max_connections()),
         requests: requests.clone(),
+        metrics: metrics.clone(),
     };
     let serving = tokio::spawn(Box::new(gateway).serve(parts, stop.clone()));
     Running {
         address,
         stop,
         requests,
+        metrics,
         serving,
     }
 }

@@ -1,0 +1,119 @@
+//! Metrics of the responses that the gateway reads.
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::Counter;
+use palimpsest_core::message::Usage;
+use palimpsest_edge::metrics::instruments::counter;
+use palimpsest_edge::metrics::{Metrics, names};
+
+use super::reading::{ResponseApi, Unread};
+
+/// The outcome of a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The response is complete.
+    Complete,
+    /// The provider reported an error, by its status or inside the response.
+    Failed,
+    /// The provider ended its connection before the end of the response.
+    Cut,
+    /// The agent disconnected before the end of the response.
+    Cancelled,
+    /// The response was forwarded and not read.
+    Unread,
+}
+
+impl Outcome {
+    const ALL: [Self; 5] = [
+        Self::Complete,
+        Self::Failed,
+        Self::Cut,
+        Self::Cancelled,
+        Self::Unread,
+    ];
+
+    /// Returns the name in metrics and logs.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Failed => "failed",
+            Self::Cut => "cut",
+            Self::Cancelled => "cancelled",
+            Self::Unread => "unread",
+        }
+    }
+}
+
+/// The counters of responses.
+#[derive(Debug)]
+pub(crate) struct ResponseMetrics {
+    responses: Counter<u64>,
+    unread: Counter<u64>,
+    tokens: Counter<u64>,
+}
+
+impl ResponseMetrics {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let of = |metric| counter(metrics.meter(), metric);
+        let metrics = Self {
+            responses: of(&names::GATEWAY_RESPONSES),
+            unread: of(&names::GATEWAY_UNREAD),
+            tokens: of(&names::GATEWAY_TOKENS),
+        };
+        // All series exist from the start, so that a rate contains the first response too.
+        for api in [
+            ResponseApi::Messages,
+            ResponseApi::Chat,
+            ResponseApi::Responses,
+        ] {
+            for outcome in Outcome::ALL {
+                metrics.add_response(api, outcome, 0);
+            }
+            metrics.add_usage(api, Usage::default());
+        }
+        for reason in Unread::ALL {
+            metrics.add_unread(reason, 0);
+        }
+        metrics
+    }
+
+    /// Counts a response that ended.
+    pub(crate) fn ended(&self, api: ResponseApi, outcome: Outcome, usage: Option<Usage>) {
+        self.add_response(api, outcome, 1);
+        self.add_usage(api, usage.unwrap_or_default());
+    }
+
+    /// Counts a response that is not read.
+    pub(crate) fn unread(&self, api: ResponseApi, reason: Unread) {
+        self.add_response(api, Outcome::Unread, 1);
+        self.add_unread(reason, 1);
+    }
+
+    fn add_response(&self, api: ResponseApi, outcome: Outcome, count: u64) {
+        let labels = [
+            KeyValue::new("api", api.name()),
+            KeyValue::new("outcome", outcome.name()),
+        ];
+        self.responses.add(count, &labels);
+    }
+
+    fn add_unread(&self, reason: Unread, count: u64) {
+        self.unread
+            .add(count, &[KeyValue::new("reason", reason.name())]);
+    }
+
+    fn add_usage(&self, api: ResponseApi, usage: Usage) {
+        for (kind, tokens) in [
+            ("cache_read", usage.cache_read_tokens),
+            ("cache_write", usage.cache_write_tokens),
+            ("uncached", usage.input_tokens),
+            ("output", usage.output_tokens),
+        ] {
+            let labels = [
+                KeyValue::new("api", api.name()),
+                KeyValue::new("kind", kind),
+            ];
+            self.tokens.add(tokens, &labels);
+        }
+    }
+}
