@@ -32,6 +32,7 @@ pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     pub(crate) stop: CancellationToken,
     pub(crate) requests: TaskTracker,
+    pub(crate) connections: Connections,
     pub(crate) metrics: Metrics,
     pub(crate) serving: JoinHandle<()>,
 }
@@ -66,8 +67,9 @@ pub(crate) async fn recording_gateway(
     let address = gateway.address().unwrap();
     let (stop, requests) = (CancellationToken::new(), TaskTracker::new());
     let metrics = Metrics::default();
+    let connections = Connections::new(gateway.max_connections());
     let parts = PortParts {
-        connections: Connections::new(gateway.max_connections()),
+        connections: connections.clone(),
         requests: requests.clone(),
         metrics: metrics.clone(),
     };
@@ -76,6 +78,7 @@ pub(crate) async fn recording_gateway(
         address,
         stop,
         requests,
+        connections,
         metrics,
         serving,
     }
