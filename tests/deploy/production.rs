@@ -1,8 +1,8 @@
 //! Tests that the production example starts with the commands in its first lines.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use palimpsest_tests::binary;
 
@@ -19,9 +19,18 @@ impl Drop for Running {
     }
 }
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+/// Waits until the server logs its listen address, and returns the port.
+fn port_of(server: &mut Running, log: &Path) -> u16 {
+    loop {
+        let text = std::fs::read_to_string(log).unwrap();
+        let ended = server.0.try_wait().unwrap();
+        assert!(ended.is_none(), "the server ended: {text}");
+        let address = text.split_once("\"grpc\":\"0.0.0.0:");
+        if let Some((port, _)) = address.and_then(|(_, rest)| rest.split_once('"')) {
+            return port.parse().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[track_caller]
@@ -52,23 +61,24 @@ fn the_production_example_starts_and_accepts_its_key() {
         .output();
     succeeded(&secrets.unwrap());
 
-    let port = free_port();
-    let log = std::fs::File::create(folder.path().join("log")).unwrap();
+    let log_path = folder.path().join("log");
+    let log = std::fs::File::create(&log_path).unwrap();
     let server = Command::new(binary())
         .args(["serve", "--config"])
         .arg(root().join("deploy/examples/production.toml"))
         // The port of the example would be shared by all concurrent runs of this test.
-        .args(["--listen", &format!("0.0.0.0:{port}")])
-        .args(["--admin-listen", "127.0.0.1:0"])
+        .args(["--listen", "0.0.0.0:0", "--admin-listen", "127.0.0.1:0"])
+        .args(["--log-format", "json"])
         .current_dir(folder.path())
         .env_clear()
         .stderr(log)
         .stdin(Stdio::null())
         .spawn();
-    let _server = Running(server.unwrap());
+    let mut server = Running(server.unwrap());
+    let port = port_of(&mut server, &log_path);
     let key = std::fs::read_to_string(folder.path().join("dev-secrets/api-key")).unwrap();
-    let ready = ask(folder.path(), port, &key, &["health", "--wait", "30"]);
-    let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
+    let ready = ask(folder.path(), port, &key, &["health", "--wait", "180"]);
+    let log = std::fs::read_to_string(&log_path).unwrap();
     assert!(ready.status.success(), "{ready:?}\n{log}");
     succeeded(&ask(
         folder.path(),

@@ -1,7 +1,6 @@
 //! Tests of warnings about the window, and of compaction options of a prepare call.
 
 use std::collections::BTreeSet;
-use std::net::TcpListener;
 use std::time::Duration;
 
 use palimpsest_fake_provider::Behaviour;
@@ -10,7 +9,7 @@ use palimpsest_proto::context::v1::{
     PrepareContextResponse, Warning, WarningCode,
 };
 use palimpsest_tests::say::{append, prepare, small_window, summary, user, uuid, work};
-use palimpsest_tests::{name, refused, refused_field};
+use palimpsest_tests::{ReservedPort, name, refused, refused_field};
 use tonic::Code;
 
 use crate::SERVER;
@@ -87,11 +86,8 @@ async fn an_incompressible_view_has_a_warning() {
 #[tokio::test]
 async fn failed_compactions_and_the_automatic_pause_have_warnings() {
     // No process listens for this hook, and its policy forbids a compaction without its answer.
-    let nobody = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let endpoint = format!("hooks.endpoints.own.url=http://{nobody}");
+    let port = ReservedPort::reserve();
+    let endpoint = format!("hooks.endpoints.own.url=http://{}", port.address());
     let settings = [
         endpoint.as_str(),
         "hooks.default_endpoint=own",

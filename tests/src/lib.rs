@@ -14,6 +14,7 @@ pub mod command;
 pub mod cores;
 pub mod markdown;
 pub mod passing;
+pub mod port;
 pub mod say;
 pub mod server;
 pub mod tenant;
@@ -26,6 +27,7 @@ use tonic_types::StatusExt as _;
 
 pub use array::Array;
 pub use command::{palimpsest, palimpsest_with};
+pub use port::ReservedPort;
 pub use server::{Context, Server, Sessions, Shared, binary, is_on_a_database};
 
 /// Returns the resource name of a session in the tests' default project.

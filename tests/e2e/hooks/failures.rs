@@ -7,7 +7,7 @@ use palimpsest_proto::context::v1::{
     Policy, PreCompactResponse, Role, Session, SessionStartResponse,
 };
 use palimpsest_tests::say::typed;
-use palimpsest_tests::{refused, refused_field};
+use palimpsest_tests::{ReservedPort, refused, refused_field};
 use tonic::{Code, Status};
 
 use super::{Answers, Hook, World, outcomes, work};
@@ -141,10 +141,8 @@ async fn invalid_hook_messages_are_rejected_completely() {
 
 #[tokio::test]
 async fn an_unreachable_hook_is_reported_and_reconnected() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = free.local_addr().unwrap().to_string();
-    let url = format!("hooks.endpoints.own.url=http://{address}");
-    drop(free);
+    let port = ReservedPort::reserve();
+    let url = format!("hooks.endpoints.own.url=http://{}", port.address());
     let mut world = World::new(&[&url]).await;
     world.view("s", work()).await;
     let compaction = world
@@ -155,7 +153,7 @@ async fn an_unreachable_hook_is_reported_and_reconnected() {
         assert_eq!(outcome.result(), HookResult::FailedContinued);
         assert!(outcome.detail.contains("refused"), "{}", outcome.detail);
     }
-    let hook = Hook::start_at(&address);
+    let hook = Hook::on(port.listen());
     world.view("t", work()).await;
     let compaction = world
         .compact("t", CompactionStrategy::Extractive)

@@ -52,12 +52,12 @@ pub(crate) struct Hook {
 
 impl Hook {
     pub(crate) fn start() -> Self {
-        Self::start_at("127.0.0.1:0")
+        Self::on(TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap())
     }
 
-    /// Starts the service at an address.
-    pub(crate) fn start_at(address: &str) -> Self {
-        let incoming = TcpIncoming::bind(address.parse().unwrap()).unwrap();
+    /// Starts the service on a listener.
+    pub(crate) fn on(incoming: impl Into<TcpIncoming>) -> Self {
+        let incoming = incoming.into();
         let url = format!("http://{}", incoming.local_addr().unwrap());
         let state = Arc::new(State::default());
         let service = HookServiceServer::new(Served(Arc::clone(&state)))

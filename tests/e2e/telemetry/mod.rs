@@ -12,7 +12,7 @@ use palimpsest_fake_provider::FakeProvider;
 use palimpsest_proto::context::v1::{CompactRequest, CompactionStrategy, MessageInput};
 use palimpsest_tests::say::{assistant, assistant_call, prepare, result, user};
 use palimpsest_tests::server::{Context, Sessions};
-use palimpsest_tests::{Server, name};
+use palimpsest_tests::{ReservedPort, Server, name};
 use tempfile::TempDir;
 
 use self::receiver::Receiver;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,6 +23,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use palimpsest_tests::ReservedPort;
 use prost::Message as _;
 use tokio::sync::oneshot;
 use tonic::metadata::MetadataMap;
@@ -57,12 +57,21 @@ pub(super) struct Receiver {
 
 impl Receiver {
     pub(super) fn start() -> Self {
-        Self::at("127.0.0.1:0", None)
+        Self::on(local(), None)
     }
 
-    /// Starts a collector at an address, with or without TLS.
-    pub(super) fn at(address: &str, tls: Option<ServerTlsConfig>) -> Self {
-        Self::with(State::default(), address, tls)
+    /// Starts a collector on a listener.
+    pub(super) fn at(port: &ReservedPort) -> Self {
+        Self::on(port.listen().into(), None)
+    }
+
+    /// Starts a collector with TLS.
+    pub(super) fn with_tls(tls: ServerTlsConfig) -> Self {
+        Self::on(local(), Some(tls))
+    }
+
+    fn on(incoming: TcpIncoming, tls: Option<ServerTlsConfig>) -> Self {
+        Self::with(State::default(), incoming, tls)
     }
 
     /// Starts a collector for measurements, which stores almost nothing.
@@ -71,11 +80,10 @@ impl Receiver {
             keeps_little: true,
             ..State::default()
         };
-        Self::with(state, "127.0.0.1:0", None)
+        Self::with(state, local(), None)
     }
 
-    fn with(state: State, address: &str, tls: Option<ServerTlsConfig>) -> Self {
-        let incoming = bind(address.parse().unwrap());
+    fn with(state: State, incoming: TcpIncoming, tls: Option<ServerTlsConfig>) -> Self {
         let port = incoming.local_addr().unwrap().port();
         // The certificate is valid for a name only.
         let place = if tls.is_some() {
@@ -173,15 +181,9 @@ impl Receiver {
     }
 }
 
-/// Binds the address. Retries, because a connection of another process can occupy the port for a moment.
-fn bind(address: SocketAddr) -> TcpIncoming {
-    for _ in 0..300 {
-        if let Ok(incoming) = TcpIncoming::bind(address) {
-            return incoming;
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    panic!("{address} is in use")
+/// Listens on a free port.
+fn local() -> TcpIncoming {
+    TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap()
 }
 
 pub(super) fn names(spans: &[Span]) -> Vec<&str> {
