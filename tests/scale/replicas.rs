@@ -426,10 +426,15 @@ async fn one_worker_runs_leader_tasks_and_another_takes_over() {
     };
     let began = tokio::time::Instant::now();
     let before = passes(&workers);
-    tokio::time::sleep(Duration::from_secs(4)).await;
-    let seen = passes(&workers) - before;
+    let mut seen = 0.0;
+    while seen < 10.0 {
+        assert!(began.elapsed() < Duration::from_mins(2), "{seen} passes");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        seen = passes(&workers) - before;
+    }
+    // Two workers would need half of this time.
     let most = began.elapsed().as_secs_f64() / 0.4;
-    assert!((3.0..most + 2.0).contains(&seen), "{seen} passes");
+    assert!(seen < most + 2.0, "{seen} passes");
     assert!(passes(&[0]) < 1.0, "a server must not run leader tasks");
     let (busy, other) = if passes(&[1]) > passes(&[2]) {
         (1, 2)
@@ -439,7 +444,7 @@ async fn one_worker_runs_leader_tasks_and_another_takes_over() {
     deployment.kill(busy);
     let before = passes(&[other]);
     while passes(&[other]) < before + 2.0 {
-        assert!(began.elapsed() < Duration::from_mins(2));
+        assert!(began.elapsed() < Duration::from_mins(4));
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     deployment.stop();

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
@@ -33,6 +34,7 @@ pub struct Server {
     address: String,
     admin: String,
     log: Arc<Mutex<Vec<String>>>,
+    log_reader: Option<JoinHandle<()>>,
 }
 
 /// Returns the binary under test and builds it once. `PALIMPSEST_TEST_BINARY` names an existing binary instead, such as
@@ -207,7 +209,7 @@ impl Server {
         let log = Arc::new(Mutex::new(Vec::new()));
         let (sender, lines) = mpsc::channel();
         let kept = Arc::clone(&log);
-        std::thread::spawn(move || {
+        let log_reader = std::thread::spawn(move || {
             for line in stderr.map_while(Result::ok) {
                 // The receiver is dropped once the server is ready.
                 let _ = sender.send(line.clone());
@@ -219,6 +221,7 @@ impl Server {
             address: String::new(),
             admin: String::new(),
             log,
+            log_reader: Some(log_reader),
         };
         (server, lines)
     }
@@ -298,12 +301,16 @@ impl Server {
         }
     }
 
-    /// Stops the server in an orderly way.
-    pub fn stop(self) {
+    /// Stops the server in an orderly way. Returns its complete log.
+    pub fn stop(mut self) -> Vec<String> {
         self.signal("TERM");
-        let log = Arc::clone(&self.log);
+        let (log, reader) = (Arc::clone(&self.log), self.log_reader.take());
         let status = self.wait();
+        // The last lines may still be in the pipe.
+        reader.unwrap().join().unwrap();
+        let log = log.lock().unwrap().clone();
         assert!(status.success(), "{status}: {log:?}");
+        log
     }
 
     /// Opens a new connection.

@@ -6,7 +6,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +20,7 @@ use palimpsest_store::{
 use palimpsest_test_servers::Cluster;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 fn key(name: &str) -> SessionKey {
@@ -281,43 +282,74 @@ async fn a_position_lost_by_the_store_is_rejected() {
 }
 
 /// Timeout of a silent host. It is long compared to the work of a test on a busy machine.
-const WAIT: Duration = Duration::from_secs(20);
+const WAIT: Duration = Duration::from_secs(6);
 
 /// A proxy that stops forwarding on request. Connections stay open, but no data passes any more.
 struct Silent {
     port: u16,
-    is_silent: Arc<AtomicBool>,
+    is_silent: watch::Sender<bool>,
+    /// Number of connections that the proxy has accepted.
+    accepted: watch::Sender<usize>,
+    /// Number of connections that forward data.
+    forwarding: watch::Sender<usize>,
 }
 
 impl Silent {
-    async fn before(upstream: u16) -> Self {
+    async fn before(upstream: u16) -> Arc<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let is_silent = Arc::new(AtomicBool::new(false));
-        let silent = Arc::clone(&is_silent);
+        let proxy = Arc::new(Self {
+            port: listener.local_addr().unwrap().port(),
+            is_silent: watch::Sender::new(false),
+            accepted: watch::Sender::new(0),
+            forwarding: watch::Sender::new(0),
+        });
+        let accepting = Arc::clone(&proxy);
         tokio::spawn(async move {
-            let mut open = Vec::new();
             loop {
                 let (client, _) = listener.accept().await.unwrap();
+                accepting.accepted.send_modify(|count| *count += 1);
                 let server = TcpStream::connect(("127.0.0.1", upstream)).await.unwrap();
-                let (mut from_client, mut to_client) = client.into_split();
-                let (mut from_server, mut to_server) = server.into_split();
-                let silent = Arc::clone(&silent);
-                open.push(tokio::spawn(async move {
-                    let both = async {
-                        tokio::join!(
-                            tokio::io::copy(&mut from_client, &mut to_server),
-                            tokio::io::copy(&mut from_server, &mut to_client)
-                        )
-                    };
-                    tokio::select! {
-                        _ = both => {}
-                        () = goes(&silent) => std::future::pending().await,
-                    }
-                }));
+                tokio::spawn(Arc::clone(&accepting).forward(client, server));
             }
         });
-        Self { port, is_silent }
+        proxy
+    }
+
+    async fn forward(self: Arc<Self>, client: TcpStream, server: TcpStream) {
+        let (mut from_client, mut to_client) = client.into_split();
+        let (mut from_server, mut to_server) = server.into_split();
+        let mut silent = self.is_silent.subscribe();
+        self.forwarding.send_modify(|count| *count += 1);
+        let is_silent = tokio::select! {
+            biased;
+            _ = silent.wait_for(|silent| *silent) => true,
+            _ = async {
+                tokio::join!(
+                    tokio::io::copy(&mut from_client, &mut to_server),
+                    tokio::io::copy(&mut from_server, &mut to_client)
+                )
+            } => false,
+        };
+        self.forwarding.send_modify(|count| *count -= 1);
+        if is_silent {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Stops forwarding, also on new connections.
+    async fn fall_silent(&self) {
+        self.is_silent.send_replace(true);
+        self.forwards_nothing().await;
+    }
+
+    /// Waits until no connection forwards data.
+    async fn forwards_nothing(&self) {
+        let mut forwarding = self.forwarding.subscribe();
+        forwarding.wait_for(|count| *count == 0).await.unwrap();
+    }
+
+    fn accepted(&self) -> usize {
+        *self.accepted.borrow()
     }
 
     /// Returns the database URL with this proxy as first host and the database as second.
@@ -325,12 +357,6 @@ impl Silent {
         let own = format!("127.0.0.1:{}", cluster.port());
         let both = format!("127.0.0.1:{},{own}", self.port);
         cluster.url().replace(&own, &both)
-    }
-}
-
-async fn goes(silent: &AtomicBool) {
-    while !silent.load(Ordering::Relaxed) {
-        sleep(Duration::from_millis(5)).await;
     }
 }
 
@@ -354,32 +380,29 @@ async fn an_unresponsive_host_fails_over_to_the_next_host() {
     let idle = log.pool_status().idle;
     assert!(idle > 1, "several connections lead to the first host");
 
-    // The first append after the silence detects it. Later ones must not wait again.
-    silent.is_silent.store(true, Ordering::Relaxed);
-    sleep(Duration::from_millis(100)).await;
-    let began = Instant::now();
+    // The first append after the silence detects it. Later ones must neither use an idle connection to the first host
+    // nor connect to it.
+    silent.fall_silent().await;
     log.append(&keys[0], batch(*first[0].as_ref().unwrap(), "2"))
         .await
         .unwrap();
-    assert!(began.elapsed() < WAIT * 6, "{:?}", began.elapsed());
-    let began = Instant::now();
+    let accepted = silent.accepted();
+    assert_eq!(log.pool_status().open, 1, "idle connections were discarded");
     for (of, at) in keys.iter().zip(&first).skip(1) {
         log.append(of, batch(*at.as_ref().unwrap(), "2"))
             .await
             .unwrap();
     }
-    // Each of the seven would wait for a timeout of its own.
-    assert!(began.elapsed() < WAIT * 6, "{:?}", began.elapsed());
+    assert_eq!(silent.accepted(), accepted);
     log.close().await.unwrap();
 
     // A new log waits for the first host until its timeout, and then remembers the second.
-    let began = Instant::now();
     let log = PostgresLog::open(&options).await.unwrap();
-    assert!(began.elapsed() >= WAIT, "{:?}", began.elapsed());
-    let began = Instant::now();
+    assert!(silent.accepted() > accepted);
+    let accepted = silent.accepted();
     let heads = join_all(keys.iter().map(|of| log.head(of))).await;
     // Without that memory, every new connection would wait for the silent host.
-    assert!(began.elapsed() < WAIT, "{:?}", began.elapsed());
+    assert_eq!(silent.accepted(), accepted);
     for head in heads {
         assert_eq!(head.unwrap().unwrap().revision.get(), 2);
     }
@@ -397,11 +420,14 @@ async fn a_cancelled_connect_moves_the_next_call_to_the_next_host() {
     let log = PostgresLog::open(&options).await.unwrap();
     // Close the existing connections, so that the next call must connect.
     cluster.end_connections();
-    sleep(Duration::from_secs(2)).await;
-    silent.is_silent.store(true, Ordering::Relaxed);
+    silent.forwards_nothing().await;
+    silent.fall_silent().await;
     let of = key("s");
-    let first = timeout(Duration::from_secs(2), log.head(&of)).await;
-    first.expect_err("the first host answered");
+    let mut accepted = silent.accepted.subscribe();
+    tokio::select! {
+        answer = log.head(&of) => panic!("the first host answered: {answer:?}"),
+        _ = accepted.changed() => {}
+    }
     let second = timeout(Duration::from_mins(2), log.head(&of)).await;
     assert_eq!(
         second.expect("the second host was not tried").unwrap(),

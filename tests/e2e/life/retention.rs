@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use palimpsest_proto::context::v1::{
-    CreateSessionRequest, ListMessagesRequest, ListSessionsRequest, Session, WatchSessionRequest,
+    CreateSessionRequest, ListMessagesRequest, ListSessionsRequest, Session, UpdateSessionRequest,
+    WatchSessionRequest,
 };
 use palimpsest_tests::say::{append, user};
 use palimpsest_tests::{Server, name};
@@ -79,6 +80,22 @@ async fn touch(server: &Server, session: &str) {
     server.context().await.append_messages(said).await.unwrap();
 }
 
+/// Removes the hold of a session.
+async fn release(server: &Server, session: &str) {
+    let request = UpdateSessionRequest {
+        session: Some(Session {
+            name: name(session),
+            ..Session::default()
+        }),
+        update_mask: Some(prost_types::FieldMask {
+            paths: vec!["hold".into()],
+        }),
+        ..UpdateSessionRequest::default()
+    };
+    let mut sessions = server.sessions().await;
+    sessions.update_session(request).await.unwrap();
+}
+
 fn exported(place: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in walk(place) {
@@ -129,33 +146,35 @@ async fn expired_sessions_are_exported_and_deleted_unless_needed() {
     assert_eq!(files(&data, "old").len(), 3);
     create(&server, "held", "", "case 7").await;
     create(&server, "parent", "", "").await;
-    create(&server, "young-child", &name("parent"), "").await;
-    create(&server, "watched", "", "").await;
+    // The holds protect the sessions until the test watches them.
+    create(&server, "child", &name("parent"), "for now").await;
+    create(&server, "watched", "", "for now").await;
     server.stop();
 
     let server = Server::start(&data, &with(&[&url, "retention.max_age=3s"]));
-    let watch = WatchSessionRequest {
-        session: name("watched"),
-        ..WatchSessionRequest::default()
-    };
     let mut client = server.sessions().await;
-    let watching = client.watch_session(watch).await.unwrap();
-    let began = Instant::now();
-    // A child session protects its parent.
-    while names(&server).await.contains(&"old".to_owned())
-        || began.elapsed() < Duration::from_secs(5)
-    {
-        assert!(began.elapsed() < PATIENCE);
-        touch(&server, "young-child").await;
-        tokio::time::sleep(Duration::from_millis(200)).await;
+    let mut watching = Vec::new();
+    for id in ["child", "watched"] {
+        let watch = WatchSessionRequest {
+            session: name(id),
+            ..WatchSessionRequest::default()
+        };
+        watching.push(client.watch_session(watch).await.unwrap());
+        release(&server, id).await;
     }
-    become_names(&server, &["held", "parent", "watched", "young-child"]).await;
+    // All other sessions are older than this one, so they have expired when it is deleted. A child protects its parent.
+    create(&server, "youngest", "", "").await;
+    become_names(&server, &["child", "held", "parent", "watched"]).await;
     let texts = exported(&place);
-    assert_eq!(texts.len(), 1, "one session went");
+    assert_eq!(texts.len(), 2, "two sessions were deleted");
+    let old: Vec<_> = texts
+        .iter()
+        .filter(|text| text.contains(&messages[0].id))
+        .collect();
     // The first line is a header, and the last line confirms completeness.
-    assert_eq!(texts[0].lines().count(), messages.len() + 2);
+    assert_eq!(old[0].lines().count(), messages.len() + 2);
     for message in &messages {
-        assert!(texts[0].contains(&message.id));
+        assert!(old[0].contains(&message.id));
     }
     let began = Instant::now();
     while data.join("blobs/p/old").exists() {
@@ -164,7 +183,7 @@ async fn expired_sessions_are_exported_and_deleted_unless_needed() {
     }
     drop(watching);
     become_names(&server, &["held"]).await;
-    assert_eq!(exported(&place).len(), 4);
+    assert_eq!(exported(&place).len(), 5);
     server.stop();
     let checked = succeeds(&[
         "verify-store",

@@ -75,7 +75,7 @@ async fn an_update_needs_5000_tokens_and_three_calls_or_a_turn_without_calls() {
     let mut next = turn(2, 2, 6_500);
     next.pop();
     say(&mut client, &session, next).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    update_another_session(&mut client, "update-probe").await;
     let still = memory(&mut client, &session).await;
     assert_eq!(still.version, first.version, "two calls are too few");
     assert!(still.behind_tokens >= 5_000, "{still:#?}");
@@ -88,6 +88,7 @@ async fn an_update_needs_5000_tokens_and_three_calls_or_a_turn_without_calls() {
     )
     .await;
     let second = memory_when(&mut client, &session, |it| it.version > first.version).await;
+    assert_eq!(second.version, first.version + 1, "no other update ran");
     assert!(section(&second, "Files and Functions").contains("x.rs"));
     // A turn without calls can make an update due, but only with enough tokens.
     say(
@@ -96,7 +97,7 @@ async fn an_update_needs_5000_tokens_and_three_calls_or_a_turn_without_calls() {
         vec![says("Done."), asks(&words(3_000)), says("I see.")],
     )
     .await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    update_another_session(&mut client, "update-second-probe").await;
     assert_eq!(memory(&mut client, &session).await.version, second.version);
     say(
         &mut client,
@@ -104,7 +105,8 @@ async fn an_update_needs_5000_tokens_and_three_calls_or_a_turn_without_calls() {
         vec![asks(&words(3_000)), says("I see that too.")],
     )
     .await;
-    memory_when(&mut client, &session, |it| it.version > second.version).await;
+    let third = memory_when(&mut client, &session, |it| it.version > second.version).await;
+    assert_eq!(third.version, second.version + 1, "no other update ran");
 }
 
 #[tokio::test]
@@ -187,7 +189,7 @@ async fn subagents_and_opted_out_sessions_have_no_session_memory() {
         sessions.create_session(create).await.unwrap();
         say(&mut client, &name(id), turn(1, 3, 15_000)).await;
     }
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    update_another_session(&mut client, "disabled-probe").await;
     for id in ["memory-child", "memory-off"] {
         let memory = memory(&mut client, &name(id)).await;
         assert_eq!(
@@ -199,19 +201,39 @@ async fn subagents_and_opted_out_sessions_have_no_session_memory() {
 }
 
 #[tokio::test]
-async fn one_worker_slot_updates_the_sessions_of_two_projects() {
+async fn a_busy_project_does_not_delay_the_updates_of_another() {
     let folder = tempfile::tempdir().unwrap();
+    // All sessions are due before the worker starts, and the session of the quiet project is due last.
+    let server = own(folder.path(), &["--set", "worker.enabled=false"]);
+    let mut client = server.context().await;
+    let flood: Vec<_> = (0..30)
+        .map(|number| format!("projects/flood/sessions/s{number}"))
+        .collect();
+    let quiet = "projects/quiet/sessions/s";
+    for session in flood.iter().map(String::as_str).chain([quiet]) {
+        say(&mut client, session, turn(1, 3, 12_000)).await;
+    }
+    server.stop();
+
     let server = own(folder.path(), &["--set", "worker.concurrency=1"]);
     let mut client = server.context().await;
-    for number in 0..60 {
-        let session = format!("projects/flood/sessions/s{number}");
-        say(&mut client, &session, turn(1, 3, 12_000)).await;
+    let updated = async |client: &mut Context, session: &str| {
+        let ready = memory_when(client, session, |it| it.state() == MemoryState::Ready).await;
+        let at = ready.update_time.unwrap();
+        (at.seconds, at.nanos)
+    };
+    let quiet = updated(&mut client, quiet).await;
+    let mut earlier = 0;
+    for session in &flood {
+        earlier += usize::from(updated(&mut client, session).await < quiet);
     }
-    let quiet = "projects/quiet/sessions/s";
-    say(&mut client, quiet, turn(1, 3, 12_000)).await;
-    memory_when(&mut client, quiet, |it| it.state() == MemoryState::Ready).await;
-    for number in 0..60 {
-        let session = format!("projects/flood/sessions/s{number}");
-        memory_when(&mut client, &session, |it| it.state() == MemoryState::Ready).await;
-    }
+    assert!(earlier < 8, "{earlier} sessions of the busy project");
+}
+
+/// Makes another session due and waits for its update. The worker starts due sessions in order, so the update of a
+/// session that was due before has started.
+async fn update_another_session(client: &mut Context, session: &str) {
+    let session = named(session);
+    say(client, &session, turn(1, 3, 12_000)).await;
+    memory_when(client, &session, |it| it.state() == MemoryState::Ready).await;
 }

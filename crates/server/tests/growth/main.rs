@@ -16,6 +16,7 @@ mod observed;
 mod repeat;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use palimpsest_core::command::{Append, Command, CreateSession, ServeView};
 use palimpsest_core::ids::{MessageId, SessionKey, Timestamp};
@@ -108,19 +109,13 @@ async fn a_session_loaded_from_its_snapshot_equals_the_original() {
     // The snapshot is taken in the background, and loads must work before it exists.
     let loaded = sessions(&log).read_full(&key, Clone::clone).await.unwrap();
     assert_eq!(loaded, expected);
-    let mut head = log.head(&key).await.unwrap().unwrap();
-    for _ in 0..100 {
-        if head.snapshot.is_some() {
-            break;
+    let snapshot = async {
+        while log.head(&key).await.unwrap().unwrap().snapshot.is_none() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        head = log.head(&key).await.unwrap().unwrap();
-    }
-    assert!(
-        head.snapshot.is_some(),
-        "no snapshot after {} bytes of log",
-        head.log_bytes
-    );
+    };
+    let waited = tokio::time::timeout(Duration::from_mins(2), snapshot).await;
+    waited.expect("no snapshot was taken");
     let fresh = sessions(&log);
     let bytes_at_first = fresh
         .read(&key, |session| session.transcript().content_bytes())

@@ -31,6 +31,8 @@ pub(crate) struct State {
     pub(crate) healthy: AtomicBool,
     /// True after the store was closed.
     pub(crate) closed: AtomicBool,
+    /// True if a change had finished when the store was closed.
+    pub(crate) closed_after_change: AtomicBool,
 }
 
 impl State {
@@ -41,6 +43,7 @@ impl State {
             changed: AtomicBool::new(false),
             healthy: AtomicBool::new(true),
             closed: AtomicBool::new(false),
+            closed_after_change: AtomicBool::new(false),
         })
     }
 
@@ -173,6 +176,8 @@ impl Backend for State {
     }
 
     async fn close(&self) -> Result<(), BoxError> {
+        let changed = self.changed.load(Ordering::SeqCst);
+        self.closed_after_change.store(changed, Ordering::SeqCst);
         self.closed.store(true, Ordering::SeqCst);
         Ok(())
     }
