@@ -162,7 +162,7 @@ fn a_closed_output_ends_the_demo_without_leftover_files() {
     let mut said = BufReader::new(child.stdout.take().unwrap());
     said.read_line(&mut String::new()).unwrap();
     drop(said);
-    child.wait().unwrap();
+    assert!(child.wait().unwrap().success());
     assert_eq!(left_in(temporary.path()), [""; 0]);
 }
 

@@ -99,6 +99,7 @@ async fn a_trailing_assistant_message_is_not_sendable() {
         reply.not_sendable_reason(),
         NotSendableReason::EndsWithAssistant
     );
+    assert!(!reply.sendable);
     let reply = ask(prepare(&name("ends"), vec![user("c")])).await;
     assert!(reply.sendable);
 }

@@ -210,8 +210,11 @@ async fn a_repeat_after_a_crash_returns_the_failure_immediately() {
     }
     let world = world.restarted().await;
     assert!(call.await.unwrap().is_err());
+    let requests = world.provider.requests().len();
     let refusal = world.compact(slow()).await.unwrap_err();
     refused(&refusal, Code::Unavailable, "MODEL_UNAVAILABLE");
+    // The repeat waits for no model.
+    assert_eq!(world.provider.requests().len(), requests);
     let done = world.compact(request("next", "")).await.unwrap();
     assert_eq!(done.state(), CompactionState::Succeeded);
 }

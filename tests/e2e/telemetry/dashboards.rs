@@ -185,9 +185,8 @@ async fn every_query_of_the_dashboard_and_the_alerts_returns_data() {
 }
 
 #[test]
-fn every_alert_has_a_description_and_a_runbook() {
+fn every_alert_has_a_severity_and_a_description() {
     let mut names = BTreeSet::new();
-    let runbooks = fs::read_to_string(file("docs/operations.md")).unwrap_or_default();
     for rule in rules().iter().filter(|rule| rule.get("alert").is_some()) {
         let name = rule["alert"].as_str().unwrap();
         assert!(names.insert(name.to_owned()), "{name} exists twice");
@@ -202,13 +201,6 @@ fn every_alert_has_a_description_and_a_runbook() {
                 "{name}"
             );
         }
-        let anchor = format!("docs/operations.md#{}", name.to_lowercase());
-        assert_eq!(annotations["runbook_url"], anchor.as_str());
-        let has_runbook = runbooks.is_empty()
-            || runbooks
-                .lines()
-                .any(|line| line.starts_with('#') && line.ends_with(name));
-        assert!(has_runbook, "{name} has no heading in docs/operations.md");
     }
     assert!(names.len() > 20);
 }

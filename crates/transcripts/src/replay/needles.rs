@@ -233,7 +233,7 @@ mod tests {
     fn a_needle_is_found_in_any_escaping() {
         let block = call(r#"{"command":"a \u0026 b"}"#);
         let Block::ToolUse(tool) = &block else {
-            return;
+            panic!("{block:?}");
         };
         let needles = input_needles(&tool.input);
         let (_, needle) = &needles[0];

@@ -256,8 +256,10 @@ async fn a_panic_is_recorded_as_a_failure_and_retried() {
         fake.look(&key, |session| session.memory().failure.is_some())
     })
     .await;
+    assert!(!is_written(&fake, &key));
     *fake.broken.lock().unwrap() = None;
     until("written", || is_written(&fake, &key)).await;
+    assert!(fake.look(&key, |session| session.memory().failure.is_none()));
     running.stop().await;
 }
 
