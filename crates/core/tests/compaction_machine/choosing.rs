@@ -1,13 +1,16 @@
 //! The start: orphaned compactions, the comparison and the sources of a summary (rows 1 to 17).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use expect_test::expect;
-use palimpsest_core::command::{CompactionScope, DropRule};
+use palimpsest_core::command::{
+    Append, Command, CompactionScope, DropRule, ServeView, StartCompaction, SummarySource,
+};
 use palimpsest_core::compaction::{CompactionMachine, CompactionRequest};
-use palimpsest_core::event::{RequestMethod, RequestStamp, Strategy, Trigger};
+use palimpsest_core::event::{Event, RequestMethod, RequestStamp, Strategy, Trigger};
 use palimpsest_core::ids::{MessageId, Timestamp};
-use palimpsest_core::message::Digest;
+use palimpsest_core::message::{Block, Digest, Message, Role};
 use uuid::Uuid;
 
 use super::case::{AHEAD, Case, HOOKS, MEMORY_FIRST, MODEL_FIRST, Then, automatic, by, manual};
@@ -56,6 +59,38 @@ fn row_2_drop_oldest_removes_rounds_without_a_summary() {
         end: Compacted DropOldest
     "]],
     );
+}
+
+/// The fragments of one response belong to one round, so messages and rounds differ in number.
+#[test]
+fn row_2_without_a_gap_a_share_of_the_rounds_is_dropped() {
+    let mut case = Case::new("summary.retry_drop_percent = 50");
+    for number in 100..108 {
+        let words = "word ".repeat(4_000);
+        let id = MessageId::new(Uuid::from_u128(number));
+        let mut fragment = Message::new(id, Role::Assistant, vec![Block::text(words)]);
+        fragment.provider_message_id = Some("one response".into());
+        case.world.run(Command::Append(Append {
+            messages: vec![Arc::new(fragment)],
+            ..Append::default()
+        }));
+    }
+    case.world.run(Command::ServeView(ServeView::default()));
+    let source = SummarySource::DropOldest {
+        rule: DropRule::AtLeast(None),
+        made: case.messages(),
+    };
+    case.world
+        .run(Command::StartCompaction(StartCompaction::new(
+            Trigger::PromptTooLong,
+            source,
+        )));
+    let Event::CompactionFinished(finished) = &case.world.log.last().unwrap().event else {
+        panic!("{:?}", case.world.log.last());
+    };
+    let dropped = finished.dropped.as_ref().unwrap();
+    // The view has nine rounds: eight messages, and the fragments.
+    assert_eq!((dropped.rounds, dropped.messages), (4, 4));
 }
 
 #[test]

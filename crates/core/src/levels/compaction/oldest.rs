@@ -10,7 +10,7 @@ const NOTE_TOKENS: u64 = 120;
 /// Returns the partition that drops the oldest rounds, and the number of dropped rounds.
 ///
 /// At least `tokens` are dropped, in addition to the size of the note. Without `tokens`, the policy's
-/// `retry_drop_percent` of the messages are dropped. Earlier summaries and their attachments leave only if everything
+/// `retry_drop_percent` of the rounds are dropped, at least one. Earlier summaries and their attachments leave only if everything
 /// else is not enough. The last round always stays.
 pub fn oldest_rounds(
     session: &Session,
@@ -18,18 +18,19 @@ pub fn oldest_rounds(
 ) -> Result<(MessagePartition, u32), ContentNotLoaded> {
     let mut spoken = visible_conversation(session);
     spoken.sort_unstable();
+    let total = u64::from(rounds(session, &spoken));
+    let share = session.policy().summary.retry_drop_percent.of(total);
+    // One round stays, even with a share of 100 %.
+    let share = share.min(total.saturating_sub(1)).max(1);
     // The last message is never dropped.
     spoken.pop();
-    let share = session.policy().summary.retry_drop_percent;
-    let count = u64::try_from(spoken.len()).unwrap_or(u64::MAX);
     let enough = |kept: &MessagePartition| {
         let size = size(session, kept);
         if let Some(tokens) = tokens {
             return size >= tokens + NOTE_TOKENS;
         }
         // The note has a size of its own, so a small drop would free almost nothing.
-        let many = kept.leaving.len() as u64 >= share.of(count).max(1);
-        many && size >= 2 * NOTE_TOKENS
+        size >= 2 * NOTE_TOKENS && u64::from(rounds(session, &kept.leaving)) >= share
     };
     let cut = |at: usize, framing| {
         let last = at.checked_sub(1).and_then(|at| spoken.get(at)).copied();
