@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use palimpsest_core::command::{DropRule, SkipReason};
 use palimpsest_core::compaction::{CompactionOutcome, CompactionRequest};
-use palimpsest_core::event::{Event, Trigger};
+use palimpsest_core::event::{CompactionFailureReason, Event, Trigger};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::{CompactionCall, CompactionError, compact, compact_repeatedly, report};
+use super::{CompactionCall, CompactionError, compact, compact_repeatedly, refusal, report};
 use crate::Engine;
 use crate::call::{CurrentCall, Deadline};
 
@@ -41,7 +41,7 @@ pub struct ViewCompaction {
 pub enum DropOutcome {
     /// Rounds were removed.
     Dropped(Revision, Box<Event>),
-    /// The view is small enough.
+    /// The view is small enough, or a hook vetoed the compaction.
     NotNeeded,
     /// Nothing can be removed from a rejected prompt.
     NothingLeft,
@@ -88,6 +88,15 @@ async fn compact_and_drop(
 ) -> Result<ViewCompaction, CompactionError> {
     let call = CompactionCall::waiting(request);
     let rounds = Box::pin(compact_repeatedly(engine, key, &call)).await?;
+    // A veto also forbids the removal without a summary. Without the removal, a rejected prompt stays too long, so the
+    // caller gets the veto.
+    if let Some(veto) = rounds.iter().find_map(veto_of) {
+        let dropped = DropOutcome::NotNeeded;
+        return match rejected {
+            Some(_) => Err(veto),
+            None => Ok(ViewCompaction { rounds, dropped }),
+        };
+    }
     // A rejected prompt must shrink by its gap. Other views are truncated only if the policy permits it.
     let request = match rejected {
         Some(RejectedPrompt {
@@ -115,4 +124,16 @@ async fn compact_and_drop(
     let drop_oldest = CompactionCall::waiting(request);
     let dropped = Box::pin(compact(engine, key, &drop_oldest, render)).await?;
     Ok(ViewCompaction { rounds, dropped })
+}
+
+/// Returns the error for a compaction that a hook vetoed.
+fn veto_of(outcome: &CompactionOutcome) -> Option<CompactionError> {
+    match outcome.event() {
+        Some((_, Event::CompactionFailed(failed)))
+            if failed.reason == CompactionFailureReason::HookVetoed =>
+        {
+            refusal(&failed.hooks)
+        }
+        _ => None,
+    }
 }

@@ -1,12 +1,17 @@
 //! Tests of a turn without transport.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use async_trait::async_trait;
 use palimpsest_core::command::{Command, Rewind};
-use palimpsest_core::event::{RequestMethod, RequestStamp};
+use palimpsest_core::compaction::HookRequest;
+use palimpsest_core::event::{Hook, RequestMethod, RequestStamp};
 use palimpsest_core::message::{Block, Digest, Message, Role};
+use palimpsest_core::policy::HookPolicy;
 
 use super::*;
+use crate::compaction::{HookCaller, HookDecision};
 use crate::test_engine::engine;
 
 fn session() -> SessionKey {
@@ -30,20 +35,27 @@ fn input(engine: &Engine, texts: &[&str]) -> AppendInput {
     }
 }
 
-/// Runs a turn. The reply is the number of messages in the view, and the revision.
+/// Runs a turn that succeeds. The reply is the number of messages in the view, and the revision.
 async fn run(
     engine: &Engine,
     call: &TurnCall,
     intake: impl Fn(&mut Transaction<'_>) -> Result<AppendStatus, Rejection>,
 ) -> Turn<(u32, u64)> {
+    try_run(engine, call, intake).await.unwrap()
+}
+
+async fn try_run(
+    engine: &Engine,
+    call: &TurnCall,
+    intake: impl Fn(&mut Transaction<'_>) -> Result<AppendStatus, Rejection>,
+) -> Result<Turn<(u32, u64)>, CompactionError> {
     let key = session();
     let missing = engine.create_if_missing(&key.project);
     let finish = |session: &Session, _: &TurnOutcome| {
         let view = session.view(&call.target(session).0, call.known_etag)?;
         Ok((view.length, session.revision().get()))
     };
-    let turn = turn(engine, &key, &missing, call, intake, finish).await;
-    turn.unwrap()
+    turn(engine, &key, &missing, call, intake, finish).await
 }
 
 #[tokio::test]
@@ -105,6 +117,71 @@ async fn a_rejected_prompt_without_removable_content_is_reported() {
     };
     let turn = run(&engine, &call, |transaction| only.run(transaction)).await;
     assert_eq!(turn.omitted, Some(OmittedCompaction::NothingLeft));
+}
+
+/// A caller whose hooks veto every compaction.
+#[derive(Debug)]
+struct VetoingHooks;
+
+#[async_trait]
+impl HookCaller for VetoingHooks {
+    fn has_endpoint(&self, _: &HookPolicy) -> bool {
+        true
+    }
+
+    async fn call(&self, _: &HookRequest, _: Duration) -> Result<HookDecision, String> {
+        Ok(HookDecision::Veto("not now".to_owned()))
+    }
+}
+
+#[tokio::test]
+async fn a_veto_keeps_the_view_of_a_rejected_prompt() {
+    let mut engine = engine("");
+    engine.hook_caller = Some(Arc::new(VetoingHooks));
+    let long = "words ".repeat(2_000);
+    let first = input(&engine, &[&*long; 20]);
+    let call = TurnCall::default();
+    run(&engine, &call, |transaction| first.run(transaction)).await;
+    let rejected = TurnCall {
+        overflow: Some(Overflow {
+            gap_tokens: Some(5_000),
+        }),
+        ..TurnCall::default()
+    };
+    let next = input(&engine, &["is it short now?"]);
+    let refused = try_run(&engine, &rejected, |transaction| next.run(transaction)).await;
+    let refused = refused.map(|turn| turn.answer).unwrap_err();
+    let is_veto = matches!(&refused, CompactionError::HookVetoed { hook: Hook::PreCompact, reason }
+        if &**reason == "not now");
+    assert!(is_veto, "{refused:?}");
+    let nothing = input(&engine, &[]);
+    let after = run(&engine, &call, |transaction| nothing.run(transaction)).await;
+    assert_eq!(after.answer.0, 21, "the message stays appended");
+}
+
+#[tokio::test]
+async fn a_veto_keeps_the_oldest_rounds_of_a_critical_view() {
+    let mut engine = engine("autocompact.truncate_when_critical = true");
+    engine.hook_caller = Some(Arc::new(VetoingHooks));
+    let long = "words ".repeat(2_000);
+    let first = input(&engine, &[&*long; 21]);
+    let window = WindowHint {
+        window_tokens: Some(40_000),
+        ..WindowHint::default()
+    };
+    let call = TurnCall {
+        target: TargetOverride {
+            window: Some(window),
+            ..TargetOverride::default()
+        },
+        ..TurnCall::default()
+    };
+    let vetoed = run(&engine, &call, |transaction| first.run(transaction)).await;
+    assert_eq!(vetoed.answer.0, 21);
+    // Later turns without user input do not call the hook again.
+    let nothing = input(&engine, &[]);
+    let held = run(&engine, &call, |transaction| nothing.run(transaction)).await;
+    assert_eq!(held.answer.0, 21);
 }
 
 #[tokio::test]

@@ -72,10 +72,12 @@ pub fn is_compaction_due(session: &Session) -> bool {
     policy.enabled && session.tokens().tokens >= from
 }
 
-/// Returns true if the policy permits removal without a summary and the view is critical.
+/// Returns true if the policy permits removal without a summary and the view is critical. A veto forbids the removal
+/// until the next user input.
 pub fn is_truncation_due(session: &Session) -> bool {
     let policy = &session.policy().autocompact;
-    let is_on = policy.enabled && policy.truncate_when_critical;
+    let is_vetoed = session.compactions().held_after_veto;
+    let is_on = policy.enabled && policy.truncate_when_critical && !is_vetoed;
     is_on && session.budget_state() >= BudgetState::Critical
 }
 
