@@ -67,10 +67,12 @@ impl ServiceError {
 
     /// The page token is malformed, or was issued for a request with other filters.
     pub(crate) fn invalid_page_token() -> Self {
-        let message = "page_token is not from a request with the same filters: start again \
-                       without a token";
-        Self::new(Reason::InvalidPageToken, message)
-            .field("page_token", "is not from a request with the same filters")
+        let message = "page_token is not from a request with the same filters, or the history has \
+                       changed since: start again without a token";
+        Self::new(Reason::InvalidPageToken, message).field(
+            "page_token",
+            "is not from a request with the same filters, or the history has changed since",
+        )
     }
 
     /// The caller may not use the summary model that `field` names.
@@ -254,7 +256,9 @@ impl ServiceError {
 
     /// The call has no result. The name is its key, its id or the reference of the result.
     pub(crate) fn result_not_found(name: &str) -> Self {
-        let message = format!("call {name} has no result: append the result first");
+        let message = format!(
+            "call {name} does not exist or has no result: check the name, or append the result first"
+        );
         Self::new(Reason::ResultNotFound, message).meta("call_key", name)
     }
 

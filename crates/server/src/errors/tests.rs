@@ -221,9 +221,9 @@ fn every_error_maps_to_its_status() {
         InvalidArgument: the model claude-opus is not allowed for summaries: omit it, or add it to summarizer.allowed_models in the server's configuration
           ErrorInfo palimpsest/MODEL_NOT_ALLOWED model=claude-opus
           BadRequest overrides.model: names a model that is not allowed
-        InvalidArgument: page_token is not from a request with the same filters: start again without a token
+        InvalidArgument: page_token is not from a request with the same filters, or the history has changed since: start again without a token
           ErrorInfo palimpsest/INVALID_PAGE_TOKEN
-          BadRequest page_token: is not from a request with the same filters
+          BadRequest page_token: is not from a request with the same filters, or the history has changed since
         NotFound: session projects/p/sessions/s does not exist: create it, or append to it, first
           ErrorInfo palimpsest/SESSION_NOT_FOUND session=projects/p/sessions/s
           ResourceInfo palimpsest.context.v1.Session projects/p/sessions/s
