@@ -199,6 +199,7 @@ const fn failure_reason(why: CompactionFailureReason) -> &'static str {
         CompactionFailureReason::RangeChanged => "range_changed",
         CompactionFailureReason::Expired => "expired",
         CompactionFailureReason::DelegateFailed => "delegate_failed",
+        CompactionFailureReason::InputUnreadable => "input_unreadable",
     }
 }
 

@@ -58,6 +58,8 @@ pub enum CompactionFailureReason {
     Expired,
     /// The caller's model failed.
     DelegateFailed,
+    /// The messages for the summary could not be read from the store.
+    InputUnreadable,
 }
 
 /// A compaction failed. The view did not change.

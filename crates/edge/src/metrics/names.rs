@@ -169,7 +169,7 @@ metrics! {
         "Tokens of the model requests of callers, as their responses report them, by kind: cache_read, cache_write, uncached (all other input), output.";
 
     COMPACTIONS = Counter, "palimpsest.compactions", "", ["source", "outcome"],
-        "Finished compactions, by source of the summary (session_memory, model, extractive, delegated, drop_oldest; none if failed) and outcome (done, or the reason of the failure).";
+        "Finished compactions, by source of the summary (session_memory, model, extractive, delegated, drop_oldest; none if failed) and outcome (done, or the reason of the failure: model_unavailable, prompt_too_long, empty, refused, truncated, incomplete, not_smaller, hook_vetoed, hook_failed, range_changed, expired, delegate_failed, input_unreadable).";
     COMPACTION_DURATION = Histogram(MODELS), "palimpsest.compaction.duration", "s", ["source"],
         "Duration of successful compactions, by source of the summary.";
     MEMORY_UPDATES_IN_PROGRESS = Gauge, "palimpsest.session_memory.updates_in_progress", "", [],

@@ -28,10 +28,13 @@ pub(super) async fn summarize(
         Ok(extracted) => extracted,
         Err(error) => {
             let error = error_chain(&error);
-            tracing::warn!(session = %key, error, "failed to read what a summary is made of");
+            tracing::warn!(session = %key, error, "failed to read the messages for a summary");
             return Err(SummaryFailure {
-                why: CompactionFailureReason::ModelUnavailable,
-                detail: "the messages could not be read: see the server's log".into(),
+                why: CompactionFailureReason::InputUnreadable,
+                detail:
+                    "the messages for the summary could not be read from the store; try again, \
+                         and see the server's log for the cause"
+                        .into(),
             });
         }
     };

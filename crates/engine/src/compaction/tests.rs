@@ -6,12 +6,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use palimpsest_core::command::{Append, Command};
-use palimpsest_core::compaction::{CompactionOutcome, CompactionRequest, HookRequest};
-use palimpsest_core::event::{Event, Hook, HookCall, Trigger};
-use palimpsest_core::ids::SessionKey;
+use palimpsest_core::compaction::{
+    CompactionOutcome, CompactionRequest, HookRequest, StartedCompaction, SummaryTask,
+};
+use palimpsest_core::event::{
+    CompactionFailureReason, CompactionHooks, Event, Hook, HookCall, Trigger,
+};
+use palimpsest_core::ids::{CompactionKey, SessionKey, Timestamp};
 use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_core::policy::HookPolicy;
-use palimpsest_core::session::{HookResult, Session};
+use palimpsest_core::session::{HookResult, RunningCompaction, Session, Strategy};
 use palimpsest_core::view::TargetOverride;
 
 use super::*;
@@ -121,6 +125,57 @@ async fn a_hook_failure_stops_the_compaction_only_if_configured() {
     assert!(matches!(event, Event::CompactionFinished(_)), "{event:?}");
     let call = hook_calls(&event).last().unwrap();
     assert_eq!(call.result, HookResult::FailedContinued);
+}
+
+#[tokio::test]
+async fn an_unreadable_store_is_not_reported_as_a_failed_model() {
+    let engine = engine("");
+    let key = SessionKey::parse("projects/p/sessions/s").unwrap();
+    let messages = [(Role::User, "hello"), (Role::Assistant, "hi")].map(|(role, text)| {
+        let id = engine.ids.message_id();
+        Arc::new(Message::new(id, role, vec![Block::text(text)]))
+    });
+    let append = |transaction: &mut Transaction<'_>| {
+        transaction.run(Command::Append(Append {
+            messages: messages.to_vec(),
+            ..Append::default()
+        }))
+    };
+    let create = engine.create_if_missing(&key.project);
+    let copy = |session: &Session, _: &_| Ok(session.snapshot());
+    let snapshot = engine.sessions.write(&key, &create, append, copy).await;
+    // The loaded session holds the last message only. The user input must be read from the log.
+    let last = messages.last().cloned();
+    let session = Arc::new(snapshot.unwrap().restore(last).unwrap());
+    let task = SummaryTask {
+        started: StartedCompaction {
+            session,
+            running: RunningCompaction {
+                key: CompactionKey::new(0),
+                trigger: Trigger::Manual,
+                strategy: Strategy::Extractive,
+                started_at: Timestamp::default(),
+                deadline: Timestamp::from_millis(i64::MAX),
+                leaving: Vec::new(),
+                pieces_at_start: 1,
+                range_changed: false,
+                ahead: false,
+                instructions: None,
+                attempt: 0,
+                dropped: None,
+                hooks: CompactionHooks::default(),
+                request: None,
+            },
+        },
+        strategy: Strategy::Extractive,
+        model: None,
+        falls_back: false,
+        is_estimate: false,
+    };
+    engine.sessions.log().close().await.unwrap();
+    let failure = summarize::summarize(&engine, &key, &task).await;
+    let why = failure.unwrap_err().why;
+    assert_eq!(why, CompactionFailureReason::InputUnreadable);
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ convert_enum! {
     pub fn failure_reason(CompactionFailureReason) -> v1::CompactionFailureReason {
         ModelUnavailable, PromptTooLong, Empty = SummaryEmpty, Refused = SummaryRefused,
         Truncated = SummaryTruncated, Incomplete = SummaryIncomplete, NotSmaller, HookVetoed, HookFailed,
-        RangeChanged, Expired, DelegateFailed,
+        RangeChanged, Expired, DelegateFailed, InputUnreadable,
     }
 }
 

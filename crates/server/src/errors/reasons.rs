@@ -11,7 +11,7 @@ use palimpsest_proto::context::v1::{
 };
 use tonic::Code;
 
-use super::{BoxError, Fault, ServiceError, code};
+use super::{BoxError, Fault, RETRY_SOON, ServiceError, code};
 use crate::access::{AuthError, Right};
 use crate::convert;
 
@@ -393,6 +393,9 @@ impl ServiceError {
         // UNAVAILABLE makes clients retry. A rejected summary would be rejected again without a change.
         if matches!(why, Why::ModelUnavailable | Why::Expired) {
             return Self::new(Reason::ModelUnavailable, message).meta("model", model);
+        }
+        if why == Why::InputUnreadable {
+            return Self::new(Reason::StoreUnavailable, message).retry(RETRY_SOON);
         }
         let name = why.as_str_name();
         let name = name.strip_prefix("COMPACTION_FAILURE_REASON_");

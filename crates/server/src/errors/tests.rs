@@ -165,6 +165,11 @@ fn every_error() -> Vec<ServiceError> {
             "m",
         ),
         E::no_summary(
+            CompactionFailureReason::InputUnreadable,
+            "the messages could not be read; try again",
+            "m",
+        ),
+        E::no_summary(
             CompactionFailureReason::SummaryRefused,
             "the model refused to summarise; compact with another model",
             "m",
@@ -291,6 +296,9 @@ fn every_error_maps_to_its_status() {
           ErrorInfo palimpsest/REQUEST_TOO_LARGE limit_bytes=10 size_bytes=20
         Unavailable: nothing was compacted: the model provider cannot answer now (503); try again later
           ErrorInfo palimpsest/MODEL_UNAVAILABLE model=m
+        Unavailable: nothing was compacted: the messages could not be read; try again
+          RetryInfo 200ms
+          ErrorInfo palimpsest/STORE_UNAVAILABLE
         FailedPrecondition: nothing was compacted: the model refused to summarise; compact with another model
           ErrorInfo palimpsest/SUMMARY_REJECTED failure_reason=SUMMARY_REFUSED
           PreconditionFailure SUMMARY_REJECTED summary: the model's summary must be accepted

@@ -21,7 +21,7 @@ stored_enum! {
 stored_enum! {
     CompactionFailureReason = WhyFailed {
         ModelUnavailable, PromptTooLong, Empty, Refused, Truncated, Incomplete, NotSmaller, HookVetoed,
-        HookFailed, RangeChanged, Expired, DelegateFailed,
+        HookFailed, RangeChanged, Expired, DelegateFailed, InputUnreadable,
     }
     or "a failure without a reason"
 }
