@@ -169,8 +169,7 @@ pub async fn restore(
 async fn must_be_empty(target: &RestoreTarget, note: &RestoreNote) -> Result<bool, BackupError> {
     if !is_empty_dir(&target.log)? {
         return Err(BackupError::Occupied(format!(
-            "there is a store in {}: restore into an empty folder, and move it where it belongs when \
-             all is well",
+            "the folder {} contains a store: restore into a missing or empty folder",
             target.log.display()
         )));
     }
@@ -180,6 +179,14 @@ async fn must_be_empty(target: &RestoreTarget, note: &RestoreNote) -> Result<boo
         return Err(BackupError::Occupied(
             "there are stored results where the backup's would go: restore to another place, or say \
              --keep-blobs if they belong to the same sessions"
+                .into(),
+        ));
+    }
+    // A blob store without results can still belong to another log, which would write into it after the restore.
+    if !goes_on && !target.keep_blobs && target.blobs.read_owner().await?.is_some() {
+        return Err(BackupError::Occupied(
+            "the blob store belongs to another store, as its file _palimpsest/store.json says: restore \
+             to another blob store, or pass --keep-blobs if it belongs to the same sessions"
                 .into(),
         ));
     }
@@ -495,5 +502,26 @@ mod tests {
             refused.starts_with("failed to read the folder"),
             "{refused}"
         );
+    }
+
+    #[tokio::test]
+    async fn a_blob_store_of_another_log_is_not_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let blobs = Blobs::in_memory();
+        let mut target = RestoreTarget {
+            log: folder.path().join("log"),
+            blobs: blobs.clone(),
+            blobs_at: "memory".into(),
+            keep_blobs: false,
+            now: Timestamp::default(),
+        };
+        let note = RestoreNote::new(&target.log, "a", &target.blobs_at);
+        assert!(!must_be_empty(&target, &note).await.unwrap());
+        // Writes the marker and no result.
+        blobs.verify().await.unwrap();
+        let refused = must_be_empty(&target, &note).await.unwrap_err();
+        assert!(matches!(&refused, BackupError::Occupied(text) if text.contains("store.json")));
+        target.keep_blobs = true;
+        assert!(!must_be_empty(&target, &note).await.unwrap());
     }
 }
