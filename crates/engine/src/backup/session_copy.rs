@@ -140,18 +140,19 @@ impl SessionCopy {
         files: &[(String, u64)],
         digests: &ReferencedFiles,
     ) -> Result<Vec<StoredFile>, BlobError> {
-        let mut missing: BTreeMap<_, _> = digests.iter().collect();
+        let digests = digests.iter().map(|(file, digest)| (&**file, digest));
+        let mut missing: BTreeMap<&str, _> = digests.collect();
         for (file, _) in files {
-            missing.remove(&Box::from(file.as_str()));
+            missing.remove(file.as_str());
         }
         // An event that was committed after the list was read can name a newer file. A second list contains that file.
         if !missing.is_empty() {
             for (file, _) in self.engine.blobs.results(&self.key).await? {
-                missing.remove(&Box::from(file));
+                missing.remove(file.as_str());
             }
         }
         let lost = missing.into_iter().map(|(file, digest)| StoredFile {
-            file: file.to_string(),
+            file: file.to_owned(),
             bytes: 0,
             sha256: Some(*digest),
             lost: true,
