@@ -37,8 +37,8 @@ impl Durability {
         match &*known {
             None => Ok(()),
             Some(settings) => Err(StoreError::Setup(format!(
-                "{settings} is off there, and a crash could lose what it acknowledges. Turn {settings} on in its \
-                 configuration and reload it"
+                "{settings} is off in the database, so a crash could lose acknowledged writes. Turn {settings} on in \
+                 the configuration of the database, and reload it"
             ))),
         }
     }
