@@ -5,9 +5,7 @@
 
 use super::hasher::{Digest, Hasher};
 use super::json_value::{CACHE_MARKER, CacheMarkers, hash_json_value};
-use super::{
-    Block, Media, MediaKind, MediaSource, Message, ResultContent, Role, Thinking, ToolInput,
-};
+use super::{Block, Message, ResultContent, Role, Thinking, ToolInput};
 use crate::json::{RawJson, UnknownFields};
 
 /// The version of the normal forms. Digests of different versions are not comparable.
@@ -173,7 +171,12 @@ impl Hasher {
     fn canonical_block(&mut self, block: &Block) {
         match block {
             Block::Text { text, extra } => self.canonical_text(text, extra),
-            Block::Media(media) => self.canonical_media(media),
+            Block::Media(media) => {
+                self.media_source(media, |hasher, json| {
+                    hash_json_value(json, CacheMarkers::Ignored, hasher);
+                });
+                self.fields(&media.extra, &[]);
+            }
             Block::ToolUse(call) => {
                 self.call(&call.id, &call.name, &call.input);
                 self.fields(&call.extra, &[CALL_INDEX]);
@@ -236,29 +239,6 @@ impl Hasher {
                 self.text(text);
             }
         }
-    }
-
-    fn canonical_media(&mut self, media: &Media) {
-        self.tag(match media.kind {
-            MediaKind::Image => 10,
-            MediaKind::Document => 11,
-        });
-        match &media.source {
-            MediaSource::Base64 { media_type, data } => {
-                self.tag(0);
-                self.text(media_type);
-                self.text(data);
-            }
-            MediaSource::Url(url) => {
-                self.tag(1);
-                self.text(url);
-            }
-            MediaSource::Other(json) => {
-                self.tag(2);
-                hash_json_value(json, CacheMarkers::Ignored, self);
-            }
-        }
-        self.fields(&media.extra, &[]);
     }
 }
 

@@ -4,9 +4,7 @@
 //! times, usage) is not part of it.
 
 use super::hasher::{Digest, Hasher};
-use super::{
-    Block, Media, MediaKind, MediaSource, Message, ResultContent, Role, Thinking, ToolInput,
-};
+use super::{Block, Message, ResultContent, Role, Thinking, ToolInput};
 use crate::json::UnknownFields;
 
 impl Digest {
@@ -61,7 +59,10 @@ impl Hasher {
                 self.text(text);
                 self.extra(extra);
             }
-            Block::Media(media) => self.media(media),
+            Block::Media(media) => {
+                self.media_source(media, |hasher, json| hasher.text(json.as_str()));
+                self.extra(&media.extra);
+            }
             Block::ToolUse(call) => {
                 self.tag(2);
                 self.text(&call.id);
@@ -103,29 +104,6 @@ impl Hasher {
                 self.text(json.as_str());
             }
         }
-    }
-
-    fn media(&mut self, media: &Media) {
-        self.tag(match media.kind {
-            MediaKind::Image => 10,
-            MediaKind::Document => 11,
-        });
-        match &media.source {
-            MediaSource::Base64 { media_type, data } => {
-                self.tag(0);
-                self.text(media_type);
-                self.text(data);
-            }
-            MediaSource::Url(url) => {
-                self.tag(1);
-                self.text(url);
-            }
-            MediaSource::Other(json) => {
-                self.tag(2);
-                self.text(json.as_str());
-            }
-        }
-        self.extra(&media.extra);
     }
 
     fn result(&mut self, content: &ResultContent) {

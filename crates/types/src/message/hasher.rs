@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use super::{Media, MediaKind, MediaSource};
+use crate::json::RawJson;
+
 /// A BLAKE3 hash, truncated to 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Digest([u8; 16]);
@@ -112,6 +115,33 @@ impl Hasher {
 
     pub(super) fn text(&mut self, text: &str) {
         self.bytes(text.as_bytes());
+    }
+
+    /// Hashes the kind and the source of media. `hash_json` hashes a source of another kind.
+    pub(super) fn media_source(
+        &mut self,
+        media: &Media,
+        hash_json: impl FnOnce(&mut Self, &RawJson),
+    ) {
+        self.tag(match media.kind {
+            MediaKind::Image => 10,
+            MediaKind::Document => 11,
+        });
+        match &media.source {
+            MediaSource::Base64 { media_type, data } => {
+                self.tag(0);
+                self.text(media_type);
+                self.text(data);
+            }
+            MediaSource::Url(url) => {
+                self.tag(1);
+                self.text(url);
+            }
+            MediaSource::Other(json) => {
+                self.tag(2);
+                hash_json(self, json);
+            }
+        }
     }
 }
 
