@@ -50,7 +50,7 @@ impl ChangeOutcome {
 }
 
 /// The outcome of a change, or the revision of the original for an idempotent repeat.
-enum ChangeResult {
+pub(crate) enum ChangeResult {
     Now(ChangeOutcome),
     /// An idempotent repeat. The event with this revision holds the original outcome.
     Answered(Revision),
@@ -58,7 +58,7 @@ enum ChangeResult {
 
 impl ChangeResult {
     /// Builds the result from the outcome of the last command in the transaction.
-    fn of(outcome: CommandOutcome, transaction: &Transaction<'_>) -> Self {
+    pub(crate) fn of(outcome: CommandOutcome, transaction: &Transaction<'_>) -> Self {
         match outcome {
             CommandOutcome::Answered(revision) => Self::Answered(revision),
             CommandOutcome::Skipped(skip) => Self::Now(ChangeOutcome::Skipped(skip)),
@@ -102,7 +102,7 @@ impl ChangeCall<'_> {
         // below.
         let finish = |session: &Session, done: &ChangeResult| {
             Ok(match done {
-                ChangeResult::Now(happened) => Ok(answer(session, happened, self.dry_run)?),
+                ChangeResult::Now(outcome) => Ok(answer(session, outcome, self.dry_run)?),
                 ChangeResult::Answered(revision) => Err(*revision),
             })
         };
@@ -121,14 +121,14 @@ impl ChangeCall<'_> {
     ) -> Result<T, EngineError> {
         let sessions = &self.engine.sessions;
         let event = sessions.answer(self.key, revision).await?;
-        let happened = ChangeOutcome::Event(Box::new(event), revision);
-        let tell = |session: &Session| answer(session, &happened, false);
+        let outcome = ChangeOutcome::Event(Box::new(event), revision);
+        let respond = |session: &Session| answer(session, &outcome, false);
         // Most replies need no message contents, so the whole session is loaded only after the first attempt
         // failed.
-        if let Ok(response) = sessions.read(self.key, tell).await? {
+        if let Ok(response) = sessions.read(self.key, respond).await? {
             return Ok(response);
         }
-        let told = sessions.read_full(self.key, tell).await?;
-        Ok(told.map_err(Rejection::from)?)
+        let response = sessions.read_full(self.key, respond).await?;
+        Ok(response.map_err(Rejection::from)?)
     }
 }

@@ -16,7 +16,7 @@ use palimpsest_core::command::{
 };
 use palimpsest_core::compaction::CompactionRequest;
 use palimpsest_core::effect::FollowUp;
-use palimpsest_core::event::{Event, Trigger};
+use palimpsest_core::event::Trigger;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::{ContentNotLoaded, Session};
@@ -28,6 +28,7 @@ pub use self::outcome::TurnOutcome;
 pub use self::prefix::{PrefixPart, PrefixTokens, PromptPrefix};
 use crate::Engine;
 use crate::call::Deadline;
+use crate::change::ChangeResult;
 use crate::compaction::{self, CompactionError, DropOutcome, RejectedPrompt};
 use crate::sessions::{Changed, CommandOutcome, MissingSession, Transaction};
 use crate::staging;
@@ -287,13 +288,8 @@ fn collapse(
         request: None,
     };
     let outcome = transaction.run(Command::CollapseSpans(collapse))?;
-    let last = transaction.events().last().map(|recorded| &recorded.event);
-    Ok(match outcome {
-        CommandOutcome::Skipped(skip) => Some(skip),
-        // Staging selects spans for a later collapse and does not change the view.
-        CommandOutcome::Done(_) if !matches!(last, Some(Event::SpansCollapsed(_))) => {
-            Some(SkipReason::NothingEligible)
-        }
-        CommandOutcome::Done(_) | CommandOutcome::Answered(_) => None,
+    Ok(match ChangeResult::of(outcome, transaction) {
+        ChangeResult::Now(outcome) => outcome.skip(),
+        ChangeResult::Answered(_) => None,
     })
 }
