@@ -281,11 +281,12 @@ impl Compactions {
     /// Invalidates the running compaction and the prepared summary if one of their messages left the view. This
     /// covers messages that have no piece to change.
     pub(super) fn invalidate_if_removed(&mut self, has_left: impl Fn(Ordinal) -> bool) {
-        let tells = |leaving: &[Ordinal]| leaving.iter().any(|at| has_left(*at));
+        let has_removed = |leaving: &[Ordinal]| leaving.iter().any(|at| has_left(*at));
         if let Some(running) = &mut self.running {
-            running.range_changed |= tells(&running.leaving);
+            running.range_changed |= has_removed(&running.leaving);
         }
-        self.prepared.take_if(|prepared| tells(&prepared.leaving));
+        self.prepared
+            .take_if(|prepared| has_removed(&prepared.leaving));
     }
 
     /// Suspends automatic compaction until the next user input, because an undo restored the view.

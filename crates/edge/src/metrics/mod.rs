@@ -63,8 +63,8 @@ impl fmt::Debug for Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let nobody = None::<opentelemetry_sdk::metrics::ManualReader>;
-        Self::new(Resource::builder_empty().build(), nobody)
+        let no_reader = None::<opentelemetry_sdk::metrics::ManualReader>;
+        Self::new(Resource::builder_empty().build(), no_reader)
     }
 }
 

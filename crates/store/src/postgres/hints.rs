@@ -161,10 +161,10 @@ async fn notify(client: &tokio_postgres::Client, channel: &str, text: &str) -> R
     let text = text.replace('\'', "''");
     // The setting is local to this transaction. Behind a connection pooler, the next user of the
     // connection needs durable commits.
-    let tells = format!(
+    let statements = format!(
         "BEGIN; SET LOCAL synchronous_commit = off; SELECT pg_notify('{channel}', '{text}'); COMMIT"
     );
-    await_answer(client.batch_execute(&tells)).await
+    await_answer(client.batch_execute(&statements)).await
 }
 
 async fn await_answer(
