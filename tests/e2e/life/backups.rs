@@ -127,7 +127,7 @@ async fn a_backup_under_load_restores_to_the_same_views() {
         "--data-dir",
         copy.to_str().unwrap(),
     ]);
-    assert!(again.contains("there is a store in"), "{again}");
+    assert!(again.contains("contains a store"), "{again}");
     let restored = Server::start(&copy, SETTINGS);
     let (now, then) = (revisions(&server).await, revisions(&restored).await);
     assert_eq!(second["sessions"], then.len());
@@ -406,6 +406,11 @@ async fn a_lost_result_is_reported_like_a_damaged_one() {
     // The session has no file at all any more.
     std::fs::remove_file(folder.join(&stored[1])).unwrap();
     assert_eq!(backup(&server, &last, &[])["damaged_results"], 2);
+    // A store that was restored without any result reports them too.
+    let (copy, again) = (root.path().join("copy"), root.path().join("again"));
+    restore(&last, &copy, &[]);
+    let restored = Server::start(&copy, SETTINGS);
+    assert_eq!(backup(&restored, &again, &[])["damaged_results"], 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -365,7 +365,10 @@ async fn session(
         }
         let mut records = LogPartReader::open(place, log).await?;
         let last = log.revision == entry.revision;
-        let end = last.then(|| entry.results.iter().map(|result| result.bytes).sum());
+        // Without bytes, a session counts as one that never stored a result, and a backup looks for none. A lost
+        // result counts as one byte, so that later backups report it.
+        let stored: u64 = entry.results.iter().map(|result| result.bytes).sum();
+        let end = last.then_some(stored + entry.damaged.len() as u64);
         at = append(&mut records, (key, &row, end), at, into).await?;
         done.bytes += log.bytes;
     }
