@@ -21,6 +21,9 @@ enum ExportFormat {
     /// Array of OpenAI messages
     #[value(name = "openai")]
     OpenAi,
+    /// Array of items of OpenAI's Responses API
+    #[value(name = "openai-responses")]
+    OpenAiResponses,
 }
 
 /// Write the transcript of a session to a file or to standard output
@@ -54,6 +57,7 @@ impl Export {
             ExportFormat::ClaudeCode => Format::ClaudeCodeJsonl,
             ExportFormat::Anthropic => Format::AnthropicMessages,
             ExportFormat::OpenAi => Format::OpenaiChat,
+            ExportFormat::OpenAiResponses => Format::OpenaiResponses,
         };
         let request = ExportTranscriptRequest {
             session,

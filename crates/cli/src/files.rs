@@ -20,6 +20,9 @@ pub(super) enum Format {
     /// OpenAI chat messages: an array, an object with an array, or one of these per line
     #[value(name = "openai")]
     OpenAi,
+    /// Items of OpenAI's Responses API, in the same forms
+    #[value(name = "openai-responses")]
+    OpenAiResponses,
     /// Anthropic messages, in the same forms
     Anthropic,
     /// Exports of `palimpsest export`, one session per file
@@ -31,6 +34,7 @@ impl From<Format> for ImportFormat {
         match format {
             Format::ClaudeCode => Self::ClaudeCode,
             Format::OpenAi => Self::OpenAi,
+            Format::OpenAiResponses => Self::OpenAiResponses,
             Format::Anthropic => Self::Anthropic,
             Format::Palimpsest => Self::Palimpsest,
         }
@@ -42,6 +46,7 @@ impl Format {
     pub(super) fn provider(self) -> Provider {
         match self {
             Self::OpenAi => Provider::OpenAi,
+            Self::OpenAiResponses => Provider::OpenAiResponses,
             Self::ClaudeCode | Self::Anthropic | Self::Palimpsest => Provider::Anthropic,
         }
     }

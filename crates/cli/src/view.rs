@@ -18,6 +18,9 @@ pub(super) enum ProviderArg {
     OpenAi,
     /// Anthropic models on Amazon Bedrock
     Bedrock,
+    /// OpenAI Responses
+    #[value(name = "openai-responses")]
+    OpenAiResponses,
 }
 
 impl From<ProviderArg> for Provider {
@@ -26,6 +29,7 @@ impl From<ProviderArg> for Provider {
             ProviderArg::Anthropic => Self::Anthropic,
             ProviderArg::OpenAi => Self::Openai,
             ProviderArg::Bedrock => Self::Bedrock,
+            ProviderArg::OpenAiResponses => Self::OpenaiResponses,
         }
     }
 }
@@ -38,6 +42,7 @@ impl ProviderArg {
             Self::Anthropic => CoreProvider::Anthropic,
             Self::OpenAi => CoreProvider::OpenAi,
             Self::Bedrock => CoreProvider::Bedrock,
+            Self::OpenAiResponses => CoreProvider::OpenAiResponses,
         }
     }
 }

@@ -345,7 +345,7 @@ fn the_validator_detects_each_breakpoint_rule_violation() {
     check(Provider::Bedrock, user(five.into()), "a maximum of 4");
 }
 
-fn targets() -> [Target; 4] {
+fn targets() -> [Target; 5] {
     let target = |provider, model: &str, thinking| Target {
         provider,
         model: model.into(),
@@ -356,6 +356,7 @@ fn targets() -> [Target; 4] {
         target(Provider::Bedrock, "model-b", true),
         target(Provider::Anthropic, "model-a", false),
         target(Provider::OpenAi, "model-c", false),
+        target(Provider::OpenAiResponses, "model-a", false),
     ]
 }
 
@@ -426,7 +427,7 @@ impl Callers {
 
 /// Checks that every position accepts a breakpoint, and that breakpoints violate no rule.
 fn check_legal(target: &Target, messages: &[WireMessage<'_>], placed: &Breakpoints) {
-    if target.provider == Provider::OpenAi {
+    if !target.provider.is_anthropic() {
         assert_eq!(*placed, Breakpoints::default());
         return;
     }
@@ -497,7 +498,7 @@ proptest! {
                 callers.serve(&mut world, *target, *interrupt);
             }
         }
-        for target in 0..4 {
+        for target in 0..5 {
             callers.serve(&mut world, target, true);
         }
     }

@@ -13,6 +13,8 @@ pub enum ApiFormat {
     Anthropic,
     /// OpenAI's Chat Completions API.
     OpenAi,
+    /// OpenAI's Responses API. The provider does not store the response.
+    OpenAiResponses,
 }
 
 /// Returns the body of a request as JSON, without the model. The caller adds the model and sends the
@@ -21,6 +23,7 @@ pub fn request_body(api: ApiFormat, request: &SummaryRequest) -> Bytes {
     let body = match api {
         ApiFormat::Anthropic => anthropic::body(request, true),
         ApiFormat::OpenAi => openai::delegated(request),
+        ApiFormat::OpenAiResponses => openai::delegated_response(request),
     };
     body.to_string().into()
 }

@@ -83,6 +83,16 @@ impl OpenAi {
 
 /// Builds the body of a request without the model.
 fn body(request: &SummaryRequest, cap: &str) -> Value {
+    let system = (!request.system.trim().is_empty())
+        .then(|| json!({"role": "system", "content": request.system}));
+    let messages: Vec<Value> = system.into_iter().chain(messages(request)).collect();
+    let mut body = json!({ "messages": messages });
+    body[cap] = json!(request.max_output_tokens);
+    body
+}
+
+/// Returns the conversation and the instruction as messages.
+fn messages(request: &SummaryRequest) -> Vec<Value> {
     let mut turns = alternating(&request.turns);
     match turns.last_mut() {
         Some((Role::User, texts)) => texts.push(&request.instruction),
@@ -90,14 +100,19 @@ fn body(request: &SummaryRequest, cap: &str) -> Value {
     }
     // Each message has a single string, because some servers do not support several text parts.
     let message = |(role, texts): &(Role, Vec<&str>)| json!({"role": role.name(), "content": texts.join("\n\n")});
-    let system = (!request.system.trim().is_empty())
-        .then(|| json!({"role": "system", "content": request.system}));
-    let messages: Vec<Value> = system
-        .into_iter()
-        .chain(turns.iter().map(message))
-        .collect();
-    let mut body = json!({ "messages": messages });
-    body[cap] = json!(request.max_output_tokens);
+    turns.iter().map(message).collect()
+}
+
+/// Builds the body of a request to the Responses API, without the model.
+pub(crate) fn delegated_response(request: &SummaryRequest) -> Value {
+    let mut body = json!({
+        "input": messages(request),
+        "max_output_tokens": request.max_output_tokens,
+        "store": false,
+    });
+    if !request.system.trim().is_empty() {
+        body["instructions"] = json!(request.system);
+    }
     body
 }
 

@@ -28,6 +28,11 @@ pub(crate) fn openai(data: &[u8]) {
     payload(Provider::OpenAi, data);
 }
 
+/// Fuzzes a payload of the Responses API.
+pub(crate) fn responses(data: &[u8]) {
+    payload(Provider::OpenAiResponses, data);
+}
+
 /// Asserts that white space does not change canonical digests, that decoded messages give a valid array for every
 /// provider, and that encoded messages can be decoded again.
 fn payload(provider: Provider, data: &[u8]) {
@@ -44,7 +49,11 @@ fn payload(provider: Provider, data: &[u8]) {
     if world.try_run(Command::Append(append)).is_err() {
         return;
     }
-    for to in [Provider::Anthropic, Provider::OpenAi] {
+    for to in [
+        Provider::Anthropic,
+        Provider::OpenAi,
+        Provider::OpenAiResponses,
+    ] {
         let target = Target {
             provider: to,
             model: "model".into(),

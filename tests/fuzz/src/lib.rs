@@ -40,6 +40,10 @@ pub const TARGETS: &[Target] = &[
         run: codec::openai,
     },
     Target {
+        name: "responses",
+        run: codec::responses,
+    },
+    Target {
         name: "transcripts",
         run: transcripts::run,
     },

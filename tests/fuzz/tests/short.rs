@@ -105,5 +105,5 @@ macro_rules! targets {
 }
 
 targets!(
-    anthropic, openai, transcripts, storage, documents, settings, operations, rpc, streams,
+    anthropic, openai, responses, transcripts, storage, documents, settings, operations, rpc, streams,
 );

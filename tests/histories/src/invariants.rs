@@ -18,7 +18,7 @@ use palimpsest_core::session::AwaitedParty;
 use palimpsest_core::validate::validate;
 use palimpsest_core::view::{Etag, PieceForm, Provider, Target, WireMessage, WireRole};
 
-fn targets() -> [Target; 4] {
+fn targets() -> [Target; 5] {
     let target = |provider, model: &str, thinking| Target {
         provider,
         model: model.into(),
@@ -29,6 +29,7 @@ fn targets() -> [Target; 4] {
         target(Provider::Anthropic, "model-b", true),
         target(Provider::Anthropic, "model-a", false),
         target(Provider::OpenAi, "model-c", false),
+        target(Provider::OpenAiResponses, "model-a", false),
     ]
 }
 
@@ -60,7 +61,7 @@ impl InvariantChecker {
             stage.step(operation);
         }
         // Open calls are interrupted at the end, so that the final views can be validated.
-        for target in 0..4 {
+        for target in 0..5 {
             stage.serve(target, true);
         }
         stage.check_replay();
@@ -159,7 +160,7 @@ impl InvariantChecker {
         };
         let to = event.to;
         self.world.load_content();
-        for which in 0..4 {
+        for which in 0..5 {
             let target = &targets()[usize::from(which)];
             let Some(before) = self.served.get(&(to, which)) else {
                 continue;

@@ -12,6 +12,7 @@ mod arrays;
 mod compactions;
 mod hooks;
 mod invariants;
+mod items;
 mod machine;
 mod offers;
 mod working;
@@ -23,6 +24,7 @@ use proptest::prelude::*;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
+use crate::items::item;
 use palimpsest_core::command::{
     Append, ClearResults, ClearTrigger, CollapseSpans, CollapseTrigger, Command, ConfirmMemoryFile,
     CreateSession, Decided, Decision, DecisionContext, FailMemoryUpdate, RecordMemoryVersion,
@@ -49,7 +51,7 @@ pub use invariants::{InvariantChecker, flatten};
 pub enum Operation {
     /// Appends messages.
     Append(Vec<MessageDraft>),
-    /// Serves the view for one of four targets.
+    /// Serves the view for one of five targets.
     Serve { target: u8, interrupt: bool },
     /// Rewinds to one of the visible messages, or to the start.
     Rewind(u8),
@@ -104,8 +106,22 @@ pub enum MessageDraft {
         parts: Vec<BlockDraft>,
     },
     System(BlockDraft),
+    /// An item of OpenAI's Responses API.
+    Item(ItemDraft),
     /// The content of an earlier message under a new id.
     Again(u8),
+}
+
+/// A description of an item to append.
+#[derive(Debug, Clone)]
+pub enum ItemDraft {
+    User(u8),
+    Model(u8),
+    Reasoning { encrypted: bool },
+    Call { id: u8, kind: u8 },
+    Output { id: u8, kind: u8 },
+    Search,
+    Compaction,
 }
 
 /// A description of a block to append.
@@ -167,6 +183,7 @@ fn draft() -> impl Strategy<Value = MessageDraft> {
         3 => (any::<bool>(), parts()).prop_map(|(meta, parts)| MessageDraft::User { meta, parts }),
         4 => results.prop_map(|parts| MessageDraft::User { meta: false, parts }),
         6 => (0..4_u8, parts()).prop_map(|(response, parts)| MessageDraft::Assistant { response, parts }),
+        4 => item().prop_map(MessageDraft::Item),
         1 => part().prop_map(MessageDraft::System),
         1 => any::<u8>().prop_map(MessageDraft::Again),
     ]
@@ -177,7 +194,7 @@ pub fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
         // Appends and servings are the most frequent, because all other operations need content in the view.
         8 => prop::collection::vec(draft(), 1..5).prop_map(Operation::Append),
-        8 => (0..4_u8, prop::bool::weighted(0.1))
+        8 => (0..5_u8, prop::bool::weighted(0.1))
             .prop_map(|(target, interrupt)| Operation::Serve { target, interrupt }),
         1 => any::<u8>().prop_map(Operation::Rewind),
         2 => (any::<u8>(), any::<u8>(), 0..4_u8, 0..4_u8).prop_map(|(turn, message, block, what)| {
@@ -464,6 +481,7 @@ impl SessionHarness {
                 message
             }
             MessageDraft::System(part) => Message::new(id, Role::System, vec![block(part)]),
+            MessageDraft::Item(item) => items::message(id, item),
             MessageDraft::Again(which) => match self.originals.len() {
                 0 => Message::new(id, Role::User, vec![Block::text("first")]),
                 n => Message {
@@ -472,7 +490,9 @@ impl SessionHarness {
                 },
             },
         };
-        message.origin = MessageOrigin::Anthropic;
+        if message.origin == MessageOrigin::Typed {
+            message.origin = MessageOrigin::Anthropic;
+        }
         self.originals.push(message.clone());
         message
     }

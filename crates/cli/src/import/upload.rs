@@ -199,6 +199,7 @@ fn input(name: &str, index: usize, message: &ImportedMessage<'_>) -> MessageInpu
     let format = match message.provider {
         Provider::Anthropic | Provider::Bedrock => Format::AnthropicMessages,
         Provider::OpenAi => Format::OpenaiChat,
+        Provider::OpenAiResponses => Format::OpenaiResponses,
     };
     MessageInput {
         id: id.to_string(),

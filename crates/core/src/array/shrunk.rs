@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::hints::KnownContent;
 use super::links::{Element, Link, parts};
-use crate::message::{Block, CanonicalDigests, Message};
+use crate::message::{Block, CanonicalDigests, Message, MessageOrigin};
 use crate::session::ContentNotLoaded;
 
 /// Returns the index of the first further block if the element is the first one of `links` with blocks after it.
@@ -26,6 +26,7 @@ pub(super) fn extended(
         element.message.role,
         element.message.blocks[..from_block].to_vec(),
     );
+    start.origin = element.message.origin;
     start.extra = element.message.extra.clone();
     let start = CanonicalDigests::of(&start).loose;
     let is_start = links.first().is_some_and(|link| link.digest == start);
@@ -52,17 +53,18 @@ pub(super) fn is_shrunk(
         .iter()
         .filter(|block| !block.is_blank());
     // Each given block is searched after the one that the block before it was found in.
-    Ok(given.all(|block| before.any(|known| is_shorter_or_equal(known, block))))
+    let origin = element.message.origin;
+    Ok(given.all(|block| before.any(|known| is_shorter_or_equal(known, block, origin))))
 }
 
-fn is_shorter_or_equal(known: &Block, given: &Block) -> bool {
+fn is_shorter_or_equal(known: &Block, given: &Block, origin: MessageOrigin) -> bool {
     if let (Block::ToolResult(known), Block::ToolResult(given)) = (known, given)
         && known.tool_use_id == given.tool_use_id
         && Block::result_bytes(given) < Block::result_bytes(known)
     {
         return true;
     }
-    CanonicalDigests::of_block(known) == CanonicalDigests::of_block(given)
+    CanonicalDigests::of_block(known, origin) == CanonicalDigests::of_block(given, origin)
 }
 
 /// Returns the messages of the first element of `links`.

@@ -45,6 +45,7 @@ pub(super) fn block(block: &WireBlock<'_>, reader: Audience, out: &mut Vec<u8>) 
             name,
             input,
             extra,
+            ..
         } => {
             field(out, b"{\"type\":\"tool_use\",\"id\":", id);
             field(out, b",\"name\":", name);
@@ -57,6 +58,7 @@ pub(super) fn block(block: &WireBlock<'_>, reader: Audience, out: &mut Vec<u8>) 
             content,
             is_error,
             extra,
+            ..
         } => {
             field(out, b"{\"type\":\"tool_result\",\"tool_use_id\":", id);
             match content {

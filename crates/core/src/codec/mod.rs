@@ -1,6 +1,6 @@
 //! Codecs for providers' JSON, in both directions.
 //!
-//! Readers accept one message, an array of messages, a complete request or a complete response. Writers create one JSON
+//! Readers accept one message or item, an array of messages, a complete request or a complete response. Writers create one JSON
 //! object for each wire message. The selection of messages is in `view`. The validation of the output is in `validate`,
 //! which shares no code with this module.
 
@@ -9,6 +9,9 @@ mod anthropic_write;
 mod openai_read;
 mod openai_write;
 mod reader;
+mod responses_parts;
+mod responses_read;
+mod responses_write;
 mod result_content;
 
 use serde_json::value::RawValue;
@@ -36,6 +39,7 @@ pub fn read(
     match provider {
         Provider::Anthropic | Provider::Bedrock => anthropic_read::payload(raw, next_id),
         Provider::OpenAi => openai_read::payload(raw, next_id),
+        Provider::OpenAiResponses => responses_read::payload(raw, next_id),
     }
 }
 
@@ -44,6 +48,16 @@ pub fn write(provider: Provider, message: &WireMessage<'_>, out: &mut Vec<u8>) {
     match provider {
         Provider::Anthropic | Provider::Bedrock => anthropic_write::message(message, out),
         Provider::OpenAi => openai_write::message(message, out),
+        Provider::OpenAiResponses => responses_write::message(message, Audience::Model, out),
+    }
+}
+
+/// Appends a message of the transcript as the provider's JSON to `out`. Unlike in a view, items of OpenAI's Responses
+/// API have their ids.
+pub fn write_transcript(provider: Provider, message: &WireMessage<'_>, out: &mut Vec<u8>) {
+    match provider {
+        Provider::OpenAiResponses => responses_write::message(message, Audience::Transcript, out),
+        Provider::Anthropic | Provider::Bedrock | Provider::OpenAi => write(provider, message, out),
     }
 }
 
@@ -54,6 +68,7 @@ pub fn write_block(provider: Provider, block: &WireBlock<'_>, out: &mut Vec<u8>)
             anthropic_write::block(block, Audience::Model, out);
         }
         Provider::OpenAi => openai_write::block(block, out),
+        Provider::OpenAiResponses => responses_write::block(block, out),
     }
 }
 

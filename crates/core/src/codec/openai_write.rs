@@ -69,6 +69,7 @@ fn call(block: &WireBlock<'_>, out: &mut Vec<u8>) {
         name,
         input,
         extra,
+        ..
     } = block
     else {
         return;

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::event::{CallState, Pairing};
 use crate::ids::{CallKey, Ordinal};
-use crate::message::ToolUse;
+use crate::message::{CallKind, ToolUse};
 
 /// Prefix of the service's own wire ids. A caller's id with this prefix is mapped like an illegal id.
 const MAPPED_PREFIX: &str = "palimpsest_";
@@ -22,6 +22,8 @@ pub struct Call {
     pub id: Box<str>,
     /// The name of the tool.
     pub name: Box<str>,
+    /// The kind of the call.
+    pub kind: CallKind,
     /// True if the caller's id cannot be used on the wire: it is illegal or not unique.
     pub uses_service_id: bool,
     /// The state of the call.
@@ -103,6 +105,11 @@ impl Calls {
         }
     }
 
+    /// Returns the kind of a call.
+    pub fn kind(&self, key: CallKey) -> CallKind {
+        self.get(key).map_or(CallKind::Function, |call| call.kind)
+    }
+
     /// Returns the service's own wire id of a call. This id is unique within the session.
     pub fn service_id(&self, key: CallKey) -> String {
         format!("{MAPPED_PREFIX}{key}")
@@ -127,6 +134,7 @@ impl Calls {
             block,
             id: id.into(),
             name: tool.name.clone(),
+            kind: tool.kind(),
             uses_service_id,
             state: CallState::Open,
             result_position: None,

@@ -5,6 +5,7 @@ mod anthropic;
 mod cache;
 mod openai;
 mod report;
+mod responses;
 
 use serde_json::Value;
 
@@ -75,6 +76,7 @@ pub fn validate_parsed<'p>(
             anthropic::check(&values, target.thinking, &mut report);
         }
         Provider::OpenAi => openai::check(&values, &mut report),
+        Provider::OpenAiResponses => responses::check(&values, &mut report),
     }
     report.0
 }

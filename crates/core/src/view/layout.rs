@@ -13,7 +13,7 @@ use super::tail::{Speaker, ViewTail};
 use super::{DropReason, MarkerReason, Piece, PieceForm, TextReason};
 use crate::event::{CallState, Pairing, PendingMessage};
 use crate::ids::Ordinal;
-use crate::message::{Block, MediaKind, MediaProblem, Message, Role};
+use crate::message::{Block, MediaKind, MediaProblem, Message, MessageOrigin, Role};
 use crate::session::{Calls, ContentNotLoaded, Session, Transcript};
 
 /// Maximum number of images in one request. Providers reject more.
@@ -71,6 +71,8 @@ enum NewBlockGroup {
 /// One response of the model with the results of its calls.
 struct Response {
     provider_message_id: Option<Box<str>>,
+    /// True if the fragments are items of OpenAI's Responses API.
+    has_items: bool,
     blocks: Vec<(Ordinal, u16)>,
     results: Vec<(Ordinal, u16, PieceForm)>,
 }
@@ -116,14 +118,18 @@ impl PendingBlocks {
     /// a response with the same provider id. Results of its own calls do not open a group, so they do not separate
     /// fragments.
     fn response(&mut self, message: &Message) -> usize {
-        if let Some(NewBlockGroup::Assistant(last)) = self.groups.last()
-            && message.provider_message_id.is_some()
-            && last.provider_message_id == message.provider_message_id
-        {
-            return self.groups.len() - 1;
+        let is_item = message.origin == MessageOrigin::OpenAiResponses;
+        if let Some(NewBlockGroup::Assistant(last)) = self.groups.last() {
+            let has_id = message.provider_message_id.is_some();
+            let is_same = last.provider_message_id == message.provider_message_id;
+            // Items that a caller sends back have no provider id. They belong together until a result follows.
+            if is_same && (has_id || is_item && last.has_items && last.results.is_empty()) {
+                return self.groups.len() - 1;
+            }
         }
         self.groups.push(NewBlockGroup::Assistant(Response {
             provider_message_id: message.provider_message_id.clone(),
+            has_items: is_item,
             blocks: Vec::new(),
             results: Vec::new(),
         }));

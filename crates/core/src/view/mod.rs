@@ -10,6 +10,7 @@ mod cache_positions;
 mod digest_text;
 mod etag;
 mod fixed_texts;
+mod items;
 mod layout;
 mod layout_change;
 mod of_session;
@@ -26,6 +27,7 @@ pub use breakpoints::{
 };
 pub use etag::{Etag, Prefix};
 pub(crate) use fixed_texts::{CLEARED, NO_OUTPUT};
+pub(crate) use items::is_part_type;
 pub use layout::{Layout, extend_layout};
 pub use layout_change::{LayoutChange, LayoutChangeBuilder, Splice};
 pub use of_session::{NotSendableReason, View};

@@ -14,6 +14,8 @@ pub enum Provider {
     /// Amazon Bedrock's Converse API with Anthropic's models. The array equals Anthropic's, block for block. Only cache
     /// breakpoints have their own form and rules. Bedrock has its own prompt cache, so it is a separate provider here.
     Bedrock,
+    /// OpenAI's Responses API, and compatible servers. The array consists of items.
+    OpenAiResponses,
 }
 
 impl Provider {
@@ -25,7 +27,7 @@ impl Provider {
     /// Returns the maximum length of a call id, in characters.
     pub const fn max_call_id_len(self) -> usize {
         match self {
-            Self::Anthropic | Self::Bedrock => 64,
+            Self::Anthropic | Self::Bedrock | Self::OpenAiResponses => 64,
             Self::OpenAi => 40,
         }
     }
@@ -64,6 +66,7 @@ impl Target {
             Provider::Anthropic => "anthropic",
             Provider::OpenAi => "openai",
             Provider::Bedrock => "bedrock",
+            Provider::OpenAiResponses => "openai-responses",
         };
         let text = format!("{provider}\0{}\0{}", self.thinking, self.model);
         Digest::of_bytes(text.as_bytes())
@@ -76,9 +79,14 @@ impl Target {
 
     /// Returns true if the thinking in a message is returned to this target. An unknown model on either side matches.
     pub(crate) fn accepts_thinking_of(&self, message: &Message) -> bool {
+        let is_accepted = match (self.provider, message.origin) {
+            // Anthropic's APIs define neither form of the other.
+            (Provider::OpenAiResponses, origin) => origin == MessageOrigin::OpenAiResponses,
+            (_, MessageOrigin::OpenAiResponses) => false,
+            (provider, _) => provider.is_anthropic() && self.thinking,
+        };
         // A signature is valid only for the model that wrote the thinking.
-        self.provider.is_anthropic()
-            && self.thinking
+        is_accepted
             && (self.model.is_empty()
                 || message.model.is_none()
                 || message.model.as_deref() == Some(&*self.model))
@@ -90,6 +98,7 @@ impl Target {
             MessageOrigin::Typed => true,
             MessageOrigin::Anthropic => self.provider.is_anthropic(),
             MessageOrigin::OpenAi => self.provider == Provider::OpenAi,
+            MessageOrigin::OpenAiResponses => self.provider == Provider::OpenAiResponses,
         }
     }
 }

@@ -13,8 +13,8 @@ use super::{MarkerReason, Piece, PieceForm, Provider, Target, WireRole, count};
 use crate::ids::{CallKey, Ordinal, TurnNumber};
 use crate::json::{RawJson, UnknownFields};
 use crate::message::{
-    Block, Media, MediaKind, MediaProblem, MediaSource, Message, MessageOrigin, ResultContent,
-    Role, Thinking, ToolInput, ToolResult,
+    Block, CallKind, Media, MediaKind, MediaProblem, MediaSource, Message, MessageOrigin,
+    ResultContent, Role, Thinking, ToolInput, ToolResult,
 };
 use crate::session::{Calls, ContentNotLoaded, Session, Transcript};
 
@@ -51,6 +51,8 @@ pub enum WireBlock<'a> {
     },
     /// A tool call.
     Call {
+        /// The kind of the call.
+        kind: CallKind,
         /// The id of the call on the wire.
         id: Cow<'a, str>,
         /// The name of the tool.
@@ -62,6 +64,8 @@ pub enum WireBlock<'a> {
     },
     /// A tool result.
     Result {
+        /// The kind of the call that the result answers.
+        kind: CallKind,
         /// The wire id of the call that the result answers.
         id: Cow<'a, str>,
         /// The output of the tool.
@@ -114,12 +118,14 @@ impl<'a> WireBlock<'a> {
                 extra: non_empty(&media.extra),
             },
             Block::ToolUse(call) => Self::Call {
+                kind: call.kind(),
                 id: (&*call.id).into(),
                 name: (&*call.name).into(),
                 input: &call.input,
                 extra: non_empty(&call.extra),
             },
             Block::ToolResult(result) => Self::Result {
+                kind: result.kind(),
                 id: (&*result.tool_use_id).into(),
                 content: match &result.content {
                     ResultContent::None => WireResult::None,
@@ -252,33 +258,50 @@ impl<'a, 't> Renderer<'a, 't> {
         let role = match (self.target.provider, speaker) {
             // The order of the arms matters: a developer message keeps its role even where it leads the view.
             (_, Speaker::Assistant) => WireRole::Assistant,
-            (Provider::OpenAi, _) if message == Role::Developer => WireRole::Developer,
+            (provider, _) if !provider.is_anthropic() && message == Role::Developer => {
+                WireRole::Developer
+            }
             (_, Speaker::System) => WireRole::System,
-            (Provider::OpenAi, _) if piece.form == PieceForm::Operator => WireRole::System,
-            (Provider::OpenAi, _) if matches!(block, WireBlock::Result { .. }) => WireRole::Tool,
+            (provider, _) if !provider.is_anthropic() && piece.form == PieceForm::Operator => {
+                WireRole::System
+            }
+            (provider, _)
+                if !provider.is_anthropic() && matches!(block, WireBlock::Result { .. }) =>
+            {
+                WireRole::Tool
+            }
             (_, Speaker::User) => WireRole::User,
         };
         // Anthropic's APIs require alternating roles, so neighbours of one role are merged. `OpenAI` accepts
-        // consecutive user messages, and requires one tool message for each result.
+        // consecutive user messages, and requires one tool message for each result. Each item of its Responses API is a
+        // message of its own.
         let apart = match (self.target.provider, role) {
             (Provider::OpenAi, WireRole::Assistant)
             | (Provider::Anthropic | Provider::Bedrock, _) => None,
             // Interruptions of several calls share a message and block 0. The call distinguishes them.
-            (Provider::OpenAi, WireRole::Tool) => match piece.form.answered_call_key() {
-                Some(call) => Some((Ordinal::new(call.get()), u16::MAX)),
-                None => Some((piece.message, piece.block)),
-            },
-            (Provider::OpenAi, _) => Some((piece.message, 0)),
+            (Provider::OpenAi | Provider::OpenAiResponses, WireRole::Tool) => {
+                match piece.form.answered_call_key() {
+                    Some(call) => Some((Ordinal::new(call.get()), u16::MAX)),
+                    None => Some((piece.message, piece.block)),
+                }
+            }
+            (Provider::OpenAiResponses, _) if !block.is_content() => {
+                Some((piece.message, piece.block.saturating_add(1)))
+            }
+            (Provider::OpenAi | Provider::OpenAiResponses, _) => Some((piece.message, 0)),
         };
         GroupKey { role, apart }
     }
 
     fn message_extra(&self, piece: &Piece) -> Option<&'a UnknownFields> {
         let message = self.transcript.content(piece.message)?;
-        let from_openai =
-            self.target.provider == Provider::OpenAi && message.origin == MessageOrigin::OpenAi;
+        let is_own = matches!(
+            (self.target.provider, message.origin),
+            (Provider::OpenAi, MessageOrigin::OpenAi)
+                | (Provider::OpenAiResponses, MessageOrigin::OpenAiResponses)
+        );
         // Other forms replace or change the content, so the original fields no longer describe it.
-        (from_openai
+        (is_own
             && matches!(
                 piece.form,
                 PieceForm::Block | PieceForm::Call(_) | PieceForm::Result(_)
@@ -320,12 +343,14 @@ impl<'a, 't> Renderer<'a, 't> {
                 self.result(result, call, false, extra(&result.extra), message.origin)
             }
             (Block::ToolUse(call), PieceForm::Call(key)) => WireBlock::Call {
+                kind: self.calls.kind(key),
                 id: self.id(key),
                 name: legal_name(&call.name),
                 input: &call.input,
                 extra: extra(&call.extra),
             },
             (Block::ToolUse(call), PieceForm::SnippedCall(key)) => WireBlock::Call {
+                kind: self.calls.kind(key),
                 id: self.id(key),
                 name: legal_name(&call.name),
                 input: &NO_INPUT,
@@ -381,6 +406,7 @@ impl<'a, 't> Renderer<'a, 't> {
     /// Returns a result whose content is a fixed text.
     fn fixed_result(&self, call: CallKey, words: &'a str, is_error: Option<bool>) -> WireBlock<'a> {
         WireBlock::Result {
+            kind: self.calls.kind(call),
             id: self.id(call),
             content: WireResult::Text(words.into()),
             is_error,
@@ -436,6 +462,7 @@ impl<'a, 't> Renderer<'a, 't> {
             content = WireResult::Text(words.into());
         }
         WireBlock::Result {
+            kind: self.calls.kind(call),
             id: self.id(call),
             content,
             is_error: result.is_error,
@@ -460,10 +487,10 @@ impl<'a, 't> Renderer<'a, 't> {
                     "[{}: this provider takes none in a tool's result]",
                     kind_name(media)
                 )),
-                None => WireBlock::Media {
+                None => self.media(
                     media,
-                    extra: takes_extra.then(|| non_empty(&media.extra)).flatten(),
-                },
+                    takes_extra.then(|| non_empty(&media.extra)).flatten(),
+                ),
             },
             Block::Text { text, extra } => WireBlock::Text {
                 text: (&**text).into(),
@@ -475,10 +502,13 @@ impl<'a, 't> Renderer<'a, 't> {
     }
 
     fn media(&self, media: &'a Media, extra: Option<&'a UnknownFields>) -> WireBlock<'a> {
-        // `OpenAI` accepts documents only as embedded PDFs.
-        let foreign = self.target.provider == Provider::OpenAi
+        // `OpenAI` accepts documents only as embedded PDFs. Its Responses API fetches them from URLs too.
+        let foreign = !self.target.provider.is_anthropic()
             && match (&media.source, media.kind) {
-                (MediaSource::Other(_), _) | (MediaSource::Url(_), MediaKind::Document) => true,
+                (MediaSource::Other(_), _) => true,
+                (MediaSource::Url(_), MediaKind::Document) => {
+                    self.target.provider == Provider::OpenAi
+                }
                 (MediaSource::Base64 { media_type, .. }, MediaKind::Document) => {
                     &**media_type != "application/pdf"
                 }

@@ -11,6 +11,7 @@ use palimpsest_core::event::Event;
 use palimpsest_core::ids::{CompactionKey, SessionKey, Timestamp};
 use palimpsest_core::session::{DroppedContent, RequestStamp, RunningCompaction, Session};
 use palimpsest_core::summary::SYSTEM;
+use palimpsest_core::view::Provider;
 use palimpsest_summarize::{
     ApiFormat, ChatMessage, Purpose, Round, SummaryRequest, redacted_request, request_body, turns,
 };
@@ -183,6 +184,9 @@ fn write(
     let body = match options.form {
         MessageForm::Json if options.provider.is_anthropic() => {
             DelegatedBody::Json(request_body(ApiFormat::Anthropic, &request))
+        }
+        MessageForm::Json if options.provider == Provider::OpenAiResponses => {
+            DelegatedBody::Json(request_body(ApiFormat::OpenAiResponses, &request))
         }
         MessageForm::Json => DelegatedBody::Json(request_body(ApiFormat::OpenAi, &request)),
         MessageForm::Typed => DelegatedBody::Typed {

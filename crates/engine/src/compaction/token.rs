@@ -90,6 +90,7 @@ impl DelegationToken {
             Provider::Anthropic => 0,
             Provider::Bedrock => 1,
             Provider::OpenAi => 2,
+            Provider::OpenAiResponses => 3,
         });
         out.extend(self.key.get().to_be_bytes());
         out.extend(self.attempt.to_be_bytes());
@@ -123,6 +124,7 @@ impl DelegationToken {
                     0 => Provider::Anthropic,
                     1 => Provider::Bedrock,
                     2 => Provider::OpenAi,
+                    3 => Provider::OpenAiResponses,
                     _ => return None,
                 },
                 window_tokens: u64::from_be_bytes(*window),

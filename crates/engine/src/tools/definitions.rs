@@ -3,6 +3,7 @@
 use palimpsest_core::message::Block;
 use palimpsest_core::policy::{ModelTool, Policy};
 use palimpsest_core::tokens::TokenCounter;
+use palimpsest_core::view::Provider;
 use serde_json::{Value, json};
 
 /// The definition of a tool, as a policy names it.
@@ -29,8 +30,8 @@ pub fn by_name(policy: &Policy, name: &str) -> Option<ModelTool> {
 }
 
 /// Returns the definitions of all tools that the policy enables.
-pub fn all(policy: &Policy, openai: bool) -> Vec<ToolDefinition> {
-    let define = |tool| definition(policy, tool, openai);
+pub fn all(policy: &Policy, provider: Provider) -> Vec<ToolDefinition> {
+    let define = |tool| definition(policy, tool, provider);
     ModelTool::ALL.into_iter().filter_map(define).collect()
 }
 
@@ -44,13 +45,20 @@ pub fn tokens(definitions: &[ToolDefinition], counter: TokenCounter) -> u32 {
         .fold(frame, u32::saturating_add)
 }
 
-fn definition(policy: &Policy, tool: ModelTool, openai: bool) -> Option<ToolDefinition> {
+fn definition(policy: &Policy, tool: ModelTool, provider: Provider) -> Option<ToolDefinition> {
     let name = policy.model_tools.name_of(tool)?;
     let (description, schema) = (description(policy, tool), schema(tool));
-    let definition = if openai {
-        json!({"type": "function", "function": {"name": name, "description": description, "parameters": schema}})
-    } else {
-        json!({"name": name, "description": description, "input_schema": schema})
+    let definition = match provider {
+        Provider::Anthropic | Provider::Bedrock => {
+            json!({"name": name, "description": description, "input_schema": schema})
+        }
+        Provider::OpenAi => {
+            json!({"type": "function", "function": {"name": name, "description": description, "parameters": schema}})
+        }
+        // The Responses API makes schemas strict unless the definition says otherwise.
+        Provider::OpenAiResponses => {
+            json!({"type": "function", "name": name, "description": description, "parameters": schema, "strict": false})
+        }
     };
     Some(ToolDefinition {
         tool,

@@ -92,6 +92,7 @@ pub(super) fn block(
             name,
             input,
             extra,
+            ..
         } => (
             Typed::ToolUse(v1::ToolUseBlock {
                 tool_use_id: id.to_string(),
@@ -106,6 +107,7 @@ pub(super) fn block(
             content,
             is_error,
             extra,
+            ..
         } => (
             Typed::ToolResult(v1::ToolResultBlock {
                 tool_use_id: id.to_string(),

@@ -23,6 +23,11 @@ pub fn message_input(message: &Message) -> (v1::MessageInput, bool) {
             Some(payload(v1::Format::AnthropicMessages, json))
         }
         MessageOrigin::OpenAi => openai(message),
+        MessageOrigin::OpenAiResponses => one(
+            message,
+            Provider::OpenAiResponses,
+            v1::Format::OpenaiResponses,
+        ),
     };
     // Only OpenAI's format has the `developer` role.
     let own = own.or_else(|| (message.role == Role::Developer).then(|| openai(message))?);
@@ -77,8 +82,13 @@ fn payload(format: v1::Format, json: Vec<u8>) -> Content {
 }
 
 fn openai(message: &Message) -> Option<Content> {
-    match json_messages(message, Provider::OpenAi).as_slice() {
-        [one] => Some(payload(v1::Format::OpenaiChat, one.to_vec())),
+    one(message, Provider::OpenAi, v1::Format::OpenaiChat)
+}
+
+/// Returns the message in the format of a provider. Returns `None` if the format needs several messages.
+fn one(message: &Message, provider: Provider, format: v1::Format) -> Option<Content> {
+    match json_messages(message, provider).as_slice() {
+        [one] => Some(payload(format, one.to_vec())),
         _ => None,
     }
 }

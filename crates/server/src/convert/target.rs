@@ -24,6 +24,7 @@ pub fn target_override(target: Option<v1::Target>) -> Result<TargetOverride, Fie
         Ok(v1::Provider::Anthropic) => Some(Provider::Anthropic),
         Ok(v1::Provider::Bedrock) => Some(Provider::Bedrock),
         Ok(v1::Provider::Openai) => Some(Provider::OpenAi),
+        Ok(v1::Provider::OpenaiResponses) => Some(Provider::OpenAiResponses),
         Err(_) => return Err(unknown("target.provider")),
     };
     if target.model.len() > MAX_MODEL_BYTES {
@@ -50,7 +51,9 @@ pub fn target_override(target: Option<v1::Target>) -> Result<TargetOverride, Fie
 }
 
 convert_enum! {
-    fn export_provider(Provider) -> v1::Provider { Anthropic, OpenAi = Openai, Bedrock }
+    fn export_provider(Provider) -> v1::Provider {
+        Anthropic, OpenAi = Openai, Bedrock, OpenAiResponses = OpenaiResponses
+    }
 }
 
 /// Converts a target.

@@ -27,6 +27,7 @@ pub(super) fn write(etag: Etag, form: MessageForm, target: &Target) -> Vec<u8> {
         Provider::Anthropic => 0,
         Provider::OpenAi => 1,
         Provider::Bedrock => 2,
+        Provider::OpenAiResponses => 3,
     };
     bytes[THINKING] = u8::from(target.thinking);
     bytes[CORE_LEN] = u8::try_from(core.len()).unwrap_or(0);
@@ -50,6 +51,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<ViewName> {
         0 => Provider::Anthropic,
         1 => Provider::OpenAi,
         2 => Provider::Bedrock,
+        3 => Provider::OpenAiResponses,
         _ => return None,
     };
     let thinking = match header[THINKING] {

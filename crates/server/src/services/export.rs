@@ -50,6 +50,7 @@ fn format(format: i32) -> Result<ExportFormat, ServiceError> {
         Ok(Format::ClaudeCodeJsonl) => ExportFormat::ClaudeCode,
         Ok(Format::AnthropicMessages) => ExportFormat::Messages(Provider::Anthropic),
         Ok(Format::OpenaiChat) => ExportFormat::Messages(Provider::OpenAi),
+        Ok(Format::OpenaiResponses) => ExportFormat::Messages(Provider::OpenAiResponses),
         Err(_) => {
             let what = "is not a format that this server knows";
             return Err(ServiceError::invalid("format", what));

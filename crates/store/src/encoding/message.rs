@@ -23,7 +23,7 @@ stored_enum! {
 }
 
 stored_enum! {
-    MessageOrigin = Origin { Typed, Anthropic, OpenAi = Openai }
+    MessageOrigin = Origin { Typed, Anthropic, OpenAi = Openai, OpenAiResponses = OpenaiResponses }
     or Typed
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use palimpsest_core::event::RequestMethod;
 use palimpsest_core::ids::{MessageId, Ordinal, SessionKey};
-use palimpsest_core::message::Digest;
+use palimpsest_core::message::{CallKind, Digest};
 use palimpsest_core::policy::TokenEstimator;
 use palimpsest_core::session::{
     AnsweredRequest, AwaitedParty, Call, PositionedResult, RequestStamp, SessionInfo, Snapshot,
@@ -263,6 +263,11 @@ stored_enum! {
     or Bytes
 }
 
+stored_enum! {
+    CallKind = CallKind { Function, Custom, LocalShell, Shell, ApplyPatch }
+    or Function
+}
+
 fn write_calls(calls: &[Call]) -> v1::Calls {
     let mut stored = v1::Calls::default();
     for call in calls {
@@ -282,6 +287,10 @@ fn write_calls(calls: &[Call]) -> v1::Calls {
         stored.result_chars.push(call.result_chars);
         stored.result_tokens.push(call.result_tokens);
     }
+    // Almost all calls are calls of functions, so the column is left out if no call has another kind.
+    if calls.iter().any(|call| call.kind != CallKind::Function) {
+        stored.kind = calls.iter().map(|call| call.kind.to_proto()).collect();
+    }
     stored
 }
 
@@ -294,6 +303,10 @@ fn read_calls(stored: &v1::Calls) -> Result<Vec<Call>, DecodeError> {
             block: cell(&stored.block, row)?,
             id: cell(&stored.id, row)?,
             name: cell(&stored.name, row)?,
+            kind: match stored.kind.is_empty() {
+                true => CallKind::Function,
+                false => cell(&stored.kind, row)?,
+            },
             uses_service_id: cell(&stored.mapped, row)?,
             state: read_call_state(cell(&stored.state, row)?, message, block)?,
             result_position: (message.get() > 0).then_some((message, block)),

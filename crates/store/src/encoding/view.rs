@@ -199,7 +199,7 @@ impl StoredAs<v1::LayoutChange> for LayoutChange {
 nested! { LayoutChange = LayoutChange or "an event without its layout change" }
 
 stored_enum! {
-    Provider = Provider { Anthropic, OpenAi = Openai, Bedrock }
+    Provider = Provider { Anthropic, OpenAi = Openai, Bedrock, OpenAiResponses = OpenaiResponses }
     or "an unknown provider"
 }
 

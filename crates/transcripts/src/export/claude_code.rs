@@ -86,9 +86,11 @@ fn add_metadata(message: &Message, head: &mut Map<String, Value>) {
 /// Returns the message in Anthropic's format. Unknown fields of other providers are left out, because Anthropic
 /// would reject them in a request that a reader builds from the file.
 fn payload(message: &Message) -> Vec<u8> {
-    let extra = (message.origin != MessageOrigin::OpenAi)
-        .then(|| message.extra.to_object())
-        .flatten();
+    let is_accepted = matches!(
+        message.origin,
+        MessageOrigin::Typed | MessageOrigin::Anthropic
+    );
+    let extra = is_accepted.then(|| message.extra.to_object()).flatten();
     let mut head = json!({"role": role(message.role)});
     if let Some(head) = head.as_object_mut() {
         let mut known = |name: &str, value: Option<Value>| {

@@ -167,6 +167,7 @@ const fn origin(origin: MessageOrigin) -> Option<&'static str> {
         MessageOrigin::Typed => None,
         MessageOrigin::Anthropic => Some("ANTHROPIC_MESSAGES"),
         MessageOrigin::OpenAi => Some("OPENAI_CHAT"),
+        MessageOrigin::OpenAiResponses => Some("OPENAI_RESPONSES"),
     }
 }
 

@@ -14,7 +14,7 @@ pub fn json_messages(message: &Message, provider: Provider) -> Vec<Vec<u8>> {
         .iter()
         .map(|wire| {
             let mut out = Vec::new();
-            codec::write(provider, wire, &mut out);
+            codec::write_transcript(provider, wire, &mut out);
             out
         })
         .collect()
@@ -37,6 +37,7 @@ fn wire_messages(message: &Message, provider: Provider) -> Vec<WireMessage<'_>> 
         MessageOrigin::Typed => false,
         MessageOrigin::Anthropic => !provider.is_anthropic(),
         MessageOrigin::OpenAi => provider != Provider::OpenAi,
+        MessageOrigin::OpenAiResponses => provider != Provider::OpenAiResponses,
     };
     let open = |role| WireMessage {
         role,
@@ -51,12 +52,22 @@ fn wire_messages(message: &Message, provider: Provider) -> Vec<WireMessage<'_>> 
         else {
             continue;
         };
-        // OpenAI's format needs a message of the role `tool` for each result, so one original may become several
-        // messages.
-        let alone = provider == Provider::OpenAi && matches!(wire, WireBlock::Result { .. });
-        let role = if alone { WireRole::Tool } else { role };
+        // OpenAI's formats need a message or an item for each result, so one original may become several messages.
+        let is_result = matches!(wire, WireBlock::Result { .. });
+        let alone = match provider {
+            Provider::Anthropic | Provider::Bedrock => false,
+            Provider::OpenAi => is_result,
+            Provider::OpenAiResponses => !wire.is_content(),
+        };
+        let role = if alone && is_result {
+            WireRole::Tool
+        } else {
+            role
+        };
         match all.last_mut() {
-            Some(last) if !alone && last.role == role => last.blocks.push(wire),
+            Some(last) if !alone && last.role == role && joins(last, provider) => {
+                last.blocks.push(wire);
+            }
             _ => {
                 let mut next = open(role);
                 next.blocks.push(wire);
@@ -69,6 +80,11 @@ fn wire_messages(message: &Message, provider: Provider) -> Vec<WireMessage<'_>> 
         all.push(open(role));
     }
     all
+}
+
+/// Returns true if a message may have further blocks. An item of OpenAI's Responses API has one.
+fn joins(message: &WireMessage<'_>, provider: Provider) -> bool {
+    provider != Provider::OpenAiResponses || message.blocks.iter().all(WireBlock::is_content)
 }
 
 /// Converts a block to one that the format supports. Returns `None` if the block is left out.
@@ -85,12 +101,16 @@ fn foreign_block<'a>(
         })
     };
     match block {
-        // OpenAI's Chat Completions API has no thinking blocks.
-        Block::Thinking(_) if provider == Provider::OpenAi => return None,
+        // OpenAI's Chat Completions API has no thinking blocks, and its Responses API has only its own.
+        Block::Thinking(_)
+            if provider == Provider::OpenAi || foreign && provider == Provider::OpenAiResponses =>
+        {
+            return None;
+        }
         Block::Opaque { kind, .. } if foreign => {
             return say(format!("[{kind}: this format does not have it]"));
         }
-        Block::Media(media) if provider == Provider::OpenAi && !openai_takes(media) => {
+        Block::Media(media) if !provider.is_anthropic() && !openai_takes(media, provider) => {
             let kind = match media.kind {
                 MediaKind::Image => "image",
                 MediaKind::Document => "document",
@@ -117,12 +137,13 @@ fn foreign_block<'a>(
     Some(wire)
 }
 
-fn openai_takes(media: &Media) -> bool {
+fn openai_takes(media: &Media, provider: Provider) -> bool {
     match (&media.source, media.kind) {
         (MediaSource::Base64 { media_type, .. }, MediaKind::Document) => {
             &**media_type == "application/pdf"
         }
-        (MediaSource::Other(_), _) | (MediaSource::Url(_), MediaKind::Document) => false,
+        (MediaSource::Url(_), MediaKind::Document) => provider == Provider::OpenAiResponses,
+        (MediaSource::Other(_), _) => false,
         (MediaSource::Base64 { .. } | MediaSource::Url(_), MediaKind::Image) => true,
     }
 }

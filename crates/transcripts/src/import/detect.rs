@@ -101,7 +101,10 @@ pub(super) fn format_mismatch(
             let known = imported.skipped.iter().filter(is_known);
             known.map(|(_, count)| count).sum()
         }
-        ImportFormat::Palimpsest | ImportFormat::OpenAi | ImportFormat::Anthropic => 0,
+        ImportFormat::Palimpsest
+        | ImportFormat::OpenAi
+        | ImportFormat::OpenAiResponses
+        | ImportFormat::Anthropic => 0,
     };
     // An array that extends over several lines counts as one understood item.
     let unreadable = imported.defects.len();

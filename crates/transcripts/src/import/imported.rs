@@ -17,6 +17,8 @@ pub enum ImportFormat {
     ClaudeCode,
     /// `OpenAI` chat messages: an array, an object that contains one, or one of these per line.
     OpenAi,
+    /// Items of `OpenAI`'s Responses API, in the same containers as `OpenAi`.
+    OpenAiResponses,
     /// Anthropic messages, in the same containers as `OpenAi`.
     Anthropic,
     /// Palimpsest's own complete export, with one session per file.
@@ -29,6 +31,7 @@ impl ImportFormat {
         match self {
             Self::ClaudeCode => "claude-code",
             Self::OpenAi => "openai",
+            Self::OpenAiResponses => "openai-responses",
             Self::Anthropic => "anthropic",
             Self::Palimpsest => "palimpsest",
         }

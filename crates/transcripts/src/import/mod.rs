@@ -32,6 +32,7 @@ pub fn read(format: ImportFormat, bytes: &[u8]) -> Imported<'_> {
     let mut imported = match format {
         ImportFormat::ClaudeCode => claude_code::read(bytes),
         ImportFormat::OpenAi => conversations::read(Provider::OpenAi, bytes),
+        ImportFormat::OpenAiResponses => conversations::read(Provider::OpenAiResponses, bytes),
         ImportFormat::Anthropic => conversations::read(Provider::Anthropic, bytes),
         ImportFormat::Palimpsest => palimpsest::read(bytes),
     };

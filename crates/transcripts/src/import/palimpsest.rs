@@ -160,6 +160,8 @@ enum OriginName {
     Anthropic,
     #[serde(rename = "OPENAI_CHAT")]
     OpenAi,
+    #[serde(rename = "OPENAI_RESPONSES")]
+    OpenAiResponses,
 }
 
 #[derive(Deserialize, Clone, Copy)]
@@ -425,6 +427,7 @@ impl ExportLine<'_> {
             OriginName::Typed => MessageOrigin::Typed,
             OriginName::Anthropic => MessageOrigin::Anthropic,
             OriginName::OpenAi => MessageOrigin::OpenAi,
+            OriginName::OpenAiResponses => MessageOrigin::OpenAiResponses,
         };
         let attributes: Attributes = self.attributes.clone().into_iter().collect();
         message.attributes = attributes;

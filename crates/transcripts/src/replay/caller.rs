@@ -247,22 +247,26 @@ fn hash_block(block: &WireBlock<'_>, hasher: &mut DefaultHasher) {
             extra.map(std::ptr::from_ref).hash(hasher);
         }
         WireBlock::Call {
+            kind,
             id,
             name,
             input,
             extra,
         } => {
+            kind.hash(hasher);
             hash_words(id, hasher);
             hash_words(name, hasher);
             std::ptr::from_ref(*input).hash(hasher);
             extra.map(std::ptr::from_ref).hash(hasher);
         }
         WireBlock::Result {
+            kind,
             id,
             content,
             is_error,
             extra,
         } => {
+            kind.hash(hasher);
             hash_words(id, hasher);
             hash_result(content, hasher);
             is_error.hash(hasher);

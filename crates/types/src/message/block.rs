@@ -43,6 +43,78 @@ pub struct ToolUse {
     pub extra: UnknownFields,
 }
 
+impl ToolUse {
+    /// Returns the kind of the call.
+    pub fn kind(&self) -> CallKind {
+        CallKind::of(&self.extra, CallKind::call_type)
+    }
+}
+
+impl ToolResult {
+    /// Returns the kind of the answered call.
+    pub fn kind(&self) -> CallKind {
+        CallKind::of(&self.extra, CallKind::output_type)
+    }
+}
+
+/// The kind of a tool call. Only OpenAI's Responses API distinguishes them by the types of items.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum CallKind {
+    /// A call of a function. All other APIs have only this kind.
+    #[default]
+    Function,
+    /// A call of a custom tool, whose input is a text.
+    Custom,
+    /// A command for the built-in local shell.
+    LocalShell,
+    /// Commands for the built-in shell.
+    Shell,
+    /// A patch for the built-in patch tool.
+    ApplyPatch,
+}
+
+impl CallKind {
+    /// All kinds.
+    pub const ALL: [Self; 5] = [
+        Self::Function,
+        Self::Custom,
+        Self::LocalShell,
+        Self::Shell,
+        Self::ApplyPatch,
+    ];
+
+    /// Returns the type of a call in the Responses API.
+    pub const fn call_type(self) -> &'static str {
+        match self {
+            Self::Function => "function_call",
+            Self::Custom => "custom_tool_call",
+            Self::LocalShell => "local_shell_call",
+            Self::Shell => "shell_call",
+            Self::ApplyPatch => "apply_patch_call",
+        }
+    }
+
+    /// Returns the type of an output in the Responses API.
+    pub const fn output_type(self) -> &'static str {
+        match self {
+            Self::Function => "function_call_output",
+            Self::Custom => "custom_tool_call_output",
+            Self::LocalShell => "local_shell_call_output",
+            Self::Shell => "shell_call_output",
+            Self::ApplyPatch => "apply_patch_call_output",
+        }
+    }
+
+    /// Returns the kind that the unknown field `type` names. The reader keeps the field for other kinds than functions.
+    fn of(extra: &UnknownFields, name: impl Fn(Self) -> &'static str) -> Self {
+        let Some(found) = extra.get("type") else {
+            return Self::Function;
+        };
+        let is_named = |kind: &Self| found.as_str().trim_matches('"') == name(*kind);
+        Self::ALL.into_iter().find(is_named).unwrap_or_default()
+    }
+}
+
 /// The input of a tool call, verbatim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolInput {

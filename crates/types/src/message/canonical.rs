@@ -5,7 +5,8 @@
 
 use super::hasher::{Digest, Hasher};
 use super::json_value::{CACHE_MARKER, CacheMarkers, hash_json_value};
-use super::{Block, Message, ResultContent, Role, Thinking, ToolInput};
+use super::{Block, Message, MessageOrigin, ResultContent, Role, Thinking,
+    ToolInput};
 use crate::json::{RawJson, UnknownFields};
 
 /// The version of the normal forms. Digests of different versions are not comparable.
@@ -13,6 +14,8 @@ pub const CANONICAL_VERSION: u8 = 1;
 
 /// Fields of a response that callers may or may not send back.
 const RESPONSE_FIELDS: [&str; 4] = ["container", "stop_details", "stop_reason", "stop_sequence"];
+/// Fields of an item or of its content that callers of the Responses API may or may not send back.
+const ITEM_FIELDS: [&str; 3] = ["id", "logprobs", "status"];
 /// The field of a tool call that only streamed chunks need.
 const CALL_INDEX: &str = "index";
 /// Unknown fields of a response that are content of their own, in the chat format.
@@ -39,15 +42,17 @@ impl CanonicalDigests {
         let mut hasher = Hasher::new();
         hasher.tag(CANONICAL_VERSION);
         hasher.role(message.role);
-        hasher.canonical_blocks(&message.blocks);
+        let item_fields = item_fields(message.origin);
+        hasher.canonical_blocks(&message.blocks, item_fields);
         let ignored: &[&str] = match message.role {
-            Role::Assistant => &RESPONSE_FIELDS,
-            _ => &[],
+            Role::Assistant if item_fields.is_empty() => &RESPONSE_FIELDS,
+            _ => item_fields,
         };
         hasher.fields(&message.extra, ignored);
         let strict = hasher.finish();
         let is_blank = || {
-            message.blocks.iter().all(Block::is_blank) && counted(&message.extra, &[]).is_empty()
+            message.blocks.iter().all(Block::is_blank)
+                && counted(&message.extra, item_fields).is_empty()
         };
         let loose = match message.role {
             Role::Assistant => loose(message),
@@ -57,11 +62,11 @@ impl CanonicalDigests {
         Self { strict, loose }
     }
 
-    /// Computes the strict digest of one block.
-    pub fn of_block(block: &Block) -> Digest {
+    /// Computes the strict digest of one block of a message with this origin.
+    pub fn of_block(block: &Block, origin: MessageOrigin) -> Digest {
         let mut hasher = Hasher::new();
         hasher.tag(CANONICAL_VERSION);
-        hasher.canonical_block(block);
+        hasher.canonical_block(block, item_fields(origin));
         hasher.finish()
     }
 
@@ -78,6 +83,14 @@ impl CanonicalDigests {
     /// Returns true if the message has no content, so that a caller may leave it out.
     pub fn is_optional(&self) -> bool {
         self.loose == Self::EMPTY
+    }
+}
+
+/// Returns the fields of an item that do not count.
+const fn item_fields(origin: MessageOrigin) -> &'static [&'static str] {
+    match origin {
+        MessageOrigin::OpenAiResponses => &ITEM_FIELDS,
+        MessageOrigin::Typed | MessageOrigin::Anthropic | MessageOrigin::OpenAi => &[],
     }
 }
 
@@ -104,7 +117,7 @@ fn loose(message: &Message) -> Digest {
         match block {
             // Gateways add fields to calls, such as signatures, which clients may drop.
             Block::ToolUse(call) => hasher.call(&call.id, &call.name, &call.input),
-            _ => hasher.canonical_block(block),
+            _ => hasher.canonical_block(block, item_fields(message.origin)),
         }
     }
     hasher.sorted(content);
@@ -160,17 +173,17 @@ impl Hasher {
     }
 
     /// Hashes the blocks that are not blank. Providers reject blank blocks, so clients leave them out.
-    fn canonical_blocks(&mut self, blocks: &[Block]) {
+    fn canonical_blocks(&mut self, blocks: &[Block], ignored: &'static [&'static str]) {
         let counted = || blocks.iter().filter(|block| !block.is_blank());
         self.length(counted().count());
         for block in counted() {
-            self.canonical_block(block);
+            self.canonical_block(block, ignored);
         }
     }
 
-    fn canonical_block(&mut self, block: &Block) {
+    fn canonical_block(&mut self, block: &Block, ignored: &'static [&'static str]) {
         match block {
-            Block::Text { text, extra } => self.canonical_text(text, extra),
+            Block::Text { text, extra } => self.canonical_text(text, extra, ignored),
             Block::Media(media) => {
                 self.media_source(media, |hasher, json| {
                     hash_json_value(json, CacheMarkers::Ignored, hasher);
@@ -179,7 +192,12 @@ impl Hasher {
             }
             Block::ToolUse(call) => {
                 self.call(&call.id, &call.name, &call.input);
-                self.fields(&call.extra, &[CALL_INDEX]);
+                let ignored: &[&str] = if ignored.is_empty() {
+                    &[CALL_INDEX]
+                } else {
+                    ignored
+                };
+                self.fields(&call.extra, ignored);
             }
             Block::ToolResult(result) => {
                 self.tag(3);
@@ -187,13 +205,13 @@ impl Hasher {
                 match &result.content {
                     ResultContent::Text(text) if !text.trim().is_empty() => {
                         self.length(1);
-                        self.canonical_text(text, &UnknownFields::default());
+                        self.canonical_text(text, &UnknownFields::default(), &[]);
                     }
                     ResultContent::None | ResultContent::Text(_) => self.length(0),
-                    ResultContent::Blocks(blocks) => self.canonical_blocks(blocks),
+                    ResultContent::Blocks(blocks) => self.canonical_blocks(blocks, ignored),
                 }
                 self.tag(u8::from(result.is_error == Some(true)));
-                self.fields(&result.extra, &[]);
+                self.fields(&result.extra, ignored);
             }
             Block::Thinking(Thinking::Plain {
                 thinking,
@@ -203,25 +221,31 @@ impl Hasher {
                 self.tag(4);
                 self.text(thinking);
                 self.text(signature.as_deref().unwrap_or_default());
-                self.fields(extra, &[]);
+                self.fields(extra, ignored);
             }
             Block::Thinking(Thinking::Redacted { data, extra }) => {
                 self.tag(5);
                 self.text(data);
-                self.fields(extra, &[]);
+                self.fields(extra, ignored);
             }
             Block::Opaque { kind, json } => {
                 self.tag(6);
                 self.text(kind);
-                hash_json_value(json, CacheMarkers::Ignored, self);
+                let item = (!ignored.is_empty())
+                    .then(|| UnknownFields::from_object(json.as_str()).ok())
+                    .flatten();
+                match item {
+                    Some(item) => self.fields(&item, ignored),
+                    None => hash_json_value(json, CacheMarkers::Ignored, self),
+                }
             }
         }
     }
 
-    fn canonical_text(&mut self, text: &str, extra: &UnknownFields) {
+    fn canonical_text(&mut self, text: &str, extra: &UnknownFields, ignored: &[&str]) {
         self.tag(0);
         self.text(text);
-        self.fields(extra, &[]);
+        self.fields(extra, ignored);
     }
 
     fn call(&mut self, id: &str, name: &str, input: &ToolInput) {

@@ -10,7 +10,7 @@ mod hasher;
 mod json_value;
 mod media;
 
-pub use block::{Block, ResultContent, Thinking, ToolInput, ToolResult, ToolUse};
+pub use block::{Block, CallKind, ResultContent, Thinking, ToolInput, ToolResult, ToolUse};
 pub use canonical::{CANONICAL_VERSION, CanonicalDigests};
 pub use hasher::Digest;
 pub use media::{Media, MediaKind, MediaProblem, MediaSource};
@@ -77,6 +77,8 @@ pub enum MessageOrigin {
     Anthropic,
     /// OpenAI's Chat Completions API.
     OpenAi,
+    /// OpenAI's Responses API.
+    OpenAiResponses,
 }
 
 /// The token usage of one request as the provider reported it. 0 means "not reported".

@@ -235,7 +235,7 @@ fn an_invalid_payload_is_rejected_with_its_path() {
     );
     refused(
         payload(v1::Format::PalimpsestJsonl, "{}"),
-        "messages[0].payload.format must be FORMAT_ANTHROPIC_MESSAGES or FORMAT_OPENAI_CHAT",
+        "messages[0].payload.format must be FORMAT_ANTHROPIC_MESSAGES, FORMAT_OPENAI_CHAT or FORMAT_OPENAI_RESPONSES",
     );
     refused(anthropic(""), "messages[0].payload.json must be set");
     refused(

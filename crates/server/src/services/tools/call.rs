@@ -23,6 +23,7 @@ pub(super) enum CallFormat {
     Typed,
     Anthropic,
     OpenAi,
+    OpenAiResponses,
 }
 
 #[derive(Deserialize)]
@@ -43,6 +44,28 @@ struct Function {
     name: String,
     /// JSON in a string, as the provider sends it. Some compatible servers send the JSON value itself.
     arguments: Value,
+}
+
+impl Function {
+    fn called(self, id: String, shape: CallFormat) -> ModelToolCall {
+        let input = match self.arguments {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        ModelToolCall {
+            id,
+            name: self.name,
+            input,
+            shape,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct FunctionCall {
+    call_id: String,
+    #[serde(flatten)]
+    function: Function,
 }
 
 impl ModelToolCall {
@@ -76,20 +99,22 @@ impl ModelToolCall {
                             serde_json::from_slice(&payload.json).map_err(|_| {
                                 wrong("must be one entry of tool_calls with id and function")
                             })?;
-                        let input = match call.function.arguments {
-                            Value::String(text) => text,
-                            other => other.to_string(),
-                        };
-                        Ok(Self {
-                            id: call.id,
-                            name: call.function.name,
-                            input,
-                            shape: CallFormat::OpenAi,
-                        })
+                        Ok(call.function.called(call.id, CallFormat::OpenAi))
+                    }
+                    Ok(Format::OpenaiResponses) => {
+                        let call: FunctionCall =
+                            serde_json::from_slice(&payload.json).map_err(|_| {
+                                wrong(
+                                    "must be one function_call item with call_id, name and arguments",
+                                )
+                            })?;
+                        Ok(call
+                            .function
+                            .called(call.call_id, CallFormat::OpenAiResponses))
                     }
                     _ => Err(ServiceError::invalid(
                         "payload.format",
-                        "must be ANTHROPIC_MESSAGES or OPENAI_CHAT",
+                        "must be ANTHROPIC_MESSAGES, OPENAI_CHAT or OPENAI_RESPONSES",
                     )),
                 }
             }

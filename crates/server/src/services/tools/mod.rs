@@ -9,7 +9,7 @@ use palimpsest_core::view::Provider;
 use palimpsest_engine::{EngineError, tools};
 use palimpsest_proto::context::v1::tool_result_content::Content;
 use palimpsest_proto::context::v1::{
-    CallToolRequest, CallToolResponse, Format, ListToolsRequest, ListToolsResponse, ToolDefinition,
+    CallToolRequest, CallToolResponse, ListToolsRequest, ListToolsResponse, ToolDefinition,
     ToolResultBlock, ToolResultContent,
 };
 use serde_json::json;
@@ -26,30 +26,21 @@ pub(super) async fn list(
 ) -> Result<ListToolsResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let look = |session: &Session| {
-        let openai = session.last_served().target.provider == Provider::OpenAi;
-        (session.policy().clone(), openai)
+        let provider = session.last_served().target.provider;
+        (session.policy().clone(), provider)
     };
-    let (policy, last_openai): (Policy, bool) = match service.sessions.read(&key, look).await {
+    let (policy, last_provider): (Policy, Provider) = match service.sessions.read(&key, look).await
+    {
         Ok(found) => found,
         // The session may not exist yet. It will start with the policy of its project.
         Err(EngineError::SessionNotFound(_)) => {
             let policy = service.sessions.policies().of(&key.project);
-            ((**policy).clone(), false)
+            ((**policy).clone(), Provider::default())
         }
         Err(error) => return Err(error.into()),
     };
-    let openai = match Format::try_from(request.format) {
-        Ok(Format::Unspecified) => last_openai,
-        Ok(Format::AnthropicMessages) => false,
-        Ok(Format::OpenaiChat) => true,
-        _ => {
-            return Err(ServiceError::invalid(
-                "format",
-                "must be ANTHROPIC_MESSAGES or OPENAI_CHAT",
-            ));
-        }
-    };
-    let definitions = tools::all(&policy, openai);
+    let provider = convert::payload_format(request.format, "format")?.unwrap_or(last_provider);
+    let definitions = tools::all(&policy, provider);
     Ok(ListToolsResponse {
         tokens: tools::tokens(&definitions, policy.counter()),
         tools: definitions.into_iter().map(definition).collect(),
@@ -118,6 +109,10 @@ pub(super) async fn call(
                 block["is_error"] = json!(true);
             }
             response.tool_result_json = block.to_string().into();
+        }
+        CallFormat::OpenAiResponses => {
+            let item = json!({"type": "function_call_output", "call_id": call.id, "output": text});
+            response.tool_result_json = item.to_string().into();
         }
         CallFormat::OpenAi => {
             // OpenAI's tool messages cannot mark an error.
