@@ -1,10 +1,14 @@
 //! Whole arrays of callers in random histories.
 
-use crate::SessionHarness;
+use crate::{BlockDraft, MessageDraft, SessionHarness};
+use std::sync::Arc;
+
 use palimpsest_core::array::{CallerArray, Link, LinkKind};
-use palimpsest_core::command::{Command, SyncArray};
+use palimpsest_core::command::{
+    Append, AppendSource, Command, ConfirmResponse, ReplacedResponse, SyncArray,
+};
 use palimpsest_core::event::Visibility;
-use palimpsest_core::message::{CANONICAL_VERSION, CanonicalDigests, MessageOrigin};
+use palimpsest_core::message::{CANONICAL_VERSION, CanonicalDigests, Message, MessageOrigin, Role};
 
 impl SessionHarness {
     /// Records an array of the visible messages, or of some of them. The caller has left a part of the array before.
@@ -50,11 +54,77 @@ impl SessionHarness {
             self.session.revision(),
             "an equal array is a change"
         );
+        for response in 0..which % 3 {
+            self.record_response(which.wrapping_add(response));
+        }
     }
 
-    /// Checks that the caller's array never contains a message that a rewind removed.
+    /// Records a response to the current end of the array.
+    fn record_response(&mut self, which: u8) {
+        let call = BlockDraft::Call(which % 6);
+        let draft = MessageDraft::Assistant {
+            response: which % 4,
+            parts: vec![
+                BlockDraft::Thought { signed: true },
+                BlockDraft::Words(which),
+                call,
+            ],
+        };
+        let message = Arc::new(self.message(&draft));
+        self.appended.push(Arc::clone(&message));
+        let (pending, calls) = (
+            self.session.pending().len(),
+            self.session.calls().iter().len(),
+        );
+        let before = self.session.ledger().all.total();
+        self.run(Command::Append(Append {
+            messages: vec![message],
+            source: AppendSource::Response {
+                after: self.session.array().head(),
+            },
+            ..Append::default()
+        }));
+        assert_eq!(self.session.pending().len(), pending);
+        assert_eq!(self.session.calls().iter().len(), calls);
+        assert_eq!(self.session.ledger().all.total(), before);
+    }
+
+    /// Decides about the recorded responses before an append: the caller has sent one of them back as it is or in another
+    /// form, or none of them. Returns the source of the append.
+    pub(super) fn echo(&mut self, messages: &[Arc<Message>]) -> AppendSource {
+        let responses = &self.session.array().responses;
+        let Some(recorded) = responses.first().and_then(|items| items.first()) else {
+            return AppendSource::Messages;
+        };
+        let recorded = recorded.message;
+        match messages {
+            [first, ..] if first.role == Role::Assistant => AppendSource::Array {
+                replaced: Some(ReplacedResponse {
+                    recorded,
+                    messages: 1,
+                }),
+            },
+            [_] => AppendSource::Messages,
+            _ => {
+                self.run(Command::ConfirmResponse(ConfirmResponse {
+                    response: Some(0),
+                }));
+                let entry = self.session.transcript().get(recorded).unwrap();
+                assert_eq!(entry.visibility, Visibility::Visible);
+                assert!(self.session.array().responses.is_empty());
+                AppendSource::Messages
+            }
+        }
+    }
+
+    /// Checks that the caller's array never contains a message that a rewind removed, and that exactly the recorded
+    /// responses wait.
     pub(super) fn check_array(&self) {
         let array = self.session.array();
+        let recorded = array.responses.iter().flatten().map(|item| item.message);
+        let entries = self.session.transcript().entries();
+        let waiting = entries.filter(|(_, entry)| entry.visibility == Visibility::Unconfirmed);
+        assert!(recorded.eq(waiting.map(|(message, _)| message)));
         for link in array.lead.iter().chain(&array.links) {
             let entry = self.session.transcript().get(link.message).unwrap();
             assert!(!matches!(

@@ -506,8 +506,10 @@ impl SessionHarness {
                     .map(|draft| Arc::new(self.message(draft)))
                     .collect();
                 self.appended.extend(messages.iter().cloned());
+                let source = self.echo(&messages);
                 let append = Command::Append(Append {
                     messages,
+                    source,
                     ..Append::default()
                 });
                 let then = append.then(&self.session);

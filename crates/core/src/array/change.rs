@@ -3,10 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::hints::KnownContent;
 use super::links::{CallerArray, Incoming, Link, LinkKind, MAX_ABANDONED};
 use super::response::ResponseUse;
 use crate::ids::Ordinal;
 use crate::message::{CANONICAL_VERSION, Digest, Message, Role};
+use crate::session::ContentNotLoaded;
 
 /// The relation of an array to the known one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,8 +141,31 @@ impl PlannedChange {
             && self.links.is_empty()
     }
 
-    /// Returns the messages of the conversation that the plan appends, in order.
-    pub fn messages(&self, incoming: &Incoming<'_>) -> Vec<Arc<Message>> {
+    /// Returns the messages of the conversation that the plan appends, in order. Messages in place of a recorded response
+    /// have its ids, model and usage.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the recorded response is not in memory.
+    pub fn messages(
+        &self,
+        array: &CallerArray,
+        incoming: &Incoming<'_>,
+        known: &dyn KnownContent,
+    ) -> Result<Vec<Arc<Message>>, ContentNotLoaded> {
+        let mut messages = self.elements(incoming);
+        if let ResponseUse::Replaced { response, elements } = self.response {
+            let items = array.responses.get(response).into_iter().flatten();
+            let recorded: Vec<Arc<Message>> = items
+                .map(|item| known.message(item.message))
+                .collect::<Result<_, _>>()?;
+            let end = elements.min(messages.len());
+            add_metadata(&mut messages[..end], &recorded);
+        }
+        Ok(messages)
+    }
+
+    fn elements(&self, incoming: &Incoming<'_>) -> Vec<Arc<Message>> {
         let message = |link: &NewLink| match link.source {
             LinkSource::Appended(element) => Some(Arc::clone(&incoming.rest[element].message)),
             LinkSource::Part {
@@ -208,5 +233,23 @@ impl PlannedChange {
         });
         after.links.extend(links);
         after
+    }
+}
+
+/// Adds the metadata of a recorded response to the caller's version of it.
+fn add_metadata(given: &mut [Arc<Message>], recorded: &[Arc<Message>]) {
+    let Some(first) = recorded.first() else {
+        return;
+    };
+    let usage = recorded.iter().rev().find_map(|message| message.usage);
+    let last = given.len().saturating_sub(1);
+    for (index, message) in given.iter_mut().enumerate() {
+        let message = Arc::make_mut(message);
+        message
+            .provider_message_id
+            .clone_from(&first.provider_message_id);
+        message.model.clone_from(&first.model);
+        // The usage covers the whole response, so the last message has it.
+        message.usage = usage.filter(|_| index == last);
     }
 }

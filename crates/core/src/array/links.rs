@@ -156,7 +156,8 @@ pub struct CallerArray {
     /// True if the session received one array so far, and the request had no tools. It can be a side request.
     pub is_provisional: bool,
     /// The responses at the current end that the caller has not sent back yet, oldest first. At most
-    /// [`MAX_RESPONSES`].
+    /// [`MAX_RESPONSES`]. Their messages have the visibility `Unconfirmed`. Only messages of compactions can follow them
+    /// in the view, because any other message ends the wait.
     pub responses: Vec<Vec<RecordedItem>>,
     /// The ends that rewinds left, oldest first. At most [`MAX_ABANDONED`].
     pub abandoned: Vec<ChainHead>,

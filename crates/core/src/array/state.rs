@@ -3,10 +3,10 @@
 //! Appended and rewound messages change the links without an event of their own, so the links never disagree with the
 //! transcript. [`ArraySynced`] records every other difference.
 
-use super::links::{CallerArray, Link, LinkKind};
+use super::links::{CallerArray, Link, LinkKind, MAX_RESPONSES, RecordedItem};
 use crate::event::ArraySynced;
 use crate::ids::Ordinal;
-use crate::message::{CANONICAL_VERSION, CanonicalDigests, Message};
+use crate::message::{CANONICAL_VERSION, CanonicalDigests, Message, Role};
 
 impl CallerArray {
     /// Returns true if the links can be compared with new elements.
@@ -30,6 +30,7 @@ impl CallerArray {
             keep: crate::view::count(keep),
             links,
             is_provisional: after.is_provisional,
+            confirmed: Vec::new(),
             abandoned: after.abandoned,
         })
     }
@@ -44,6 +45,28 @@ impl CallerArray {
         self.links.extend_from_slice(&event.links);
         self.is_provisional = event.is_provisional;
         self.abandoned.clone_from(&event.abandoned);
+    }
+
+    /// Adds a response at the known end. Returns the messages of the oldest response if there are too many.
+    pub(crate) fn record(&mut self, items: Vec<RecordedItem>) -> Vec<RecordedItem> {
+        self.responses.push(items);
+        let excess = self.responses.len().saturating_sub(MAX_RESPONSES);
+        self.responses.drain(..excess).flatten().collect()
+    }
+
+    /// Returns the array after the confirmation of a recorded response.
+    pub(crate) fn confirmed(&self, response: usize) -> Option<Self> {
+        let mut after = self.clone();
+        let items = after.responses.get(response)?.clone();
+        let links = items.iter().map(|item| Link {
+            digest: item.digests.key(),
+            role: Role::Assistant,
+            message: item.message,
+            kind: LinkKind::of(&item.digests),
+        });
+        after.links.extend(links);
+        after.responses.clear();
+        Some(after)
     }
 
     /// Adds a visible message.

@@ -7,10 +7,11 @@ use super::classifier::MessageClassifier;
 use super::create::check_attributes;
 use super::decision::{Decided, DecisionContext};
 use super::reject::Rejection;
+use crate::array::ChainHead;
 use crate::event::{Event, MessagesAppended, RequestStamp, Visibility};
 use crate::ids::{MessageId, Ordinal, Revision};
 use crate::limits::Limits;
-use crate::message::{Block, Message};
+use crate::message::{Block, Message, Role};
 use crate::policy::LimitPolicy;
 use crate::session::Session;
 use crate::tokens::is_credible;
@@ -20,10 +21,39 @@ use crate::tokens::is_credible;
 pub struct Append {
     /// The messages, in order, each with its id.
     pub messages: Vec<Arc<Message>>,
+    /// The origin of the messages.
+    pub source: AppendSource,
     /// The revision that the caller expects. `None` accepts any.
     pub expected_revision: Option<Revision>,
     /// The stamp that identifies retries.
     pub request: Option<RequestStamp>,
+}
+
+/// The origin of appended messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AppendSource {
+    /// A caller that appends new messages. A resumed client may repeat earlier ones.
+    #[default]
+    Messages,
+    /// A response to the array up to this end. It stays unconfirmed until the caller sends it back.
+    Response {
+        /// The end of the array that the model got.
+        after: ChainHead,
+    },
+    /// New elements of a caller's array. None of them is a repetition, because they were compared with the known array.
+    Array {
+        /// The recorded response of which the first messages are the caller's version.
+        replaced: Option<ReplacedResponse>,
+    },
+}
+
+/// The caller's version of a recorded response among appended messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplacedResponse {
+    /// The first message of the record.
+    pub recorded: Ordinal,
+    /// Number of messages in place of the record, from the first.
+    pub messages: usize,
 }
 
 /// The outcome for one message of a call.
@@ -79,10 +109,28 @@ impl Append {
         check_parents(session, &self.messages)?;
         let bytes = self.messages.iter().map(|message| message.content_bytes());
         let mut classifier = MessageClassifier::new(session, bytes.sum());
+        match self.source {
+            AppendSource::Messages => {}
+            AppendSource::Array { .. } => {
+                classifier = classifier.with_visibility(Visibility::Visible);
+            }
+            AppendSource::Response { after } => {
+                check_response(&self.messages)?;
+                classifier = classifier.with_visibility(response_visibility(session, after));
+            }
+        }
         for (index, message) in self.messages.into_iter().enumerate() {
             classifier.classify(index, message)?;
         }
-        let (messages, duplicates) = classifier.finish();
+        let (mut messages, duplicates) = classifier.finish();
+        if let AppendSource::Array {
+            replaced: Some(replaced),
+        } = self.source
+        {
+            for message in messages.iter_mut().take(replaced.messages) {
+                message.replaces = Some(replaced.recorded);
+            }
+        }
         // Without a stamp, an append that brings only duplicates writes no event.
         if messages.is_empty() && self.request.is_none() {
             return Ok(Decided::events(Vec::new()));
@@ -94,6 +142,28 @@ impl Append {
                 request: self.request,
             },
         )]))
+    }
+}
+
+/// Rejects a response with a message of another author.
+fn check_response(messages: &[Arc<Message>]) -> Result<(), Rejection> {
+    let other = messages
+        .iter()
+        .position(|message| message.role != Role::Assistant);
+    other.map_or(Ok(()), |index| {
+        let field = format!("messages[{index}].role");
+        let problem = "must be the model's in a response that is recorded for an array";
+        Err(Rejection::invalid(field, problem))
+    })
+}
+
+/// Returns the visibility of a response. A response to an earlier end is never sent back.
+fn response_visibility(session: &Session, after: ChainHead) -> Visibility {
+    let array = session.array();
+    if array.is_current() && array.head() == after {
+        Visibility::Unconfirmed
+    } else {
+        Visibility::TranscriptOnly
     }
 }
 

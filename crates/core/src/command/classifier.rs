@@ -28,6 +28,8 @@ pub(super) struct MessageClassifier<'s> {
     opened_calls: HashMap<Box<str>, i64>,
     duplicates: Vec<(u32, MessageId)>,
     last_reemitted: Option<Ordinal>,
+    /// The visibility of all messages, if it does not depend on their contents.
+    fixed: Option<Visibility>,
 }
 
 impl<'s> MessageClassifier<'s> {
@@ -45,7 +47,14 @@ impl<'s> MessageClassifier<'s> {
             // A resumed client may send its history in several calls, so a run of re-emissions continues from the last
             // append.
             last_reemitted: session.last_reemitted(),
+            fixed: None,
         }
+    }
+
+    /// Gives all messages the same visibility, so that none of them is a re-emission.
+    pub(super) fn with_visibility(mut self, visibility: Visibility) -> Self {
+        self.fixed = Some(visibility);
+        self
     }
 
     /// Sorts the next message of the append.
@@ -100,6 +109,7 @@ impl<'s> MessageClassifier<'s> {
             visibility,
             size,
             results,
+            replaces: None,
         });
         Ok(())
     }
@@ -137,6 +147,9 @@ impl<'s> MessageClassifier<'s> {
     fn visibility_of(&self, message: &Message, digest: Digest) -> Visibility {
         if message.transcript_only {
             return Visibility::TranscriptOnly;
+        }
+        if let Some(fixed) = self.fixed {
+            return fixed;
         }
         let transcript = self.session.transcript();
         let original = transcript.find_reemitted(message, digest).or_else(|| {

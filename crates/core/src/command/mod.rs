@@ -23,7 +23,9 @@ mod sync_array;
 mod update;
 mod working_state;
 
-pub use append::{Append, AppendReceipt, Warning, receipts, warnings};
+pub use append::{
+    Append, AppendReceipt, AppendSource, ReplacedResponse, Warning, receipts, warnings,
+};
 pub use check_thresholds::CheckThresholds;
 pub use clear::{ClearResults, ClearTrigger};
 pub use collapse::{CollapseSpans, CollapseTrigger, StageSpans};
@@ -44,7 +46,7 @@ pub use session_memory::{
     is_memory_enabled, is_memory_update_running, memory_due_at, memory_update_due_at,
 };
 pub use snip::Snip;
-pub use sync_array::SyncArray;
+pub use sync_array::{ConfirmResponse, SyncArray};
 pub use update::UpdateSession;
 pub use working_state::UpdateWorkingState;
 
@@ -64,6 +66,8 @@ pub enum Command {
     },
     /// Records the array as the caller has it.
     SyncArray(SyncArray),
+    /// Makes a recorded response visible.
+    ConfirmResponse(ConfirmResponse),
     /// Serves the view.
     ServeView(ServeView),
     /// Removes turns, messages or blocks from the view.
@@ -188,6 +192,7 @@ fn decide_command(
             Ok(Decided::Now(decision))
         }
         Command::SyncArray(sync) => Ok(sync.decide(session)),
+        Command::ConfirmResponse(confirm) => confirm.decide(session),
         Command::ServeView(serve) => serve.decide(session, context),
         Command::Snip(snip) => snip.decide(session),
         Command::ClearResults(clear) => clear.decide(session, context),

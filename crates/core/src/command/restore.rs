@@ -9,7 +9,7 @@ use crate::event::{CallState, ContextRestored, Event, RequestStamp, Span, remove
 use crate::ids::{CallKey, Ordinal, Revision};
 use crate::levels::repair::{PieceAction, repair_pieces, with_kept_tokens};
 use crate::message::Message;
-use crate::session::{ContentNotLoaded, Session};
+use crate::session::{ContentNotLoaded, LaterMessages, Session};
 use crate::tokens::TokenLedger;
 use crate::view::{
     DropReason, LayoutChange, MarkerReason, Piece, PieceForm, ViewTail, extend_layout,
@@ -78,7 +78,7 @@ impl RestoredState {
         now: &Session,
         later: &[Arc<Message>],
     ) -> Result<Self, ContentNotLoaded> {
-        let from = past.transcript().next();
+        let added = LaterMessages::between(&past, now);
         let mut ledger = past.ledger().clone();
         let state = past.with_later_messages(now, later);
         if !state.transcript().is_fully_loaded() {
@@ -89,11 +89,11 @@ impl RestoredState {
         // reported as interrupted.
         let open = ViewTail::of(state.sealed().pieces(), state.transcript()).open_calls;
         let has_place = |span: &Span| placeholder_position(span, &layout.pieces, &open).is_some();
-        if !spans_to_keep(now, from).all(|(_, span)| has_place(span)) {
+        if !spans_to_keep(now, &added).all(|(_, span)| has_place(span)) {
             layout = extend_layout(&state, true)?;
         }
         // Later spans stay collapsed, so their placeholders are inserted into the new layout.
-        for (message, span) in spans_to_keep(now, from) {
+        for (message, span) in spans_to_keep(now, &added) {
             let at =
                 placeholder_position(span, &layout.pieces, &open).unwrap_or(layout.pieces.len());
             let form = PieceForm::Placeholder(span.key);
@@ -105,15 +105,15 @@ impl RestoredState {
             layout.pieces.insert(at, piece);
         }
         // The restored ledger knows the earlier view. The later messages are added as estimates.
-        for (_, entry) in state.transcript().entries().skip(from.index()) {
-            if entry.visibility.is_in_view() {
+        for (ordinal, entry) in state.transcript().entries() {
+            if added.contains(ordinal) && entry.visibility.is_in_view() {
                 ledger.add_estimated(entry.counts_as(), entry.size);
             }
         }
         // An undo withdraws changes of the view. What reported usage taught about token counts stays valid.
         ledger.calibration = now.ledger().calibration;
         let pieces = [state.sealed().pieces(), &layout.pieces].concat();
-        let pieces = reapply_forms(pieces, &state, now, from)?;
+        let pieces = reapply_forms(pieces, &state, now, &added)?;
         Ok(Self {
             state,
             pieces,
@@ -180,10 +180,16 @@ fn interrupted_call(piece: &Piece) -> Option<CallKey> {
 }
 
 /// Iterates over the spans of later messages that stay collapsed, each with its first remaining message.
-fn spans_to_keep(now: &Session, from: Ordinal) -> impl Iterator<Item = (Ordinal, &Span)> {
+fn spans_to_keep<'a>(
+    now: &'a Session,
+    added: &LaterMessages,
+) -> impl Iterator<Item = (Ordinal, &'a Span)> {
     now.placeholders().filter_map(move |one| {
         let span = &one.span;
-        let left = span.messages.iter().find(|message| **message >= from)?;
+        let left = span
+            .messages
+            .iter()
+            .find(|message| added.contains(**message))?;
         Some((*left, span))
     })
 }
@@ -212,10 +218,10 @@ fn reapply_forms(
     pieces: Vec<Piece>,
     state: &Session,
     now: &Session,
-    from: Ordinal,
+    added: &LaterMessages,
 ) -> Result<Vec<Piece>, ContentNotLoaded> {
     let lasting = |piece: &&Piece| {
-        piece.message >= from
+        added.contains(piece.message)
             && matches!(
                 piece.form,
                 PieceForm::Cleared(_)
@@ -229,7 +235,7 @@ fn reapply_forms(
     let forms: HashMap<(Ordinal, u16), PieceForm> = shown
         .map(|piece| ((piece.message, piece.block), piece.form))
         .collect();
-    if forms.is_empty() && spans_to_keep(now, from).next().is_none() {
+    if forms.is_empty() && spans_to_keep(now, &added).next().is_none() {
         return Ok(pieces);
     }
     let change = repair_pieces(state, &pieces, None, |_, piece| {

@@ -36,7 +36,8 @@ impl Rewind {
                         _,
                         visibility @ (Visibility::Rewound
                         | Visibility::Compacted
-                        | Visibility::Withdrawn),
+                        | Visibility::Withdrawn
+                        | Visibility::Unconfirmed),
                     )) => {
                         return Err(Rejection::MessageNotVisible { id, visibility });
                     }

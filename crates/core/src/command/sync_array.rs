@@ -1,8 +1,10 @@
-//! Records the array as the caller has it.
+//! Records the array as the caller has it, and confirms responses that the caller has sent back.
 
 use super::decision::Decided;
-use crate::array::CallerArray;
-use crate::event::Event;
+use super::reject::Rejection;
+use crate::array::{CallerArray, KnownContent};
+use crate::event::{ArraySynced, Event};
+use crate::ids::Ordinal;
 use crate::session::Session;
 
 /// Records the array as the caller has it. Decided after the other steps of its plan, so that appended messages are
@@ -11,6 +13,40 @@ use crate::session::Session;
 pub struct SyncArray {
     /// The whole array. See [`PlannedChange::apply`](crate::array::PlannedChange::apply).
     pub array: CallerArray,
+}
+
+/// Makes a recorded response visible: the one that the caller has sent back, or the newest one before an append without
+/// an array. Makes no event if the response is not recorded for the current end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ConfirmResponse {
+    /// The index in [`CallerArray::responses`]. `None` for the newest response.
+    pub response: Option<usize>,
+}
+
+impl ConfirmResponse {
+    pub(super) fn decide(self, session: &Session) -> Result<Decided, Rejection> {
+        let array = session.array();
+        let newest = array.responses.len().checked_sub(1);
+        let Some(response) = self.response.or(newest) else {
+            return Ok(Decided::events(Vec::new()));
+        };
+        let Some(after) = array.confirmed(response) else {
+            return Ok(Decided::events(Vec::new()));
+        };
+        let items = &array.responses[response];
+        let ordinals: Vec<Ordinal> = items.iter().map(|item| item.message).collect();
+        // The messages become pending, and the event has no content of its own.
+        for ordinal in &ordinals {
+            session.message(*ordinal)?;
+        }
+        let change = array.change_to(after).map(|event| ArraySynced {
+            confirmed: ordinals,
+            ..event
+        });
+        Ok(Decided::events(
+            change.map(Event::ArraySynced).into_iter().collect(),
+        ))
+    }
 }
 
 impl SyncArray {

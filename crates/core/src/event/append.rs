@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::parts::{RequestStamp, Visibility};
-use crate::ids::{Attributes, MessageId, SessionKey};
+use crate::ids::{Attributes, MessageId, Ordinal, SessionKey};
 use crate::message::Message;
 use crate::policy::{Policy, WindowHint};
 use crate::tokens::TokenSize;
@@ -73,6 +73,8 @@ pub struct AppendedMessage {
     pub size: TokenSize,
     /// The sizes of the tool results in the message.
     pub results: Vec<ResultSize>,
+    /// The recorded response of which this message is the caller's version. The usage of both is the same.
+    pub replaces: Option<Ordinal>,
 }
 
 /// The size of a tool result.

@@ -1,6 +1,7 @@
 //! The event for whole arrays of callers.
 
 use crate::array::{ChainHead, Link};
+use crate::ids::Ordinal;
 use crate::message::MessageOrigin;
 
 /// The array that the caller has changed by more than appended or rewound messages.
@@ -18,6 +19,8 @@ pub struct ArraySynced {
     pub links: Vec<Link>,
     /// True if the session received one array so far, and the request had no tools.
     pub is_provisional: bool,
+    /// The messages of a recorded response that become visible.
+    pub confirmed: Vec<Ordinal>,
     /// The ends that rewinds left, oldest first.
     pub abandoned: Vec<ChainHead>,
 }

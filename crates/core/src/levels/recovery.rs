@@ -206,7 +206,9 @@ impl<'s> RecoveryIndex<'s> {
             entry.is_some_and(|entry| {
                 let never = matches!(
                     entry.visibility,
-                    Visibility::TranscriptOnly | Visibility::Reemission(_)
+                    Visibility::TranscriptOnly
+                        | Visibility::Reemission(_)
+                        | Visibility::Unconfirmed
                 );
                 !(never || of_turn && entry.role.is_system())
             })

@@ -16,16 +16,16 @@ use super::transcript::{Transcript, TranscriptEntry};
 use super::turns::Turns;
 use super::working_state::SessionWorkingState;
 use super::{AwaitedParty, LastServed, PromptCache, Session, SessionInfo, SnipGrowth};
-use crate::array::CallerArray;
+use crate::array::{CallerArray, RecordedItem};
 use crate::event::{
-    AppendedMessage, CallState, CompactionFinished, ContentSnipped, ContextRestored, Event,
-    MessagesAppended, Pairing, PendingMessage, PolicyChanged, RecordedEvent, ResultSize,
+    AppendedMessage, ArraySynced, CallState, CompactionFinished, ContentSnipped, ContextRestored,
+    Event, MessagesAppended, Pairing, PendingMessage, PolicyChanged, RecordedEvent, ResultSize,
     SessionCreated, SessionRewound, SessionUpdated, SpansCollapsed, StoredResult, ViewServed,
     Visibility, remove_sealed,
 };
 use crate::ids::{CallKey, CompactionKey, Ordinal, Revision, SessionKey, Timestamp};
-use crate::message::{Block, Digest, Message, MessageKind, Role};
-use crate::tokens::{Calibration, TokenLedger, TokenSize};
+use crate::message::{Block, CanonicalDigests, Digest, Message, MessageKind, Role};
+use crate::tokens::{Calibration, TokenLedger, TokenSize, is_credible};
 use crate::view::{LayoutChange, PieceForm, Sealed};
 use crate::working::Pins;
 
@@ -133,7 +133,7 @@ impl Session {
             Event::SessionCreated(_) => return Err(ReplayError::CreatedTwice(self.revision)),
             Event::SessionUpdated(event) => self.updated(event),
             Event::MessagesAppended(event) => self.appended(event),
-            Event::ArraySynced(event) => self.array.synced(event),
+            Event::ArraySynced(event) => self.array_synced(event),
             Event::ViewServed(event) => self.served(event),
             Event::ResultsPersisted(event) => {
                 self.add_stored_results(&event.results);
@@ -268,8 +268,35 @@ impl Session {
     }
 
     fn appended(&mut self, event: &MessagesAppended) {
+        let first = self.transcript.next();
         for appended in &event.messages {
             self.append(appended);
+        }
+        self.record_unconfirmed(first, &event.messages);
+    }
+
+    /// Adds the unconfirmed messages of one append to the array, as one response.
+    fn record_unconfirmed(&mut self, first: Ordinal, appended: &[AppendedMessage]) {
+        let ordinals = (first.get()..).map(Ordinal::new);
+        let items = appended.iter().zip(ordinals);
+        let items = items.filter(|(one, _)| one.visibility == Visibility::Unconfirmed);
+        let items: Vec<RecordedItem> = items
+            .map(|(one, message)| RecordedItem {
+                digests: CanonicalDigests::of(&one.message),
+                message,
+            })
+            .collect();
+        if items.is_empty() {
+            return;
+        }
+        let usage = appended.iter().filter_map(|one| one.message.usage);
+        let window = self.thresholds().window;
+        let usage = usage.filter(|usage| is_credible(usage, window));
+        self.add_reported_tokens(usage.map(|usage| usage.total_tokens()).max().unwrap_or(0));
+        let evicted = self.array.record(items);
+        for item in evicted {
+            self.transcript
+                .set_visibility(item.message, Visibility::TranscriptOnly);
         }
     }
 
@@ -278,6 +305,7 @@ impl Session {
         // revision.
         let message = &appended.message;
         let visible = appended.visibility == Visibility::Visible;
+        let keeps_content = appended.visibility.keeps_content();
         let entry = TranscriptEntry {
             id: message.id,
             revision: self.revision,
@@ -287,12 +315,13 @@ impl Session {
             visibility: appended.visibility,
             size: appended.size,
             counted_by: self.policy.tokens.estimator,
-            content: visible.then(|| Arc::clone(message)),
+            content: keeps_content.then(|| Arc::clone(message)),
         };
         let at = message.at.unwrap_or(self.info.modified);
         // The response is handled before its own message is added: the prompt cache holds the view that was sent,
-        // which does not contain the response.
-        if visible && message.role == Role::Assistant {
+        // which does not contain the response. A recorded response is not handled again in the caller's version.
+        let responds = message.role == Role::Assistant && appended.replaces.is_none();
+        if responds && keeps_content {
             self.record_response(at);
             self.last_response = Some(at);
         }
@@ -302,13 +331,6 @@ impl Session {
             Visibility::Reemission(of) => Some(of),
             _ => None,
         };
-        if visible {
-            let calls = message.blocks.iter().filter(|block| block.is_call());
-            let calls = crate::view::count(calls.count());
-            self.memory.add_growth(appended.size.tokens, calls);
-            self.since_snip.messages += 1;
-            self.since_snip.tokens += u64::from(appended.size.tokens);
-        }
         if visible && message.is_real_user_input() {
             // New user input allows automatic compaction again after an undo or a veto.
             (
@@ -318,18 +340,77 @@ impl Session {
             self.turns.begin(ordinal);
         }
         if visible {
+            // A message at the known end leaves the recorded responses behind.
+            self.drop_responses();
             self.array.appended(message, ordinal);
-            self.register_calls(ordinal, &appended.results, message);
-            // Reported usage measures one view, so the ledger uses it as an anchor only within its epoch.
-            let (epoch, window) = (self.sealed.epoch(), self.thresholds().window);
-            let calibration = self.ledger.calibration;
-            let reported = self
-                .ledger
-                .add(message, ordinal, appended.size, epoch, window);
-            self.info.reported_tokens = self.info.reported_tokens.saturating_add(reported);
-            // The ledger learns from reported usage. With `tokens.calibrate` off, the earlier factor is restored.
-            if !self.policy.tokens.calibrate {
-                self.ledger.calibration = calibration;
+            let reported = self.show(ordinal, message, appended.size, &appended.results);
+            if appended.replaces.is_none() {
+                self.add_reported_tokens(reported);
+            }
+        }
+    }
+
+    /// Adds a message to the parts of the state that depend on visible messages. Returns the tokens that the provider
+    /// reported.
+    fn show(
+        &mut self,
+        ordinal: Ordinal,
+        message: &Message,
+        size: TokenSize,
+        results: &[ResultSize],
+    ) -> u64 {
+        let calls = message.blocks.iter().filter(|block| block.is_call());
+        let calls = crate::view::count(calls.count());
+        self.memory.add_growth(size.tokens, calls);
+        self.since_snip.messages += 1;
+        self.since_snip.tokens += u64::from(size.tokens);
+        self.register_calls(ordinal, results, message);
+        // Reported usage measures one view, so the ledger uses it as an anchor only within its epoch.
+        let (epoch, window) = (self.sealed.epoch(), self.thresholds().window);
+        let calibration = self.ledger.calibration;
+        let reported = self.ledger.add(message, ordinal, size, epoch, window);
+        // The ledger learns from reported usage. With `tokens.calibrate` off, the earlier factor is restored.
+        if !self.policy.tokens.calibrate {
+            self.ledger.calibration = calibration;
+        }
+        reported
+    }
+
+    fn add_reported_tokens(&mut self, reported: u64) {
+        self.info.reported_tokens = self.info.reported_tokens.saturating_add(reported);
+    }
+
+    fn array_synced(&mut self, event: &ArraySynced) {
+        for confirmed in &event.confirmed {
+            self.confirm(*confirmed);
+        }
+        self.drop_responses();
+        self.array.synced(event);
+    }
+
+    /// Makes a message of a recorded response visible.
+    fn confirm(&mut self, ordinal: Ordinal) {
+        // The decision was made with the content in memory, and a load reads the contents of recorded responses.
+        let Some(message) = self.transcript.content(ordinal).cloned() else {
+            return;
+        };
+        let size = self.transcript.get(ordinal).map(|entry| entry.size);
+        self.transcript.set_visibility(ordinal, Visibility::Visible);
+        self.transcript.count_images(ordinal, &message);
+        // The usage was added when the response was recorded. Responses contain no tool results.
+        self.show(ordinal, &message, size.unwrap_or_default(), &[]);
+    }
+
+    /// Leaves the recorded responses in the transcript for the record only.
+    fn drop_responses(&mut self) {
+        for item in std::mem::take(&mut self.array.responses)
+            .into_iter()
+            .flatten()
+        {
+            let entry = self.transcript.get(item.message);
+            if entry.is_some_and(|entry| entry.visibility == Visibility::Unconfirmed) {
+                self.transcript
+                    .set_visibility(item.message, Visibility::TranscriptOnly);
             }
         }
     }
@@ -621,6 +702,7 @@ impl Session {
 
     fn restored(&mut self, event: &ContextRestored) {
         // Messages that a rewind removed can be visible again, and their contents may not be in memory.
+        self.drop_responses();
         self.array = CallerArray::default();
         self.compactions.restored();
         // The decision computed the complete restored state. Nothing is recomputed here, so a newer version of the
@@ -652,6 +734,7 @@ impl Session {
 
     fn rewound(&mut self, event: &SessionRewound) {
         self.sealed.change(&event.change, &self.transcript);
+        self.drop_responses();
         self.array.rewound(&event.removed);
         for left in &event.removed {
             self.transcript.set_visibility(*left, Visibility::Rewound);

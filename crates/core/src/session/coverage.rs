@@ -17,9 +17,12 @@ pub struct MemoryLag {
 
 impl Session {
     /// Returns the last message that an update may read now. A round with open calls is left to the next update, so
-    /// that a result is never read apart from its call.
+    /// that a result is never read apart from its call. A recorded response is read after its confirmation.
     pub fn memory_readable_through(&self) -> Option<Ordinal> {
-        let last = Ordinal::new(self.transcript.next().get().checked_sub(1)?);
+        let recorded = self.array.responses.iter().flatten();
+        let first_recorded = recorded.map(|item| item.message).min();
+        let end = first_recorded.unwrap_or(self.transcript.next());
+        let last = Ordinal::new(end.get().checked_sub(1)?);
         if self.info.awaits != AwaitedParty::Tools {
             return Some(last);
         }

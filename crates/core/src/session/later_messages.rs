@@ -9,6 +9,40 @@ use crate::event::{CallState, Placeholder, Visibility};
 use crate::ids::{MessageId, Ordinal};
 use crate::message::Message;
 
+/// The messages that became part of the conversation after an earlier state: those that were appended later, and
+/// responses that were recorded before and confirmed later.
+#[derive(Debug)]
+pub(crate) struct LaterMessages {
+    from: Ordinal,
+    confirmed: Vec<Ordinal>,
+}
+
+impl LaterMessages {
+    /// Compares an earlier state with the current one.
+    pub(crate) fn between(past: &Session, now: &Session) -> Self {
+        let recorded = past.array.responses.iter().flatten();
+        let is_confirmed = |message: &Ordinal| {
+            let entry = now.transcript.get(*message);
+            entry.is_some_and(|entry| {
+                !matches!(
+                    entry.visibility,
+                    Visibility::Unconfirmed | Visibility::TranscriptOnly
+                )
+            })
+        };
+        let confirmed = recorded.map(|item| item.message).filter(is_confirmed);
+        Self {
+            from: past.transcript.next(),
+            confirmed: confirmed.collect(),
+        }
+    }
+
+    /// Returns true if a message is one of them.
+    pub(crate) fn contains(&self, message: Ordinal) -> bool {
+        message >= self.from || self.confirmed.contains(&message)
+    }
+}
+
 impl Session {
     /// Extends this earlier state of `now` by the messages that were appended since. Messages that left the view since
     /// then stay hidden, unless a compaction replaced them.
@@ -20,9 +54,18 @@ impl Session {
         self.policy = Arc::clone(&now.policy);
         self.stored_results = now.stored_results.clone();
         self.spans = now.spans.clone();
-        let from = self.transcript.next();
+        let later_messages = LaterMessages::between(&self, now);
+        // A response that is still not confirmed is not part of the view, then or now.
+        for (ordinal, entry) in now.transcript.entries().take(self.transcript.len()) {
+            if self.is_unconfirmed(ordinal) && !later_messages.contains(ordinal) {
+                self.transcript.set_visibility(ordinal, entry.visibility);
+            }
+        }
         let mut seen = BTreeSet::new();
-        for (ordinal, entry) in now.transcript.entries().skip(from.index()) {
+        for (ordinal, entry) in now.transcript.entries() {
+            if !later_messages.contains(ordinal) {
+                continue;
+            }
             let mut entry = entry.clone();
             // Later compactions are undone. Their own messages are withdrawn, and the messages that they replaced
             // become visible again.
@@ -34,7 +77,10 @@ impl Session {
                 entry.content = None;
             } else if entry.visibility == Visibility::Compacted {
                 entry.visibility = Visibility::Visible;
-                entry.content = later.get(&entry.id).map(|message| Arc::clone(message));
+                // A response that was confirmed later was appended before, so the earlier state holds its content.
+                let held = self.transcript.content(ordinal);
+                let content = later.get(&entry.id).copied().or(held);
+                entry.content = content.map(Arc::clone);
                 if let Some(message) = &entry.content {
                     entry.size = now.counter_of(ordinal).message(message);
                 }
@@ -47,8 +93,12 @@ impl Session {
                 entry.size = first.map(Placeholder::size).unwrap_or_default();
             }
             let content = entry.content.clone();
-            // No re-emission key: this state is used only to compute the undo event.
-            self.transcript.push_with(entry, None);
+            if ordinal < self.transcript.next() {
+                self.transcript.replace(ordinal, entry);
+            } else {
+                // No re-emission key: this state is used only to compute the undo event.
+                self.transcript.push_with(entry, None);
+            }
             if now.turns.beginning_at(ordinal).is_some() {
                 self.turns.begin(ordinal);
             }
@@ -63,6 +113,11 @@ impl Session {
             self.calls.restore_result_size(call, &sizes);
         }
         self
+    }
+
+    fn is_unconfirmed(&self, message: Ordinal) -> bool {
+        let entry = self.transcript.get(message);
+        entry.is_some_and(|entry| entry.visibility == Visibility::Unconfirmed)
     }
 
     /// Copies the calls of a message. Their keys stay the same, because all calls are copied in order.

@@ -33,6 +33,7 @@ pub use cache_edits::{CacheEditBatch, CacheEdits};
 pub use calls::{Call, Calls};
 pub use compaction::{CompactionBoundary, Compactions, PreparedSummary, RunningCompaction};
 pub use coverage::MemoryLag;
+pub(crate) use later_messages::LaterMessages;
 pub use persist_decisions::{MAX_OFFERS, PersistDecisions, ResultMatch, TooManyPending};
 pub use prompt_cache::{CacheDivergence, CacheReport, CachedRequest, PromptCache, ViewChange};
 pub use requests::{AnsweredRequest, Requests};

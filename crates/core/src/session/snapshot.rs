@@ -116,12 +116,15 @@ impl Snapshot {
         let lead = || visible().take_while(|entry| entry.role.is_system());
         let spoken = visible().rev().filter(|entry| !entry.role.is_system());
         let tail = spoken.take(messages.max(1)).last();
+        // A recorded response can precede the only visible messages, which are those of a compaction.
+        let unconfirmed = entries().find(|entry| entry.visibility == Visibility::Unconfirmed);
+        let ends = tail.into_iter().chain(unconfirmed);
         ContentRange {
             lead: lead()
                 .next()
                 .zip(lead().last())
                 .map(|(first, last)| first.revision..=last.revision),
-            tail: tail.map(|entry| entry.revision),
+            tail: ends.map(|entry| entry.revision).min(),
         }
     }
 
@@ -141,7 +144,7 @@ impl Snapshot {
             reemission_key: emission,
         } in self.entries
         {
-            if entry.visibility == Visibility::Visible {
+            if entry.visibility.keeps_content() {
                 entry.content = contents.remove(&entry.id);
             }
             transcript.push_with(entry, emission);

@@ -48,7 +48,7 @@ pub struct Transcript {
     by_id: HashMap<MessageId, Ordinal>,
     by_reemission_key: HashMap<Digest, Ordinal>,
     content_bytes: usize,
-    /// Number of visible messages whose content is not in memory.
+    /// Number of messages whose content belongs into memory and is not there.
     unloaded_count: usize,
     /// Number of images per block, for blocks with images in a format that a provider accepts.
     image_counts: BTreeMap<(Ordinal, u16), u16>,
@@ -71,17 +71,17 @@ impl TranscriptEntry {
     }
 
     fn is_unloaded(&self) -> bool {
-        self.visibility == Visibility::Visible && self.content.is_none()
+        self.visibility.keeps_content() && self.content.is_none()
     }
 }
 
 impl Transcript {
-    /// Returns true if the content of every visible message is in memory.
+    /// Returns true if the content of every visible and every unconfirmed message is in memory.
     pub fn is_fully_loaded(&self) -> bool {
         self.unloaded_count == 0
     }
 
-    /// Returns the revision of the first visible message whose content is not in memory.
+    /// Returns the revision of the first message whose content belongs into memory and is not there.
     pub fn first_unloaded(&self) -> Option<Revision> {
         let is_unloaded = |entry: &&TranscriptEntry| entry.is_unloaded();
         // The counter avoids the scan when all contents are in memory.
@@ -220,14 +220,30 @@ impl Transcript {
         let key = reemission_key(message, entry.digest);
         let visible = entry.visibility == Visibility::Visible;
         let ordinal = self.push_with(entry, key);
+        // A message that is hidden when it is appended has no images in the view.
+        if visible {
+            self.count_images(ordinal, message);
+        }
+        ordinal
+    }
+
+    /// Counts the images of a message that is or becomes visible.
+    pub(crate) fn count_images(&mut self, ordinal: Ordinal, message: &Message) {
         for (block, content) in (0_u16..).zip(&message.blocks) {
             let count = content.image_count();
-            // A message that is hidden when it is appended never enters a view, so its images need no count.
-            if visible && count > 0 {
+            if count > 0 {
                 self.image_counts.insert((ordinal, block), count);
             }
         }
-        ordinal
+    }
+
+    /// Replaces an entry by another one of the same message.
+    pub(crate) fn replace(&mut self, ordinal: Ordinal, entry: TranscriptEntry) {
+        self.set_visibility(ordinal, Visibility::TranscriptOnly);
+        let stored = &mut self.entries[ordinal.index()];
+        self.content_bytes += entry.content.as_deref().map_or(0, Message::content_bytes);
+        self.unloaded_count += usize::from(entry.is_unloaded());
+        *stored = entry;
     }
 
     /// Appends an entry whose re-emission key was computed before.
@@ -264,7 +280,7 @@ impl Transcript {
         // The counter depends on visibility and content, so it is adjusted around the change.
         self.unloaded_count -= usize::from(entry.is_unloaded());
         entry.visibility = visibility;
-        if visibility != Visibility::Visible {
+        if !visibility.keeps_content() {
             let content = entry.content.take();
             self.content_bytes -= content.as_deref().map_or(0, Message::content_bytes);
         }

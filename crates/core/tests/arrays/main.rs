@@ -8,6 +8,7 @@
 
 mod canonical;
 mod random;
+mod recorded;
 mod spelling;
 mod table;
 mod world;

@@ -190,7 +190,7 @@ impl World {
             self.view.extend(items.iter().map(|item| item.message));
         }
         let appended = self.next();
-        for message in change.messages(&incoming) {
+        for message in change.messages(&self.array, &incoming, self).unwrap() {
             let at = self.push(message);
             self.view.push(at);
         }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Command, CreateSession, Decided, Decision, DecisionContext, Rejection, ServeView, SkipReason,
-    create_session, decide,
+    Command, ConfirmResponse, CreateSession, Decided, Decision, DecisionContext, Rejection,
+    ServeView, SkipReason, create_session, decide,
 };
 use palimpsest_core::effect::Effect;
 use palimpsest_core::event::{Event, RecordedEvent};
@@ -162,31 +162,52 @@ impl<'a> Transaction<'a> {
         expected: Option<Revision>,
         command: impl FnOnce(Option<Revision>) -> Command,
     ) -> Result<CommandOutcome, Rejection> {
+        // Without pending content there is nothing to serve.
         let waits = |session: &&Session| !session.pending().is_empty();
-        // A repeat names the revision of its first call. The command recognizes a repeat before it compares the
-        // revision.
+        let session = self.session().filter(waits);
+        let serve =
+            session.map(|session| Command::ServeView(ServeView::for_target(session, target)));
+        self.run_after(serve, expected, command)
+    }
+
+    /// Runs a command after the confirmation of the newest recorded response, if there is one. `expected` and `command`
+    /// are the same as for [`Self::run_served`].
+    pub fn run_confirmed(
+        &mut self,
+        expected: Option<Revision>,
+        command: impl FnOnce(Option<Revision>) -> Command,
+    ) -> Result<CommandOutcome, Rejection> {
+        let waits = |session: &Session| !session.array().responses.is_empty();
+        let confirm = self.session().is_some_and(waits);
+        let confirm = confirm.then(|| Command::ConfirmResponse(ConfirmResponse::default()));
+        self.run_after(confirm, expected, command)
+    }
+
+    /// Runs `first` and the command, or neither of them if the command makes no event.
+    fn run_after(
+        &mut self,
+        first: Option<Command>,
+        expected: Option<Revision>,
+        command: impl FnOnce(Option<Revision>) -> Command,
+    ) -> Result<CommandOutcome, Rejection> {
         let moved =
             |session: &&Session| expected.is_some_and(|expected| expected != session.revision());
-        // Without pending content there is nothing to serve, so no copy for a rollback is needed. A wrong `expected`
-        // is left to the command, which rejects it.
-        let Some(before) = self
-            .session()
-            .filter(waits)
-            .filter(|one| !moved(one))
-            .cloned()
-        else {
+        // Only with a first command, a copy for a rollback is needed. A wrong `expected` is left to the command: a repeat
+        // names the revision of its first call, and the command recognizes a repeat before it compares the revision.
+        let before = self.session().filter(|one| !moved(one));
+        let Some((first, before)) = first.zip(before) else {
             return self.run(command(expected));
         };
-        let serve = ServeView::for_target(&before, target);
+        let before = before.clone();
         let (events, effects) = (self.events.len(), self.effects.len());
         let run = |transaction: &mut Self| {
-            transaction.run(Command::ServeView(serve))?;
+            transaction.run(first)?;
             let found = transaction.session().map(Session::revision);
             // Serving advanced the revision, so the caller's own value would no longer match.
             transaction.run(command(expected.and(found)))
         };
         let outcome = run(self);
-        // Serving the view is undone together with the command, so that a rejected or skipped command leaves no
+        // The first command is undone together with the command, so that a rejected or skipped command leaves no
         // trace.
         if !matches!(outcome, Ok(CommandOutcome::Done(Some(_)))) {
             self.events.truncate(events);

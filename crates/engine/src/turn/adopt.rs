@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, Command, ExternalSummary, Rejection, ServeView, StartCompaction, SummarySource,
+    Append, AppendSource, Command, ExternalSummary, Rejection, ServeView, StartCompaction,
+    SummarySource,
 };
 use palimpsest_core::event::Trigger;
 use palimpsest_core::ids::Revision;
@@ -55,6 +56,7 @@ impl Adoption {
         message.machine_generated = true;
         transaction.run(Command::Append(Append {
             messages: vec![Arc::new(message)],
+            source: AppendSource::Messages,
             // The start of the compaction has compared the expected revision, and the serve has advanced it.
             expected_revision: None,
             request: request.cloned(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use palimpsest_core::command::{Append, Command, Rejection, Warning, warnings};
+use palimpsest_core::command::{Append, AppendSource, Command, Rejection, Warning, warnings};
 use palimpsest_core::event::{Event, MessagesAppended, ResultsPersisted};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::message::{Message, MessageKind};
@@ -65,11 +65,22 @@ impl AppendInput {
         let expected_revision = self.expected_revision;
         let outcome = match &self.content {
             AppendContent::Messages(_) if self.is_empty() => CommandOutcome::Done(None),
-            AppendContent::Messages(messages) => transaction.run(Command::Append(Append {
-                messages: messages.clone(),
-                expected_revision,
-                request: self.request.clone(),
-            }))?,
+            AppendContent::Messages(messages) => {
+                let append = |expected_revision| {
+                    Command::Append(Append {
+                        messages: messages.clone(),
+                        source: AppendSource::Messages,
+                        expected_revision,
+                        request: self.request.clone(),
+                    })
+                };
+                // New messages continue the latest response to the caller's array.
+                if messages.iter().all(|message| message.transcript_only) {
+                    transaction.run(append(expected_revision))?
+                } else {
+                    transaction.run_confirmed(expected_revision, append)?
+                }
+            }
             AppendContent::Adoption(adoption) => {
                 adoption.run(transaction, expected_revision, self.request.as_ref())?
             }

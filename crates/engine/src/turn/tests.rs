@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use palimpsest_core::command::{Command, Rewind};
+use palimpsest_core::array::CallerArray;
+use palimpsest_core::command::{Append, AppendSource, Command, Rewind, SyncArray};
 use palimpsest_core::compaction::HookRequest;
 use palimpsest_core::event::{Hook, RequestMethod, RequestStamp};
-use palimpsest_core::message::{Block, Digest, Message, Role};
+use palimpsest_core::ids::Revision;
+use palimpsest_core::message::{Block, CANONICAL_VERSION, Digest, Message, Role};
 use palimpsest_core::policy::HookPolicy;
+use palimpsest_core::session::Visibility;
 
 use super::*;
 use crate::compaction::{HookCaller, HookDecision};
@@ -213,4 +216,68 @@ async fn the_mode_of_a_call_decides_about_a_due_compaction() {
         let is_whole = turn.answer.0 == 21;
         assert_eq!(is_whole, omitted.is_some(), "{compaction_mode:?}");
     }
+}
+
+/// Records a response to the array of a session.
+async fn record(engine: &Engine) {
+    let recorded = input(engine, &["question", "answer"]);
+    let AppendContent::Messages(messages) = &recorded.content else {
+        panic!("{recorded:?}");
+    };
+    let decide = |transaction: &mut Transaction<'_>| {
+        let array = CallerArray {
+            version: CANONICAL_VERSION.into(),
+            ..CallerArray::default()
+        };
+        let after = array.head();
+        transaction.run(Command::SyncArray(SyncArray { array }))?;
+        transaction.run(Command::Append(Append {
+            messages: messages[1..].to_vec(),
+            source: AppendSource::Response { after },
+            ..Append::default()
+        }))
+    };
+    let (key, reject) = (session(), MissingSession::Reject);
+    let written = engine.sessions.write(&key, &reject, decide, |_, _| Ok(()));
+    written.await.unwrap();
+}
+
+#[tokio::test]
+async fn an_append_without_an_array_confirms_the_recorded_response() {
+    let engine = engine("");
+    let call = TurnCall::default();
+    let first = input(&engine, &["one"]);
+    run(&engine, &call, |transaction| first.run(transaction)).await;
+    record(&engine).await;
+    let revision = engine.sessions.position(&session()).await.unwrap().revision;
+    // A rejected append and one for the record only leave the response as it is.
+    let stale = AppendInput {
+        expected_revision: Some(Revision::new(1)),
+        ..input(&engine, &["two"])
+    };
+    let missing = &MissingSession::Reject;
+    let rejected = append(&engine, &session(), missing, &stale, |_, _| Ok(())).await;
+    assert!(rejected.is_err());
+    let mut note = input(&engine, &["note"]);
+    if let AppendContent::Messages(messages) = &mut note.content {
+        Arc::make_mut(&mut messages[0]).transcript_only = true;
+    }
+    let seen = |session: &Session, _: &AppendStatus| {
+        let entries = session.transcript().entries();
+        Ok(entries
+            .map(|(_, entry)| entry.visibility)
+            .collect::<Vec<_>>())
+    };
+    let noted = append(&engine, &session(), missing, &note, seen)
+        .await
+        .unwrap();
+    assert_eq!(noted.0[1], Visibility::Unconfirmed);
+    let next = AppendInput {
+        expected_revision: Some(revision.plus(1)),
+        ..input(&engine, &["two"])
+    };
+    let (length, _) = run(&engine, &call, |transaction| next.run(transaction))
+        .await
+        .answer;
+    assert_eq!(length, 3, "question, answer, question");
 }

@@ -103,5 +103,6 @@ const fn import_visibility(visibility: v1::Visibility) -> Option<Visibility> {
         v1::Visibility::ReEmission => Visibility::Reemission(Ordinal::new(0)),
         v1::Visibility::TranscriptOnly => Visibility::TranscriptOnly,
         v1::Visibility::Withdrawn => Visibility::Withdrawn,
+        v1::Visibility::Unconfirmed => Visibility::Unconfirmed,
     })
 }

@@ -79,6 +79,7 @@ pub const fn visibility(standing: Visibility) -> v1::Visibility {
         Visibility::Collapsed => v1::Visibility::Collapsed,
         Visibility::Compacted => v1::Visibility::Compacted,
         Visibility::Withdrawn => v1::Visibility::Withdrawn,
+        Visibility::Unconfirmed => v1::Visibility::Unconfirmed,
     }
 }
 

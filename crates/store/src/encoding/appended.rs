@@ -24,6 +24,7 @@ impl StoredAs<v1::Appended> for AppendedMessage {
             result_block: self.results.iter().map(|r| r.block.into()).collect(),
             result_chars: self.results.iter().map(|r| r.chars).collect(),
             result_size: self.results.iter().map(|r| r.tokens).collect(),
+            replaces: self.replaces.to_proto(),
         }
     }
 
@@ -50,6 +51,7 @@ impl StoredAs<v1::Appended> for AppendedMessage {
                 result_tokens: stored.result_tokens,
             },
             results: results.collect::<Result<_, DecodeError>>()?,
+            replaces: StoredAs::from_proto(stored.replaces)?,
         })
     }
 }

@@ -1,15 +1,15 @@
 //! Encoding of the array that a caller has.
 
-use palimpsest_core::array::{CallerArray, ChainHead, Link, LinkKind};
+use palimpsest_core::array::{CallerArray, ChainHead, Link, LinkKind, RecordedItem};
 use palimpsest_core::event::ArraySynced;
-use palimpsest_core::message::Digest;
+use palimpsest_core::message::{CanonicalDigests, Digest};
 
 use super::error::{DecodeError, split_ids};
 use super::stored_as::{StoredAs, cell};
 use super::v1;
 
 stored_struct! {
-    ArraySynced = ArraySynced { version, format, lead, keep, links, abandoned }
+    ArraySynced = ArraySynced { version, format, lead, keep, links, confirmed, abandoned }
     renamed { is_provisional = provisional }
 }
 
@@ -48,6 +48,36 @@ impl StoredAs<v1::Links> for Vec<Link> {
 
 nested! { Vec<Link> = Links or default }
 
+/// A recorded response as columns.
+impl StoredAs<v1::RecordedResponse> for Vec<RecordedItem> {
+    fn to_proto(&self) -> v1::RecordedResponse {
+        let strict = self.iter().flat_map(|item| *item.digests.strict.as_bytes());
+        let loose = self.iter().flat_map(|item| *item.digests.loose.as_bytes());
+        v1::RecordedResponse {
+            message: self.iter().map(|item| item.message.to_proto()).collect(),
+            strict: strict.collect::<Vec<u8>>().into(),
+            loose: loose.collect::<Vec<u8>>().into(),
+        }
+    }
+
+    fn from_proto(stored: v1::RecordedResponse) -> Result<Self, DecodeError> {
+        let loose = split_ids(&stored.loose)?;
+        let strict = split_ids(&stored.strict)?.into_iter().enumerate();
+        let item = |(row, strict)| {
+            let loose = loose.get(row).copied();
+            let loose = loose.ok_or(DecodeError::Damaged("a response without a digest"))?;
+            Ok(RecordedItem {
+                digests: CanonicalDigests {
+                    strict: Digest::from_bytes(strict),
+                    loose: Digest::from_bytes(loose),
+                },
+                message: cell(&stored.message, row)?,
+            })
+        };
+        strict.map(item).collect()
+    }
+}
+
 /// The array in a snapshot. Absent if the array is unknown.
 pub(super) fn write(array: &CallerArray) -> Option<v1::CallerArray> {
     (array.version > 0).then(|| v1::CallerArray {
@@ -57,6 +87,7 @@ pub(super) fn write(array: &CallerArray) -> Option<v1::CallerArray> {
         links: array.links.to_proto(),
         provisional: array.is_provisional,
         abandoned: array.abandoned.to_proto(),
+        responses: array.responses.to_proto(),
     })
 }
 
@@ -70,8 +101,7 @@ pub(super) fn read(stored: Option<v1::CallerArray>) -> Result<CallerArray, Decod
         lead: StoredAs::from_proto(stored.lead)?,
         links: StoredAs::from_proto(stored.links)?,
         is_provisional: stored.provisional,
-        // Responses are contents of messages, which a snapshot does not contain.
-        responses: Vec::new(),
+        responses: StoredAs::from_proto(stored.responses)?,
         abandoned: StoredAs::from_proto(stored.abandoned)?,
     })
 }

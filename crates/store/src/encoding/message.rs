@@ -60,6 +60,7 @@ pub(super) fn write_visibility(visibility: Visibility) -> (i32, u32) {
         Visibility::Collapsed => (v1::Standing::Collapsed, 0),
         Visibility::Compacted => (v1::Standing::Compacted, 0),
         Visibility::Withdrawn => (v1::Standing::Withdrawn, 0),
+        Visibility::Unconfirmed => (v1::Standing::Unconfirmed, 0),
     };
     (standing.into(), of)
 }
@@ -75,6 +76,7 @@ pub(super) fn read_visibility(standing: i32, of: Ordinal) -> Result<Visibility, 
         v1::Standing::Collapsed => Visibility::Collapsed,
         v1::Standing::Compacted => Visibility::Compacted,
         v1::Standing::Withdrawn => Visibility::Withdrawn,
+        v1::Standing::Unconfirmed => Visibility::Unconfirmed,
         v1::Standing::Unspecified => {
             return Err(DecodeError::Damaged("an unknown visibility"));
         }

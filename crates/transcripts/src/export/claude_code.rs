@@ -31,7 +31,9 @@ impl ClaudeCodeWriter {
 
     /// Returns the line of a message.
     pub fn line(&mut self, message: &Message, standing: Visibility) -> Vec<u8> {
-        let is_rewound = standing == Visibility::Rewound;
+        // A response whose caller sent another version back is an abandoned branch too.
+        let is_superseded = standing == Visibility::TranscriptOnly && !message.transcript_only;
+        let is_rewound = standing == Visibility::Rewound || is_superseded;
         // In this format, two inputs with the same parent mean that the first one was abandoned.
         let before = if is_rewound { self.last } else { self.kept };
         let mut head = json!({

@@ -109,6 +109,7 @@ pub(crate) enum ExportVisibility {
     ReEmission,
     TranscriptOnly,
     Withdrawn,
+    Unconfirmed,
 }
 
 impl From<Visibility> for ExportVisibility {
@@ -122,6 +123,7 @@ impl From<Visibility> for ExportVisibility {
             Visibility::Reemission(_) => Self::ReEmission,
             Visibility::TranscriptOnly => Self::TranscriptOnly,
             Visibility::Withdrawn => Self::Withdrawn,
+            Visibility::Unconfirmed => Self::Unconfirmed,
         }
     }
 }
@@ -336,8 +338,11 @@ impl<'a> ExportReader<'a> {
         self.is_abandoned |= abandoned;
         match line.visibility {
             ExportVisibility::Snipped => self.snipped.push(id),
-            // The messages of a collapsed span stay in the view until they are collapsed again.
-            ExportVisibility::Visible | ExportVisibility::Collapsed => self.shown.push(id),
+            // The messages of a collapsed span stay in the view until they are collapsed again. A response that waits
+            // for its confirmation continues the conversation.
+            ExportVisibility::Visible
+            | ExportVisibility::Collapsed
+            | ExportVisibility::Unconfirmed => self.shown.push(id),
             _ => {}
         }
         let imported = self.imported(number, &line, message);
@@ -422,7 +427,9 @@ impl ExportLine<'_> {
             KindName::Synthetic => MessageKind::Synthetic,
         };
         message.machine_generated = self.meta;
-        message.transcript_only = self.transcript_only;
+        // A response whose caller sent another version back is in the transcript only, without the caller's mark.
+        message.transcript_only =
+            self.transcript_only || self.visibility == ExportVisibility::TranscriptOnly;
         message.origin = match self.origin {
             OriginName::Typed => MessageOrigin::Typed,
             OriginName::Anthropic => MessageOrigin::Anthropic,

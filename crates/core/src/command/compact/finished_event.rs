@@ -297,6 +297,7 @@ fn measured_message(
         message,
         visibility,
         results: Vec::new(),
+        replaces: None,
     }
 }
 

@@ -21,12 +21,20 @@ pub enum Visibility {
     Compacted,
     /// The message was added by a view-changing event that was undone.
     Withdrawn,
+    /// A response that the caller of whole arrays has not sent back yet. See
+    /// [`CallerArray::responses`](crate::array::CallerArray::responses).
+    Unconfirmed,
 }
 
 impl Visibility {
     /// Returns true if the message is in the view, as itself or as part of a collapsed span.
     pub const fn is_in_view(self) -> bool {
         matches!(self, Self::Visible | Self::Collapsed)
+    }
+
+    /// Returns true if the content stays in memory. All other content is read from the log on demand.
+    pub const fn keeps_content(self) -> bool {
+        matches!(self, Self::Visible | Self::Unconfirmed)
     }
 
     /// Returns true if the content is still valid, shown or not: it was neither rewound, snipped nor withdrawn.
