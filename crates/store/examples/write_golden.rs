@@ -22,6 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     write("", &conversation())?;
     write("offers-", &offers())?;
     write("arrays-", &arrays())?;
+    write("responses-", &responses())?;
     let (events, snapshot) = histories();
     fs::write(golden("events-frame", "bin"), encode_frame(&events))?;
     fs::write(golden("events-snapshot", "bin"), snapshot)?;
@@ -207,6 +208,38 @@ fn arrays() -> Vec<Operation> {
         },
         Operation::Sync(5),
         Operation::Append(vec![user(6)]),
+    ]
+}
+
+/// Recorded responses: one that was confirmed, one in another form, and one that waits. An undo brings back a call whose
+/// id a later call uses.
+fn responses() -> Vec<Operation> {
+    let user = |word| MessageDraft::User {
+        meta: false,
+        parts: vec![BlockDraft::Words(word)],
+    };
+    let model = |part| MessageDraft::Assistant {
+        response: 1,
+        parts: vec![part],
+    };
+    let serve = || Operation::Serve {
+        target: 0,
+        interrupt: false,
+    };
+    vec![
+        Operation::Append(vec![user(1), user(2)]),
+        serve(),
+        Operation::Sync(4),
+        Operation::Append(vec![user(3), user(4)]),
+        serve(),
+        Operation::Rewind(2),
+        Operation::Append(vec![model(BlockDraft::Call(4))]),
+        serve(),
+        Operation::Restore(0),
+        serve(),
+        Operation::Sync(5),
+        Operation::Append(vec![model(BlockDraft::Words(5))]),
+        Operation::Sync(4),
     ]
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use palimpsest_core::array::LinkKind;
 use palimpsest_core::codec;
 use palimpsest_core::command::{Command, ServeView};
-use palimpsest_core::event::Event;
-use palimpsest_core::ids::{Ordinal, SessionKey};
+use palimpsest_core::event::{Event, Visibility};
+use palimpsest_core::ids::{CallKey, Ordinal, SessionKey};
 
 use palimpsest_core::levels::results::Verdict;
 use palimpsest_core::message::MessageOrigin;
@@ -129,23 +129,56 @@ fn golden_bytes_of_arrays_are_read() {
     assert_eq!(array.links[2].message, Ordinal::new(5));
 }
 
+/// The same check for records with recorded responses.
+#[test]
+fn golden_bytes_of_responses_are_read() {
+    let frame = include_bytes!("golden/responses-frame-v1.bin");
+    let session = golden(
+        frame,
+        include_bytes!("golden/responses-snapshot-v1.bin"),
+        include_str!("golden/responses-view-v1.jsonl"),
+    );
+    let waiting: Vec<_> = session.array().responses.iter().flatten().collect();
+    assert_eq!(waiting.len(), 1);
+    let entry = session.transcript().get(waiting[0].message);
+    assert_eq!(
+        entry.map(|entry| entry.visibility),
+        Some(Visibility::Unconfirmed)
+    );
+    let events = decode_frame(frame).expect("the frame cannot be decoded");
+    let has = |is: fn(&Event) -> bool| events.iter().any(|recorded| is(&recorded.event));
+    assert!(has(
+        |event| matches!(event, Event::ArraySynced(event) if event.confirmed == [Ordinal::new(2)])
+    ));
+    assert!(has(
+        |event| matches!(event, Event::ContextRestored(event) if event.mapped == [CallKey::new(1)])
+    ));
+    assert!(has(|event| {
+        let mut messages = event.messages().iter();
+        messages.any(|message| message.replaces.is_some())
+    }));
+}
+
 fn golden(frame: &[u8], snapshot: &[u8], expected: &str) -> Session {
     let key = SessionKey::parse("projects/p/sessions/s").expect("the session name is invalid");
     let log = decode_frame(frame).expect("the frame cannot be decoded");
-    let replayed =
+    let mut replayed =
         Session::replay(key.clone(), log.iter().cloned()).expect("the log cannot be replayed");
-    // The view must stay the same as well, because providers have cached it.
-    assert_eq!(view(&replayed), expected);
-
-    let snapshot = decode_snapshot(key, snapshot).expect("the snapshot cannot be decoded");
     let contents = log.iter().filter_map(|recorded| match &recorded.event {
         Event::MessagesAppended(event) => Some(event),
         _ => None,
     });
     let messages = contents.flat_map(|event| event.messages.iter());
-    let restored = snapshot
-        .restore(messages.map(|appended| Arc::clone(&appended.message)))
-        .expect("content is missing");
+    let messages: Vec<_> = messages
+        .map(|appended| Arc::clone(&appended.message))
+        .collect();
+    // An undo makes messages visible whose contents are read from the log.
+    replayed.load_content(messages.iter().cloned());
+    // The view must stay the same as well, because providers have cached it.
+    assert_eq!(view(&replayed), expected);
+
+    let snapshot = decode_snapshot(key, snapshot).expect("the snapshot cannot be decoded");
+    let restored = snapshot.restore(messages).expect("content is missing");
     assert_eq!(restored, replayed);
     replayed
 }

@@ -139,6 +139,7 @@ impl Append {
             MessagesAppended {
                 messages,
                 duplicates,
+                keeps_ids: true,
                 request: self.request,
             },
         )]))

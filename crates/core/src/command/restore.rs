@@ -162,6 +162,7 @@ impl RestoredState {
             before_tokens: now.tokens().tokens,
             after_tokens: self.ledger.count(overhead).tokens,
             calls: calls.collect(),
+            mapped: self.state.calls().conflicting(),
             visibilities,
             sizes,
             pending,

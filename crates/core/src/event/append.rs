@@ -58,6 +58,9 @@ pub struct MessagesAppended {
     pub messages: Vec<AppendedMessage>,
     /// Duplicates: the index in the call and the id of messages that were stored before.
     pub duplicates: Vec<(u32, MessageId)>,
+    /// True if only a call of the view occupies its id. False in older events: there, a call that left the view still
+    /// occupies it.
+    pub keeps_ids: bool,
     /// The stamp of the request.
     pub request: Option<RequestStamp>,
 }

@@ -196,6 +196,8 @@ pub struct ContextRestored {
     pub sizes: Vec<(Ordinal, TokenSize)>,
     /// The calls whose state changed.
     pub calls: Vec<(CallKey, CallState)>,
+    /// The calls that get an id of the service, because the restored view has an earlier call with their id.
+    pub mapped: Vec<CallKey>,
     /// All pending messages after the undo.
     pub pending: Vec<PendingMessage>,
     /// The token ledger after the undo.

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashSet};
 use serde_json::{Value, json};
 
 use super::results::reference;
-use crate::event::{ContentSnipped, Event, Span, Visibility};
+use crate::event::{CallState, ContentSnipped, Event, Span, Visibility};
 use crate::ids::{CallKey, Ordinal, Revision, SpanKey, TurnNumber};
 use crate::message::Block;
 use crate::policy::ModelTool;
@@ -510,7 +510,11 @@ pub fn resolve_call_id(calls: &Calls, id: &str) -> Option<(CallKey, u32)> {
         candidates => {
             let goes_by_it =
                 |call: &&CallKey| calls.get(**call).is_some_and(|call| !call.uses_service_id);
-            Some((*candidates.iter().find(goes_by_it)?, 2))
+            // Calls that left the view can have the same id as the one in the view.
+            let mut unmapped = candidates.iter().rev().filter(goes_by_it);
+            let is_shown = |call: &&CallKey| calls.state(**call) != CallState::Gone;
+            let latest = unmapped.clone().next();
+            Some((*unmapped.find(is_shown).or(latest)?, 2))
         }
     }
 }

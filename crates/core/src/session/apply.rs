@@ -270,7 +270,7 @@ impl Session {
     fn appended(&mut self, event: &MessagesAppended) {
         let first = self.transcript.next();
         for appended in &event.messages {
-            self.append(appended);
+            self.append(appended, event.keeps_ids);
         }
         self.record_unconfirmed(first, &event.messages);
     }
@@ -300,7 +300,7 @@ impl Session {
         }
     }
 
-    fn append(&mut self, appended: &AppendedMessage) {
+    fn append(&mut self, appended: &AppendedMessage, keeps_ids: bool) {
         // Content stays in memory only for visible messages. All other content can be read back from the log by
         // revision.
         let message = &appended.message;
@@ -343,6 +343,7 @@ impl Session {
             // A message at the known end leaves the recorded responses behind.
             self.drop_responses();
             self.array.appended(message, ordinal);
+            self.register_calls(ordinal, message, keeps_ids);
             let reported = self.show(ordinal, message, appended.size, &appended.results);
             if appended.replaces.is_none() {
                 self.add_reported_tokens(reported);
@@ -364,7 +365,8 @@ impl Session {
         self.memory.add_growth(size.tokens, calls);
         self.since_snip.messages += 1;
         self.since_snip.tokens += u64::from(size.tokens);
-        self.register_calls(ordinal, results, message);
+        self.answer(ordinal, message);
+        self.set_result_sizes(ordinal, results);
         // Reported usage measures one view, so the ledger uses it as an anchor only within its epoch.
         let (epoch, window) = (self.sealed.epoch(), self.thresholds().window);
         let calibration = self.ledger.calibration;
@@ -398,6 +400,7 @@ impl Session {
         self.transcript.set_visibility(ordinal, Visibility::Visible);
         self.transcript.count_images(ordinal, &message);
         // The usage was added when the response was recorded. Responses contain no tool results.
+        self.register_calls(ordinal, &message, true);
         self.show(ordinal, &message, size.unwrap_or_default(), &[]);
     }
 
@@ -415,17 +418,20 @@ impl Session {
         }
     }
 
-    /// Registers the calls of a message, pairs its results with earlier calls, and adds its blocks to the pending ones.
-    fn register_calls(&mut self, ordinal: Ordinal, sizes: &[ResultSize], message: &Message) {
+    /// Registers the calls of a message.
+    fn register_calls(&mut self, ordinal: Ordinal, message: &Message, keeps_ids: bool) {
         for (block, content) in (0_u16..).zip(&message.blocks) {
             if let (Role::Assistant, Block::ToolUse(call)) = (message.role, content) {
-                let key = self.calls.push(ordinal, block, call);
+                let key = self.calls.push(ordinal, block, call, keeps_ids);
                 // A caller may have asked about a result before its call was appended. The call key is known from
                 // here on.
                 self.persist_decisions.bind(&call.id, key);
             }
         }
-        self.answer(ordinal, message);
+    }
+
+    /// Sets the sizes of the results in a message whose results were paired with their calls just now.
+    fn set_result_sizes(&mut self, ordinal: Ordinal, sizes: &[ResultSize]) {
         for size in sizes {
             let of_message = |item: &&PendingMessage| item.message == ordinal;
             // `answer` has just pushed the entry of this message, so it is the last one.
@@ -714,6 +720,7 @@ impl Session {
             self.transcript.resize(*ordinal, *size);
         }
         self.calls.restore_states(event.calls.iter().copied());
+        self.calls.map_ids(&event.mapped);
         self.sealed.change(&event.change, &self.transcript);
         self.pending.clone_from(&event.pending);
         self.ledger = event.ledger.clone();

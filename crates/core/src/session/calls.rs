@@ -1,6 +1,6 @@
 //! The tool calls of a session and their states.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::event::{CallState, Pairing};
 use crate::ids::{CallKey, Ordinal};
@@ -122,12 +122,25 @@ impl Calls {
     }
 
     /// Registers a call. Calls must be registered in the order of the transcript, because lookups use binary search.
-    pub(crate) fn push(&mut self, message: Ordinal, block: u16, tool: &ToolUse) -> CallKey {
+    ///
+    /// With `keeps_ids`, a call that left the view does not occupy its id.
+    pub(crate) fn push(
+        &mut self,
+        message: Ordinal,
+        block: u16,
+        tool: &ToolUse,
+        keeps_ids: bool,
+    ) -> CallKey {
         let id = &*tool.id;
         let key = CallKey::new(crate::view::count(self.calls.len()));
         let same = self.by_id.entry(id.into()).or_default();
-        // Providers require unique ids, so every later call with the same id is mapped.
-        let uses_service_id = !is_legal(id) || !same.is_empty();
+        // Providers require unique ids, so a later call with the same id is mapped.
+        let is_gone = |key: &CallKey| {
+            let call = self.calls.get(key.get() as usize);
+            call.is_none_or(|call| call.state == CallState::Gone)
+        };
+        let is_free = same.is_empty() || keeps_ids && same.iter().all(is_gone);
+        let uses_service_id = !is_legal(id) || !is_free;
         same.push(key);
         self.calls.push(Call {
             message,
@@ -142,6 +155,28 @@ impl Calls {
             result_tokens: 0,
         });
         key
+    }
+
+    /// Returns the calls whose id on the wire is also that of an earlier call. An undo brings calls back whose ids later
+    /// calls use.
+    pub(crate) fn conflicting(&self) -> Vec<CallKey> {
+        let mut taken = HashSet::new();
+        let shown = self
+            .iter()
+            .filter(|(_, call)| call.state != CallState::Gone && !call.uses_service_id);
+        shown
+            .filter(|(_, call)| !taken.insert(&call.id))
+            .map(|(key, _)| key)
+            .collect()
+    }
+
+    /// Gives calls an id of the service.
+    pub(crate) fn map_ids(&mut self, calls: &[CallKey]) {
+        for key in calls {
+            if let Some(call) = self.calls.get_mut(key.get() as usize) {
+                call.uses_service_id = true;
+            }
+        }
     }
 
     /// Finds the call that a result answers: the first open call with this id in the latest message that has one.
@@ -310,11 +345,11 @@ mod tests {
     #[test]
     fn a_reused_call_id_pairs_by_position_and_is_mapped() {
         let mut calls = Calls::default();
-        let first = calls.push(Ordinal::new(0), 0, &tool("x"));
+        let first = calls.push(Ordinal::new(0), 0, &tool("x"), true);
         assert_eq!(answer(&mut calls, "x", 1), Pairing::Answer(first));
         let (second, third) = (
-            calls.push(Ordinal::new(2), 0, &tool("x")),
-            calls.push(Ordinal::new(2), 1, &tool("x")),
+            calls.push(Ordinal::new(2), 0, &tool("x"), true),
+            calls.push(Ordinal::new(2), 1, &tool("x"), true),
         );
         assert_eq!(answer(&mut calls, "x", 3), Pairing::Answer(second));
         assert_eq!(answer(&mut calls, "x", 4), Pairing::Answer(third));
@@ -325,13 +360,32 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_left_the_view_frees_its_id() {
+        for keeps_ids in [true, false] {
+            let mut calls = Calls::default();
+            let first = calls.push(Ordinal::new(0), 0, &tool("x"), keeps_ids);
+            calls.set(first, CallState::Gone);
+            let second = calls.push(Ordinal::new(1), 0, &tool("x"), keeps_ids);
+            let third = calls.push(Ordinal::new(2), 0, &tool("x"), keeps_ids);
+            assert_eq!(calls.wire_id(second, 64) == "x", keeps_ids);
+            assert_eq!(calls.wire_id(third, 64), "palimpsest_c2");
+            // An undo brings the first call back.
+            calls.set(first, CallState::Open);
+            let expected: &[CallKey] = if keeps_ids { &[second] } else { &[] };
+            assert_eq!(calls.conflicting(), expected);
+            calls.map_ids(&[second]);
+            assert_eq!(calls.conflicting(), []);
+        }
+    }
+
+    #[test]
     fn invalid_and_reserved_call_ids_are_mapped() {
         let mut calls = Calls::default();
         for id in ["", "a.b", "palimpsest_c9", &"x".repeat(65)] {
-            let key = calls.push(Ordinal::new(0), 0, &tool(id));
+            let key = calls.push(Ordinal::new(0), 0, &tool(id), true);
             assert_eq!(calls.wire_id(key, 64), format!("palimpsest_{key}"));
         }
-        let long = calls.push(Ordinal::new(0), 0, &tool(&"y".repeat(41)));
+        let long = calls.push(Ordinal::new(0), 0, &tool(&"y".repeat(41)), true);
         assert_eq!(calls.wire_id(long, 64), "y".repeat(41));
         assert_eq!(calls.wire_id(long, 40), format!("palimpsest_{long}"));
     }

@@ -6,6 +6,7 @@
     reason = "a failed test should stop at the line that failed"
 )]
 
+mod call_ids;
 mod canonical;
 mod random;
 mod recorded;

@@ -101,6 +101,7 @@ impl StoredAs<v1::MessagesAppended> for MessagesAppended {
             known_index: index,
             known_ids: ids.to_proto(),
             request: self.request.to_proto(),
+            keeps_ids: self.keeps_ids,
         }
     }
 
@@ -112,6 +113,7 @@ impl StoredAs<v1::MessagesAppended> for MessagesAppended {
         Ok(Self {
             messages: StoredAs::from_proto(stored.messages)?,
             duplicates: stored.known_index.into_iter().zip(ids).collect(),
+            keeps_ids: stored.keeps_ids,
             request: StoredAs::from_proto(stored.request)?,
         })
     }
