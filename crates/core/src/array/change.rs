@@ -31,17 +31,6 @@ pub enum ArrayOutcome {
     Rewound,
 }
 
-/// The use of the operator messages before the conversation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeadChange {
-    /// They are known.
-    Kept,
-    /// They are appended.
-    Appended,
-    /// They replace the known ones.
-    Replaced,
-}
-
 /// The plan for one array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SyncPlan {
@@ -64,8 +53,6 @@ pub enum SyncPlan {
 pub struct PlannedChange {
     /// The relation of the arrays.
     pub outcome: ArrayOutcome,
-    /// The use of the operator messages before the conversation.
-    pub lead: LeadChange,
     /// The links at the start that stay as they are.
     pub keep: usize,
     /// True if the messages after the kept links are rewound.
@@ -123,8 +110,6 @@ pub enum LinkSource {
 /// The first ordinals of the messages that the steps of a plan append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlacedMessages {
-    /// The first operator message.
-    pub lead: Ordinal,
     /// The adopted summary.
     pub summary: Ordinal,
     /// The first message of the conversation.
@@ -134,8 +119,7 @@ pub struct PlacedMessages {
 impl PlannedChange {
     /// Returns true if the plan has no step, so that nothing is written.
     pub fn is_empty(&self) -> bool {
-        self.lead == LeadChange::Kept
-            && !self.rewinds
+        !self.rewinds
             && self.adoption.is_none()
             && self.response == ResponseUse::Unused
             && self.links.is_empty()
@@ -202,17 +186,7 @@ impl PlannedChange {
             let excess = after.abandoned.len().saturating_sub(MAX_ABANDONED);
             after.abandoned.drain(..excess);
         }
-        if self.lead != LeadChange::Kept {
-            let ordinals = (placed.lead.get()..).map(Ordinal::new);
-            let lead = incoming.lead.iter().zip(ordinals);
-            let lead = lead.map(|(element, message)| Link {
-                digest: element.key(),
-                role: element.message.role,
-                message,
-                kind: LinkKind::of(&element.digests),
-            });
-            after.lead = lead.collect();
-        }
+        after.lead = incoming.lead_digests();
         after.links.truncate(self.keep);
         let mut appended = (placed.appended.get()..).map(Ordinal::new);
         let links = self.links.iter().map(|new| {

@@ -35,7 +35,7 @@ impl Element {
 /// An array that a caller sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Incoming<'a> {
-    /// The operator messages before the conversation.
+    /// The operator messages before the conversation. They are compared and never appended.
     pub lead: &'a [Element],
     /// The conversation.
     pub rest: &'a [Element],
@@ -44,6 +44,13 @@ pub struct Incoming<'a> {
 }
 
 impl Incoming<'_> {
+    /// Returns the digests of the operator messages before the conversation. Those without content do not count.
+    pub(super) fn lead_digests(&self) -> Vec<Digest> {
+        let counted = |element: &&Element| !element.digests.is_optional();
+        let lead = self.lead.iter().filter(counted);
+        lead.map(Element::key).collect()
+    }
+
     /// Returns the API format of the elements.
     pub(super) fn format(&self) -> MessageOrigin {
         let first = self.lead.first().or(self.rest.first());
@@ -149,8 +156,9 @@ pub struct CallerArray {
     pub version: u32,
     /// The API format of the array.
     pub format: MessageOrigin,
-    /// The operator messages before the conversation.
-    pub lead: Vec<Link>,
+    /// The digests of the operator messages before the conversation. They are a part of the prompt prefix, as a system
+    /// prompt beside the array is: each request brings its own, and no view contains them.
+    pub lead: Vec<Digest>,
     /// The conversation, in the order of the array. After an adopted summary, ordinals have another order.
     pub links: Vec<Link>,
     /// True if the session received one array so far, and the request had no tools. It can be a side request.

@@ -15,8 +15,7 @@ mod state;
 mod summary;
 
 pub use change::{
-    Adoption, ArrayOutcome, LeadChange, LinkSource, NewLink, PlacedMessages, PlannedChange,
-    SyncPlan,
+    Adoption, ArrayOutcome, LinkSource, NewLink, PlacedMessages, PlannedChange, SyncPlan,
 };
 pub use hints::{Hints, KnownContent};
 pub use links::{

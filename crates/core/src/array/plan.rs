@@ -1,9 +1,7 @@
 //! Decides the difference between an array and the session that has it.
 
 use super::align::{Prefix, overlap, prefix, repeated};
-use super::change::{
-    Adoption, ArrayOutcome, LeadChange, LinkSource, NewLink, PlannedChange, SyncPlan,
-};
+use super::change::{Adoption, ArrayOutcome, LinkSource, NewLink, PlannedChange, SyncPlan};
 use super::hints::{Hints, KnownContent};
 use super::links::{CallerArray, Element, Incoming, Link, LinkKind, parts};
 use super::response::{ResponseUse, use_of};
@@ -41,7 +39,7 @@ pub fn plan(
         identity,
         known,
         head,
-        is_same_lead: is_same_lead(array, incoming),
+        is_same_lead: array.lead == incoming.lead_digests(),
     };
     if array.is_empty() {
         return Ok(planner.first(hints));
@@ -66,15 +64,6 @@ pub fn plan(
     Ok(planner.diverged())
 }
 
-fn is_same_lead(array: &CallerArray, incoming: &Incoming<'_>) -> bool {
-    let known = array.lead.iter().filter(|link| !link.is_skipped());
-    let given = incoming
-        .lead
-        .iter()
-        .filter(|element| !element.digests.is_optional());
-    known.map(|link| link.digest).eq(given.map(Element::key))
-}
-
 struct Planner<'a> {
     array: &'a CallerArray,
     incoming: &'a Incoming<'a>,
@@ -92,9 +81,7 @@ impl Planner<'_> {
                 is_abandoned: false,
             };
         }
-        let mut change = self.change(ArrayOutcome::New, 0, ResponseUse::Unused, 0);
-        change.lead = LeadChange::Appended;
-        SyncPlan::Change(change)
+        SyncPlan::Change(self.change(ArrayOutcome::New, 0, ResponseUse::Unused, 0))
     }
 
     /// Continues the known array, or repeats it.
@@ -300,11 +287,6 @@ impl Planner<'_> {
         links.extend(appended.map(|(at, element)| new_link(element, LinkSource::Appended(at))));
         PlannedChange {
             outcome,
-            lead: if self.is_same_lead {
-                LeadChange::Kept
-            } else {
-                LeadChange::Replaced
-            },
             keep,
             rewinds: false,
             adoption: None,
@@ -315,8 +297,7 @@ impl Planner<'_> {
 
     /// Returns the change, or a fork if the change does more than append to an inferred session.
     fn own(&self, change: PlannedChange) -> SyncPlan {
-        let appends = change.lead == LeadChange::Kept && change.adoption.is_none();
-        if self.identity == Identity::Inferred && !appends {
+        if self.identity == Identity::Inferred && change.adoption.is_some() {
             let links = self.array.links.len();
             return SyncPlan::Fork { links };
         }

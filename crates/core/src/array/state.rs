@@ -86,19 +86,16 @@ impl CallerArray {
             message: ordinal,
             kind: LinkKind::of(&digests),
         };
-        if self.links.is_empty() && message.role.is_system() {
-            self.lead.push(link);
-        } else {
+        // An operator message before the conversation is no element of it.
+        if !self.links.is_empty() || !message.role.is_system() {
             self.links.push(link);
         }
     }
 
     /// Removes the messages that a rewind removed from the view, and all elements after them.
     pub(crate) fn rewound(&mut self, left: &[Ordinal]) {
-        for links in [&mut self.lead, &mut self.links] {
-            let has_left = |link: &Link| left.binary_search(&link.message).is_ok();
-            let keep = links.iter().position(has_left).unwrap_or(links.len());
-            links.truncate(keep);
-        }
+        let has_left = |link: &Link| left.binary_search(&link.message).is_ok();
+        let keep = self.links.iter().position(has_left);
+        self.links.truncate(keep.unwrap_or(self.links.len()));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::array::{ChainHead, Link};
 use crate::ids::Ordinal;
-use crate::message::MessageOrigin;
+use crate::message::{Digest, MessageOrigin};
 
 /// The array that the caller has changed by more than appended or rewound messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,8 +11,8 @@ pub struct ArraySynced {
     pub version: u32,
     /// The API format of the array.
     pub format: MessageOrigin,
-    /// The operator messages before the conversation. `None` if they are the same as before.
-    pub lead: Option<Vec<Link>>,
+    /// The digests of the operator messages before the conversation. `None` if they are the same as before.
+    pub lead: Option<Vec<Digest>>,
     /// Number of links that stay, from the first.
     pub keep: u32,
     /// The links after them.

@@ -16,16 +16,16 @@ use super::transcript::{Transcript, TranscriptEntry};
 use super::turns::Turns;
 use super::working_state::SessionWorkingState;
 use super::{AwaitedParty, LastServed, PromptCache, Session, SessionInfo, SnipGrowth};
-use crate::array::{CallerArray, RecordedItem};
+use crate::array::CallerArray;
 use crate::event::{
-    AppendedMessage, ArraySynced, CallState, CompactionFinished, ContentSnipped, ContextRestored,
-    Event, MessagesAppended, Pairing, PendingMessage, PolicyChanged, RecordedEvent, ResultSize,
+    AppendedMessage, CallState, CompactionFinished, ContentSnipped, ContextRestored, Event,
+    MessagesAppended, Pairing, PendingMessage, PolicyChanged, RecordedEvent, ResultSize,
     SessionCreated, SessionRewound, SessionUpdated, SpansCollapsed, StoredResult, ViewServed,
     Visibility, remove_sealed,
 };
 use crate::ids::{CallKey, CompactionKey, Ordinal, Revision, SessionKey, Timestamp};
-use crate::message::{Block, CanonicalDigests, Digest, Message, MessageKind, Role};
-use crate::tokens::{Calibration, TokenLedger, TokenSize, is_credible};
+use crate::message::{Block, Digest, Message, MessageKind, Role};
+use crate::tokens::{Calibration, TokenLedger, TokenSize};
 use crate::view::{LayoutChange, PieceForm, Sealed};
 use crate::working::Pins;
 
@@ -275,31 +275,6 @@ impl Session {
         self.record_unconfirmed(first, &event.messages);
     }
 
-    /// Adds the unconfirmed messages of one append to the array, as one response.
-    fn record_unconfirmed(&mut self, first: Ordinal, appended: &[AppendedMessage]) {
-        let ordinals = (first.get()..).map(Ordinal::new);
-        let items = appended.iter().zip(ordinals);
-        let items = items.filter(|(one, _)| one.visibility == Visibility::Unconfirmed);
-        let items: Vec<RecordedItem> = items
-            .map(|(one, message)| RecordedItem {
-                digests: CanonicalDigests::of(&one.message),
-                message,
-            })
-            .collect();
-        if items.is_empty() {
-            return;
-        }
-        let usage = appended.iter().filter_map(|one| one.message.usage);
-        let window = self.thresholds().window;
-        let usage = usage.filter(|usage| is_credible(usage, window));
-        self.add_reported_tokens(usage.map(|usage| usage.total_tokens()).max().unwrap_or(0));
-        let evicted = self.array.record(items);
-        for item in evicted {
-            self.transcript
-                .set_visibility(item.message, Visibility::TranscriptOnly);
-        }
-    }
-
     fn append(&mut self, appended: &AppendedMessage, keeps_ids: bool) {
         // Content stays in memory only for visible messages. All other content can be read back from the log by
         // revision.
@@ -353,7 +328,7 @@ impl Session {
 
     /// Adds a message to the parts of the state that depend on visible messages. Returns the tokens that the provider
     /// reported.
-    fn show(
+    pub(super) fn show(
         &mut self,
         ordinal: Ordinal,
         message: &Message,
@@ -378,48 +353,12 @@ impl Session {
         reported
     }
 
-    fn add_reported_tokens(&mut self, reported: u64) {
+    pub(super) fn add_reported_tokens(&mut self, reported: u64) {
         self.info.reported_tokens = self.info.reported_tokens.saturating_add(reported);
     }
 
-    fn array_synced(&mut self, event: &ArraySynced) {
-        for confirmed in &event.confirmed {
-            self.confirm(*confirmed);
-        }
-        self.drop_responses();
-        self.array.synced(event);
-    }
-
-    /// Makes a message of a recorded response visible.
-    fn confirm(&mut self, ordinal: Ordinal) {
-        // The decision was made with the content in memory, and a load reads the contents of recorded responses.
-        let Some(message) = self.transcript.content(ordinal).cloned() else {
-            return;
-        };
-        let size = self.transcript.get(ordinal).map(|entry| entry.size);
-        self.transcript.set_visibility(ordinal, Visibility::Visible);
-        self.transcript.count_images(ordinal, &message);
-        // The usage was added when the response was recorded. Responses contain no tool results.
-        self.register_calls(ordinal, &message, true);
-        self.show(ordinal, &message, size.unwrap_or_default(), &[]);
-    }
-
-    /// Leaves the recorded responses in the transcript for the record only.
-    fn drop_responses(&mut self) {
-        for item in std::mem::take(&mut self.array.responses)
-            .into_iter()
-            .flatten()
-        {
-            let entry = self.transcript.get(item.message);
-            if entry.is_some_and(|entry| entry.visibility == Visibility::Unconfirmed) {
-                self.transcript
-                    .set_visibility(item.message, Visibility::TranscriptOnly);
-            }
-        }
-    }
-
     /// Registers the calls of a message.
-    fn register_calls(&mut self, ordinal: Ordinal, message: &Message, keeps_ids: bool) {
+    pub(super) fn register_calls(&mut self, ordinal: Ordinal, message: &Message, keeps_ids: bool) {
         for (block, content) in (0_u16..).zip(&message.blocks) {
             if let (Role::Assistant, Block::ToolUse(call)) = (message.role, content) {
                 let key = self.calls.push(ordinal, block, call, keeps_ids);

@@ -6,6 +6,7 @@
 mod apply;
 mod cache_change;
 mod cache_edits;
+mod caller_array;
 mod calls;
 mod compaction;
 mod coverage;

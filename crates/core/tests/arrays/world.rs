@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use palimpsest_core::array::{
-    ArrayOutcome, CallerArray, Element, Hints, Identity, Incoming, KnownContent, LeadChange,
-    LinkKind, PlacedMessages, PlannedChange, RecordedItem, ResponseUse, SyncPlan, plan,
+    ArrayOutcome, CallerArray, Element, Hints, Identity, Incoming, KnownContent, LinkKind,
+    PlacedMessages, PlannedChange, RecordedItem, ResponseUse, SyncPlan, plan,
 };
 use palimpsest_core::ids::{MessageId, Ordinal};
 use palimpsest_core::json::{RawJson, UnknownFields};
@@ -134,8 +134,7 @@ impl World {
         if links < self.array.links.len() {
             fork.array.responses.clear();
         }
-        let shared = fork.array.lead.iter().chain(&fork.array.links);
-        fork.view = shared.map(|link| link.message).collect();
+        fork.view = fork.array.links.iter().map(|link| link.message).collect();
         fork
     }
 
@@ -152,25 +151,12 @@ impl World {
     pub(crate) fn change(&mut self, request: &Request, change: &PlannedChange) {
         let elements: Vec<Element> = request.lines.iter().map(|line| element(line)).collect();
         let incoming = Incoming::new(&elements, request.has_tools);
-        let lead_len = self.array.lead.len();
         if change.rewinds {
             let kept: Vec<Ordinal> = self.array.links[..change.keep]
                 .iter()
                 .map(|link| link.message)
                 .collect();
-            let lead: Vec<Ordinal> = self.view[..lead_len].to_vec();
-            self.view
-                .retain(|at| kept.contains(at) || lead.contains(at));
-        }
-        let lead = self.next();
-        if change.lead != LeadChange::Kept {
-            self.view.drain(..lead_len);
-            let new: Vec<Ordinal> = incoming
-                .lead
-                .iter()
-                .map(|element| self.push(Arc::clone(&element.message)))
-                .collect();
-            self.view.splice(0..0, new);
+            self.view.retain(|at| kept.contains(at));
         }
         let summary = self.next();
         if let Some(adoption) = &change.adoption {
@@ -194,18 +180,13 @@ impl World {
             let at = self.push(message);
             self.view.push(at);
         }
-        let placed = PlacedMessages {
-            lead,
-            summary,
-            appended,
-        };
+        let placed = PlacedMessages { summary, appended };
         self.array = change.apply(&self.array, &incoming, &placed);
         self.check_links(&incoming, change);
     }
 
     fn check_links(&self, incoming: &Incoming<'_>, change: &PlannedChange) {
-        let links = self.array.lead.iter().chain(&self.array.links);
-        let linked: Vec<Ordinal> = links.map(|link| link.message).collect();
+        let linked: Vec<Ordinal> = self.array.links.iter().map(|link| link.message).collect();
         assert_eq!(self.view, linked, "the view equals the links\n{change:#?}");
         assert!(
             self.has_exactly(incoming) || change.outcome == ArrayOutcome::Trimmed,

@@ -48,6 +48,24 @@ impl StoredAs<v1::Links> for Vec<Link> {
 
 nested! { Vec<Link> = Links or default }
 
+/// The operator messages before a conversation, as links of which only the digests count.
+impl StoredAs<v1::Links> for Vec<Digest> {
+    fn to_proto(&self) -> v1::Links {
+        let digests = self.iter().flat_map(|digest| *digest.as_bytes());
+        v1::Links {
+            digests: digests.collect::<Vec<u8>>().into(),
+            ..v1::Links::default()
+        }
+    }
+
+    fn from_proto(stored: v1::Links) -> Result<Self, DecodeError> {
+        let digests = split_ids(&stored.digests)?.into_iter();
+        Ok(digests.map(Digest::from_bytes).collect())
+    }
+}
+
+nested! { Vec<Digest> = Links or default }
+
 /// A recorded response as columns.
 impl StoredAs<v1::RecordedResponse> for Vec<RecordedItem> {
     fn to_proto(&self) -> v1::RecordedResponse {

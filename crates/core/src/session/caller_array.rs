@@ -1,0 +1,71 @@
+//! Applies events to the array that a caller has, and to the responses that are recorded for it.
+
+use super::Session;
+use crate::array::RecordedItem;
+use crate::event::{AppendedMessage, ArraySynced, Visibility};
+use crate::ids::Ordinal;
+use crate::message::CanonicalDigests;
+use crate::tokens::is_credible;
+
+impl Session {
+    pub(super) fn array_synced(&mut self, event: &ArraySynced) {
+        for confirmed in &event.confirmed {
+            self.confirm(*confirmed);
+        }
+        self.drop_responses();
+        self.array.synced(event);
+    }
+
+    /// Makes a message of a recorded response visible.
+    fn confirm(&mut self, ordinal: Ordinal) {
+        // The decision was made with the content in memory, and a load reads the contents of recorded responses.
+        let Some(message) = self.transcript.content(ordinal).cloned() else {
+            return;
+        };
+        let size = self.transcript.get(ordinal).map(|entry| entry.size);
+        self.transcript.set_visibility(ordinal, Visibility::Visible);
+        self.transcript.count_images(ordinal, &message);
+        self.register_calls(ordinal, &message, true);
+        // The reported tokens were added when the response was recorded. A response contains no tool results.
+        self.show(ordinal, &message, size.unwrap_or_default(), &[]);
+    }
+
+    /// Leaves the recorded responses in the transcript for the record only.
+    pub(super) fn drop_responses(&mut self) {
+        for item in std::mem::take(&mut self.array.responses)
+            .into_iter()
+            .flatten()
+        {
+            let entry = self.transcript.get(item.message);
+            if entry.is_some_and(|entry| entry.visibility == Visibility::Unconfirmed) {
+                self.transcript
+                    .set_visibility(item.message, Visibility::TranscriptOnly);
+            }
+        }
+    }
+
+    /// Adds the unconfirmed messages of one append to the array, as one response.
+    pub(super) fn record_unconfirmed(&mut self, first: Ordinal, appended: &[AppendedMessage]) {
+        let ordinals = (first.get()..).map(Ordinal::new);
+        let items = appended.iter().zip(ordinals);
+        let items = items.filter(|(one, _)| one.visibility == Visibility::Unconfirmed);
+        let items: Vec<RecordedItem> = items
+            .map(|(one, message)| RecordedItem {
+                digests: CanonicalDigests::of(&one.message),
+                message,
+            })
+            .collect();
+        if items.is_empty() {
+            return;
+        }
+        let usage = appended.iter().filter_map(|one| one.message.usage);
+        let window = self.thresholds().window;
+        let usage = usage.filter(|usage| is_credible(usage, window));
+        self.add_reported_tokens(usage.map(|usage| usage.total_tokens()).max().unwrap_or(0));
+        let evicted = self.array.record(items);
+        for item in evicted {
+            self.transcript
+                .set_visibility(item.message, Visibility::TranscriptOnly);
+        }
+    }
+}
