@@ -105,5 +105,6 @@ macro_rules! targets {
 }
 
 targets!(
-    anthropic, openai, responses, transcripts, storage, documents, settings, operations, rpc, streams,
+    anthropic, openai, responses, transcripts, storage, documents, settings, operations, rpc,
+    streams,
 );

@@ -5,8 +5,7 @@
 
 use super::hasher::{Digest, Hasher};
 use super::json_value::{CACHE_MARKER, CacheMarkers, hash_json_value};
-use super::{Block, Message, MessageOrigin, ResultContent, Role, Thinking,
-    ToolInput};
+use super::{Block, Message, MessageOrigin, ResultContent, Role, Thinking, ToolInput};
 use crate::json::{RawJson, UnknownFields};
 
 /// The version of the normal forms. Digests of different versions are not comparable.
