@@ -236,7 +236,7 @@ fn reapply_forms(
     let forms: HashMap<(Ordinal, u16), PieceForm> = shown
         .map(|piece| ((piece.message, piece.block), piece.form))
         .collect();
-    if forms.is_empty() && spans_to_keep(now, &added).next().is_none() {
+    if forms.is_empty() && spans_to_keep(now, added).next().is_none() {
         return Ok(pieces);
     }
     let change = repair_pieces(state, &pieces, None, |_, piece| {
