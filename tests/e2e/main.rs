@@ -38,6 +38,7 @@ mod quotas_together;
 mod recovery;
 mod refusals;
 mod repeats;
+mod responses;
 mod rewind;
 mod searching;
 mod secrets;
