@@ -2,19 +2,27 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
+use std::sync::Arc;
+
 use palimpsest_core::codec;
+use palimpsest_core::command::{Append, Command, ServeView};
 use palimpsest_core::ids::{MessageId, Ordinal};
 use palimpsest_core::message::{
     Block, CallKind, CanonicalDigests, Message, MessageOrigin, Role, Usage,
 };
 use palimpsest_core::validate::validate;
 use palimpsest_core::view::{Provider, Target, WireBlock, WireMessage, WireRole};
+use palimpsest_histories::SessionHarness;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 fn read(json: &Value) -> Vec<Message> {
-    let mut next = 0;
+    read_from(json, 0)
+}
+
+/// Reads messages whose ids follow `next`.
+fn read_from(json: &Value, mut next: u128) -> Vec<Message> {
     let mut next_id = || {
         next += 1;
         MessageId::new(Uuid::from_u128(next))
@@ -238,6 +246,92 @@ fn the_type_of_a_call_selects_its_kind() {
         };
         assert_eq!((result.kind(), &*result.tool_use_id), (kind, "c"));
     }
+}
+
+/// Returns the types of the items that a model with this name receives.
+#[track_caller]
+fn shown(payload: &Value, model: &str) -> Vec<String> {
+    let mut world = SessionHarness::new();
+    let messages = read(payload).into_iter().map(Arc::new).collect();
+    world.run(Command::Append(Append {
+        messages,
+        ..Append::default()
+    }));
+    types(&mut world, model)
+}
+
+fn types(world: &mut SessionHarness, model: &str) -> Vec<String> {
+    let target = Target {
+        provider: Provider::OpenAiResponses,
+        model: model.into(),
+        thinking: false,
+    };
+    world.run(Command::ServeView(ServeView {
+        target: target.clone(),
+        interrupt_open_calls: true,
+        ..ServeView::default()
+    }));
+    let view = world.session.view(&target, None).unwrap();
+    let mut types = Vec::new();
+    for message in &view.messages {
+        let mut out = Vec::new();
+        codec::write(Provider::OpenAiResponses, message, &mut out);
+        let item: Value = serde_json::from_slice(&out).unwrap();
+        types.push(item["type"].as_str().unwrap().to_owned());
+    }
+    types
+}
+
+/// Returns the types of the items after the response of a model whose call was interrupted.
+#[track_caller]
+fn shown_after(response: &Value, model: &str) -> Vec<String> {
+    let mut world = SessionHarness::new();
+    let mut messages = read(&json!("a"));
+    messages.extend(read_from(response, 10));
+    let messages = messages.into_iter().map(Arc::new).collect();
+    world.run(Command::Append(Append {
+        messages,
+        ..Append::default()
+    }));
+    types(&mut world, model)
+}
+
+#[test]
+fn reasoning_is_returned_with_the_item_after_it() {
+    let user = json!({"role": "user", "content": "a"});
+    let reasoning =
+        json!({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"});
+    let stored = json!({"type": "reasoning", "id": "rs_2", "summary": []});
+    let call = json!({"type": "function_call", "id": "fc_1", "call_id": "c", "name": "n", "arguments": "{}"});
+    let output = json!({"type": "function_call_output", "call_id": "c", "output": "x"});
+    let text = json!({"role": "assistant", "content": "b"});
+    let whole = json!([user, reasoning, call, output, reasoning, text, user]);
+    let all = [
+        "message",
+        "reasoning",
+        "function_call",
+        "function_call_output",
+        "reasoning",
+        "message",
+        "message",
+    ];
+    assert_eq!(shown(&whole, "m"), all);
+    // Without the item after it, the provider rejects the reasoning.
+    assert_eq!(
+        shown(&json!([user, reasoning, user]), "m"),
+        ["message", "message"]
+    );
+    // Only the server that stored the item can read it.
+    assert_eq!(
+        shown(&json!([user, stored, text, user]), "m"),
+        ["message"; 3]
+    );
+    // Another model cannot read the reasoning.
+    let response = json!({"model": "m", "output": [reasoning, call]});
+    let answered = ["reasoning", "function_call", "function_call_output"];
+    // The policy of the harness may append a reminder.
+    assert_eq!(shown_after(&response, "m")[1..4], answered);
+    assert_eq!(shown_after(&response, "other")[1..3], answered[1..]);
 }
 
 #[track_caller]

@@ -144,12 +144,12 @@ fn opaque(raw: &RawValue, kind: &str, id: MessageId) -> Message {
         kind: kind.into(),
         json: RawJson::of(raw),
     };
-    if !is_given {
-        return message_of(id, Role::Assistant, vec![block]);
-    }
-    let mut message = message_of(id, Role::User, vec![block]);
-    message.machine_generated = true;
-    message
+    let role = if is_given {
+        Role::User
+    } else {
+        Role::Assistant
+    };
+    message_of(id, role, vec![block])
 }
 
 fn message(
@@ -186,7 +186,6 @@ fn message(
         let mut message = opaque(raw, "message", id);
         if role != Role::Assistant {
             message.role = Role::User;
-            message.machine_generated = role != Role::User;
         }
         return Ok(message);
     };

@@ -303,9 +303,10 @@ fn read_calls(stored: &v1::Calls) -> Result<Vec<Call>, DecodeError> {
             block: cell(&stored.block, row)?,
             id: cell(&stored.id, row)?,
             name: cell(&stored.name, row)?,
-            kind: match stored.kind.is_empty() {
-                true => CallKind::Function,
-                false => cell(&stored.kind, row)?,
+            kind: if stored.kind.is_empty() {
+                CallKind::Function
+            } else {
+                cell(&stored.kind, row)?
             },
             uses_service_id: cell(&stored.mapped, row)?,
             state: read_call_state(cell(&stored.state, row)?, message, block)?,

@@ -184,7 +184,15 @@ impl Message {
             && !self.machine_generated
             && !self.transcript_only
             && !self.has_only_results()
+            && !self.is_item_of_software()
             && self.blocks.iter().any(|block| !block.is_blank())
+    }
+
+    /// Returns true if the message is an item of OpenAI's Responses API that the caller's software adds, such as a
+    /// compaction.
+    fn is_item_of_software(&self) -> bool {
+        let is_item = |block: &Block| matches!(block, Block::Opaque { kind, .. } if !kind.starts_with("input_") && &**kind != "message");
+        self.origin == MessageOrigin::OpenAiResponses && self.blocks.iter().any(is_item)
     }
 
     /// Returns true if the message contains tool results only.
