@@ -59,7 +59,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
         "edge",
         &["core", "store", "summarize", "engine", "settings"],
     ),
-    ("gateway", &["core", "settings", "edge"]),
+    ("gateway", &["core", "engine", "settings", "edge"]),
     (
         "server",
         &[

@@ -3,11 +3,14 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use palimpsest_engine::quotas::QuotaTracker;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::access::Authenticator;
 use crate::metrics::Metrics;
 use crate::net::Connections;
 
@@ -18,6 +21,10 @@ pub struct PortParts {
     pub connections: Connections,
     /// The requests in flight. The server drains the port until none is left.
     pub requests: TaskTracker,
+    /// The authentication. `None` if authentication is off.
+    pub authenticator: Option<Arc<Authenticator>>,
+    /// The quotas of projects. `None` if nothing is limited.
+    pub quotas: Option<Arc<QuotaTracker>>,
     /// The metrics of the process.
     pub metrics: Metrics,
 }

@@ -5,6 +5,7 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER, UPGRADE};
 use http::{HeaderValue, Response, StatusCode};
 use serde_json::json;
 
+use super::caller::Rejection;
 use super::response_body::ResponseBody;
 use super::route::Api;
 
@@ -23,6 +24,8 @@ pub(crate) enum Reason {
     WebSocket,
     /// The agent requested a tunnel.
     Tunnel,
+    /// The caller may not send the request.
+    Caller(Rejection),
     /// The path of the request cannot follow the base URL of the upstream.
     Target,
 }
@@ -37,6 +40,13 @@ impl Reason {
             // Codex falls back from WebSocket to HTTP after this status.
             Self::WebSocket => StatusCode::UPGRADE_REQUIRED,
             Self::Tunnel => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Caller(rejection) => match rejection {
+                Rejection::Credential(_) | Rejection::MisplacedKey => StatusCode::UNAUTHORIZED,
+                Rejection::ProjectName | Rejection::NoProject => StatusCode::BAD_REQUEST,
+                Rejection::ProjectNotFound(_) => StatusCode::NOT_FOUND,
+                Rejection::Forbidden(..) => StatusCode::FORBIDDEN,
+                Rejection::Quota(_) => StatusCode::TOO_MANY_REQUESTS,
+            },
             Self::Target => StatusCode::BAD_REQUEST,
         }
     }
@@ -58,6 +68,7 @@ impl Reason {
                 "invalid_request_error",
                 "method_not_supported",
             ),
+            Self::Caller(rejection) => rejection_kinds(rejection),
             Self::Target => (
                 "invalid_request_error",
                 "invalid_request_error",
@@ -89,6 +100,7 @@ impl Reason {
             Self::Tunnel => "palimpsest: the gateway is no forward proxy. Set its address as the base URL of the \
                              client."
                 .to_owned(),
+            Self::Caller(rejection) => rejection_message(rejection),
             Self::Target => format!(
                 "palimpsest: the path of the request cannot follow gateway.upstreams.{name}.base_url. Correct the \
                  path."
@@ -117,6 +129,13 @@ impl Reason {
             Self::Overloaded => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
             }
+            Self::Caller(rejection) => {
+                if let Some(wait) = rejection.retry_after() {
+                    // Whole seconds, rounded up: an earlier retry would be rejected again.
+                    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+                    headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+                }
+            }
             // The status requires the header with a protocol that is accepted.
             Self::WebSocket => {
                 headers.insert(UPGRADE, HeaderValue::from_static("HTTP/1.1"));
@@ -124,6 +143,67 @@ impl Reason {
             _ => {}
         }
         response
+    }
+}
+
+/// Returns the kinds of a rejection, as [`Reason::kinds`].
+const fn rejection_kinds(rejection: &Rejection) -> (&'static str, &'static str, &'static str) {
+    match rejection {
+        Rejection::Credential(_) | Rejection::MisplacedKey => (
+            "authentication_error",
+            "invalid_request_error",
+            "invalid_api_key",
+        ),
+        Rejection::ProjectName | Rejection::NoProject => (
+            "invalid_request_error",
+            "invalid_request_error",
+            "invalid_project",
+        ),
+        Rejection::ProjectNotFound(_) => (
+            "not_found_error",
+            "invalid_request_error",
+            "project_not_found",
+        ),
+        Rejection::Forbidden(..) => (
+            "permission_error",
+            "invalid_request_error",
+            "permission_denied",
+        ),
+        Rejection::Quota(_) => ("rate_limit_error", "requests", "rate_limit_exceeded"),
+    }
+}
+
+fn rejection_message(rejection: &Rejection) -> String {
+    match rejection {
+        Rejection::Credential(error) => format!(
+            "palimpsest: cannot authenticate the request: {error}. Send an API key or a JWT of Palimpsest in the \
+             header x-palimpsest-key."
+        ),
+        Rejection::MisplacedKey => "palimpsest: a header of the provider contains a key of Palimpsest, which is never \
+                                    forwarded. Send this key in the header x-palimpsest-key, and the key of the \
+                                    provider in its usual header."
+            .to_owned(),
+        Rejection::ProjectName => "palimpsest: the path names no valid project. Use a path such as \
+                                   /p/PROJECT/v1/messages."
+            .to_owned(),
+        Rejection::NoProject => "palimpsest: the credential grants several projects. Name one of them in the path, \
+                                 such as /p/PROJECT/v1/messages."
+            .to_owned(),
+        Rejection::ProjectNotFound(project) => format!(
+            "palimpsest: projects/{project} does not exist for this credential. Correct the project in the path."
+        ),
+        Rejection::Forbidden(right, project) => format!(
+            "palimpsest: the credential does not have the right {right} in projects/{project}. Use another \
+             credential."
+        ),
+        Rejection::Quota(exceeded) => {
+            let scope = match &exceeded.project {
+                Some(project) => format!("projects/{project}"),
+                None => "all projects together".to_owned(),
+            };
+            let (quota, limit) = (exceeded.quota.name(), exceeded.limit);
+            format!("palimpsest: the quota {quota} of {limit} for {scope} is exceeded. Retry later, or raise it.")
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::answer::Reason;
+use super::caller::{self, Callers};
 use super::client::UpstreamClient;
 use super::connection::ConnectionEnd;
 use super::exchange::{Exchange, Readings};
@@ -40,6 +41,8 @@ pub(crate) struct Forwarder {
     pub(crate) stall: Duration,
     /// The reading of responses.
     pub(crate) readings: Arc<Readings>,
+    /// The authentication and the quotas.
+    pub(crate) callers: Callers,
 }
 
 /// Upstream closed the connection without a response. The agent's connection is closed in the same way.
@@ -52,24 +55,39 @@ impl Forwarder {
     /// complete request.
     pub(crate) async fn answer(
         &self,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         connection: &Arc<Connection>,
         end: &Arc<ConnectionEnd>,
     ) -> Result<Response<ResponseBody>, NoResponse> {
+        let project = caller::take_project(request.uri_mut());
         let route = Route::of(request.method(), request.uri().path(), request.headers());
         let api = match route {
             Route::Forward(api) => api,
             Route::WebSocket(api) => return Ok(Reason::WebSocket.answer(api)),
             Route::Tunnel => return Ok(Reason::Tunnel.answer(Api::OpenAi)),
         };
+        let path = request.uri().path();
+        let authorized = project.and_then(|project| {
+            let (method, headers) = (request.method(), request.headers());
+            self.callers.authorize(method, path, project, headers)
+        });
+        let caller = match authorized {
+            Ok(caller) => caller,
+            Err(rejection) => return Ok(Reason::Caller(rejection).answer(api)),
+        };
         let Ok(permit) = Arc::clone(&self.streams).try_acquire_owned() else {
             tracing::warn!("rejected a request: gateway.max_streams requests are in flight");
             return Ok(Reason::Overloaded.answer(api));
+        };
+        let quota = match self.callers.take_quota(&caller, request.headers()) {
+            Ok(quota) => quota,
+            Err(rejection) => return Ok(Reason::Caller(rejection).answer(api)),
         };
         // From here on, the connection is not the first one to be evicted for a new one.
         connection.mark_used();
         let in_flight = InFlight {
             _permit: permit,
+            _quota: quota,
             _call: connection.call(),
             _request: self.requests.token(),
         };
@@ -129,7 +147,7 @@ fn to_agent(
     head.version = version;
     let end = (version < Version::HTTP_2).then(|| Arc::clone(end));
     let body = ForwardedBody::new(body, end, in_flight);
-    Response::from_parts(head, ResponseBody::Forwarded(body))
+    Response::from_parts(head, ResponseBody::Forwarded(Box::new(body)))
 }
 
 /// Returns the answer for a request without a connection to upstream.

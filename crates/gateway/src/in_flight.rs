@@ -1,6 +1,7 @@
 //! The guard of a request in flight.
 
 use palimpsest_edge::net::ActiveCall;
+use palimpsest_engine::quotas::QuotaPermit;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
@@ -9,6 +10,8 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 pub(crate) struct InFlight {
     /// Its permit below `gateway.max_streams`.
     pub(crate) _permit: OwnedSemaphorePermit,
+    /// Its part of the concurrent requests of its project.
+    pub(crate) _quota: Option<QuotaPermit>,
     /// Protects its connection against eviction.
     pub(crate) _call: ActiveCall,
     /// Delays the end of a drain.

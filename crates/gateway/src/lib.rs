@@ -8,6 +8,7 @@
 //! gateway answers itself only if upstream received no complete request.
 
 mod answer;
+mod caller;
 mod client;
 mod connection;
 pub mod context;

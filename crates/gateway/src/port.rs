@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::caller::Callers;
 use super::client::{self, UpstreamClient};
 use super::context::ContextPort;
 use super::exchange::Readings;
@@ -101,6 +102,10 @@ impl Port for Gateway {
             requests: parts.requests,
             stall: Duration::from_millis(self.config.stall_timeout_ms),
             readings: Arc::new(readings),
+            callers: Callers {
+                authenticator: parts.authenticator,
+                quotas: parts.quotas,
+            },
         });
         let idle_timeout = Duration::from_millis(self.config.idle_timeout_ms);
         listen::serve(acceptor, forwarder, idle_timeout, stop).await;

@@ -18,7 +18,7 @@ pub(crate) enum ResponseBody {
     /// An answer of the gateway itself.
     Own(Option<Bytes>),
     /// The body of the upstream's response.
-    Forwarded(ForwardedBody),
+    Forwarded(Box<ForwardedBody>),
 }
 
 /// The body of the upstream's response.

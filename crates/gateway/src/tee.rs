@@ -33,7 +33,7 @@ pub(crate) struct TeeBody {
     /// The body of upstream. `None` after its end.
     inner: Option<Incoming>,
     /// The reading. `None` for a response that is not read, or not any more.
-    exchange: Option<Box<Exchange>>,
+    exchange: Option<Exchange>,
     hold: Option<Hold>,
     /// The tasks of the gateway. `None` before the end of the reading.
     tasks: Option<TaskTracker>,
@@ -52,7 +52,7 @@ impl TeeBody {
     pub(crate) fn new(inner: Incoming, exchange: Option<Exchange>) -> Self {
         Self {
             inner: Some(inner),
-            exchange: exchange.map(Box::new),
+            exchange,
             hold: None,
             tasks: None,
         }

@@ -227,7 +227,7 @@ impl Server {
             admission.clone(),
             Arc::clone(&context.clock),
             Arc::clone(&context.ids),
-            (Authn::new(access), app.quotas),
+            (Authn::new(access.clone()), app.quotas.clone()),
             &context.metrics,
         );
         let config = Arc::clone(&context.config);
@@ -237,6 +237,8 @@ impl Server {
         let parts = PortParts {
             connections: Connections::new(share.gateway),
             requests: requests.clone(),
+            authenticator: access,
+            quotas: app.quotas,
             metrics: context.metrics.clone(),
         };
         // A task of its own, which the drain can abort.

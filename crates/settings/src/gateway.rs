@@ -16,7 +16,7 @@ with_defaults! {
         pub enabled: bool,
         /// Address of the gateway. Default: `127.0.0.1:50053`.
         pub listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 50053)),
-        /// True if a non-loopback address is allowed. The port has no authentication. Default: false.
+        /// True if a non-loopback address is allowed. The port has no TLS. Default: false.
         pub listen_anywhere: bool,
         /// The providers that requests are forwarded to.
         pub upstreams: UpstreamsConfig,
@@ -112,8 +112,9 @@ pub(crate) fn check(config: &Config, check: &mut impl FnMut(bool, &[&'static str
     check(
         gateway.listen.ip().is_loopback() || gateway.listen_anywhere,
         &["gateway.listen", "gateway.listen_anywhere"],
-        "can be reached by other machines, and the gateway has no authentication: choose a loopback address such as \
-         127.0.0.1. If a proxy in front of the gateway authenticates callers, set gateway.listen_anywhere = true",
+        "can be reached by other machines, and the gateway has no TLS: choose a loopback address such as 127.0.0.1. If \
+         a proxy in front of the gateway has TLS, and callers are authenticated by it or by auth.keys_file, set \
+         gateway.listen_anywhere = true",
     );
     let others = [
         ("listen", config.listen),

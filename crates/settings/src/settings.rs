@@ -213,7 +213,7 @@ settings! {
     "gateway.listen" => gateway.listen,
         "The listen address of the gateway.";
     "gateway.listen_anywhere" => gateway.listen_anywhere,
-        "Allows a gateway that other machines can reach. The port has no authentication.";
+        "Allows a gateway that other machines can reach. The port has no TLS.";
     "gateway.max_connections" => gateway.max_connections in 1..=1_000_000,
         "The maximum number of open connections. Above it, one without a request in flight is closed.";
     "gateway.max_streams" => gateway.max_streams in 1..=1_000_000,

@@ -518,7 +518,7 @@ fn the_gateway_has_an_address_of_its_own_and_upstreams_without_secrets() {
         &source,
         &expect![[r#"
         the configuration has 3 errors:
-          p.toml:3: gateway.listen can be reached by other machines, and the gateway has no authentication: choose a loopback address such as 127.0.0.1. If a proxy in front of the gateway authenticates callers, set gateway.listen_anywhere = true
+          p.toml:3: gateway.listen can be reached by other machines, and the gateway has no TLS: choose a loopback address such as 127.0.0.1. If a proxy in front of the gateway has TLS, and callers are authenticated by it or by auth.keys_file, set gateway.listen_anywhere = true
           p.toml:5: gateway.upstreams.anthropic.base_url must be an http or https URL without user name, password, query and fragment, such as "https://api.anthropic.com"
           p.toml:7: gateway.upstreams.openai.base_url must be an http or https URL without user name, password, query and fragment, such as "https://api.anthropic.com"
         `palimpsest config` prints every setting, its value and the origin of the value"#]],

@@ -148,17 +148,25 @@ impl Authenticator {
             RequiredAccess::Credential => None,
             RequiredAccess::Right(right) => Some(right),
         };
-        let principal = credential(headers).and_then(|given| self.principal(given));
-        if principal.is_err() {
-            self.rejected_count.fetch_add(1, Ordering::Relaxed);
-        }
         Ok(Some(Authentication {
-            principal: principal?,
+            principal: self.principal(credential(headers))?,
             right,
         }))
     }
 
-    fn principal(&self, credential: &str) -> Result<Arc<Principal>, AuthError> {
+    /// Returns the principal of a credential: an API key or a JWT. Counts a call without a valid credential.
+    pub fn principal(&self, given: Result<&str, AuthError>) -> Result<Arc<Principal>, AuthError> {
+        let principal = given.and_then(|credential| self.valid_principal(credential.trim()));
+        if principal.is_err() {
+            self.rejected_count.fetch_add(1, Ordering::Relaxed);
+        }
+        principal
+    }
+
+    fn valid_principal(&self, credential: &str) -> Result<Arc<Principal>, AuthError> {
+        if credential.is_empty() || credential.len() > MAX_CREDENTIAL_BYTES {
+            return Err(AuthError::Scheme);
+        }
         let now = self.clock.now();
         // A JWT never begins with this prefix, because its first part is Base64 of a JSON object.
         if credential.starts_with(key::PREFIX) {

@@ -6,9 +6,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use palimpsest_edge::access::Authenticator;
 use palimpsest_edge::metrics::Metrics;
 use palimpsest_edge::net::Connections;
 use palimpsest_edge::port::{Port as _, PortParts};
+use palimpsest_engine::quotas::QuotaTracker;
 use palimpsest_gateway::Gateway;
 use palimpsest_gateway::context::{AbsentContext, ContextPort};
 use palimpsest_settings::{GatewayConfig, UpstreamUrl};
@@ -56,6 +58,16 @@ pub(crate) async fn recording_gateway(
     context: Arc<dyn ContextPort>,
     change: impl FnOnce(&mut GatewayConfig),
 ) -> Running {
+    limited_gateway(url, context, change, (None, None)).await
+}
+
+/// Starts a gateway with authentication, quotas and other settings.
+pub(crate) async fn limited_gateway(
+    url: &str,
+    context: Arc<dyn ContextPort>,
+    change: impl FnOnce(&mut GatewayConfig),
+    (authenticator, quotas): (Option<Arc<Authenticator>>, Option<Arc<QuotaTracker>>),
+) -> Running {
     let mut config = GatewayConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         ..GatewayConfig::default()
@@ -71,6 +83,8 @@ pub(crate) async fn recording_gateway(
     let parts = PortParts {
         connections: connections.clone(),
         requests: requests.clone(),
+        authenticator,
+        quotas,
         metrics: metrics.clone(),
     };
     let serving = tokio::spawn(Box::new(gateway).serve(parts, stop.clone()));
