@@ -70,10 +70,12 @@ pub(crate) async fn read_state(
     key: &SessionKey,
     notes: &SessionMemory,
 ) -> Result<SummaryFileState, BlobError> {
-    for _ in 0..MAX_READS {
+    let mut reads = 0;
+    loop {
         let Some(found) = shared.blobs.summary(key).await? else {
             return Ok(SummaryFileState::Missing);
         };
+        reads += 1;
         // An empty file contains nothing of a person: it was truncated, or its content is about to be written.
         let is_blank = is_blank(&found.text);
         let marked = version_mark::read(key, &found.text);
@@ -81,7 +83,8 @@ pub(crate) async fn read_state(
             return Ok(classify(key, notes, found, marked));
         }
         let age = shared.clock.now().millis_since(found.written);
-        if u128::from(age) >= shared.options.settle.as_millis() {
+        // A file that changes all the time is used as it is after the last read, although it may be incomplete.
+        if u128::from(age) >= shared.options.settle.as_millis() || reads >= MAX_READS {
             return Ok(if is_blank {
                 SummaryFileState::Known(found)
             } else {
@@ -90,14 +93,6 @@ pub(crate) async fn read_state(
         }
         sleep(shared.options.settle).await;
     }
-    // The file changes all the time. Its current content is used, although it may be incomplete.
-    Ok(match shared.blobs.summary(key).await? {
-        None => SummaryFileState::Missing,
-        Some(found) => {
-            let marked = version_mark::read(key, &found.text);
-            classify(key, notes, found, marked)
-        }
-    })
 }
 
 /// Imports an edit. `read` is the last message that the edited text covers. Later messages are read again by the next

@@ -174,3 +174,25 @@ async fn an_edited_file_of_a_lost_history_is_imported() {
     assert_eq!(file(&fake, &key).await, fake.text(&key));
     running.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_stays_blank_while_it_changes_is_no_edit() {
+    let fake = Fake::new();
+    let key = fake.due("p/a").await;
+    // The time of the file is real and later than the paused clock, so the file never settles.
+    let running = start(fake.worker(options()));
+    until("written", || is_written(&fake, &key)).await;
+    until("done", || running.stats.running() == 0).await;
+    let found = fake.blobs.summary(&key).await.unwrap().unwrap();
+    let blank = Bytes::from_static(b" \n");
+    let replaced = fake.blobs.replace_summary(&key, Some(&found), blank).await;
+    assert_eq!(replaced.unwrap(), ReplaceOutcome::Written);
+    grow(&fake, &key, "Paint it green.").await;
+    let has = |words: &str| fake.text(&key).contains(words);
+    until("the update in the text", || has("Paint it green.")).await;
+    until("done", || running.stats.running() == 0).await;
+    assert_eq!(running.stats.edits(), 0);
+    assert!(has("Mend a."), "{}", fake.text(&key));
+    assert_eq!(file(&fake, &key).await, fake.text(&key));
+    running.stop().await;
+}
