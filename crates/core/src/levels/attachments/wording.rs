@@ -106,6 +106,12 @@ pub(super) fn skill(skill: &Skill, max_tokens: u32) -> AttachmentCandidate {
     candidate
 }
 
+/// Returns the names, separated by commas.
+fn names(all: &[impl AsRef<str>]) -> String {
+    let all = all.iter().map(|one| name(one.as_ref()));
+    all.collect::<Vec<_>>().join(", ")
+}
+
 const fn status(status: TaskStatus) -> &'static str {
     match status {
         TaskStatus::Pending => "pending",
@@ -136,10 +142,10 @@ pub(super) fn tasks(tasks: &[Task]) -> AttachmentCandidate {
         }
         let mut more = Vec::new();
         if !task.blocked_by.is_empty() {
-            more.push(format!("blocked by {}", task.blocked_by.join(", ")));
+            more.push(format!("blocked by {}", names(&task.blocked_by)));
         }
         if !task.blocks.is_empty() {
-            more.push(format!("blocks {}", task.blocks.join(", ")));
+            more.push(format!("blocks {}", names(&task.blocks)));
         }
         if !task.agent.is_empty() {
             more.push(format!("agent {}", name(&task.agent)));
@@ -189,14 +195,7 @@ pub(super) fn capabilities(
         text.push_str("\nThere are none now.");
     }
     if !gone.is_empty() {
-        let _ = write!(
-            text,
-            "\nNot there any more: {}.",
-            gone.iter()
-                .map(|one| name(one))
-                .collect::<Vec<_>>()
-                .join(", ")
-        );
+        let _ = write!(text, "\nNot there any more: {}.", names(gone));
     }
     Some(AttachmentCandidate::new(kind, "", vec![text.into()]))
 }
@@ -216,8 +215,8 @@ pub(super) fn permissions(permissions: &Permissions) -> Option<AttachmentCandida
             PermissionLevel::Deny => "not allowed",
         };
         let tool = match &*rule.tool {
-            "" => "every tool",
-            tool => tool,
+            "" => "every tool".into(),
+            tool => name(tool),
         };
         let _ = write!(text, "\n- {level}: {tool}");
         if !rule.path.is_empty() {
