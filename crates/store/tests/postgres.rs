@@ -287,7 +287,7 @@ const WAIT: Duration = Duration::from_secs(6);
 /// A proxy that stops forwarding on request. Connections stay open, but no data passes any more.
 struct Silent {
     port: u16,
-    is_silent: watch::Sender<bool>,
+    quiet: watch::Sender<bool>,
     /// Number of connections that the proxy has accepted.
     accepted: watch::Sender<usize>,
     /// Number of connections that forward data.
@@ -299,7 +299,7 @@ impl Silent {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let proxy = Arc::new(Self {
             port: listener.local_addr().unwrap().port(),
-            is_silent: watch::Sender::new(false),
+            quiet: watch::Sender::new(false),
             accepted: watch::Sender::new(0),
             forwarding: watch::Sender::new(0),
         });
@@ -318,7 +318,7 @@ impl Silent {
     async fn forward(self: Arc<Self>, client: TcpStream, server: TcpStream) {
         let (mut from_client, mut to_client) = client.into_split();
         let (mut from_server, mut to_server) = server.into_split();
-        let mut silent = self.is_silent.subscribe();
+        let mut silent = self.quiet.subscribe();
         self.forwarding.send_modify(|count| *count += 1);
         let is_silent = tokio::select! {
             biased;
@@ -338,7 +338,7 @@ impl Silent {
 
     /// Stops forwarding, also on new connections.
     async fn fall_silent(&self) {
-        self.is_silent.send_replace(true);
+        self.quiet.send_replace(true);
         self.forwards_nothing().await;
     }
 
