@@ -28,9 +28,11 @@ const STALE_AFTER: Duration = Duration::from_secs(1);
 /// The representation of a share of 100 %, and the maximum share. Some calls must pass to detect free capacity.
 const SHARE_SCALE: u32 = 1 << 16;
 const MAX_SHED_SHARE: f64 = 0.98;
-/// The control gains: per second of excess delay and per change of the excess, and the maximum excess.
-const PROPORTIONAL_GAIN: f64 = 10.0;
-const MAX_SHARE_STEP: f64 = 0.05;
+/// The added share per unit and second of relative excess.
+const INTEGRAL_GAIN: f64 = 10.0;
+/// The added share per change of the relative excess by 1.
+const PROPORTIONAL_GAIN: f64 = 0.05;
+/// The maximum relative excess.
 const MAX_RELATIVE_ERROR: f64 = 3.0;
 /// The growth of the share for each rejection by the wait queue, because those rejections cost more.
 const REJECTION_STEP: f64 = 0.02;
@@ -150,8 +152,8 @@ impl SchedulingDelay {
             let (at, before) = last.unwrap_or((now, too_long));
             // This is the incremental form of the controller. The first term adds up the excess over time, and the
             // second one follows its change at once.
-            let follows = PROPORTIONAL_GAIN * too_long * (now - at).as_secs_f64();
-            let turns = MAX_SHARE_STEP * (too_long - before);
+            let follows = INTEGRAL_GAIN * too_long * (now - at).as_secs_f64();
+            let turns = PROPORTIONAL_GAIN * (too_long - before);
             state.share = (state.share + follows + turns).clamp(0.0, MAX_SHED_SHARE);
         }
         if too_long > 0.0 && state.share > 0.0 {
