@@ -3,9 +3,9 @@
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
     CompactRequest, CompactionMode, CompactionState, CompactionStrategy, EventKind, Level,
-    LevelAction, ListMessagesRequest, MessageInput, PrepareContextRequest, PrepareContextResponse,
-    RestoreContextRequest, RewindSessionRequest, SkipReason, TranscriptMessage, Trigger,
-    Visibility, compact_request,
+    LevelAction, ListMessagesRequest, MessageFilter, MessageInput, PrepareContextRequest,
+    PrepareContextResponse, RestoreContextRequest, RewindSessionRequest, SkipReason,
+    TranscriptMessage, Trigger, Visibility, compact_request,
 };
 use palimpsest_tests::say::{
     assistant, assistant_calls, prepare, result, small_window, user, work,
@@ -253,6 +253,38 @@ async fn a_range_is_compacted_up_to_or_from_a_message() {
     let reply = client.compact(from).await.unwrap().into_inner();
     let boundary = reply.compaction.unwrap().boundary.unwrap();
     assert!(boundary.kept_before, "{boundary:?}");
+}
+
+#[tokio::test]
+async fn messages_of_a_compaction_have_the_time_of_its_event() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &ALONE);
+    let mut client = server.context().await;
+    let (session, mut array) = ("compact-times", Array::default());
+    grown(&mut client, session, &mut array, 8).await;
+    let before = listed(&server, session).await;
+    let last = before.last().unwrap().metadata.clone().unwrap();
+    let up_to = CompactRequest {
+        session: name(session),
+        target: Some(small_window()),
+        range: Some(compact_request::Range::UpToMessageId(before[15].id.clone())),
+        ..CompactRequest::default()
+    };
+    client.compact(up_to).await.unwrap();
+    let list = ListMessagesRequest {
+        session: name(session),
+        page_size: 100,
+        filter: Some(MessageFilter {
+            from_time: last.create_time,
+            ..MessageFilter::default()
+        }),
+        ..ListMessagesRequest::default()
+    };
+    let recent = server.sessions().await.list_messages(list).await.unwrap();
+    let recent = recent.into_inner().messages;
+    let added = &listed(&server, session).await[before.len()..];
+    assert!(added.len() >= 2, "{added:?}");
+    assert!(recent.ends_with(added), "{recent:?}");
 }
 
 #[tokio::test]

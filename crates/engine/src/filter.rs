@@ -131,20 +131,22 @@ impl ResolvedFilter {
             || filter.before.is_some()
     }
 
-    /// Returns true if a message matches. `arrived` is the time of its append.
+    /// Returns true if a message matches.
     pub fn matches(
         &self,
         session: &Session,
         (ordinal, entry): (Ordinal, &TranscriptEntry),
         message: &Message,
-        arrived: Timestamp,
     ) -> bool {
         let filter = &self.filter;
-        let created = message.at.unwrap_or(arrived);
         self.admits(ordinal, entry)
             && is_among(&filter.kinds, &message.kind)
-            && filter.from.is_none_or(|from| created >= from)
-            && filter.before.is_none_or(|before| created < before)
+            && filter
+                .from
+                .is_none_or(|from| message.at.is_some_and(|at| at >= from))
+            && filter
+                .before
+                .is_none_or(|before| message.at.is_some_and(|at| at < before))
             && (!filter.user_turns_only || message.is_real_user_input())
             && (filter.tool_names.is_empty() || self.names_tool(session, ordinal, message))
     }

@@ -139,9 +139,8 @@ impl TranscriptWalk {
             let filter = &self.filter;
             let judge = |session: &Session| {
                 originals.retain(|original| {
-                    let at = original.message.at.unwrap_or_default();
                     let entry = (original.ordinal, &original.entry);
-                    filter.matches(session, entry, &original.message, at)
+                    filter.matches(session, entry, &original.message)
                 });
                 originals
             };
@@ -156,7 +155,7 @@ impl TranscriptWalk {
     }
 }
 
-/// Returns the contents of the entries, in order.
+/// Returns the contents of the entries, in order. A message without a time gets the time of its event.
 pub async fn contents(
     engine: &Engine,
     key: &SessionKey,
@@ -166,8 +165,10 @@ pub async fn contents(
     // Neighbouring messages are close in the log, so one read often serves several entries.
     let mut read: HashMap<MessageId, Arc<Message>> = HashMap::new();
     for (ordinal, entry) in entries {
-        // Contents in memory are used first. The log is read only for the others.
-        let message = if let Some(message) = &entry.content {
+        // Contents in memory are used first. The log is read only for the others, and for messages of the service,
+        // whose time is that of their event.
+        let loaded = entry.content.as_ref();
+        let message = if let Some(message) = loaded.filter(|message| message.at.is_some()) {
             Some(Arc::clone(message))
         } else {
             if !read.contains_key(&entry.id) {
@@ -235,7 +236,7 @@ pub async fn restore_results(
     Ok(())
 }
 
-/// Returns the messages of an event and of those that follow within one read.
+/// Returns the messages of an event and of those that follow within one read. Each has a time.
 async fn messages_from(
     engine: &Engine,
     key: &SessionKey,
@@ -243,9 +244,15 @@ async fn messages_from(
 ) -> Result<HashMap<MessageId, Arc<Message>>, EngineError> {
     let before = Revision::new(revision.get().saturating_sub(1));
     let events = engine.sessions.events(key, before, CHUNK_BYTES).await?;
-    let appended = events
-        .iter()
-        .flat_map(|(_, recorded)| recorded.event.messages());
-    let messages = appended.map(|appended| Arc::clone(&appended.message));
-    Ok(messages.map(|message| (message.id, message)).collect())
+    let messages = events.iter().flat_map(|(_, recorded)| {
+        let appended = recorded.event.messages().iter();
+        appended.map(|appended| {
+            let mut message = Arc::clone(&appended.message);
+            if message.at.is_none() {
+                Arc::make_mut(&mut message).at = Some(recorded.at);
+            }
+            (message.id, message)
+        })
+    });
+    Ok(messages.collect())
 }

@@ -1,6 +1,5 @@
 //! A stored message as input for another server, which reads the same message from it.
 
-use palimpsest_core::ids::Timestamp;
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Message, MessageKind, MessageOrigin, Role};
 use palimpsest_core::session::Calls;
@@ -38,8 +37,7 @@ pub fn message_input(message: &Message) -> (v1::MessageInput, bool) {
             _ => v1::MessageKind::Ordinary,
         }
         .into(),
-        create_time: message.at.map(super::scalars::export_timestamp),
-        ..metadata(message, Timestamp::default())
+        ..metadata(message)
     };
     let input = |content| v1::MessageInput {
         id: message.id.to_string(),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use palimpsest_core::codec;
-use palimpsest_core::ids::{CallKey, Ordinal, Timestamp};
+use palimpsest_core::ids::{CallKey, Ordinal};
 use palimpsest_core::message::{Block, Message, Usage};
 use palimpsest_core::session::{CallState, Calls, Session, TranscriptEntry, Visibility};
 use palimpsest_core::view::{DropReason, MarkerReason, PieceForm, Provider, WireBlock};
@@ -89,7 +89,6 @@ pub fn transcript_message(
     session: &Session,
     (ordinal, entry): (Ordinal, &TranscriptEntry),
     message: &Message,
-    arrived: Timestamp,
     content: ContentForm,
     statuses: &BlockStatuses,
 ) -> v1::TranscriptMessage {
@@ -112,7 +111,7 @@ pub fn transcript_message(
             ContentForm::Json(provider) => json_messages(message, provider),
             ContentForm::Typed | ContentForm::Omitted => Vec::new(),
         },
-        metadata: Some(metadata(message, arrived)),
+        metadata: Some(metadata(message)),
         visibility: visibility(entry.visibility).into(),
         block_statuses: statuses,
         turn_id: turn_id(session, ordinal),
@@ -162,11 +161,11 @@ fn answered(message: Ordinal, block: u16, id: &str, calls: &Calls) -> Option<Cal
     }
 }
 
-pub(super) fn metadata(message: &Message, arrived: Timestamp) -> v1::MessageMetadata {
+pub(super) fn metadata(message: &Message) -> v1::MessageMetadata {
     let text = |text: &Option<Box<str>>| text.as_deref().unwrap_or_default().to_owned();
     v1::MessageMetadata {
         parent_id: message.parent.map(|id| id.to_string()).unwrap_or_default(),
-        create_time: Some(export_timestamp(message.at.unwrap_or(arrived))),
+        create_time: message.at.map(export_timestamp),
         provider_message_id: text(&message.provider_message_id),
         model: text(&message.model),
         usage: message.usage.as_ref().map(export_usage),

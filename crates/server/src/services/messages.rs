@@ -70,9 +70,8 @@ fn show(
     // One scan of the view serves all messages of the page.
     let statuses = BlockStatuses::of(session);
     let messages = originals.iter().map(|original| {
-        let at = original.message.at.unwrap_or_default();
         let entry = (original.ordinal, &original.entry);
-        convert::transcript_message(session, entry, &original.message, at, content, &statuses)
+        convert::transcript_message(session, entry, &original.message, content, &statuses)
     });
     messages.collect()
 }

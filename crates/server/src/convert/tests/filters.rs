@@ -2,6 +2,7 @@
 
 use palimpsest_core::ids::{Ordinal, Timestamp};
 use palimpsest_core::limits::Limits;
+use palimpsest_core::message::Message;
 use palimpsest_core::session::{Session, Visibility};
 use palimpsest_proto::context::v1;
 
@@ -38,8 +39,10 @@ fn check(change: impl FnOnce(&mut v1::MessageFilter), expected: &[u32]) {
     for (ordinal, entry) in session.transcript().entries() {
         let original = session.transcript().content(ordinal);
         let message = original.map_or(&re_emitted[0].message, |message| message);
+        let mut message = Message::clone(message);
         let arrived = Timestamp::from_millis(i64::from(ordinal.get()) * 1_000);
-        let matches = filter.matches(&session, (ordinal, entry), message, arrived);
+        message.at.get_or_insert(arrived);
+        let matches = filter.matches(&session, (ordinal, entry), &message);
         let admits = filter.admits(ordinal, entry);
         assert!(admits || !matches);
         assert!(filter.needs_content() || admits == matches);

@@ -308,13 +308,12 @@ fn only_changed_blocks_have_a_status() {
     let session = &world.session;
     let statuses = BlockStatuses::of(session);
     let (ordinal, entry) = session.transcript().entries().next().unwrap();
-    let message = session.transcript().content(ordinal).unwrap();
-    let arrived = Timestamp::from_millis(5_000);
+    let mut message = (**session.transcript().content(ordinal).unwrap()).clone();
+    message.at = Some(Timestamp::from_millis(5_000));
     let out = transcript_message(
         session,
         (ordinal, entry),
-        message,
-        arrived,
+        &message,
         ContentForm::Omitted,
         &statuses,
     );

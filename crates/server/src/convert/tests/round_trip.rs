@@ -67,7 +67,6 @@ fn check(mut world: SessionHarness) {
         );
         let again = original(ordinal, &back.message, calls);
         assert_eq!(again, out);
-        let arrived = palimpsest_core::ids::Timestamp::from_millis(0);
         for content in [
             ContentForm::Typed,
             ContentForm::Json(Provider::Anthropic),
@@ -75,7 +74,7 @@ fn check(mut world: SessionHarness) {
             ContentForm::Omitted,
         ] {
             let place = (ordinal, entry);
-            let out = transcript_message(session, place, message, arrived, content, &statuses);
+            let out = transcript_message(session, place, message, content, &statuses);
             assert_eq!(out.ordinal, u64::from(ordinal.get()) + 1);
             assert_eq!(out.message.is_some(), content == ContentForm::Typed);
             let is_json = matches!(content, ContentForm::Json(_));
