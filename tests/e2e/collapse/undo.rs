@@ -141,6 +141,29 @@ async fn a_rewind_into_a_collapsed_span_restores_it_first() {
 }
 
 #[tokio::test]
+async fn a_late_repeat_of_a_rewind_into_a_collapsed_span_changes_nothing() {
+    let shared = SERVER.get();
+    let mut agent = Agent::new(&shared.0, "unfold-repeat").await;
+    agent.staged().await;
+    agent.folded(agent.fold_one()).await;
+    let (folded, revision) = (agent.whole().await, agent.prepare(vec![]).await.revision);
+    let mut request = agent.rewind_to(uuid(104));
+    request.request_id = "rewind-once".into();
+    request.expected_revision = Some(revision);
+    let first = agent.client.rewind_session(request.clone()).await.unwrap();
+    // The undo collapses the span again.
+    let undo = agent.client.restore_context(agent.back_to(revision)).await;
+    undo.unwrap();
+    assert_eq!(agent.whole().await, folded);
+    let undone = agent.prepare(vec![]).await;
+    let again = agent.client.rewind_session(request).await.unwrap();
+    let again = again.into_inner();
+    assert_eq!(again.rewound, first.into_inner().rewound);
+    assert_eq!(again.revision, undone.revision, "the repeat adds no event");
+    assert_eq!(agent.whole().await, folded);
+}
+
+#[tokio::test]
 async fn a_rewind_after_a_collapsed_span_keeps_it() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "rewind-behind").await;

@@ -73,6 +73,12 @@ impl RewindInput {
             });
         };
         let to = self.target.kept(session)?;
+        // A repeat changes nothing, although the view may have collapsed the target again since the first call.
+        let is_repeat = self.request.as_ref().is_some_and(|stamp| {
+            let answered = session.requests().find(stamp, transaction.now());
+            answered.is_some()
+        });
+        let past = past.filter(|_| !is_repeat);
         let mut expected_revision = self.expected_revision;
         // The last message is hidden in a collapsed span, so the layout from before the collapse is restored first.
         if let Some(past) = past {
