@@ -288,6 +288,33 @@ async fn messages_of_a_compaction_have_the_time_of_its_event() {
 }
 
 #[tokio::test]
+async fn a_rewind_that_only_restores_the_view_reports_its_effect() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &ALONE);
+    let mut client = server.context().await;
+    let (session, mut array) = ("compact-rewound-to-last", Array::default());
+    grown(&mut client, session, &mut array, 8).await;
+    let last = listed(&server, session).await.pop().unwrap();
+    let up_to = CompactRequest {
+        session: name(session),
+        target: Some(small_window()),
+        range: Some(compact_request::Range::UpToMessageId(last.id.clone())),
+        ..CompactRequest::default()
+    };
+    let compacted = client.compact(up_to).await.unwrap().into_inner();
+    let rewind = RewindSessionRequest {
+        session: name(session),
+        target_message: Some(TargetMessage::ToMessageId(last.id)),
+        ..RewindSessionRequest::default()
+    };
+    let reply = client.rewind_session(rewind).await.unwrap().into_inner();
+    assert!(reply.revision > compacted.revision, "{reply:?}");
+    assert!(reply.rewound.unwrap().message_ids.is_empty());
+    let effect = reply.effect.unwrap();
+    assert!(effect.after_tokens > effect.before_tokens, "{effect:?}");
+}
+
+#[tokio::test]
 async fn a_summarized_request_is_kept_verbatim_when_a_rewind_makes_it_current() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &ALONE);

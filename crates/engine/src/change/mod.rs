@@ -62,12 +62,15 @@ impl ChangeResult {
         match outcome {
             CommandOutcome::Answered(revision) => Self::Answered(revision),
             CommandOutcome::Skipped(skip) => Self::Now(ChangeOutcome::Skipped(skip)),
-            CommandOutcome::Done(None) => Self::Now(ChangeOutcome::Nothing),
-            // The last event of the transaction belongs to the last command.
-            CommandOutcome::Done(Some(revision)) => Self::Now(match transaction.events().last() {
-                Some(recorded) => ChangeOutcome::Event(Box::new(recorded.event.clone()), revision),
-                None => ChangeOutcome::Nothing,
-            }),
+            // The last event of the transaction belongs to the last command, or to an earlier one if the last command
+            // made none.
+            CommandOutcome::Done(_) => {
+                let last = transaction.events().last().zip(transaction.session());
+                Self::Now(last.map_or(ChangeOutcome::Nothing, |(recorded, session)| {
+                    let event = Box::new(recorded.event.clone());
+                    ChangeOutcome::Event(event, session.revision())
+                }))
+            }
         }
     }
 }

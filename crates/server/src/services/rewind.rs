@@ -68,9 +68,16 @@ fn answer(
         recovery: removed(session, target, happened.event()),
         ..RewindSessionResponse::default()
     };
-    if let Some((_, Event::SessionRewound(rewound))) = happened.event() {
-        response.rewound = Some(convert::rewound(rewound, session));
-        response.effect = Some(convert::rewind_effect(rewound));
+    match happened.event() {
+        Some((_, Event::SessionRewound(rewound))) => {
+            response.rewound = Some(convert::rewound(rewound, session));
+            response.effect = Some(convert::rewind_effect(rewound));
+        }
+        // The target was collapsed or compacted, and no message follows it in the restored view.
+        Some((_, event @ Event::ContextRestored(_))) => {
+            response.effect = convert::level_effect(event);
+        }
+        _ => {}
     }
     Ok(response)
 }
