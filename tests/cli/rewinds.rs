@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use palimpsest_proto::context::v1::{Session, UpdateSessionRequest};
+use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
+use palimpsest_proto::context::v1::{RewindSessionRequest, Session, UpdateSessionRequest};
 use palimpsest_tests::say::{append, user};
 use serde_json::Value;
 
@@ -69,4 +70,33 @@ async fn a_later_import_repeats_no_rewind() {
     assert_eq!(import(), 0);
     assert_eq!(setting.run(&["view", "regenerated"]), view);
     assert!(view.contains("the conversation continues"), "{view}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rejected_rewind_is_reported() {
+    let setting = Setting::new();
+    let file = setting.folder.path().join("regenerated.jsonl");
+    let mut lines = vec![line(1, None, "a question"), line(2, Some(1), "a thought")];
+    let import = |lines: &[String]| {
+        fs::write(&file, lines.join("\n")).unwrap();
+        let file = file.to_str().unwrap();
+        let report = setting.run(&["import", "--format", "claude-code", "--json", file]);
+        let report: Value = serde_json::from_str(&report).unwrap();
+        report[0]["defects"].clone()
+    };
+    import(&lines);
+    let first = "00000000-0000-4000-8000-000000000001";
+    let mut context = setting.server.context().await;
+    let request = RewindSessionRequest {
+        session: SESSION.into(),
+        target_message: Some(TargetMessage::ToMessageId(first.into())),
+        ..RewindSessionRequest::default()
+    };
+    context.rewind_session(request).await.unwrap();
+    // The file rewinds to the message that was removed on the server.
+    lines.push(line(3, Some(2), "an abandoned thought"));
+    lines.push(line(4, Some(2), "another thought"));
+    let defects = import(&lines);
+    let defect = defects[0].as_str().unwrap_or_default();
+    assert!(defect.contains("a rewind was rejected"), "{defects}");
 }

@@ -320,9 +320,8 @@ async fn run_calls(
             // An earlier import has repeated this rewind. Another one would remove messages that were appended since.
             UploadCall::Rewind(call) if earlier.were_rewound(&call.removed) => {}
             UploadCall::Rewind(call) => {
-                rewind(clients, (&call, &first), report)
-                    .await
-                    .map_err(describe)?;
+                let rewound = rewind(clients, (&call, &first), report).await;
+                defects.extend(rewound.map_err(describe)?);
             }
             UploadCall::Change(change) => {
                 let changed = change.run(clients, report, earlier).await;
@@ -396,12 +395,13 @@ async fn send(
     Ok(())
 }
 
-/// Rewinds the session to a message, or to before its first message.
+/// Rewinds the session to a message, or to before its first message. Returns a defect if the server rejects the
+/// rewind.
 async fn rewind(
     clients: &mut Clients,
     (RewindUpload { to, removed }, first): (&RewindUpload, &str),
     report: &mut SessionReport,
-) -> Result<(), Status> {
+) -> Result<Option<String>, Status> {
     use rewind_session_request::TargetMessage::{BeforeMessageId, ToMessageId};
     let target = match to {
         Some(to) => ToMessageId(to.to_string()),
@@ -418,11 +418,15 @@ async fn rewind(
     match clients.context.rewind_session(request).await {
         Ok(_) => {
             report.rewinds += 1;
-            Ok(())
+            Ok(None)
         }
-        Err(status) if status.code() == Code::FailedPrecondition => Ok(()),
+        // The target left the view on the server, so the server cannot remove only the messages after it.
+        Err(status) if status.code() == Code::FailedPrecondition => Ok(Some(format!(
+            "a rewind was rejected, and the messages that it removes stay in the view: {}",
+            status_error(&status)
+        ))),
         // If the first message does not exist, nothing was appended and nothing needs a rewind.
-        Err(status) if to.is_none() && status.code() == Code::NotFound => Ok(()),
+        Err(status) if to.is_none() && status.code() == Code::NotFound => Ok(None),
         Err(status) => Err(status),
     }
 }
