@@ -98,6 +98,8 @@ pub(super) async fn call(engine: &Engine, request: HookRequest) -> Option<HookAn
             text.into()
         }
     };
+    // A secret that the limit cuts in two is not recognized, so redaction precedes the limit.
+    let detail = stored(detail);
     let end = detail.floor_char_boundary(MAX_DETAIL_BYTES);
     Some(HookAnswer {
         call: HookCall {

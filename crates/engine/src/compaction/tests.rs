@@ -112,6 +112,24 @@ async fn a_veto_stops_the_compaction_with_a_shortened_reason() {
 }
 
 #[tokio::test]
+async fn secrets_in_the_text_of_a_hook_are_redacted_before_it_is_shortened() {
+    // The limit cuts the second key in two.
+    let veto = || {
+        let key = format!("ghp_{}", "a1B2".repeat(9));
+        let filler = "words ".repeat(75);
+        Ok(HookDecision::Veto(format!("{key} {filler} {key}")))
+    };
+    let (event, _) = compacted("enabled = true", veto).await;
+    let detail = &hook_calls(&event).last().unwrap().detail;
+    assert!(!detail.contains("ghp_"), "{detail}");
+    let fails = || Err(format!("no answer to ghp_{}", "a1B2".repeat(9)));
+    let (event, _) = compacted("on_failure = \"stop\"", fails).await;
+    let detail = &hook_calls(&event).last().unwrap().detail;
+    assert!(detail.starts_with("no answer to "), "{detail}");
+    assert!(!detail.contains("ghp_"), "{detail}");
+}
+
+#[tokio::test]
 async fn a_hook_failure_stops_the_compaction_only_if_configured() {
     let fails = || Err("no answer".to_owned());
     let (event, _) = compacted("on_failure = \"stop\"", fails).await;
