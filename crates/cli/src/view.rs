@@ -1,5 +1,6 @@
 //! `palimpsest view`: prints the array to send, as JSON.
 
+use anyhow::bail;
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use palimpsest_proto::context::v1::{
@@ -123,10 +124,13 @@ async fn fetch_full_view(
     while let Some(chunk) = next_message(&mut stream).await? {
         messages.extend(chunk.messages_json);
         if chunk.last {
-            break;
+            return Ok(messages);
         }
     }
-    Ok(messages)
+    bail!(
+        "the stream of the view ended after {} messages, before its last chunk: run the command again",
+        messages.len()
+    )
 }
 
 pub(super) async fn prepare(
