@@ -335,7 +335,7 @@ fn reasoning_is_returned_with_the_item_after_it() {
 }
 
 #[track_caller]
-fn check(items: Value, rule: Option<&str>) {
+fn check(items: &Value, rule: Option<&str>) {
     let target = Target {
         provider: Provider::OpenAiResponses,
         ..Target::default()
@@ -359,43 +359,43 @@ fn invalid_arrays_are_found() {
     let call = json!({"type": "function_call", "call_id": "c", "name": "n", "arguments": "{}"});
     let output = json!({"type": "function_call_output", "call_id": "c", "output": ""});
     let reasoning = json!({"type": "reasoning", "summary": [], "encrypted_content": "x"});
-    check(json!([user, reasoning, call, output]), None);
-    check(json!([]), Some("at least one item is required"));
-    check(json!([user, call]), Some("no tool output found"));
-    check(json!([output]), Some("no tool call found for this output"));
+    check(&json!([user, reasoning, call, output]), None);
+    check(&json!([]), Some("at least one item is required"));
+    check(&json!([user, call]), Some("no tool output found"));
+    check(&json!([output]), Some("no tool call found for this output"));
     let custom = json!({"type": "custom_tool_call_output", "call_id": "c", "output": ""});
     check(
-        json!([call, output, custom]),
+        &json!([call, output, custom]),
         Some("no tool call found for this output"),
     );
     check(
-        json!([call, output, call, output]),
+        &json!([call, output, call, output]),
         Some("call ids must be unique"),
     );
     let follows = "reasoning was provided without its required following item";
-    check(json!([reasoning]), Some(follows));
-    check(json!([reasoning, user]), Some(follows));
-    check(json!([reasoning, reasoning, call, output]), None);
+    check(&json!([reasoning]), Some(follows));
+    check(&json!([reasoning, user]), Some(follows));
+    check(&json!([reasoning, reasoning, call, output]), None);
     check(
-        json!([{"role": "user", "content": ""}]),
+        &json!([{"role": "user", "content": ""}]),
         Some("content must not be empty"),
     );
     check(
-        json!([{"role": "user", "content": []}]),
+        &json!([{"role": "user", "content": []}]),
         Some("content must not be empty"),
     );
     check(
-        json!([{"role": "robot", "content": "a"}]),
+        &json!([{"role": "robot", "content": "a"}]),
         Some("unknown role"),
     );
     let wrong = json!([{"type": "output_text", "text": "a"}]);
     check(
-        json!([{"role": "user", "content": wrong}]),
+        &json!([{"role": "user", "content": wrong}]),
         Some("this part may not stand here"),
     );
     let blank = json!([{"type": "input_text", "text": ""}]);
     check(
-        json!([{"role": "user", "content": blank}]),
+        &json!([{"role": "user", "content": blank}]),
         Some("the part is empty"),
     );
     let long =
@@ -411,18 +411,21 @@ fn invalid_arrays_are_found() {
     let unnamed =
         json!({"type": "function_call", "call_id": "c", "name": "a b", "arguments": "{}"});
     check(
-        json!([unnamed, output]),
+        &json!([unnamed, output]),
         Some("name must match ^[a-zA-Z0-9_-]+$"),
     );
     let object = json!({"type": "function_call", "call_id": "c", "name": "n", "arguments": {}});
-    check(json!([object, output]), Some("arguments must be a string"));
+    check(&json!([object, output]), Some("arguments must be a string"));
     let patch = json!({"type": "apply_patch_call", "call_id": "c", "operation": {}});
     let patched = json!({"type": "apply_patch_call_output", "call_id": "c"});
-    check(json!([patch, patched]), Some("a required field is missing"));
-    let twice = json!({"id": "m", "role": "user", "content": "a"});
-    check(json!([twice, twice]), Some("duplicate item id"));
     check(
-        json!([{"type": "compaction_trigger"}, user]),
+        &json!([patch, patched]),
+        Some("a required field is missing"),
+    );
+    let twice = json!({"id": "m", "role": "user", "content": "a"});
+    check(&json!([twice, twice]), Some("duplicate item id"));
+    check(
+        &json!([{"type": "compaction_trigger"}, user]),
         Some("a 'compaction_trigger' must be the final input item"),
     );
 }
