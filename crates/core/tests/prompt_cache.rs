@@ -13,7 +13,7 @@ use palimpsest_core::event::{ChangeKind, Event, Trigger};
 use palimpsest_core::ids::{MessageId, Revision, Timestamp};
 use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_core::policy::{Policy, Prices};
-use palimpsest_core::session::{CacheReport, Session, Visibility};
+use palimpsest_core::session::{CacheReport, Session};
 use palimpsest_core::view::{Piece, Target};
 use palimpsest_histories::{Operation, SessionHarness, operation};
 use proptest::prelude::*;
@@ -225,12 +225,14 @@ impl Naive {
         };
         // A message without content has no pieces, so it never becomes pending.
         let mut said = event.messages.iter().filter(|appended| {
-            appended.visibility == Visibility::Visible
-                && (appended.message.role == Role::Assistant || !appended.message.blocks.is_empty())
+            let is_empty = appended.message.blocks.is_empty();
+            let answers = appended.message.role == Role::Assistant && appended.replaces.is_none();
+            appended.visibility.keeps_content() && (answers || !is_empty)
         });
+        // A response that was recorded before has answered then.
         let answers = said
             .next()
-            .is_some_and(|first| first.message.role == Role::Assistant);
+            .is_some_and(|first| first.message.role == Role::Assistant && first.replaces.is_none());
         if answers && session.not_sendable_reason().is_none() {
             self.sent = session.sealed().pieces().to_vec();
             self.target = session.last_served().target.clone();
@@ -266,9 +268,15 @@ proptest! {
                     ..ServeView::default()
                 }));
             }
-            // The next event after its deadline closes a compaction.
+            // The next event after its deadline closes a compaction, and a response is recorded for a new array. A
+            // confirmed response is pending, so messages after it answer no request.
             let mut events = world.log[seen..].iter().map(|recorded| &recorded.event);
-            if let Some(first) = events.find(|event| !matches!(event, Event::CompactionFailed(_))) {
+            let is_before = |event: &&Event| match event {
+                Event::CompactionFailed(_) => true,
+                Event::ArraySynced(event) => event.confirmed.is_empty(),
+                _ => false,
+            };
+            if let Some(first) = events.find(|event| !is_before(event)) {
                 naive.see(&before, first);
             }
             naive.check(&world.session);

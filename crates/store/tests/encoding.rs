@@ -151,7 +151,7 @@ fn golden_bytes_of_responses_are_read() {
         |event| matches!(event, Event::ArraySynced(event) if event.confirmed == [Ordinal::new(2)])
     ));
     assert!(has(
-        |event| matches!(event, Event::ContextRestored(event) if event.mapped == [CallKey::new(1)])
+        |event| matches!(event, Event::ContextRestored(event) if event.remapped == [CallKey::new(1)])
     ));
     assert!(has(|event| {
         let mut messages = event.messages().iter();

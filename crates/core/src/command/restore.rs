@@ -155,6 +155,13 @@ impl RestoredState {
             };
             (is.state != state).then_some((key, state))
         });
+        // The state has the ids of the earlier view. Later calls must not use one of them.
+        let conflicting = self.state.calls().conflicting();
+        let both = now.calls().iter().zip(self.state.calls().iter());
+        let remapped = both.filter(|((key, is), (_, wanted))| {
+            is.uses_service_id != (wanted.uses_service_id || conflicting.contains(key))
+        });
+        let remapped = remapped.map(|((key, _), _)| key).collect();
         let overhead = now.last_served().overhead_tokens;
         ContextRestored {
             to,
@@ -162,7 +169,7 @@ impl RestoredState {
             before_tokens: now.tokens().tokens,
             after_tokens: self.ledger.count(overhead).tokens,
             calls: calls.collect(),
-            mapped: self.state.calls().conflicting(),
+            remapped,
             visibilities,
             sizes,
             pending,

@@ -196,8 +196,9 @@ pub struct ContextRestored {
     pub sizes: Vec<(Ordinal, TokenSize)>,
     /// The calls whose state changed.
     pub calls: Vec<(CallKey, CallState)>,
-    /// The calls that get an id of the service, because the restored view has an earlier call with their id.
-    pub mapped: Vec<CallKey>,
+    /// The calls whose id on the wire changes between the caller's and the service's. A later call gets an id of the
+    /// service if the restored view has a call with its id. The restored calls have the ids of that view again.
+    pub remapped: Vec<CallKey>,
     /// All pending messages after the undo.
     pub pending: Vec<PendingMessage>,
     /// The token ledger after the undo.

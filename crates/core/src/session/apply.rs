@@ -659,7 +659,7 @@ impl Session {
             self.transcript.resize(*ordinal, *size);
         }
         self.calls.restore_states(event.calls.iter().copied());
-        self.calls.map_ids(&event.mapped);
+        self.calls.remap(&event.remapped);
         self.sealed.change(&event.change, &self.transcript);
         self.pending.clone_from(&event.pending);
         self.ledger = event.ledger.clone();

@@ -159,7 +159,7 @@ impl Calls {
 
     /// Returns the calls whose id on the wire is also that of an earlier call. An undo brings calls back whose ids later
     /// calls use.
-    pub(crate) fn conflicting(&self) -> Vec<CallKey> {
+    pub(crate) fn conflicting(&self) -> BTreeSet<CallKey> {
         let mut taken = HashSet::new();
         let shown = self
             .iter()
@@ -170,11 +170,11 @@ impl Calls {
             .collect()
     }
 
-    /// Gives calls an id of the service.
-    pub(crate) fn map_ids(&mut self, calls: &[CallKey]) {
+    /// Changes the ids of calls on the wire from the caller's to the service's, or back.
+    pub(crate) fn remap(&mut self, calls: &[CallKey]) {
         for key in calls {
             if let Some(call) = self.calls.get_mut(key.get() as usize) {
-                call.uses_service_id = true;
+                call.uses_service_id = !call.uses_service_id;
             }
         }
     }
@@ -371,10 +371,11 @@ mod tests {
             assert_eq!(calls.wire_id(third, 64), "palimpsest_c2");
             // An undo brings the first call back.
             calls.set(first, CallState::Open);
+            let conflicting: Vec<CallKey> = calls.conflicting().into_iter().collect();
             let expected: &[CallKey] = if keeps_ids { &[second] } else { &[] };
-            assert_eq!(calls.conflicting(), expected);
-            calls.map_ids(&[second]);
-            assert_eq!(calls.conflicting(), []);
+            assert_eq!(conflicting, expected);
+            calls.remap(&conflicting);
+            assert!(calls.conflicting().is_empty());
         }
     }
 

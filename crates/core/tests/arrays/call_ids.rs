@@ -46,10 +46,8 @@ fn calls_that_are_sent_again_after_a_rewind_keep_their_ids() {
     assert_eq!(view.matches(r#""id":"1""#).count(), 1, "{view}");
 }
 
-#[test]
-fn an_undo_maps_the_later_call_of_two_with_one_id() {
-    let (mut world, before) = repeated();
-    let past = Box::new(world.at(before));
+fn restore(world: &mut SessionHarness, to: Revision) {
+    let past = Box::new(world.at(to));
     world.run(Command::Restore(RestoreContext {
         past,
         later: Vec::new(),
@@ -57,6 +55,12 @@ fn an_undo_maps_the_later_call_of_two_with_one_id() {
         expected_revision: None,
         request: None,
     }));
+}
+
+#[test]
+fn an_undo_maps_the_later_call_of_two_with_one_id() {
+    let (mut world, before) = repeated();
+    restore(&mut world, before);
     let view = view(&mut world);
     assert_eq!(view.matches(r#""id":"1""#).count(), 1, "{view}");
     assert_eq!(view.matches(r#""id":"palimpsest_c1""#).count(), 1, "{view}");
@@ -79,4 +83,13 @@ fn a_log_of_an_earlier_release_renders_the_same() {
     world.session = Session::replay(world.session.key().clone(), log).unwrap();
     let view = view(&mut world);
     assert_eq!(view.matches(r#""id":"palimpsest_c1""#).count(), 1, "{view}");
+}
+
+#[test]
+fn an_undo_of_an_undo_brings_back_the_ids_of_the_view() {
+    let (mut world, before) = repeated();
+    let (between, shown) = (world.session.revision(), view(&mut world));
+    restore(&mut world, before);
+    restore(&mut world, between);
+    assert_eq!(view(&mut world), shown);
 }

@@ -53,7 +53,7 @@ stored_struct! {
 
 stored_struct! {
     ContextRestored = Restored {
-        to, undone, before_tokens, after_tokens, sizes, calls, mapped, pending, ledger, change, request,
+        to, undone, before_tokens, after_tokens, sizes, calls, remapped, pending, ledger, change, request,
     }
     renamed { visibilities = standings }
 }
