@@ -280,7 +280,12 @@ async fn messages_of_a_compaction_have_the_time_of_its_event() {
         }),
         ..ListMessagesRequest::default()
     };
-    let recent = server.sessions().await.list_messages(request).await.unwrap();
+    let recent = server
+        .sessions()
+        .await
+        .list_messages(request)
+        .await
+        .unwrap();
     let recent = recent.into_inner().messages;
     let added = &listed(&server, session).await[before.len()..];
     assert!(added.len() >= 2, "{added:?}");

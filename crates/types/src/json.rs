@@ -388,6 +388,16 @@ impl UnknownFields {
         String::from_utf8(out).ok()
     }
 
+    /// Adds a field before the others.
+    #[must_use]
+    pub fn with_first(self, name: &str, value: RawJson) -> Self {
+        Self(
+            std::iter::once((name.into(), value))
+                .chain(self.0)
+                .collect(),
+        )
+    }
+
     /// Returns an iterator over the names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &RawJson)> {
         self.0.iter().map(|(name, value)| (&**name, value))

@@ -264,11 +264,14 @@ fn output(kind: CallKind, mut fields: ObjectFields<'_>) -> Result<Block, CodecEr
     }))
 }
 
-/// Returns the unknown fields of a call or an output. The field `type` is one of them, except for functions.
+/// Returns the unknown fields of a call or an output. The field `type` is one of them, except for functions. It comes
+/// first, where the writer puts it, so that an item that was written and read again is the same message.
 fn rest(kind: CallKind, mut fields: ObjectFields<'_>) -> UnknownFields {
-    if kind == CallKind::Function {
-        // A repeated field was rejected when the item was inspected.
-        let _ = fields.take("type");
+    // A repeated field was rejected when the item was inspected.
+    let named = fields.take("type").ok().flatten();
+    let rest = fields.rest();
+    match named {
+        Some(named) if kind != CallKind::Function => rest.with_first("type", RawJson::of(named)),
+        _ => rest,
     }
-    fields.rest()
 }

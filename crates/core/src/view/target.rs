@@ -24,6 +24,15 @@ impl Provider {
         matches!(self, Self::Anthropic | Self::Bedrock)
     }
 
+    /// Returns the origin of messages in the provider's format.
+    pub const fn origin(self) -> MessageOrigin {
+        match self {
+            Self::Anthropic | Self::Bedrock => MessageOrigin::Anthropic,
+            Self::OpenAi => MessageOrigin::OpenAi,
+            Self::OpenAiResponses => MessageOrigin::OpenAiResponses,
+        }
+    }
+
     /// Returns the maximum length of a call id, in characters.
     pub const fn max_call_id_len(self) -> usize {
         match self {
@@ -94,12 +103,7 @@ impl Target {
 
     /// Returns true if this target defines the unknown fields of messages with this origin.
     pub(crate) fn accepts_unknown_fields_of(&self, origin: MessageOrigin) -> bool {
-        match origin {
-            MessageOrigin::Typed => true,
-            MessageOrigin::Anthropic => self.provider.is_anthropic(),
-            MessageOrigin::OpenAi => self.provider == Provider::OpenAi,
-            MessageOrigin::OpenAiResponses => self.provider == Provider::OpenAiResponses,
-        }
+        origin == MessageOrigin::Typed || origin == self.provider.origin()
     }
 }
 

@@ -295,11 +295,9 @@ impl<'a, 't> Renderer<'a, 't> {
 
     fn message_extra(&self, piece: &Piece) -> Option<&'a UnknownFields> {
         let message = self.transcript.content(piece.message)?;
-        let is_own = matches!(
-            (self.target.provider, message.origin),
-            (Provider::OpenAi, MessageOrigin::OpenAi)
-                | (Provider::OpenAiResponses, MessageOrigin::OpenAiResponses)
-        );
+        // Anthropic's APIs reject unknown fields of messages.
+        let provider = self.target.provider;
+        let is_own = !provider.is_anthropic() && message.origin == provider.origin();
         // Other forms replace or change the content, so the original fields no longer describe it.
         (is_own
             && matches!(

@@ -7,13 +7,15 @@ use base64::engine::general_purpose::STANDARD;
 use palimpsest_core::codec::{self, CodecError};
 use palimpsest_core::json::{self, JsonError, RawJson, UnknownFields};
 use palimpsest_core::message::{
-    Block, Media, MediaKind, MediaSource, ResultContent, Thinking, ToolInput, ToolResult, ToolUse,
+    Block, Media, MediaKind, MediaSource, MessageOrigin, ResultContent, Thinking, ToolInput,
+    ToolResult, ToolUse,
 };
 use palimpsest_proto::context::v1;
 use v1::block::Block as Typed;
 use v1::media_source::Source;
 use v1::tool_result_content::Content;
 
+use super::own_fields::{self, OwnBlock, OwnFields};
 use super::{FieldError, FieldProblem, WithFieldPath, required};
 
 /// The block types that have a message of their own in the contract.
@@ -21,9 +23,10 @@ pub(super) const KNOWN_TYPES: [&str; 7] = [
     "text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking",
 ];
 
-/// Validates and converts one typed block.
-pub(super) fn block(block: v1::Block) -> Result<Block, FieldError> {
+/// Validates and converts one typed block. `origin` is the format of its unknown fields.
+pub(super) fn block(block: v1::Block, origin: MessageOrigin) -> Result<Block, FieldError> {
     let json = &block.extra_json;
+    let extra = |block| extra(json, &own_fields::of_block(block, origin));
     let Some(typed) = block.block else {
         return Err(FieldError::missing("block"));
     };
@@ -31,48 +34,47 @@ pub(super) fn block(block: v1::Block) -> Result<Block, FieldError> {
     Ok(match typed {
         Typed::Text(text) => Block::Text {
             text: text.text.into(),
-            extra: extra(json, &["type", "text"], &[])?,
+            extra: extra(OwnBlock::Text)?,
         },
         Typed::Image(image) => Block::Media(Media {
             kind: MediaKind::Image,
             source: source(image.source, MediaKind::Image).under("image.source")?,
-            extra: extra(json, &["type", "source", "image_url", "url"], &[])?,
+            extra: extra(OwnBlock::Image)?,
         }),
         Typed::Document(document) => Block::Media(Media {
             kind: MediaKind::Document,
             source: source(document.source, MediaKind::Document).under("document.source")?,
-            extra: extra(
-                json,
-                &["type", "source", "title", "context"],
+            extra: with_fields(
                 &[("title", &document.title), ("context", &document.context)],
+                extra(OwnBlock::Document)?,
             )?,
         }),
         Typed::ToolUse(call) => Block::ToolUse(ToolUse {
             id: required(&call.tool_use_id, "tool_use.tool_use_id")?.into(),
             name: required(&call.tool_name, "tool_use.tool_name")?.into(),
             input: input(&call.input_json).under("tool_use.input_json")?,
-            extra: extra(
-                json,
-                &["type", "id", "name", "input", "function", "custom"],
-                &[],
-            )?,
+            extra: extra(OwnBlock::ToolUse)?,
         }),
         Typed::ToolResult(result) => Block::ToolResult(ToolResult {
             tool_use_id: required(&result.tool_use_id, "tool_result.tool_use_id")?.into(),
-            content: content(result.content).under("tool_result.content")?,
+            content: content(result.content, origin).under("tool_result.content")?,
             // The contract cannot distinguish an absent value from false.
             is_error: result.is_error.then_some(true),
-            extra: extra(json, &["type", "tool_use_id", "content", "is_error"], &[])?,
+            extra: extra(OwnBlock::ToolResult)?,
         }),
         Typed::Thinking(thinking) => Block::Thinking(Thinking::Plain {
             thinking: thinking.thinking.into(),
             // An empty signature counts as absent, because proto3 strings have no other absent value.
             signature: (!thinking.signature.is_empty()).then(|| thinking.signature.into()),
-            extra: extra(json, &["type", "thinking", "signature"], &[])?,
+            extra: extra(OwnBlock::Thinking)?,
         }),
         Typed::RedactedThinking(redacted) => Block::Thinking(Thinking::Redacted {
-            data: required(&redacted.data, "redacted_thinking.data")?.into(),
-            extra: extra(json, &["type", "data"], &[])?,
+            data: match origin {
+                // OpenAI can store the reasoning itself, and then returns no data.
+                MessageOrigin::OpenAiResponses => redacted.data.into(),
+                _ => required(&redacted.data, "redacted_thinking.data")?.into(),
+            },
+            extra: extra(OwnBlock::RedactedThinking)?,
         }),
         Typed::Opaque(_) if !json.is_empty() => {
             return Err(FieldError::invalid(
@@ -84,23 +86,17 @@ pub(super) fn block(block: v1::Block) -> Result<Block, FieldError> {
     })
 }
 
-/// Parses unknown fields: a JSON object with unique names, none of which has a typed field. `more` contains fields
-/// that exist in the contract but not in the domain.
-pub(super) fn extra(
-    bytes: &[u8],
-    known: &[&str],
-    more: &[(&str, &str)],
-) -> Result<UnknownFields, FieldError> {
-    let given = if bytes.is_empty() {
-        UnknownFields::default()
-    } else {
-        object(bytes).under("extra_json")?
-    };
+/// Parses unknown fields: a JSON object with unique names, none of which has a typed field.
+pub(super) fn extra(bytes: &[u8], own: &OwnFields) -> Result<UnknownFields, FieldError> {
+    if bytes.is_empty() {
+        return Ok(UnknownFields::default());
+    }
+    let given = object(bytes).under("extra_json")?;
     let mut names = HashSet::new();
-    for (name, _) in given.iter() {
-        if let Some(known) = known.iter().find(|known| **known == name) {
+    for (name, value) in given.iter() {
+        if own.includes(name, value) {
             let what = format!(
-                "must not contain the field `{known}`, which has its own place in the message"
+                "must not contain the field `{name}`, which has its own place in the message"
             );
             return Err(FieldError::invalid("extra_json", what));
         }
@@ -108,21 +104,19 @@ pub(super) fn extra(
             return Err(FieldError::invalid("extra_json", "names a field twice"));
         }
     }
-    // Fields that the domain does not have are stored before the unknown fields.
-    let more: Vec<_> = more.iter().filter(|(_, text)| !text.is_empty()).collect();
-    if more.is_empty() {
-        return Ok(given);
+    Ok(given)
+}
+
+/// Adds fields that the contract has and the domain stores as unknown fields. They come before the others.
+fn with_fields(
+    more: &[(&str, &str)],
+    mut extra: UnknownFields,
+) -> Result<UnknownFields, FieldError> {
+    for (name, text) in more.iter().rev().filter(|(_, text)| !text.is_empty()) {
+        let value = RawJson::parse(&quoted(text)).map_err(payload_error)?;
+        extra = extra.with_first(name, value);
     }
-    // The object is built as text, because parsing the unknown values would change their bytes.
-    let mut fields: Vec<String> = more
-        .iter()
-        .map(|(name, text)| format!("{}:{}", quoted(name), quoted(text)))
-        .collect();
-    let rest = given
-        .iter()
-        .map(|(name, value)| format!("{}:{}", quoted(name), value.as_str()));
-    fields.extend(rest);
-    UnknownFields::from_object(&format!("{{{}}}", fields.join(","))).map_err(payload_error)
+    Ok(extra)
 }
 
 fn object(bytes: &[u8]) -> Result<UnknownFields, FieldError> {
@@ -198,10 +192,13 @@ pub(super) fn result_content(content: v1::ToolResultContent) -> Result<ResultCon
     if content.content.is_none() {
         return Err(FieldError::missing(""));
     }
-    self::content(Some(content))
+    self::content(Some(content), MessageOrigin::Typed)
 }
 
-fn content(content: Option<v1::ToolResultContent>) -> Result<ResultContent, FieldError> {
+fn content(
+    content: Option<v1::ToolResultContent>,
+    origin: MessageOrigin,
+) -> Result<ResultContent, FieldError> {
     let Some(content) = content else {
         return Ok(ResultContent::None);
     };
@@ -212,7 +209,7 @@ fn content(content: Option<v1::ToolResultContent>) -> Result<ResultContent, Fiel
             .blocks
             .into_iter()
             .enumerate()
-            .map(|(index, block)| nested(block).at("blocks.blocks", index))
+            .map(|(index, block)| nested(block, origin).at("blocks.blocks", index))
             .collect::<Result<_, _>>()
             .map(ResultContent::Blocks),
         Some(Content::Json(json)) => from_json(&json).under("json"),
@@ -220,7 +217,7 @@ fn content(content: Option<v1::ToolResultContent>) -> Result<ResultContent, Fiel
 }
 
 /// Converts a block inside a tool result. Only text, media and opaque blocks are valid there.
-fn nested(typed: v1::Block) -> Result<Block, FieldError> {
+fn nested(typed: v1::Block, origin: MessageOrigin) -> Result<Block, FieldError> {
     match typed.block {
         Some(
             Typed::ToolUse(_)
@@ -231,7 +228,7 @@ fn nested(typed: v1::Block) -> Result<Block, FieldError> {
             "block",
             "must be a text, an image, a document or an opaque block: a result holds no other",
         )),
-        _ => block(typed),
+        _ => block(typed, origin),
     }
 }
 

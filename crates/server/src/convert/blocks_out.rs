@@ -18,6 +18,8 @@ use v1::block::Block as Typed;
 use v1::media_source::Source;
 use v1::tool_result_content::Content;
 
+use super::scalars::export_origin;
+
 /// Decodes base64 with or without padding: callers omit it, and providers accept that.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
@@ -61,6 +63,7 @@ pub fn view_message(message: &WireMessage<'_>, calls: &Calls, provider: Provider
         role: role.into(),
         blocks,
         extra_json: extra(message.extra, reader, &[]),
+        extra_format: export_origin(provider.origin()).into(),
     }
 }
 

@@ -4,18 +4,14 @@ use palimpsest_core::codec;
 use palimpsest_core::event::Attributes;
 use palimpsest_core::ids::{MessageId, Timestamp};
 use palimpsest_core::limits::Limits;
-use palimpsest_core::message::{Block, Message, MessageKind, Usage};
+use palimpsest_core::message::{Block, Message, MessageKind, MessageOrigin, Usage};
+use palimpsest_core::view::Provider;
 use palimpsest_proto::context::v1;
 use prost::Message as _;
 use v1::message_input::Content;
 
 use super::scalars::{message_id, optional_timestamp, payload_format, role, unknown};
-use super::{FieldError, FieldProblem, WithFieldPath, blocks_in};
-
-/// The fields of a provider's message that have a typed counterpart.
-const KNOWN: [&str; 9] = [
-    "role", "content", "type", "id", "model", "usage", "refusal", "tool_calls", "tool_call_id",
-];
+use super::{FieldError, FieldProblem, WithFieldPath, blocks_in, own_fields};
 
 /// A message and its index in the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,20 +96,22 @@ fn typed(id: MessageId, typed: v1::Message, limits: &Limits) -> Result<Message, 
     check_bytes(typed.encoded_len(), limits.max_message_bytes)?;
     let role = role(typed.role, "role")?;
     check_block_count(typed.blocks.len(), limits, "blocks")?;
-    let extra = blocks_in::extra(&typed.extra_json, &KNOWN, &[])?;
+    let origin = payload_format(typed.extra_format, "extra_format")?;
+    let origin = origin.map_or(MessageOrigin::Typed, Provider::origin);
+    let extra = blocks_in::extra(&typed.extra_json, &own_fields::of_message(origin))?;
     let blocks = typed
         .blocks
         .into_iter()
         .enumerate()
         .map(|(index, block)| {
-            let block = blocks_in::block(block).at("blocks", index)?;
+            let block = blocks_in::block(block, origin).at("blocks", index)?;
             check_names(&block, limits)
                 .map_err(|(field, error)| error.under(field).under(&format!("blocks[{index}]")))?;
             Ok(block)
         })
         .collect::<Result<_, FieldError>>()?;
     let mut message = Message::new(id, role, blocks);
-    message.extra = extra;
+    (message.extra, message.origin) = (extra, origin);
     // Base64 is longer than the data in the request, so the size is checked again after the conversion.
     check_size(&message, limits)?;
     Ok(message)

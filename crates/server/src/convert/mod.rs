@@ -21,6 +21,7 @@ mod levels;
 mod memory;
 mod message_input;
 mod messages_in;
+mod own_fields;
 mod page;
 mod pattern;
 mod persist_decisions;

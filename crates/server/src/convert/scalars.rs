@@ -1,7 +1,7 @@
 //! Names, ids, times and small enums.
 
 use palimpsest_core::ids::{CallKey, MessageId, Ordinal, ProjectId, SessionKey, Timestamp};
-use palimpsest_core::message::{MessageKind, Role};
+use palimpsest_core::message::{MessageKind, MessageOrigin, Role};
 use palimpsest_core::session::Session;
 use palimpsest_core::view::Provider;
 pub use palimpsest_engine::compaction::MessageForm;
@@ -130,6 +130,16 @@ pub fn payload_format(format: i32, field: &str) -> Result<Option<Provider>, Fiel
             "must be FORMAT_ANTHROPIC_MESSAGES, FORMAT_OPENAI_CHAT or FORMAT_OPENAI_RESPONSES",
         )),
         Err(_) => Err(unknown(field)),
+    }
+}
+
+/// Returns the format of messages with this origin.
+pub(super) const fn export_origin(origin: MessageOrigin) -> v1::Format {
+    match origin {
+        MessageOrigin::Typed => v1::Format::Unspecified,
+        MessageOrigin::Anthropic => v1::Format::AnthropicMessages,
+        MessageOrigin::OpenAi => v1::Format::OpenaiChat,
+        MessageOrigin::OpenAiResponses => v1::Format::OpenaiResponses,
     }
 }
 

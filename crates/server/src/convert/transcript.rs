@@ -14,7 +14,7 @@ use super::append_result::{tool_call, turn_id};
 use super::blocks_out::{self, BlockAudience};
 use super::levels::{reference_of, reference_to};
 use super::saturate_tokens;
-use super::scalars::{export_kind, export_role, export_timestamp};
+use super::scalars::{export_kind, export_origin, export_role, export_timestamp};
 
 /// The form of a message's content in a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,6 +147,7 @@ pub(super) fn original(ordinal: Ordinal, message: &Message, calls: &Calls) -> v1
         role: export_role(message.role).into(),
         blocks,
         extra_json: message.extra.to_object().unwrap_or_default().into(),
+        extra_format: export_origin(message.origin).into(),
     }
 }
 

@@ -82,6 +82,41 @@ fn unknown_fields_are_returned_in_their_own_format_only() {
 }
 
 #[test]
+fn a_typed_item_returned_by_the_caller_is_for_its_own_format_only() {
+    let item = one(payload(
+        v1::Format::OpenaiResponses,
+        r#"{"type":"custom_tool_call","id":"ctc_1","call_id":"c","name":"n","input":"x"}"#,
+    ));
+    let typed = original(Ordinal::new(0), &item, &Calls::default());
+    assert_eq!(
+        (typed.extra_format(), &typed.blocks[0].extra_json[..]),
+        (
+            v1::Format::OpenaiResponses,
+            br#"{"type":"custom_tool_call","id":"ctc_1"}"#.as_slice()
+        )
+    );
+    let input = |message| v1::MessageInput {
+        content: Some(v1::message_input::Content::Message(message)),
+        ..v1::MessageInput::default()
+    };
+    let back = one(input(typed.clone()));
+    for provider in [
+        Provider::Anthropic,
+        Provider::OpenAi,
+        Provider::OpenAiResponses,
+    ] {
+        assert_eq!(strings(&back, provider), strings(&item, provider));
+    }
+    // Without the format, the type of the item would be a second type of the call.
+    let unmarked = v1::Message {
+        extra_format: v1::Format::Unspecified.into(),
+        ..typed
+    };
+    let error = read(vec![input(unmarked)], &Limits::default()).unwrap_err();
+    assert_eq!(error.path, "messages[0].message.blocks[0].extra_json");
+}
+
+#[test]
 fn media_without_a_typed_form_is_returned_as_json() {
     let media = |source| {
         Block::Media(Media {

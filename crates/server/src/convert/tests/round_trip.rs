@@ -84,7 +84,11 @@ fn check(mut world: SessionHarness) {
             }
         }
     }
-    for provider in [Provider::Anthropic, Provider::OpenAi] {
+    for provider in [
+        Provider::Anthropic,
+        Provider::OpenAi,
+        Provider::OpenAiResponses,
+    ] {
         let target = target(provider);
         let view = session.view(&target, None).unwrap();
         for message in &view.messages {
