@@ -376,6 +376,8 @@ fn invalid_arrays_are_found() {
     check(&json!([reasoning]), Some(follows));
     check(&json!([reasoning, user]), Some(follows));
     check(&json!([reasoning, reasoning, call, output]), None);
+    check(&json!([reasoning, {"type": "novel"}]), None);
+    check(&json!([reasoning, {"type": "novel_output"}]), Some(follows));
     check(
         &json!([{"role": "user", "content": ""}]),
         Some("content must not be empty"),

@@ -27,8 +27,10 @@ const CALLS: [(&str, &str, &[&str]); 6] = [
     ),
     ("computer_call", "computer_call_output", &[]),
 ];
-/// The ends of the types of other items that a model writes after its reasoning.
-const WRITTEN: [&str; 3] = ["_call", "reasoning", "compaction"];
+/// The ends of the types of items that a caller adds. The model writes all others, including those of newer types.
+const GIVEN: [&str; 4] = [
+    "_output", "_response", "additional_tools", "compaction_trigger",
+];
 
 pub(super) fn check(items: &[&Value], report: &mut ViolationReport) {
     report.unless(!items.is_empty(), "input", "at least one item is required");
@@ -82,7 +84,7 @@ pub(super) fn check(items: &[&Value], report: &mut ViolationReport) {
 fn is_written(item: &Value) -> bool {
     match text(item, "type").unwrap_or("message") {
         "message" => text(item, "role") == Some("assistant"),
-        kind => WRITTEN.iter().any(|end| kind.ends_with(end)),
+        kind => !GIVEN.iter().any(|end| kind.ends_with(end)),
     }
 }
 

@@ -8,6 +8,7 @@ use super::fixed_texts::{
     CLEARED, FAILED_SILENTLY, GAP, INTERJECTED, INTERRUPTED, NO_INPUT, NO_OUTPUT, NUDGE, OPENING,
     SNIPPED_RESULT, kind_name, media_marker, result_as_text, snipped_marker,
 };
+use super::items::lacks_source;
 use super::tail::{Speaker, speaker};
 use super::{MarkerReason, Piece, PieceForm, Provider, Target, WireRole, count};
 use crate::ids::{CallKey, Ordinal, TurnNumber};
@@ -532,7 +533,13 @@ impl<'a, 't> Renderer<'a, 't> {
         speaker: Speaker,
     ) -> Option<WireBlock<'a>> {
         if self.target.accepts_unknown_fields_of(origin) {
-            return Some(WireBlock::Opaque(json));
+            return Some(if lacks_source(kind, json) {
+                WireBlock::text(format!(
+                    "[{kind}: it has no source that the provider takes]"
+                ))
+            } else {
+                WireBlock::Opaque(json)
+            });
         }
         (speaker != Speaker::Assistant)
             .then(|| WireBlock::text(format!("[{kind}: this provider does not take it]")))
