@@ -98,7 +98,10 @@ fn an_unusable_directory_is_reported_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), "file", "");
     says(
-        &error(&["serve", "--data-dir", &file, "--listen", "127.0.0.1:0"]),
+        &error(&[
+            "serve", "--data-dir", &file, "--listen", "127.0.0.1:0", "--admin-listen",
+            "127.0.0.1:0",
+        ]),
         &[&file, "a file is in its place", "--data-dir"],
     );
     let missing = folder.path().join("missing.jsonl");

@@ -61,7 +61,7 @@ fn item(block: &WireBlock<'_>, reader: Audience, out: &mut Vec<u8>) {
             result(*kind, id, content, out);
             // The provider requires the status of a patch.
             let has_status = extra.is_some_and(|extra| extra.get("status").is_some());
-            if *kind == CallKind::ApplyPatch && !has_status {
+            if reader == Audience::Model && *kind == CallKind::ApplyPatch && !has_status {
                 let failed = *is_error == Some(true);
                 let status = if failed { "failed" } else { "completed" };
                 field(b",\"status\":", status, out);
@@ -71,7 +71,7 @@ fn item(block: &WireBlock<'_>, reader: Audience, out: &mut Vec<u8>) {
             out.extend_from_slice(b"{\"type\":\"reasoning\"");
             fields(*extra, &[], reader, out);
             let has_summary = extra.is_some_and(|extra| extra.get("summary").is_some());
-            if !has_summary {
+            if reader == Audience::Model && !has_summary {
                 out.extend_from_slice(b",\"summary\":[]");
             }
             if let Thinking::Redacted { data, .. } = thinking

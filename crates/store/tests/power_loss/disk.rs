@@ -303,6 +303,24 @@ impl Disk {
     }
 
     fn make(&mut self, path: &str, is_dir: bool, begun: u64, ended: u64) {
+        // Calls are ordered by their ends. A folder can be made inside another one before the call that made the other one
+        // ends.
+        let parent = Path::new(path).parent().unwrap();
+        if parent.starts_with(&self.root) && parent != self.root {
+            let parent = parent.to_str().unwrap();
+            let is_known = self
+                .find(parent)
+                .is_some_and(|(dir, name)| self.nodes[dir].entries.contains_key(&name));
+            if !is_known {
+                self.make(parent, true, begun, ended);
+            }
+        }
+        if let Some((dir, name)) = self.find(path)
+            && is_dir
+            && self.nodes[dir].entries.contains_key(&name)
+        {
+            return;
+        }
         self.nodes.push(Node {
             is_dir,
             ..Node::default()

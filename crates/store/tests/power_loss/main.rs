@@ -12,7 +12,7 @@ mod trace;
 #[path = "../writer/mod.rs"]
 mod writer;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -35,7 +35,7 @@ fn writer_child_process() {
 
 /// Runs a writer under `strace` and returns its system calls.
 fn traced(plan: Plan, root: &Path) -> Vec<Call> {
-    let trace = root.join("trace");
+    let trace = root.join(format!("trace-{}", plan.round));
     let out = trace.display().to_string();
     let strace = [
         "strace", "-f", "-qq", "--seccomp-bpf", "-xx", "-s", "4000000", "-e", CALLS, "-o", &out,
@@ -60,9 +60,11 @@ fn every_acknowledged_append_survives() {
 /// Runs the test once. Returns `None` if the trace is unreadable.
 fn attempt() -> Option<()> {
     let (seed, mut random) = Random::new();
-    let root = tempfile::tempdir().unwrap();
-    let store = root.path().join("disk");
-    std::fs::create_dir(&store).unwrap();
+    // The seed does not determine the order of the threads, so only the traces explain a failure. They are removed after
+    // a success.
+    let root = tempfile::tempdir().unwrap().keep();
+    let store = root.join("disk");
+    fs::create_dir(&store).unwrap();
     let mut heard = 0;
     let mut disk = Disk::new(&store);
     // The first two processes are killed. The next one opens their store, and sled then writes snapshot
@@ -78,9 +80,10 @@ fn attempt() -> Option<()> {
             ends_after: if round < 2 { 70 + random.below(40) } else { 0 },
         };
         disk.next_process();
-        let calls = traced(plan, root.path());
+        let calls = traced(plan, &root);
         // An unreadable trace proves nothing about the store, so the run is repeated.
         if calls.iter().any(Call::is_garbled) {
+            fs::remove_dir_all(root).unwrap();
             return None;
         }
         for call in calls {
@@ -113,19 +116,21 @@ fn attempt() -> Option<()> {
             Fate::Torn(random.next()),
             Fate::Torn(random.next()),
         ] {
-            let left = tempfile::tempdir_in(root.path()).unwrap();
+            let left = tempfile::tempdir_in(&root).unwrap();
             disk.rebuild(moment, fate, left.path());
             if let Err(failure) = acknowledged.check(&left.path().join("store")) {
                 panic!(
-                    "after {} acknowledgements of {}, while opening: {}, unsynced data {fate:?}, \
-                     PALIMPSEST_SEED={seed}: {failure}",
+                    "after {} acknowledgements of {}, at {moment}, while opening: {}, unsynced data \
+                     {fate:?}, PALIMPSEST_SEED={seed}, traces in {}: {failure}",
                     acknowledged.len(),
                     moments.len(),
-                    n % 2 == 1
+                    n % 2 == 1,
+                    root.display()
                 );
             }
         }
     }
-    assert!(heard > 0, "no moment had an append, seed {seed}");
+    assert!(heard > 0, "no moment had an append");
+    fs::remove_dir_all(root).unwrap();
     Some(())
 }

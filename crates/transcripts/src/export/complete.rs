@@ -4,11 +4,12 @@
 use palimpsest_core::ids::Timestamp;
 use palimpsest_core::message::{Message, MessageOrigin, Role};
 use palimpsest_core::session::Session;
-use palimpsest_core::view::WireBlock;
+use palimpsest_core::view::{Provider, WireBlock};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::line::{content, line};
+use super::messages::json_messages;
 use super::original::{BlobLoss, OriginalMessage, PendingResult};
 use crate::import::palimpsest::{ExportVisibility, KindName, VERSION, WHAT};
 
@@ -116,7 +117,8 @@ fn remove_defaults(object: &mut Value) {
 }
 
 /// Returns the line of a message with all stored data. The content uses Anthropic's block format, which can
-/// represent every block.
+/// represent every block. Items of OpenAI's Responses API have their own format, because their unknown fields have
+/// the names of Anthropic's fields.
 fn message_line(original: &OriginalMessage) -> Vec<u8> {
     let (entry, message) = (&original.entry, &original.message);
     let usage = message.usage.map(|usage| {
@@ -173,6 +175,12 @@ const fn origin(origin: MessageOrigin) -> Option<&'static str> {
 
 /// Writes the message as JSON: blocks in Anthropic's format for any provider, and the unknown fields under `extra`.
 fn message_json(message: &Message, out: &mut Vec<u8>) {
+    if message.origin == MessageOrigin::OpenAiResponses {
+        let items = json_messages(message, Provider::OpenAiResponses);
+        // A message of this origin is one item.
+        out.extend(items.into_iter().next().unwrap_or_default());
+        return;
+    }
     let role = match message.role {
         Role::User => "user",
         Role::Assistant => "assistant",
@@ -196,7 +204,6 @@ mod tests {
     use palimpsest_core::ids::{MessageId, Ordinal, Revision};
     use palimpsest_core::message::Digest;
     use palimpsest_core::session::{TranscriptEntry, Visibility};
-    use palimpsest_core::view::Provider;
     use palimpsest_histories::{appended_messages, operation};
     use proptest::prelude::*;
     use serde_json::Value;
@@ -249,7 +256,11 @@ mod tests {
     fn check(message: &Message) {
         let line = write(message);
         assert_eq!(line.matches('\n').count(), 1, "{line}");
-        let back = read(Provider::Anthropic, message_of(&line));
+        let provider = match message.origin {
+            MessageOrigin::OpenAiResponses => Provider::OpenAiResponses,
+            _ => Provider::Anthropic,
+        };
+        let back = read(provider, message_of(&line));
         assert_eq!(back.blocks, message.blocks);
     }
 

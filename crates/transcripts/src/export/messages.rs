@@ -101,12 +101,8 @@ fn foreign_block<'a>(
         })
     };
     match block {
-        // OpenAI's Chat Completions API has no thinking blocks, and its Responses API has only its own.
-        Block::Thinking(_)
-            if provider == Provider::OpenAi || foreign && provider == Provider::OpenAiResponses =>
-        {
-            return None;
-        }
+        // OpenAI's Chat Completions API has no thinking blocks, and the other APIs accept only their own.
+        Block::Thinking(_) if provider == Provider::OpenAi || foreign => return None,
         Block::Opaque { kind, .. } if foreign => {
             return say(format!("[{kind}: this format does not have it]"));
         }

@@ -403,8 +403,12 @@ impl ExportLine<'_> {
             }
             None => None,
         };
-        let mut message = content(self.message, id)
-            .map_err(|error| format!("has a message that cannot be read: {error}"))?;
+        let decoded = match self.origin {
+            OriginName::OpenAiResponses => item(self.message, id),
+            _ => content(self.message, id),
+        };
+        let mut message =
+            decoded.map_err(|error| format!("has a message that cannot be read: {error}"))?;
         message.parent = parent;
         message.at = self.create_time_ms.map(Timestamp::from_millis);
         message
@@ -440,6 +444,14 @@ impl ExportLine<'_> {
         message.attributes = attributes;
         Ok(message)
     }
+}
+
+/// Decodes an item of OpenAI's Responses API.
+fn item(raw: &RawValue, id: MessageId) -> Result<Message, codec::CodecError> {
+    let json = raw.get().as_bytes();
+    let mut read = codec::read(Provider::OpenAiResponses, json, &mut || id)?;
+    let expected = "one item";
+    read.pop().ok_or(JsonError::Kind { expected }.into())
 }
 
 /// Decodes the field `message`: Anthropic's blocks with four roles, of which Anthropic's API lacks
