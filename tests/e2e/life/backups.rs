@@ -320,7 +320,7 @@ async fn a_restore_killed_after_the_log_rename_is_complete() {
 
     // A second run must not replace a store that a server may have written to.
     let refused = fails(&to_copy);
-    assert!(refused.contains("there is a store in"), "{refused}");
+    assert!(refused.contains("contains a store"), "{refused}");
     succeeds(&[
         "verify-store",
         "--contents",
