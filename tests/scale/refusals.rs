@@ -306,7 +306,7 @@ fn a_database_without_durable_commits_is_rejected() {
         ));
         let told = said(&at(&[&cluster]), &[]);
         let is_off = format!("{setting} is off");
-        tells(&told, &[&is_off, "could lose what it acknowledges"]);
+        tells(&told, &[&is_off, "could lose acknowledged writes"]);
         cluster.psql(&format!("ALTER SYSTEM RESET {setting}"));
         cluster.reload();
     }
