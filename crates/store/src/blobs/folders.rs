@@ -1,4 +1,4 @@
-//! Durability of the folders above a local blob.
+//! Work on a local folder of blobs: on blocking threads, and durably.
 //!
 //! `object_store` syncs folders that it creates, but not those that it finds. Another put may have
 //! created such a folder a moment ago, or a process that was killed before its sync.
@@ -7,6 +7,10 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::{fmt, io};
+
+use tokio::task::spawn_blocking;
+
+use super::error::BlobError;
 
 /// The number of remembered folders at which all are forgotten. A forgotten folder costs one more sync.
 const MAX_KNOWN: usize = 10_000;
@@ -65,4 +69,13 @@ impl Folders {
     fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<PathBuf>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Runs work on the file system on a blocking thread.
+pub(super) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, BlobError> {
+    let done = spawn_blocking(work).await;
+    let done = done.map_err(io::Error::other).flatten();
+    done.map_err(BlobError::Folder)
 }

@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use futures::TryStreamExt as _;
 use object_store::{ObjectStore as _, ObjectStoreExt as _};
 use palimpsest_core::ids::{ProjectId, SessionId, SessionKey};
-use tokio::task::spawn_blocking;
 
 use super::error::BlobError;
-use super::folders::Folders;
+use super::folders::{Folders, run_blocking};
 use super::paths::{check_name, result_path, session_dir, tool_results};
 use super::store::{BlobEntry, Blobs};
 use super::summary_file::summary_path;
@@ -66,7 +65,7 @@ impl Blobs {
         if let Some(folders) = self.folders.clone() {
             // `object_store` hides temporary files from listings, so read the folders directly.
             let dirs = folders_of(session).map(|dir| folders.file(&dir));
-            found.leftovers = blocking(move || {
+            found.leftovers = run_blocking(move || {
                 let found = dirs.iter().map(|dir| leftovers(dir, is_leftover));
                 found.collect::<io::Result<Vec<_>>>()
             })
@@ -93,7 +92,7 @@ impl Blobs {
         }
         if let Some(folders) = self.folders.clone() {
             let (session, files) = (found.session, found.leftovers);
-            let more = blocking(move || {
+            let more = run_blocking(move || {
                 let removed = remove_files(&files)?;
                 remove_empty(&folders, &session)?;
                 Ok(removed)
@@ -149,7 +148,7 @@ impl Blobs {
         }
         if let Some(folders) = self.folders.clone() {
             let (dir, file) = (folders.file(&tool_results(session)), file.to_owned());
-            let more = blocking(move || {
+            let more = run_blocking(move || {
                 let of_this = |name: &str| is_leftover(name) && is_of(name, &file);
                 remove_files(&leftovers(&dir, of_this)?)
             });
@@ -177,14 +176,6 @@ impl Blobs {
         names.sort();
         Ok(names)
     }
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> Result<T, BlobError> {
-    let done = spawn_blocking(work).await;
-    let done = done.map_err(io::Error::other).flatten();
-    done.map_err(BlobError::Folder)
 }
 
 /// Returns the folders of a session's files.

@@ -1,6 +1,5 @@
 //! The blob store: reads and writes of single files in a local folder or a bucket.
 
-use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,10 +8,9 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, WriteMultipart};
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use sha2::{Digest, Sha256};
-use tokio::task::spawn_blocking;
 
 use super::error::{BlobError, not_found_or};
-use super::folders::Folders;
+use super::folders::{Folders, run_blocking};
 use super::location;
 use super::owner_marker::OwnerMarker;
 use super::paths::{check_name, result_path, session_dir, tool_results};
@@ -168,11 +166,7 @@ impl Blobs {
             return Ok(());
         };
         let path = path.to_owned();
-        let synced = spawn_blocking(move || folders.sync(&path)).await;
-        synced
-            .map_err(io::Error::other)
-            .flatten()
-            .map_err(BlobError::Folder)
+        run_blocking(move || folders.sync(&path)).await
     }
 
     pub(super) async fn delete(&self, path: &str) -> Result<(), BlobError> {

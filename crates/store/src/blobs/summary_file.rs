@@ -16,9 +16,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use object_store::{Error, ObjectStoreExt, PutMode, UpdateVersion};
 use palimpsest_core::ids::{SessionKey, Timestamp};
-use tokio::task::spawn_blocking;
 
 use super::error::{BlobError, lacks_conditional_writes};
+use super::folders::run_blocking;
 use super::paths::session_dir;
 use super::store::Blobs;
 use crate::crash_point;
@@ -117,15 +117,14 @@ impl Blobs {
         if let Some(folders) = self.folders.clone() {
             // A local file has no tag, so its content is compared.
             let (file, found) = (folders.file(&path), found.map(|found| found.text.clone()));
-            let replaced = spawn_blocking(move || {
+            return run_blocking(move || {
                 let replaced = replace(&file, found.as_deref(), &text)?;
                 // The folders may exist without being durable, for example after a kill of the process that created
                 // them.
                 folders.sync(&path)?;
                 Ok(replaced)
-            });
-            let replaced = replaced.await.map_err(io::Error::other).flatten();
-            return replaced.map_err(BlobError::Folder);
+            })
+            .await;
         }
         let at = self.path(&path)?;
         let mode = found.map_or(PutMode::Create, |it| PutMode::Update(it.version.clone()));

@@ -1,8 +1,8 @@
 //! The embedded store engine, based on sled 0.34.7. It has one tree, one commit thread, and one sync
 //! per group.
 //!
-//! Modules compensate for sled's limits: `files` adds the missing syncs, and `open` detects corruption
-//! that sled ignores. `commit` adds group commit, and `shared` hides changes until they are durable.
+//! Modules compensate for sled's limits: `files` adds the missing syncs, `write_sync` replaces a weak one,
+//! and `open` detects corruption that sled ignores. `commit` adds group commit, and `shared` hides changes until they are durable.
 
 mod batch;
 mod commit;
@@ -25,6 +25,8 @@ mod stats;
 mod tests;
 mod usage;
 mod write_error;
+#[cfg(target_os = "linux")]
+mod write_sync;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};

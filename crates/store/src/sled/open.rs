@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use ::sled::{Config, Db, Mode};
+use ::sled::{Config, Db, Mode, fail};
 
 use super::files::{self, DurableFiles};
 use super::options::SledOptions;
@@ -123,33 +123,18 @@ pub(super) fn io_error<'a>(
 
 /// Locks the folder for reading. Returns `None` if it has no lock file, and never creates one.
 pub(super) fn lock_for_reading(dir: &Path) -> Result<Option<File>, StoreError> {
-    let path = dir.join("lock");
-    let file = match File::open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(io_error("open", &path)(error)),
-    };
-    for _ in 0..LOCK_TRIES {
-        match file.try_lock() {
-            Ok(()) => return Ok(Some(file)),
-            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
-            Err(TryLockError::Error(e)) => return Err(io_error("lock", &path)(e)),
-        }
-    }
-    Err(StoreError::Locked { dir: dir.into() })
+    lock_existing(dir, "lock")
 }
 
 /// Locks the folder. sled locks `db` too, but only after it may have changed other files.
 fn lock(dir: &Path) -> Result<File, StoreError> {
     let path = dir.join("lock");
-    let mut file = File::create(&path).map_err(io_error("create", &path))?;
     for _ in 0..LOCK_TRIES {
-        match file.try_lock() {
-            Ok(()) if is_at(&file, &path) => return Ok(file),
-            // The folder was replaced meanwhile, so the lock of the new folder counts.
-            Ok(()) => file = File::create(&path).map_err(io_error("create", &path))?,
-            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
-            Err(TryLockError::Error(e)) => return Err(io_error("lock", &path)(e)),
+        let file = File::create(&path).map_err(io_error("create", &path))?;
+        lock_file(&file, dir, &path)?;
+        // If the folder was replaced meanwhile, the lock of the new folder counts.
+        if is_at(&file, &path) {
+            return Ok(file);
         }
     }
     Err(StoreError::Locked { dir: dir.into() })
@@ -157,17 +142,28 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
 
 /// Waits until sled has released a closed folder. sled holds a lock on `db` until its last thread ends.
 pub(super) fn wait_until_closed(dir: &Path) -> Result<(), StoreError> {
-    let path = dir.join("db");
+    lock_existing(dir, "db").map(drop)
+}
+
+/// Locks a file of the folder. Returns `None` if the file does not exist.
+fn lock_existing(dir: &Path, name: &str) -> Result<Option<File>, StoreError> {
+    let path = dir.join(name);
     let file = match File::open(&path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(io_error("open", &path)(error)),
     };
+    lock_file(&file, dir, &path)?;
+    Ok(Some(file))
+}
+
+/// Locks an open file. Waits about 2 s for another holder.
+fn lock_file(file: &File, dir: &Path, path: &Path) -> Result<(), StoreError> {
     for _ in 0..LOCK_TRIES {
         match file.try_lock() {
             Ok(()) => return Ok(()),
             Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
-            Err(TryLockError::Error(error)) => return Err(io_error("lock", &path)(error)),
+            Err(TryLockError::Error(error)) => return Err(io_error("lock", path)(error)),
         }
     }
     Err(StoreError::Locked { dir: dir.into() })
@@ -187,11 +183,17 @@ fn is_at(_: &File, _: &Path) -> bool {
     true
 }
 
-/// Opens the database with sled. Its lock may outlive the last user in this process briefly, so a
-/// locked folder is retried. sled reports the lock only in the error text.
+/// Opens the database with sled.
+///
+/// While it opens a log, sled writes a new snapshot of its page table, renames it to its final name and
+/// then overwrites the segments that this snapshot does not need, without a sync in between. If the
+/// machine lost power then, the disk could hold the earlier snapshot without its segments. For this
+/// reason, a failpoint of sled ends an opening directly after the rename. The next opening finds a
+/// durable snapshot and writes none, or it ends there again.
 fn open_sled(options: &SledOptions) -> Result<Db, OpenDefect> {
+    let dir = options.dir.as_path();
     let config = Config::new()
-        .path(&options.dir)
+        .path(dir)
         .cache_capacity(options.cache_bytes)
         .mode(Mode::HighThroughput)
         // Frames, snapshots and list rows are compressed already.
@@ -199,7 +201,14 @@ fn open_sled(options: &SledOptions) -> Result<Db, OpenDefect> {
         // Never `None`: without its flusher, sled also stops its garbage collection.
         .flush_every_ms(Some(options.flush_every_ms));
     for _ in 0..LOCK_TRIES {
+        // The failpoint applies to the whole process and loses one bit whenever it is met. Bits that
+        // remain do no harm, because sled writes snapshots only while it opens a folder.
+        fail::set("snap write mv post", u64::MAX);
         match config.open() {
+            Err(::sled::Error::FailPoint) => files::keep_newest_snapshot(dir)
+                .map_err(|error| OpenDefect::Refused(io_error("sync", dir)(error)))?,
+            // The lock may outlive the last user in this process briefly. sled reports it only in the
+            // text of the error.
             Err(::sled::Error::Io(e)) if e.to_string().contains("could not acquire lock") => {
                 thread::sleep(LOCK_PAUSE);
             }

@@ -3,7 +3,7 @@
 //!
 //! The rules are the strictest that POSIX allows. A write is durable after a sync of its file that
 //! began after the write. A directory entry is durable after a sync of its folder; a sync of the file
-//! is not enough. `sync_file_range` guarantees nothing, because it does not flush the drive's cache.
+//! is not enough.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -235,8 +235,6 @@ impl Disk {
                     ended,
                 });
             }
-            // It does not flush the drive's cache, so it makes nothing durable.
-            "sync_file_range" => {}
             "mkdir" => self.make(&call.path(0), true, begun, ended),
             "rename" => self.rename(&call.path(0), &call.path(1), begun, ended),
             "linkat" => {

@@ -93,6 +93,16 @@ pub(crate) fn read(trace: File) -> Vec<Call> {
     calls
 }
 
+/// Returns true if calls that set the length of a file overlap. sled makes several at once, and the last one in the
+/// trace may not be the one that determines the length.
+pub(crate) fn has_overlapping_resizes(calls: &[Call]) -> bool {
+    let resizes = || calls.iter().filter(|call| call.name == "ftruncate");
+    // The calls are in the order of their ends.
+    resizes()
+        .zip(resizes().skip(1))
+        .any(|(a, b)| b.begun < a.ended)
+}
+
 /// Parses a call. Returns `None` if it failed or never returned.
 fn parse(line: &str, begun: u64, ended: u64) -> Option<Call> {
     let (name, rest) = line.split_once('(')?;
