@@ -194,6 +194,11 @@ fn an_error_names_its_place() {
         "[0].role must be `user`, `assistant`, `system` or `developer`"
     );
     assert_eq!(error("[{}]"), "[0] lacks the field `type`");
+    // A reference may leave its type out. An item with other fields may not.
+    assert_eq!(
+        error(r#"[{"id":"x","input":"a","input":"b"}]"#),
+        "[0] lacks the field `type`"
+    );
     assert_eq!(error("{}"), "the payload lacks the field `input`");
 }
 
@@ -446,4 +451,18 @@ proptest! {
         let output = json!({"type": "custom_tool_call_output", "call_id": id, "output": arguments});
         prop_assert_eq!(write(&one(&json!([output]))), output);
     }
+}
+
+#[test]
+fn no_field_is_written_twice() {
+    let output =
+        json!({"type": "local_shell_call_output", "call_id": "a", "id": "b", "output": "c"});
+    assert_eq!(write(&one(&json!([output]))), output);
+    let refusal = json!({"type": "refusal", "refusal": "no", "text": "other"});
+    let item = json!({"type": "message", "role": "user", "content": [refusal]});
+    let written = write(&one(&json!([item])));
+    assert_eq!(
+        written["content"],
+        json!([{"type": "input_text", "text": "no"}])
+    );
 }

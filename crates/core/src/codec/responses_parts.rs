@@ -102,15 +102,18 @@ pub(super) fn write(role: WireRole, block: &WireBlock<'_>, out: &mut Vec<u8>) {
             let is_refusal = extra
                 .and_then(|extra| extra.get("type"))
                 .is_some_and(|kind| kind.as_str() == "\"refusal\"");
-            out.extend_from_slice(match role {
-                WireRole::Assistant if is_refusal => {
-                    b"{\"type\":\"refusal\",\"refusal\":".as_slice()
-                }
-                WireRole::Assistant => b"{\"type\":\"output_text\",\"text\":",
-                _ => b"{\"type\":\"input_text\",\"text\":",
-            });
+            let (kind, name) = match role {
+                WireRole::Assistant if is_refusal => ("refusal", "refusal"),
+                WireRole::Assistant => ("output_text", "text"),
+                _ => ("input_text", "text"),
+            };
+            out.extend_from_slice(b"{\"type\":");
+            write_str(out, kind);
+            out.push(b',');
+            write_str(out, name);
+            out.push(b':');
             write_str(out, text);
-            write_end(*extra, out);
+            write_end(*extra, &["type", name], out);
         }
         WireBlock::Media { media, extra } => write_media(media, *extra, out),
         WireBlock::Opaque(json) => out.extend_from_slice(json.as_str().as_bytes()),
@@ -139,13 +142,14 @@ fn write_media(media: &Media, extra: Option<&UnknownFields>, out: &mut Vec<u8>) 
         }
     });
     write_str(out, &url);
-    write_end(extra, out);
+    let known = ["type", "image_url", "file_url", "file_data"];
+    write_end(extra, &known, out);
 }
 
-/// Writes the unknown fields of a part and the closing brace.
-fn write_end(extra: Option<&UnknownFields>, out: &mut Vec<u8>) {
+/// Writes the unknown fields of a part without the ones in `known`, and the closing brace.
+fn write_end(extra: Option<&UnknownFields>, known: &[&str], out: &mut Vec<u8>) {
     for (name, value) in extra.into_iter().flat_map(UnknownFields::iter) {
-        if name != "type" {
+        if !known.contains(&name) {
             out.push(b',');
             write_str(out, name);
             out.push(b':');

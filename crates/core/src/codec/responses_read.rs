@@ -102,11 +102,13 @@ fn item(raw: &RawValue, id: MessageId) -> Result<Message, CodecError> {
     let kind = fields.string("type").at("type")?;
     let has_role = fields.string("role").at("role")?.is_some();
     let has_id = fields.string("id").at("id")?.is_some();
+    // Only a reference may leave its type out, and it has no other fields.
+    let is_reference = has_id && (fields.rest().iter()).all(|(_, value)| value.as_str() == "null");
     // The fields were only inspected, so each reader takes them again.
     let fields = ObjectFields::read(raw)?;
     let kind = match kind.as_deref() {
         None if has_role => "message",
-        None if has_id => "item_reference",
+        None if is_reference => "item_reference",
         None => return Err(JsonError::Missing { field: "type" }.into()),
         Some(kind) => kind,
     };

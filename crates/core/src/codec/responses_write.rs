@@ -13,7 +13,7 @@ pub(super) fn message(message: &WireMessage<'_>, reader: Audience, out: &mut Vec
         [block] if !block.is_content() => item(block, reader, out),
         blocks => {
             out.extend_from_slice(b"{\"type\":\"message\"");
-            fields(message.extra, &[], reader, out);
+            fields(message.extra, &["type", "role", "content"], reader, out);
             out.extend_from_slice(match message.role {
                 WireRole::System => b",\"role\":\"system\"".as_slice(),
                 WireRole::Developer => b",\"role\":\"developer\"",
@@ -46,7 +46,8 @@ fn item(block: &WireBlock<'_>, reader: Audience, out: &mut Vec<u8>) {
             input,
             extra,
         } => {
-            begin(kind.call_type(), *extra, reader, out);
+            let known = ["type", "call_id", "name", input_field(*kind)];
+            begin(kind.call_type(), *extra, &known, reader, out);
             field(b",\"call_id\":", id, out);
             call(*kind, name, input, out);
         }
@@ -57,8 +58,16 @@ fn item(block: &WireBlock<'_>, reader: Audience, out: &mut Vec<u8>) {
             is_error,
             extra,
         } => {
-            begin(kind.output_type(), *extra, reader, out);
-            result(*kind, id, content, out);
+            let known = ["type", "call_id", "output"];
+            begin(kind.output_type(), *extra, &known, reader, out);
+            // The output of a local shell names its call in the field `id`, unless the item has an id of its own.
+            let has_id = extra.is_some_and(|extra| extra.get("id").is_some());
+            let call_id: &[u8] = match kind {
+                CallKind::LocalShell if reader == Audience::Model || !has_id => b",\"id\":",
+                _ => b",\"call_id\":",
+            };
+            field(call_id, id, out);
+            result(*kind, content, out);
             // The provider requires the status of a patch.
             let has_status = extra.is_some_and(|extra| extra.get("status").is_some());
             if reader == Audience::Model && *kind == CallKind::ApplyPatch && !has_status {
@@ -69,7 +78,7 @@ fn item(block: &WireBlock<'_>, reader: Audience, out: &mut Vec<u8>) {
         }
         WireBlock::Thinking { thinking, extra } => {
             out.extend_from_slice(b"{\"type\":\"reasoning\"");
-            fields(*extra, &[], reader, out);
+            fields(*extra, &["type", "encrypted_content"], reader, out);
             let has_summary = extra.is_some_and(|extra| extra.get("summary").is_some());
             if reader == Audience::Model && !has_summary {
                 out.extend_from_slice(b",\"summary\":[]");
@@ -90,9 +99,24 @@ fn item(block: &WireBlock<'_>, reader: Audience, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-fn begin(kind: &str, extra: Option<&UnknownFields>, reader: Audience, out: &mut Vec<u8>) {
+fn begin(
+    kind: &str,
+    extra: Option<&UnknownFields>,
+    known: &[&str],
+    reader: Audience,
+    out: &mut Vec<u8>,
+) {
     field(b"{\"type\":", kind, out);
-    fields(extra, &["type"], reader, out);
+    fields(extra, known, reader, out);
+}
+
+fn input_field(kind: CallKind) -> &'static str {
+    match kind {
+        CallKind::Function => "arguments",
+        CallKind::Custom => "input",
+        CallKind::LocalShell | CallKind::Shell => "action",
+        CallKind::ApplyPatch => "operation",
+    }
 }
 
 fn call(kind: CallKind, name: &str, input: &ToolInput, out: &mut Vec<u8>) {
@@ -131,13 +155,7 @@ fn is_empty(json: &RawJson) -> bool {
     json.as_str() == "{}"
 }
 
-fn result(kind: CallKind, id: &str, content: &WireResult<'_>, out: &mut Vec<u8>) {
-    // The output of a local shell names its call in the field `id`.
-    let name = match kind {
-        CallKind::LocalShell => b",\"id\":".as_slice(),
-        _ => b",\"call_id\":",
-    };
-    field(name, id, out);
+fn result(kind: CallKind, content: &WireResult<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b",\"output\":");
     let takes_parts = matches!(kind, CallKind::Function | CallKind::Custom);
     let text: Cow<'_, str> = match content {
