@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use palimpsest_facts::{
     Facts, Redact, SummaryWriter, UserInputs, build_summary, parse_earlier_summary, redact_message,
-    user_text,
 };
 
 use crate::event::Strategy;
@@ -49,14 +48,6 @@ pub fn summary_of(
         max_tokens: MAX_INPUT_TOKENS,
     };
     build_summary(session.policy().summary.style, &memory, &facts, inputs)
-}
-
-/// Renders session memory in the form in which it replaces messages.
-pub fn render_session_memory(session: &Session, content: &MemoryContent) -> String {
-    let latest = session.latest_request();
-    let latest = latest.and_then(|at| session.transcript().content(at));
-    let words = latest.and_then(|message| user_text(message));
-    palimpsest_facts::memory::stand_in(content, words.as_deref())
 }
 
 /// Returns session memory and the last message that it covers. Without session memory, the latest visible summary of

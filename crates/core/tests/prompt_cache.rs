@@ -11,7 +11,10 @@ use std::sync::Arc;
 use palimpsest_core::command::{Append, Command, RestoreContext, Rewind, ServeView, Snip};
 use palimpsest_core::event::{ChangeKind, Event, Trigger};
 use palimpsest_core::ids::{MessageId, Revision, Timestamp};
-use palimpsest_core::message::{Block, Message, Role};
+use palimpsest_core::json::UnknownFields;
+use palimpsest_core::message::{
+    Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse,
+};
 use palimpsest_core::policy::{Policy, Prices};
 use palimpsest_core::session::{CacheReport, Session};
 use palimpsest_core::view::{Piece, Target};
@@ -34,9 +37,14 @@ impl Talk {
     /// Appends this number of characters. A third of them count as tokens, plus four for the message.
     fn say(&mut self, role: Role, chars: usize) -> MessageId {
         let number = self.0.session.transcript().len() + 1;
-        let id = MessageId::new(Uuid::from_u128(number as u128));
         let words = format!("{number:-<4}").repeat(chars / 4);
-        let mut message = Message::new(id, role, vec![Block::text(words)]);
+        self.append(role, vec![Block::text(words)])
+    }
+
+    fn append(&mut self, role: Role, blocks: Vec<Block>) -> MessageId {
+        let number = self.0.session.transcript().len() + 1;
+        let id = MessageId::new(Uuid::from_u128(number as u128));
+        let mut message = Message::new(id, role, blocks);
         message.at = Some(Timestamp::from_millis(0));
         self.0.run(Command::Append(Append {
             messages: vec![Arc::new(message)],
@@ -149,6 +157,51 @@ fn a_change_invalidates_later_content_and_saves_removed_content() {
         request: None,
     }));
     assert_eq!(talk.report(), idle);
+}
+
+#[test]
+fn each_token_of_a_message_with_results_only_counts_once() {
+    let mut talk = Talk::new();
+    talk.say(Role::User, 300);
+    let call = |id: &str| {
+        Block::ToolUse(ToolUse {
+            id: id.into(),
+            name: "Read".into(),
+            input: ToolInput::parse("{}"),
+            extra: UnknownFields::default(),
+        })
+    };
+    let result = |id: &str| {
+        Block::ToolResult(ToolResult {
+            tool_use_id: id.into(),
+            content: ResultContent::Text("a result of several words".into()),
+            is_error: None,
+            extra: UnknownFields::default(),
+        })
+    };
+    talk.append(Role::Assistant, vec![call("a"), call("b")]);
+    let results = talk.append(Role::User, vec![result("a"), result("b")]);
+    talk.serve();
+    talk.say(Role::Assistant, 300);
+    // The second result becomes a marker. The first one and everything before it stay in the cache.
+    talk.serve();
+    talk.0.run(Command::Snip(Snip {
+        turns: Vec::new(),
+        messages: Vec::new(),
+        blocks: vec![(results, 1)],
+        reason: "".into(),
+        trigger: Trigger::Manual,
+        expected_revision: None,
+        request: None,
+    }));
+    let transcript = talk.0.session.transcript();
+    let sizes = transcript
+        .entries()
+        .map(|(_, entry)| u64::from(entry.size.tokens));
+    let sent: u64 = sizes.take(3).sum();
+    let report = talk.report();
+    assert_eq!(report.reused + report.invalidated, 5_000 + sent);
+    assert!(report.invalidated > 0);
 }
 
 #[test]

@@ -98,11 +98,11 @@ pub enum SkipReason {
     HeldAfterVeto,
 }
 
-/// Returns the revision at which a request was answered before, if it was.
+/// Returns the position of a message of the view.
 ///
 /// # Errors
 ///
-/// Returns the position of a message of the view.
+/// Fails if the message does not exist or is not in the view.
 pub(super) fn find_visible(session: &Session, id: MessageId) -> Result<Ordinal, Rejection> {
     let transcript = session.transcript();
     let found = transcript
@@ -115,7 +115,11 @@ pub(super) fn find_visible(session: &Session, id: MessageId) -> Result<Ordinal, 
     }
 }
 
-/// Returns an error if the request id is too long or was used with another body.
+/// Returns the revision at which a request was answered before, if it was.
+///
+/// # Errors
+///
+/// Fails if the request id is too long or was used with another body.
 pub(super) fn answered(
     session: &Session,
     request: Option<&RequestStamp>,

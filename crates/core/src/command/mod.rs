@@ -29,6 +29,7 @@ pub use append::{
 pub use check_thresholds::CheckThresholds;
 pub use clear::{ClearResults, ClearTrigger};
 pub use collapse::{CollapseSpans, CollapseTrigger, StageSpans};
+pub(crate) use compact::render_session_memory;
 pub use compact::{
     AdvanceCompaction, CompactionInput, CompactionMessages, CompactionScope, DropRule,
     ExternalSummary, StartCompaction, SummarySource, SummarySpec, WrittenSummary,

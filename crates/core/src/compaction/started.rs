@@ -6,12 +6,13 @@ use super::step::{
     CompactionContext, CompactionOutcome, HookAnswer, HookRequest, StartedCompaction, Step,
     StepResult, SummaryFailure, SummaryTask,
 };
-use crate::command::{AdvanceCompaction, CompactionInput, Rejection, WrittenSummary};
+use crate::command::{
+    AdvanceCompaction, CompactionInput, Rejection, WrittenSummary, render_session_memory,
+};
 use crate::event::Strategy;
 use crate::ids::{CompactionKey, Timestamp};
 use crate::message::Usage;
 use crate::session::{RunningCompaction, Session};
-use crate::session_summary::render_session_memory;
 
 /// A compaction after `CompactionStarted`.
 #[derive(Debug, Clone)]

@@ -309,7 +309,8 @@ pub fn format_bytes(bytes: usize) -> String {
     #[expect(clippy::cast_precision_loss, reason = "it is shown with one decimal")]
     let mut number = bytes as f64;
     for unit in ["", "KB", "MB", "GB"] {
-        if number < 1_024.0 || unit == "GB" {
+        // From this number on, one decimal would show 1024.
+        if number < 1_023.95 || unit == "GB" {
             return match unit {
                 "" => format!("{bytes} bytes"),
                 _ => format!("{}{unit}", format!("{number:.1}").trim_end_matches(".0")),
@@ -367,6 +368,18 @@ mod tests {
         let written = sizes.map(format_bytes);
         let expected = ["0 bytes", "1023 bytes", "1KB", "91KB", "134.7KB", "5MB"];
         assert_eq!(written, expected);
+    }
+
+    #[test]
+    fn a_size_just_below_a_unit_is_formatted_with_the_next_unit() {
+        for (bytes, expected) in [
+            (1_048_523, "1023.9KB"),
+            (1_048_525, "1MB"),
+            (1_048_575, "1MB"),
+            (1_073_741_823, "1GB"),
+        ] {
+            assert_eq!(format_bytes(bytes), expected, "{bytes}");
+        }
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! The module `command` decides events.
 
 mod apply;
-mod cache_change;
 mod cache_edits;
 mod caller_array;
 mod calls;

@@ -99,9 +99,9 @@ fn tool_calls(
         };
         let named = body.and_then(|body| text(body, "name"));
         report.unless(
-            named.is_some_and(|name| is_name(name, 128)),
+            named.is_some_and(|name| is_name(name, 64)),
             &path,
-            "name must match ^[a-zA-Z0-9_-]+$",
+            "name must match ^[a-zA-Z0-9_-]{1,64}$",
         );
         report.unless(
             body.is_some_and(|body| text(body, input).is_some()),

@@ -1,7 +1,7 @@
 //! Positions in a target's array at which a prompt cache ends or a cache edit is pinned.
 
-use super::etag::{Etag, Prefix, kept_messages};
-use super::positions::{message_positions, messages_before};
+use super::etag::{Etag, Prefix};
+use super::positions::message_positions;
 use super::target::Target;
 use super::wire::{array_length, wire};
 use crate::event::ArrayPosition;
@@ -63,25 +63,5 @@ impl Session {
         };
         let new = wire(self, &self.sealed().pieces()[prefix.from..], target)?;
         Ok(prefix.keep + array_length(&new, target))
-    }
-
-    /// Returns the number of messages, in an array of `length` messages, that consist of the first `pieces` pieces
-    /// alone. The cost depends only on the pieces after them.
-    pub fn message_count_before(
-        &self,
-        pieces: usize,
-        target: &Target,
-        length: u32,
-    ) -> Result<u32, ContentNotLoaded> {
-        messages_before(self, pieces, target, length)
-    }
-
-    /// Returns the number of messages in the array for a target that consist of the first `pieces` pieces alone.
-    pub fn message_count_of(
-        &self,
-        pieces: usize,
-        target: &Target,
-    ) -> Result<u32, ContentNotLoaded> {
-        kept_messages(self, pieces, target)
     }
 }

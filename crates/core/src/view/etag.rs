@@ -128,29 +128,32 @@ impl Etag {
     }
 }
 
-/// Returns the number of array messages that consist of the first `pieces` pieces alone. The last message counts only
-/// if no later piece belongs to it.
-pub(super) fn kept_messages(
-    session: &Session,
-    pieces: usize,
-    target: &Target,
-) -> Result<u32, ContentNotLoaded> {
-    // A later piece with the same key is merged into the last message, which is then not made of these pieces alone.
-    let all = session.sealed().pieces();
-    let (kept, rest) = all.split_at(pieces.min(all.len()));
-    let key = |piece: &Piece| group_key(session, piece, target);
-    let next = rest
-        .iter()
-        .map(key)
-        .find_map(Result::transpose)
-        .transpose()?;
-    let (start, last) = last_group(kept, key)?;
-    let whole = if next.is_some() && next == last {
-        &kept[..start]
-    } else {
-        kept
-    };
-    Ok(array_length(&wire(session, whole, target)?, target))
+impl Session {
+    /// Returns the number of array messages that consist of the first `pieces` pieces alone. The last message counts
+    /// only if no later piece belongs to it.
+    pub fn message_count_of(
+        &self,
+        pieces: usize,
+        target: &Target,
+    ) -> Result<u32, ContentNotLoaded> {
+        // A later piece with the same key is merged into the last message, which is then not made of these pieces
+        // alone.
+        let all = self.sealed().pieces();
+        let (kept, rest) = all.split_at(pieces.min(all.len()));
+        let key = |piece: &Piece| group_key(self, piece, target);
+        let next = rest
+            .iter()
+            .map(key)
+            .find_map(Result::transpose)
+            .transpose()?;
+        let (start, last) = last_group(kept, key)?;
+        let whole = if next.is_some() && next == last {
+            &kept[..start]
+        } else {
+            kept
+        };
+        Ok(array_length(&wire(self, whole, target)?, target))
+    }
 }
 
 /// Returns the index at which the last wire message of some pieces begins, and the key of that message.

@@ -1,11 +1,12 @@
 //! Fixed texts and markers that the service adds to views. They are part of served views, so their wording never
 //! changes within a version of the rules.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use super::{Provider, TextReason};
+use super::TextReason;
+use crate::ids::CallKey;
 use crate::message::{Block, Media, MediaKind, MediaProblem, ResultContent, ToolInput, ToolResult};
-use crate::session::Calls;
 
 /// The user message before a transcript that begins with the model.
 pub(super) const OPENING: &str = "[The conversation begins with the assistant.]";
@@ -60,7 +61,12 @@ pub(super) fn snipped_marker(block: &Block) -> String {
     format!("[{what} removed]")
 }
 
-pub(super) fn result_as_text(result: &ToolResult, reason: TextReason, calls: &Calls) -> String {
+/// Returns a result as text. `id_of` returns the id of a call in the view.
+pub(super) fn result_as_text<'a>(
+    result: &ToolResult,
+    reason: TextReason,
+    id_of: impl Fn(CallKey) -> Cow<'a, str>,
+) -> String {
     let said = match &result.content {
         ResultContent::None => String::new(),
         ResultContent::Text(text) => text.to_string(),
@@ -75,7 +81,7 @@ pub(super) fn result_as_text(result: &ToolResult, reason: TextReason, calls: &Ca
     match reason {
         TextReason::Orphan => format!("[Result of a tool call that is not shown]\n{said}"),
         TextReason::Late(call) => {
-            let id = calls.wire_id(call, Provider::OpenAi.max_call_id_len());
+            let id = id_of(call);
             format!("[Late result of the interrupted tool call {id}]\n{said}")
         }
     }

@@ -84,24 +84,26 @@ impl<'a, 't> ReversePieces<'a, 't> {
     }
 }
 
-/// Returns the number of leading messages, in an array of `length` messages, that consist of the first `pieces` pieces
-/// alone. Only the pieces after them are read.
-pub(super) fn messages_before(
-    session: &Session,
-    pieces: usize,
-    target: &Target,
-    length: u32,
-) -> Result<u32, ContentNotLoaded> {
-    let mut walk = ReversePieces::of(session, target, length);
-    let mut before = length;
-    // The first visible piece at or after `pieces` determines the first message that is not kept.
-    while walk.pieces.len() > pieces {
-        match walk.next()? {
-            Some(seen) if seen.index >= pieces => before = seen.message,
-            _ => break,
+impl Session {
+    /// Returns the number of leading messages, in an array of `length` messages, that consist of the first `pieces`
+    /// pieces alone. Only the pieces after them are read.
+    pub fn message_count_before(
+        &self,
+        pieces: usize,
+        target: &Target,
+        length: u32,
+    ) -> Result<u32, ContentNotLoaded> {
+        let mut walk = ReversePieces::of(self, target, length);
+        let mut before = length;
+        // The first visible piece at or after `pieces` determines the first message that is not kept.
+        while walk.pieces.len() > pieces {
+            match walk.next()? {
+                Some(seen) if seen.index >= pieces => before = seen.message,
+                _ => break,
+            }
         }
+        Ok(before)
     }
-    Ok(before)
 }
 
 /// Returns the index of a piece among the blocks of its message.

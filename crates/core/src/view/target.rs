@@ -40,6 +40,14 @@ impl Provider {
             Self::OpenAi => 40,
         }
     }
+
+    /// Returns the maximum length of a tool name, in characters.
+    pub const fn max_tool_name_len(self) -> usize {
+        match self {
+            Self::Anthropic | Self::Bedrock | Self::OpenAiResponses => 128,
+            Self::OpenAi => 64,
+        }
+    }
 }
 
 /// The provider, model and options for which a view is rendered. Two targets may see different blocks of the same

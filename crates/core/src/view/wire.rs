@@ -329,7 +329,7 @@ impl<'a, 't> Renderer<'a, 't> {
         };
         Some(match (block, piece.form) {
             (Block::ToolResult(result), PieceForm::Text(reason)) => {
-                WireBlock::text(result_as_text(result, reason, self.calls))
+                WireBlock::text(result_as_text(result, reason, |call| self.id(call)))
             }
             (Block::Media(media), PieceForm::Marker(MarkerReason::Media(problem))) => {
                 WireBlock::text(media_marker(media, problem))
@@ -344,14 +344,14 @@ impl<'a, 't> Renderer<'a, 't> {
             (Block::ToolUse(call), PieceForm::Call(key)) => WireBlock::Call {
                 kind: self.calls.kind(key),
                 id: self.id(key),
-                name: legal_name(&call.name),
+                name: legal_name(&call.name, self.target.provider.max_tool_name_len()),
                 input: &call.input,
                 extra: extra(&call.extra),
             },
             (Block::ToolUse(call), PieceForm::SnippedCall(key)) => WireBlock::Call {
                 kind: self.calls.kind(key),
                 id: self.id(key),
-                name: legal_name(&call.name),
+                name: legal_name(&call.name, self.target.provider.max_tool_name_len()),
                 input: &NO_INPUT,
                 extra: extra(&call.extra),
             },
@@ -546,16 +546,16 @@ impl<'a, 't> Renderer<'a, 't> {
     }
 }
 
-/// Maps the name of a tool to a legal name. Providers accept 1 to 128 characters: letters, digits, `_` and `-`.
-fn legal_name(name: &str) -> Cow<'_, str> {
+/// Maps the name of a tool to a legal name. Providers accept 1 to `max_len` letters, digits, `_` and `-`.
+fn legal_name(name: &str, max_len: usize) -> Cow<'_, str> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    if !name.is_empty() && name.len() <= 128 && name.chars().all(legal) {
+    if !name.is_empty() && name.len() <= max_len && name.chars().all(legal) {
         return name.into();
     }
     // The mapping is deterministic, so the call has the same name in every view.
     let mapped: String = name
         .chars()
-        .take(128)
+        .take(max_len)
         .map(|c| if legal(c) { c } else { '_' })
         .collect();
     if mapped.is_empty() {

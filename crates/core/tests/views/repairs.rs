@@ -2,7 +2,9 @@
 
 use expect_test::expect;
 
-use crate::world::check;
+use palimpsest_core::view::Provider;
+
+use crate::world::{check, show_for};
 
 #[test]
 fn orphaned_duplicate_and_blank_blocks_are_repaired() {
@@ -48,6 +50,22 @@ fn a_reused_id_is_mapped_and_stays_mapped() {
             repair 4.0: MappedCallId(c1)
         "#]],
     );
+}
+
+#[test]
+fn a_long_tool_name_is_cut_to_the_maximum_of_the_provider() {
+    let name = "n".repeat(129);
+    let conversation = format!("user: go\nassistant: call a {name}\nuser: result a 1");
+    // Anthropic and OpenAI's Responses API accept 128 characters, and Chat Completions 64.
+    for (provider, max) in [
+        (Provider::Anthropic, 128),
+        (Provider::OpenAiResponses, 128),
+        (Provider::OpenAi, 64),
+    ] {
+        let view = show_for(provider, "m", &conversation);
+        let shown = format!("\"{}\"", "n".repeat(max));
+        assert!(view.contains(&shown), "{view}");
+    }
 }
 
 #[test]

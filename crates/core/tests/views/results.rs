@@ -2,7 +2,9 @@
 
 use expect_test::expect;
 
-use crate::world::check;
+use palimpsest_core::view::Provider;
+
+use crate::world::{check, show_for};
 
 #[test]
 fn results_precede_text_in_a_user_message() {
@@ -118,4 +120,27 @@ fn a_late_result_is_shown_once_as_text() {
             repair 5.0: LateResult(c0)
         "#]],
     );
+}
+
+#[test]
+fn a_late_result_names_the_call_id_that_the_view_shows() {
+    // Anthropic accepts ids of 64 characters, and Chat Completions of 40.
+    let id = "a".repeat(41);
+    let conversation = format!(
+        "user: go
+         assistant: call {id}
+         user: stop
+         ----
+         assistant: as you like
+         user: result {id} 42"
+    );
+    for (provider, shown) in [
+        (Provider::Anthropic, &*id),
+        (Provider::OpenAiResponses, &*id),
+        (Provider::OpenAi, "palimpsest_c0"),
+    ] {
+        let view = show_for(provider, "m", &conversation);
+        let late = format!("[Late result of the interrupted tool call {shown}]");
+        assert!(view.contains(&late), "{view}");
+    }
 }

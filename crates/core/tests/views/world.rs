@@ -29,6 +29,12 @@ pub(crate) fn check(conversation: &str, expected: Expect) {
 
 #[track_caller]
 pub(crate) fn check_for(provider: Provider, model: &str, conversation: &str, expected: Expect) {
+    expected.assert_eq(&show_for(provider, model, conversation));
+}
+
+/// Runs a conversation. Returns its final view, its repairs and the reason for an unsendable view.
+#[track_caller]
+pub(crate) fn show_for(provider: Provider, model: &str, conversation: &str) -> String {
     let target = Target {
         provider,
         model: model.into(),
@@ -47,7 +53,7 @@ pub(crate) fn check_for(provider: Provider, model: &str, conversation: &str, exp
         }
     }
     play.serve(&target, false);
-    expected.assert_eq(&play.show(&target));
+    play.show(&target)
 }
 
 struct Play {
@@ -193,12 +199,15 @@ fn message(id: MessageId, line: &str) -> Message {
 fn block(text: &str) -> Block {
     let (kind, rest) = text.split_once(' ').unwrap_or((text, ""));
     match kind {
-        "call" => Block::ToolUse(ToolUse {
-            id: rest.into(),
-            name: "t".into(),
-            input: ToolInput::parse("{}"),
-            extra: UnknownFields::default(),
-        }),
+        "call" => {
+            let (id, name) = rest.split_once(' ').unwrap_or((rest, "t"));
+            Block::ToolUse(ToolUse {
+                id: id.into(),
+                name: name.into(),
+                input: ToolInput::parse("{}"),
+                extra: UnknownFields::default(),
+            })
+        }
         "result" => {
             let (id, content) = rest.split_once(' ').unwrap_or((rest, ""));
             Block::ToolResult(ToolResult {

@@ -6,8 +6,8 @@ use crate::command::decision::SkipReason;
 use crate::command::reject::Rejection;
 use crate::event::{CompactionFinished, Strategy, Trigger};
 use crate::levels::compaction::{KeepRule, MessagePartition, partition, without_pinned};
+use crate::memory::MemoryContent;
 use crate::session::Session;
-use crate::session_summary::render_session_memory;
 
 /// Replaces messages by the text of session memory.
 pub(super) fn session_memory(
@@ -94,4 +94,12 @@ pub(super) fn prepared(
     compacted.duration_ms = prepared.duration_ms;
     compacted.hooks.clone_from(&prepared.hooks.calls);
     Ok(Ok(compacted))
+}
+
+/// Renders session memory in the form in which it replaces messages.
+pub(crate) fn render_session_memory(session: &Session, content: &MemoryContent) -> String {
+    let latest = session.latest_request();
+    let latest = latest.and_then(|at| session.transcript().content(at));
+    let words = latest.and_then(|message| palimpsest_facts::user_text(message));
+    palimpsest_facts::memory::stand_in(content, words.as_deref())
 }

@@ -15,6 +15,7 @@ mod write;
 
 pub use self::advance::{AdvanceCompaction, CompactionInput, WrittenSummary};
 pub use self::drop_oldest::DropRule;
+pub(crate) use self::existing_summary::render_session_memory;
 pub use self::external::ExternalSummary;
 pub use self::finished_event::CompactionMessages;
 pub use self::preconditions::{is_compaction_due, is_truncation_due, prepares_ahead};

@@ -6,7 +6,6 @@
 mod candidate;
 mod file_excerpt;
 mod files;
-mod fit;
 mod wording;
 
 use std::collections::BTreeSet;
@@ -15,9 +14,9 @@ use std::sync::Arc;
 use uuid::Builder;
 
 use self::candidate::AttachmentCandidate;
+pub(crate) use self::candidate::{AttachmentBudget, omit_to_fit};
 pub use self::files::{ReconstructedFile, reconstructed_files};
 use self::files::{TrackedFile, tracked_files};
-pub(crate) use self::fit::{AttachmentBudget, omit_to_fit};
 use crate::event::Visibility;
 pub use crate::event::{AttachmentKind, AttachmentRecord};
 use crate::ids::{MessageId, Ordinal, Revision};
