@@ -79,8 +79,7 @@ impl ClockCheck {
         trusted_until: Option<Timestamp>,
     ) -> Result<(), ClockJump> {
         let (known, at) = self.known.unwrap_or(self.started);
-        let passed = i64::try_from(steady.saturating_sub(at).as_millis()).unwrap_or(i64::MAX);
-        let expected = Timestamp::from_millis(known.as_millis().saturating_add(passed));
+        let expected = known.plus(steady.saturating_sub(at));
         let ahead = now.as_millis().saturating_sub(expected.as_millis());
         if ahead > max_ahead_ms && trusted_until.is_none_or(|until| now > until) {
             return Err(ClockJump { now, expected });

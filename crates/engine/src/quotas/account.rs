@@ -38,6 +38,8 @@ struct StorageCounters {
     pending: u64,
     /// Sessions and bytes that this process has added since it started.
     added: Added,
+    /// The time of the last addition.
+    added_at: Option<Duration>,
     /// Earlier values of `added` with their times, oldest first. A usage report can be older than recent additions.
     history: VecDeque<(Duration, Added)>,
 }
@@ -49,6 +51,8 @@ struct Added {
     bytes: u64,
 }
 
+/// The time for which additions are kept. A usage report of the store is younger, unless the store fails.
+const ADDITIONS_MAX_AGE: Duration = Duration::from_mins(5);
 /// Maximum number of marks. Beyond it every second mark is removed.
 const MAX_MARKS: usize = 256;
 
@@ -96,12 +100,13 @@ pub(super) struct Reservation(Option<Arc<Account>>);
 
 impl Reservation {
     /// Turns the reservation into a stored session.
-    pub(super) fn complete(mut self) {
+    pub(super) fn complete(mut self, now: Duration) {
         if let Some(account) = self.0.take() {
             let mut counters = account.lock();
             counters.pending -= 1;
             // `added` corrects the next report of the store, and `stored` is the report in use.
             counters.added.sessions += 1;
+            counters.added_at = Some(now);
             if let Some(stored) = &mut counters.stored {
                 stored.usage.sessions += 1;
             }
@@ -172,7 +177,12 @@ impl Account {
 
     /// Returns true if a new account would behave the same, so that this one can be removed.
     pub(super) fn is_idle(this: &Arc<Self>, now: Duration) -> bool {
-        Arc::strong_count(this) == 1 && this.requests.is_full(now) && this.bytes.is_full(now)
+        let is_recent = |added_at: Duration| now.saturating_sub(added_at) < ADDITIONS_MAX_AGE;
+        Arc::strong_count(this) == 1
+            && this.requests.is_full(now)
+            && this.bytes.is_full(now)
+            // The next usage report of the store may miss recent additions.
+            && !this.lock().added_at.is_some_and(is_recent)
     }
 
     fn concurrency(&self, watch: bool) -> (&AtomicU64, u64, Quota) {
@@ -302,8 +312,9 @@ impl Account {
     }
 
     /// Counts stored bytes on top of the last usage report.
-    pub(super) fn add_stored(&self, bytes: u64) {
+    pub(super) fn add_stored(&self, now: Duration, bytes: u64) {
         let mut counters = self.lock();
+        counters.added_at = Some(now);
         counters.added.bytes = counters.added.bytes.saturating_add(bytes);
         if let Some(stored) = &mut counters.stored {
             stored.usage.bytes = stored.usage.bytes.saturating_add(bytes);

@@ -177,11 +177,13 @@ impl QuotaTracker {
 
     /// Adds stored data to the known usage, until the store reports it.
     pub fn record_stored(&self, project: &ProjectId, reserved: StorageReservation, bytes: u64) {
-        let own = self.account(project, self.clock.monotonic());
+        let now = self.clock.monotonic();
+        let own = self.account(project, now);
         for account in own.iter().chain([&self.server]) {
-            account.add_stored(bytes);
+            account.add_stored(now, bytes);
         }
-        reserved.0.into_iter().for_each(Reservation::complete);
+        let reserved = reserved.0.into_iter();
+        reserved.for_each(|reservation| reservation.complete(now));
     }
 
     /// The number of projects with an account of their own.
@@ -203,7 +205,7 @@ impl QuotaTracker {
         if let Some(account) = accounts.of.get(project) {
             return Some(Arc::clone(account));
         }
-        // Idle accounts hold no state that matters: a new account behaves the same.
+        // A new account behaves like an idle one, so an idle one can be removed.
         if accounts.of.len() >= MAX_ACCOUNTS && now >= accounts.swept + SWEEP_EVERY {
             accounts.swept = now;
             accounts
@@ -301,6 +303,30 @@ mod tests {
             let _ = quotas.admit(&project(&format!("p{n}")), CALL);
             assert!(quotas.accounts() <= MAX_ACCOUNTS);
         }
+    }
+
+    #[test]
+    fn an_account_with_recent_additions_survives_a_sweep() {
+        let (quotas, clock) = quotas(QuotaLimits {
+            sessions: 1,
+            ..Default::default()
+        });
+        let is_known = |name: &str| quotas.lock().of.contains_key(&project(name));
+        let fill = || {
+            for n in 0..=MAX_ACCOUNTS {
+                let _ = quotas.admit(&project(&format!("p{n}")), CALL);
+            }
+        };
+        let none = StorageReservation::default();
+        quotas.record_stored(&project("writer"), none, 100);
+        let _ = quotas.admit(&project("reader"), CALL);
+        clock.advance(Duration::from_secs(1));
+        fill();
+        // A report of the store may still miss the additions of the writer.
+        assert!(is_known("writer") && !is_known("reader"));
+        clock.advance(Duration::from_mins(10));
+        fill();
+        assert!(!is_known("writer"));
     }
 
     #[test]

@@ -10,14 +10,6 @@ use palimpsest_core::session::Session;
 use crate::sessions::{CommandOutcome, MissingSession, Transaction};
 use crate::{Engine, EngineError};
 
-/// The outcome of the command.
-enum PersistResult {
-    /// The decision, made now or earlier.
-    Now(PersistOutcome),
-    /// An idempotent repeat. The event with this revision holds the decision.
-    Before(Revision),
-}
-
 /// Decides about a result. `answer` builds the reply from the decision.
 pub async fn persist<T>(
     engine: &Engine,
@@ -27,15 +19,14 @@ pub async fn persist<T>(
     answer: impl Fn(&Session, &PersistOutcome) -> T,
 ) -> Result<T, EngineError> {
     let decide = |transaction: &mut Transaction<'_>| decide(transaction, offering);
-    let finish = |session: &Session, done: &PersistResult| {
-        Ok(match done {
-            PersistResult::Now(outcome) => Ok(answer(session, outcome)),
-            PersistResult::Before(revision) => Err(*revision),
-        })
+    let finish = |session: &Session, done: &Result<PersistOutcome, Revision>| {
+        Ok(done
+            .as_ref()
+            .map(|outcome| answer(session, outcome))
+            .map_err(|revision| *revision))
     };
     let sessions = &engine.sessions;
-    let outcome = sessions.run(key, missing, dry_run, decide, finish).await?;
-    let revision = match outcome {
+    let revision = match sessions.run(key, missing, dry_run, decide, finish).await? {
         Ok(reply) => return Ok(reply),
         Err(revision) => revision,
     };
@@ -52,21 +43,23 @@ pub async fn persist<T>(
         .await
 }
 
+/// Runs the command. Returns the decision, made now or earlier, or for an idempotent repeat the revision of the event
+/// that holds the decision.
 fn decide(
     transaction: &mut Transaction<'_>,
     offering: &DecidePersist,
-) -> Result<PersistResult, Rejection> {
+) -> Result<Result<PersistOutcome, Revision>, Rejection> {
     let outcome = transaction.run(Command::DecidePersist(offering.clone()))?;
     let last = transaction.events().last().map(|recorded| &recorded.event);
     match (outcome, last) {
-        (CommandOutcome::Answered(revision), _) => Ok(PersistResult::Before(revision)),
+        (CommandOutcome::Answered(revision), _) => Ok(Err(revision)),
         (CommandOutcome::Done(Some(_)), Some(Event::PersistDecided(event))) => {
-            Ok(PersistResult::Now(PersistOutcome::from(&event.decision)))
+            Ok(Ok(PersistOutcome::from(&event.decision)))
         }
         // No event was needed: the result had been decided about before.
         _ => {
             let session = transaction.session().ok_or(Rejection::ContentNotLoaded)?;
-            Ok(PersistResult::Now(current_outcome(session, offering)?))
+            Ok(Ok(current_outcome(session, offering)?))
         }
     }
 }

@@ -4,8 +4,8 @@ use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::{ContentNotLoaded, Session};
 
-use super::effects::Uploads;
 use super::handle::LoadedSession;
+use super::uploads::Uploads;
 use super::{MissingSession, Sessions, Transaction};
 use crate::EngineError;
 

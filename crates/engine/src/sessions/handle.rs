@@ -7,7 +7,7 @@ use std::time::Duration;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
 use palimpsest_store::encoding::encode_snapshot;
-use palimpsest_store::{Batch, Position, Store, StoreError};
+use palimpsest_store::{Position, Store};
 use tokio::sync::{Mutex, MutexGuard, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -18,7 +18,6 @@ use super::transaction::Transaction;
 use super::{ReadMode, load};
 use crate::EngineError;
 use crate::call::SPANS;
-use crate::clock::Clock;
 
 /// Bytes of log below which no snapshot is taken, because replaying is as fast.
 const MIN_TAIL_BYTES: u64 = 128 * 1024;
@@ -202,9 +201,14 @@ impl HandleState {
     ) -> Result<Option<&LoadedSession>, EngineError> {
         if begin == ReadMode::Fresh {
             self.load(reader, key).await?;
-            self.verified_at = now;
+            self.mark_compared(now);
         }
         Ok(self.loaded.as_deref())
+    }
+
+    /// Records a comparison with the log that began at `now`, in monotonic time.
+    pub(super) fn mark_compared(&mut self, now: Duration) {
+        self.verified_at = now;
     }
 
     /// The session in memory, without a comparison with the log.
@@ -247,27 +251,6 @@ impl HandleState {
     /// Keeps a session in memory.
     pub(super) fn insert(&mut self, loaded: Box<LoadedSession>) -> &mut LoadedSession {
         self.loaded.insert(loaded)
-    }
-
-    /// Appends a batch, makes it durable and keeps the session at its new position. On failure the session is dropped,
-    /// because it is ahead of its log.
-    pub(super) async fn append(
-        &mut self,
-        log: &dyn Store,
-        key: &SessionKey,
-        mut loaded: Box<LoadedSession>,
-        batch: Batch,
-        clock: &dyn Clock,
-    ) -> Result<&mut LoadedSession, StoreError> {
-        let bytes = batch.frame.len() as u64;
-        // The append compares the position, so its start counts as a comparison. The time is taken before the append,
-        // because other processes may write after it.
-        self.verified_at = clock.monotonic();
-        let appending = tracing::debug_span!(target: SPANS, "store.append", bytes);
-        let position = log.append(key, batch).instrument(appending).await?;
-        (loaded.incarnation, loaded.token) = (position.incarnation, position.token);
-        loaded.tail_bytes += bytes;
-        Ok(self.insert(loaded))
     }
 }
 

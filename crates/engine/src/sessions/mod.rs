@@ -6,8 +6,8 @@
 //! and read again from the log. The meaning of each rpc is defined in the server, not here.
 
 mod cache;
+mod change;
 mod dry_run;
-mod effects;
 mod estimator_warmup;
 mod growth;
 mod handle;
@@ -18,6 +18,7 @@ mod policies;
 mod removal;
 mod row;
 mod transaction;
+mod uploads;
 mod wait;
 
 use std::fmt;
@@ -25,23 +26,22 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use palimpsest_core::command::{CreateSession, Rejection};
+use palimpsest_core::command::CreateSession;
 use palimpsest_core::event::{Event, RecordedEvent};
-use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::limits::Limits;
-use palimpsest_core::session::{ContentNotLoaded, Session};
+use palimpsest_core::session::Session;
 use palimpsest_store::blobs::Blobs;
 use palimpsest_store::encoding::DecodeError;
-use palimpsest_store::{Lease, Position, Store, StoreError, crash_point, error_chain};
+use palimpsest_store::{Lease, Position, Store};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{MutexGuard, Notify};
 use tokio_util::sync::CancellationToken;
 
 pub use self::cache::CacheStats;
 use self::cache::SessionCache;
+pub use self::change::Changed;
 pub use self::dry_run::DryRun;
-pub use self::effects::Changed;
-use self::effects::Uploads;
 pub use self::estimator_warmup::warm_up;
 use self::handle::{HandleState, LoadedSession, SessionHandle};
 pub use self::handle::{SessionChange, Watcher};
@@ -51,7 +51,7 @@ use self::load::SessionReader;
 pub use self::policies::DefaultPolicies;
 pub use self::transaction::{CommandOutcome, Transaction};
 use crate::EngineError;
-use crate::call::{CurrentCall, SPANS};
+use crate::call::CurrentCall;
 use crate::clock::Clock;
 use crate::quotas::QuotaTracker;
 use crate::tally::{Observer, Unobserved};
@@ -313,204 +313,6 @@ impl Sessions {
         seen.ok_or_else(|| EngineError::SessionNotFound(key.clone()))
     }
 
-    /// Changes a session. `decide` runs commands, their events are committed, and `finish` builds the result from the
-    /// state after the commit.
-    ///
-    /// `decide` runs again on the new state if another writer commits first. Either closure runs again if it needs
-    /// contents that are not in memory.
-    pub async fn write<D, T>(
-        &self,
-        key: &SessionKey,
-        missing: &MissingSession,
-        decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
-        finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
-    ) -> Result<T, EngineError> {
-        let changed = self.change(ReadMode::Fresh, key, missing, decide, finish);
-        changed.await.map(Changed::answer)
-    }
-
-    /// Like [`Self::write`], with a choice of freshness for consecutive steps.
-    pub async fn write_with<D, T>(
-        &self,
-        begin: ReadMode,
-        key: &SessionKey,
-        missing: &MissingSession,
-        decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
-        finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
-    ) -> Result<T, EngineError> {
-        let changed = self.change(begin, key, missing, decide, finish);
-        changed.await.map(Changed::answer)
-    }
-
-    /// Decides, stores files, commits and builds the result, and repeats all of it if another writer commits first.
-    async fn change<D, T>(
-        &self,
-        begin: ReadMode,
-        key: &SessionKey,
-        missing: &MissingSession,
-        decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
-        finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
-    ) -> Result<Changed<D, T>, EngineError> {
-        let handle = self.cache.handle(key);
-        let mut state = self.lock(&handle, key).await;
-        // The attempts share one salt, so a repeated decision makes the same file names. Files that are stored already
-        // are not uploaded again.
-        let mut uploads = Uploads::new(self.blobs.is_some());
-        let mut begin = state.read_mode(begin, self.clock.monotonic());
-        for _ in 0..MAX_ATTEMPTS {
-            let (now, certain) = (self.clock.now(), self.clock.monotonic());
-            let is_compared = begin == ReadMode::Fresh || !self.reader.is_shared();
-            let loaded = state.begin(begin, &self.reader, key, certain).await?;
-            // A later attempt follows a conflict, or an outcome that is valid only after a comparison with the log.
-            begin = ReadMode::Fresh;
-            // A call whose deadline passed while it waited for the lock or for the load changes nothing, as if it had
-            // never arrived.
-            if !CurrentCall::may_start_change() {
-                return Err(EngineError::DeadlineExceeded);
-            }
-            if loaded.is_none() && matches!(missing, MissingSession::Reject) {
-                return Err(EngineError::SessionNotFound(key.clone()));
-            }
-            if loaded.is_none() {
-                // The remains of a deleted session of this name are removed first. Otherwise results of both sessions
-                // would share a folder.
-                Box::pin(self.free_name(key)).await?;
-            }
-            let creates = loaded.is_none();
-            // Quotas and disk space are checked before any event is applied, so a rejection leaves the session in
-            // memory unchanged.
-            let mut growth = growth::StorageGrowth::check(self, key, creates).await;
-            // `take` moves the session out of the handle. A call that is dropped before its commit thus leaves no
-            // uncommitted state behind.
-            let mut transaction =
-                Transaction::new(key, state.take(), now, &self.limits, uploads.of_files())
-                    .with_allowed(growth.allowed());
-            if let (None, MissingSession::Create(create)) = (transaction.session(), missing) {
-                transaction.create(create.clone())?;
-            }
-            let deciding = tracing::debug_span!(target: SPANS, "decide");
-            let decided = match deciding.in_scope(|| decide(&mut transaction)) {
-                Ok(decided) => decided,
-                Err(_) if transaction.is_refused() => {
-                    let refused = growth.refusal(&transaction);
-                    state.put_back(transaction);
-                    return Err(refused.unwrap_or(EngineError::Contended));
-                }
-                Err(Rejection::ContentNotLoaded) => {
-                    // Events that were applied without a commit would make the state wrong. `put_back` therefore
-                    // keeps the session only if no event was applied.
-                    state.put_back(transaction);
-                    state.load(&self.reader, key).await?;
-                    match state.load_content(&self.reader, key).await {
-                        // Another process deleted the session. The next attempt decides on the current state.
-                        Ok(()) | Err(EngineError::SessionNotFound(_)) => continue,
-                        Err(error) => return Err(error),
-                    }
-                }
-                Err(rejection) => {
-                    state.put_back(transaction);
-                    // The cached state may be older than the log, so the rejection is valid only after a comparison.
-                    if !is_compared {
-                        continue;
-                    }
-                    return Err(rejection.into());
-                }
-            };
-            if !is_compared && transaction.events().is_empty() {
-                // Without events no append compares the cached state with the log. The next attempt compares it.
-                state.put_back(transaction);
-                continue;
-            }
-            crash_point("session.decided");
-            if let Some(refused) = growth.refusal(&transaction) {
-                state.put_back(transaction);
-                return Err(refused);
-            }
-            let Some(pending) = transaction.finish() else {
-                return Err(EngineError::SessionNotFound(key.clone()));
-            };
-            if pending.has_files() {
-                let stored = uploads.store(self, key, &pending);
-                // A result that cannot be stored is no error: the next attempt leaves it in the view.
-                if let Err(error) = Box::pin(stored).await {
-                    let error = error_chain(&error);
-                    tracing::warn!(session = %key, error, "failed to store a result; it stays in the view");
-                    uploads.disable();
-                    // `pending` is dropped with the session, which is ahead of its log. The next attempt loads the
-                    // session again.
-                    continue;
-                }
-            }
-            crash_point("session.stored");
-            match self.commit(key, &handle, &mut state, pending, growth).await {
-                Ok(follow_ups) => {
-                    let rendering = tracing::debug_span!(target: SPANS, "render");
-                    let look = |state: &HandleState| {
-                        let loaded = state.loaded().ok_or(ContentNotLoaded)?;
-                        finish(&loaded.session, &decided)
-                    };
-                    let mut answer = rendering.in_scope(|| look(&state));
-                    // The new view may need contents that are not in memory. The commit is done, so only `finish`
-                    // runs again.
-                    if answer.is_err() {
-                        state.load_content(&self.reader, key).await?;
-                        answer = look(&state);
-                    }
-                    return Ok(Changed {
-                        answer: answer.map_err(Rejection::from)?,
-                        decided,
-                        follow_ups,
-                    });
-                }
-                // Another writer appended or deleted first, and `commit` has dropped the session. The next attempt
-                // decides on the new state.
-                Err(StoreError::Conflict { .. } | StoreError::Deleting(_)) => {}
-                // A sweep revoked the intents and may have removed the files. The files are stored again under new
-                // names.
-                Err(StoreError::IntentRevoked(_)) => uploads = Uploads::new(self.blobs.is_some()),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(EngineError::Contended)
-    }
-
-    /// Runs [`Self::write`], or for a dry run the same closures on a copy that is discarded.
-    pub async fn run<D, T>(
-        &self,
-        key: &SessionKey,
-        missing: &MissingSession,
-        dry_run: bool,
-        decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
-        finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
-    ) -> Result<T, EngineError> {
-        let changed = self.run_with_follow_ups(key, missing, dry_run, decide, finish);
-        changed.await.map(Changed::answer)
-    }
-
-    /// Like [`Self::run`], for commands with follow-ups. The caller begins the follow-ups.
-    pub async fn run_with_follow_ups<D, T>(
-        &self,
-        key: &SessionKey,
-        missing: &MissingSession,
-        dry_run: bool,
-        decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
-        finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
-    ) -> Result<Changed<D, T>, EngineError> {
-        if dry_run {
-            let mut copy = self.dry_run(key, missing).await?;
-            let (answer, decided) = copy.change(decide, finish).await?;
-            Ok(Changed {
-                answer,
-                decided,
-                // The effects of a dry run are dropped with the copy.
-                follow_ups: Vec::new(),
-            })
-        } else {
-            self.change(ReadMode::Fresh, key, missing, decide, finish)
-                .await
-        }
-    }
-
     /// Returns the session as it was at a revision, with all its contents. The log is replayed up to that revision.
     /// Returns `None` if the session never had it.
     pub async fn session_at(
@@ -554,10 +356,9 @@ impl Sessions {
         time: Duration,
     ) -> Result<bool, EngineError> {
         let now = self.clock.now();
-        let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         let lease = Lease {
             owner: self.process.clone(),
-            until: Timestamp::from_millis(now.as_millis().saturating_add(millis)),
+            until: now.plus(time),
         };
         Ok(self.log.claim_leader_task(duty, lease, now).await?)
     }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use palimpsest_core::command::Rejection;
-use palimpsest_core::ids::{SessionKey, Timestamp};
+use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::Session;
 use palimpsest_store::blobs::{BlobError, Blobs, RemovalCount};
 use palimpsest_store::{Lease, Position, StoreError, Tombstone, crash_point, error_chain};
@@ -23,7 +23,7 @@ const NAME_WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Duration of the removal claim if several processes share a store, and the time that a process works under it. The
 /// work stops well before the claim expires.
-const CLAIM_MS: i64 = 20_000;
+const CLAIM_TIME: Duration = Duration::from_secs(20);
 const REMOVAL_LEASE: Duration = Duration::from_secs(12);
 
 /// Removals in progress in this process. They prevent a second removal of a name that the first one has just
@@ -164,7 +164,7 @@ impl Sessions {
         let is_mine = if needs_claim {
             let lease = Lease {
                 owner: self.process.clone(),
-                until: Timestamp::from_millis(now.as_millis().saturating_add(CLAIM_MS)),
+                until: now.plus(CLAIM_TIME),
             };
             let claim = self
                 .log

@@ -14,7 +14,7 @@ use palimpsest_core::message::Message;
 use palimpsest_core::session::Session;
 use palimpsest_core::view::TargetOverride;
 
-use super::effects::PendingCommit;
+use super::change::PendingCommit;
 use super::growth::{AllowedEvents, adds_storage};
 use super::handle::LoadedSession;
 

@@ -5,7 +5,6 @@
 
 mod adopt;
 mod append;
-mod outcome;
 mod prefix;
 #[cfg(test)]
 mod tests;
@@ -14,22 +13,21 @@ use palimpsest_core::command::{
     CheckThresholds, ClearResults, ClearTrigger, CollapseSpans, CollapseTrigger, Command,
     Rejection, ServeView, SkipReason,
 };
-use palimpsest_core::compaction::CompactionRequest;
+use palimpsest_core::compaction::{CompactionOutcome, CompactionRequest};
 use palimpsest_core::effect::FollowUp;
-use palimpsest_core::event::Trigger;
-use palimpsest_core::ids::SessionKey;
+use palimpsest_core::event::{Event, RecordedEvent, Trigger};
+use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::view::{Etag, Provider, Target, TargetOverride};
 
 pub use self::adopt::Adoption;
 pub use self::append::{AppendContent, AppendInput, AppendStatus, Appended, append};
-pub use self::outcome::TurnOutcome;
 pub use self::prefix::{PrefixPart, PrefixTokens, PromptPrefix};
 use crate::Engine;
 use crate::call::Deadline;
 use crate::change::ChangeResult;
-use crate::compaction::{self, CompactionError, DropOutcome, RejectedPrompt};
+use crate::compaction::{self, CompactionError, DropOutcome, RejectedPrompt, ViewCompaction};
 use crate::sessions::{Changed, CommandOutcome, MissingSession, Transaction};
 use crate::staging;
 
@@ -97,6 +95,25 @@ pub enum OmittedCompaction {
     Running,
     /// The provider rejected the prompt, and nothing can be removed from the view.
     NothingLeft,
+}
+
+/// The outcome of a turn, from which the reply is built.
+#[derive(Debug, Clone)]
+pub struct TurnOutcome {
+    /// The outcome of the append.
+    pub appended: AppendStatus,
+    /// The events of levels with their revisions, including the earlier parts of a compaction.
+    pub levels: Vec<(Revision, Event)>,
+    /// The reason for which level 3 did nothing.
+    pub clear_skip: Option<SkipReason>,
+    /// The reason for which level 4 did nothing.
+    pub collapse_skip: Option<SkipReason>,
+    /// The outcome of a compaction that was due.
+    pub compacted: Option<CompactionOutcome>,
+    /// The event that removed the oldest rounds, if nothing else freed enough.
+    pub dropped: Option<(Revision, Event)>,
+    /// The tokens of the view before the turn.
+    before_tokens: u64,
 }
 
 /// Runs a turn. `intake` appends in the transaction. `finish` builds the reply from the state after a commit, and runs
@@ -185,7 +202,7 @@ impl TurnCall {
         transaction.run(Command::CheckThresholds(CheckThresholds {
             prompt_was_rejected,
         }))?;
-        outcome.levels = outcome::of_levels(transaction.revision_before(), transaction.events());
+        outcome.levels = level_events(transaction.revision_before(), transaction.events());
         Ok(outcome)
     }
 
@@ -273,6 +290,46 @@ impl TurnCall {
     }
 }
 
+impl TurnOutcome {
+    /// Creates the outcome of a turn in which no level has run yet.
+    fn new(appended: AppendStatus, before_tokens: u64) -> Self {
+        Self {
+            appended,
+            levels: Vec::new(),
+            clear_skip: None,
+            collapse_skip: None,
+            compacted: None,
+            dropped: None,
+            before_tokens,
+        }
+    }
+
+    /// Adds the compaction that the call waited for.
+    fn with(self, mut made: ViewCompaction) -> Self {
+        let compacted = made.rounds.pop();
+        let earlier = made.rounds.iter().filter_map(CompactionOutcome::event);
+        let earlier = earlier.map(|(revision, event)| (revision, event.clone()));
+        Self {
+            levels: self.levels.into_iter().chain(earlier).collect(),
+            compacted,
+            dropped: match made.dropped {
+                DropOutcome::Dropped(revision, event) => Some((revision, *event)),
+                DropOutcome::NotNeeded | DropOutcome::NothingLeft => None,
+            },
+            ..self
+        }
+    }
+
+    /// Returns the events that changed the view, in order.
+    pub fn changes(&self) -> impl Iterator<Item = (Revision, &Event)> {
+        let compacted = self.compacted.iter();
+        let compacted = compacted.filter_map(CompactionOutcome::event);
+        let levels = self.levels.iter().map(by_reference);
+        let dropped = self.dropped.iter().map(by_reference);
+        levels.chain(compacted).chain(dropped)
+    }
+}
+
 /// Collapses spans (level 4). Returns the reason if the level did nothing.
 fn collapse(
     transaction: &mut Transaction<'_>,
@@ -292,4 +349,27 @@ fn collapse(
         ChangeResult::Now(outcome) => outcome.skip(),
         ChangeResult::Answered(_) => None,
     })
+}
+
+const fn by_reference((revision, event): &(Revision, Event)) -> (Revision, &Event) {
+    (*revision, event)
+}
+
+/// Returns the events of levels among the events of a transaction. `before` is the revision before the transaction.
+fn level_events(before: Revision, events: &[RecordedEvent]) -> Vec<(Revision, Event)> {
+    let events = (before.get() + 1..).zip(events);
+    events
+        .filter(|(_, recorded)| is_level_event(&recorded.event))
+        .map(|(revision, recorded)| (Revision::new(revision), recorded.event.clone()))
+        .collect()
+}
+
+const fn is_level_event(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::ResultsPersisted(_)
+            | Event::ResultsCleared(_)
+            | Event::CacheEditsIssued(_)
+            | Event::SpansCollapsed(_)
+    )
 }
