@@ -46,12 +46,12 @@ async fn a_handler_without_a_principal_returns_internal() {
     let service = service().with_authentication(true);
     let context = ContextHandlers(service.clone());
     let sessions = SessionHandlers(service);
-    for ticket in [None, Some(CallContext::default())] {
+    for call in [None, Some(CallContext::default())] {
         macro_rules! internal {
             ($handlers:ident.$rpc:ident($message:expr)) => {
                 let mut request = Request::new($message);
-                if let Some(ticket) = &ticket {
-                    request.extensions_mut().insert(ticket.clone());
+                if let Some(call) = &call {
+                    request.extensions_mut().insert(call.clone());
                 }
                 let status = $handlers.$rpc(request).await.unwrap_err();
                 assert_eq!(status.code(), Code::Internal, "{status:?}");

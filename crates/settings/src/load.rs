@@ -121,13 +121,11 @@ impl Loader {
                 }
             }
             // The other layers are still read, so that their errors are reported too.
-            Err(error) => self.problems.push(ConfigProblem {
-                origin: SettingOrigin::Flag {
-                    name: named_by.to_owned(),
-                },
-                key: None,
-                message: format!("failed to read {}: {error}", path.display()),
-            }),
+            Err(error) => {
+                let name = named_by.to_owned();
+                let message = format!("failed to read {}: {error}", path.display());
+                self.report(SettingOrigin::Flag { name }, message);
+            }
         }
     }
 
@@ -144,11 +142,7 @@ impl Loader {
                         self.set_by_key(key, &raw, env(name));
                     }
                 }
-                Err(message) => self.problems.push(ConfigProblem {
-                    origin: env(name),
-                    key: None,
-                    message,
-                }),
+                Err(message) => self.report(env(name), message),
             }
         }
     }
@@ -169,11 +163,7 @@ impl Loader {
                 let of_policy = policy_fields().iter().map(policy::variable);
                 let all = SETTINGS.iter().map(Setting::variable).chain(of_policy);
                 let hint = did_you_mean(name, all);
-                self.problems.push(ConfigProblem {
-                    origin: env(name),
-                    key: None,
-                    message: format!("is not a variable of any setting{hint}"),
-                });
+                self.report(env(name), format!("is not a variable of any setting{hint}"));
             }
         }
     }
@@ -198,11 +188,7 @@ impl Loader {
                 .map(|s| s.key.to_owned())
                 .chain(policy::keys());
             let hint = did_you_mean(key, all);
-            self.problems.push(ConfigProblem {
-                origin,
-                key: None,
-                message: format!("{key} is not a setting{hint}"),
-            });
+            self.report(origin, format!("{key} is not a setting{hint}"));
         }
     }
 
@@ -210,8 +196,39 @@ impl Loader {
         let (scope, path) = (None, field.path.clone());
         match policy::read(&field.kind, raw) {
             Ok(value) => self.policies.set(&scope, path, value, origin),
+            Err(message) => self.record(policy::key(&scope, &path), origin, Err(message)),
+        }
+    }
+
+    fn set_endpoint(&mut self, rest: &str, raw: &RawValue, origin: SettingOrigin) {
+        let outcome = self.config.hooks.set(rest, raw);
+        self.record(format!("{}{rest}", hooks::PREFIX), origin, outcome);
+    }
+
+    fn set_retention(
+        &mut self,
+        project: &ProjectId,
+        name: &str,
+        raw: &RawValue,
+        origin: SettingOrigin,
+    ) {
+        let outcome = retention::set(&mut self.config.retention, project, name, raw);
+        self.record(retention::key(project, name), origin, outcome);
+    }
+
+    fn set(&mut self, setting: &'static Setting, raw: &RawValue, origin: SettingOrigin) {
+        let outcome = (setting.set)(&mut self.config, raw);
+        self.record(setting.key.to_owned(), origin, outcome);
+    }
+
+    /// Records the origin of a value, or the problem of an invalid one.
+    fn record(&mut self, key: String, origin: SettingOrigin, outcome: Result<(), String>) {
+        match outcome {
+            Ok(()) => {
+                self.origins.insert(key, origin);
+            }
             Err(message) => {
-                let key = policy::key(&scope, &path);
+                // Remembered, so that no follow-up error is reported for the default that stays in place.
                 self.invalid_keys.insert(key.clone());
                 self.problems.push(ConfigProblem {
                     origin,
@@ -222,62 +239,13 @@ impl Loader {
         }
     }
 
-    fn set_endpoint(&mut self, rest: &str, raw: &RawValue, origin: SettingOrigin) {
-        let key = format!("{}{rest}", hooks::PREFIX);
-        match self.config.hooks.set(rest, raw) {
-            Ok(()) => {
-                self.origins.insert(key, origin);
-            }
-            Err(message) => {
-                self.invalid_keys.insert(key.clone());
-                let key = Some(key);
-                self.problems.push(ConfigProblem {
-                    origin,
-                    key,
-                    message,
-                });
-            }
-        }
-    }
-
-    fn set_retention(
-        &mut self,
-        project: &ProjectId,
-        name: &str,
-        raw: &RawValue,
-        origin: SettingOrigin,
-    ) {
-        let key = retention::key(project, name);
-        match retention::set(&mut self.config.retention, project, name, raw) {
-            Ok(()) => {
-                self.origins.insert(key, origin);
-            }
-            Err(message) => {
-                let key = Some(key);
-                self.problems.push(ConfigProblem {
-                    origin,
-                    key,
-                    message,
-                });
-            }
-        }
-    }
-
-    fn set(&mut self, setting: &'static Setting, raw: &RawValue, origin: SettingOrigin) {
-        match (setting.set)(&mut self.config, raw) {
-            Ok(()) => {
-                self.origins.insert(setting.key.to_owned(), origin);
-            }
-            Err(message) => {
-                // Remembered, so that no follow-up error is reported for the default that stays in place.
-                self.invalid_keys.insert(setting.key.to_owned());
-                self.problems.push(ConfigProblem {
-                    origin,
-                    key: Some(setting.key.to_owned()),
-                    message,
-                });
-            }
-        }
+    /// Reports a problem that belongs to no setting.
+    fn report(&mut self, origin: SettingOrigin, message: String) {
+        self.problems.push(ConfigProblem {
+            origin,
+            key: None,
+            message,
+        });
     }
 
     fn finish(mut self) -> Result<LoadedConfig, ConfigErrors> {

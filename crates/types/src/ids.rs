@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -227,11 +228,28 @@ impl Timestamp {
         Self(self.0.saturating_add_unsigned(millis))
     }
 
+    /// Returns the timestamp `time` later. Saturates at the maximum.
+    #[must_use]
+    pub fn plus(self, time: Duration) -> Self {
+        self.plus_millis(whole_millis(time))
+    }
+
+    /// Returns the timestamp `time` earlier. Saturates at the minimum.
+    #[must_use]
+    pub fn minus(self, time: Duration) -> Self {
+        Self(self.0.saturating_sub_unsigned(whole_millis(time)))
+    }
+
     /// Returns the milliseconds from `earlier` to this timestamp, or 0 if `earlier` is not earlier.
     pub const fn millis_since(self, earlier: Self) -> u64 {
         let gap = self.0.saturating_sub(earlier.0);
         if gap > 0 { gap.unsigned_abs() } else { 0 }
     }
+}
+
+/// Returns the whole milliseconds of a duration. Saturates at the maximum.
+fn whole_millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The position of a message in the transcript. The first message of a session has 0.

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use crate::host::{HostError, MemoryJob};
 use crate::version_mark::MarkedFile;
 use crate::worker::WorkerContext;
-use crate::{backoff, compose, lease, version_mark};
+use crate::{backoff, compose, version_mark};
 
 /// Maximum number of reads of a file that keeps changing.
 const MAX_READS: usize = 5;
@@ -251,7 +251,7 @@ async fn record_failure(
             "summary.md could not be written ({why}): the text is safe, and the file is tried again"
         )
         .into(),
-        retry_at: lease::later(shared.clock.now(), wait),
+        retry_at: shared.clock.now().plus(wait),
     };
     shared.host.fail(key, None, failure).await
 }

@@ -1,9 +1,8 @@
 //! Leases: work that is aborted when its lease is lost.
 
 use std::future::Future;
-use std::time::Duration;
 
-use palimpsest_core::ids::{SessionKey, Timestamp};
+use palimpsest_core::ids::SessionKey;
 use palimpsest_store::Lease;
 use tokio::time::sleep;
 
@@ -12,21 +11,11 @@ use crate::worker::WorkerContext;
 /// Renewals within the duration of a lease, so that one late renewal does not lose the lease.
 const RENEWALS: u32 = 3;
 
-pub(crate) fn later(now: Timestamp, by: Duration) -> Timestamp {
-    let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
-    Timestamp::from_millis(now.as_millis().saturating_add(by))
-}
-
-pub(crate) fn earlier(now: Timestamp, by: Duration) -> Timestamp {
-    let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
-    Timestamp::from_millis(now.as_millis().saturating_sub(by))
-}
-
 /// Returns a lease of this worker that starts now.
 pub(crate) fn from_now(shared: &WorkerContext) -> Lease {
     Lease {
         owner: shared.options.owner.clone(),
-        until: later(shared.clock.now(), shared.options.lease),
+        until: shared.clock.now().plus(shared.options.lease),
     }
 }
 

@@ -13,7 +13,6 @@ use crate::backoff;
 use crate::compose::{self, MemoryDraft, UpdateInput};
 use crate::file::{self, SummaryFileState};
 use crate::host::{HostError, MemoryJob};
-use crate::lease::later;
 use crate::worker::WorkerContext;
 
 /// Maximum number of drafts of one update. A draft is repeated after an edit of the file.
@@ -239,7 +238,7 @@ pub(crate) async fn record_failure(
     let failure = FailMemoryUpdate {
         is_file_failure: false,
         detail: error_chain(error).into(),
-        retry_at: later(shared.clock.now(), wait),
+        retry_at: shared.clock.now().plus(wait),
     };
     shared.host.fail(key, began, failure).await
 }

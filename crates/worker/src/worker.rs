@@ -18,7 +18,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::host::{HostError, SessionHost};
-use crate::lease::later;
 use crate::options::WorkerOptions;
 use crate::queue::ProjectQueue;
 use crate::writer::MemoryWriter;
@@ -246,10 +245,7 @@ impl WorkerLoop {
         let asks = DueQuery {
             owner: &options.owner,
             max_per_project: LIST_SESSIONS_PER_PROJECT.max(options.concurrency),
-            others_ready_before: lease::earlier(
-                now,
-                MAX_RESERVATION.min(options.poll * MAX_RESERVED_POLLS),
-            ),
+            others_ready_before: now.minus(MAX_RESERVATION.min(options.poll * MAX_RESERVED_POLLS)),
         };
         match self.shared.log.due(asks, now, LIST_SESSIONS).await {
             Ok(due) => {
@@ -365,7 +361,7 @@ async fn record_panic(shared: &WorkerContext, key: &SessionKey) {
 fn retry(shared: &WorkerContext) -> DueChange {
     let wait = backoff::delay(&shared.options, 3, shared.ids.jitter());
     let now = shared.clock.now();
-    DueChange::at(later(now, wait), now)
+    DueChange::at(now.plus(wait), now)
 }
 
 async fn release(shared: &WorkerContext, key: &SessionKey, next: DueChange) {

@@ -1,5 +1,7 @@
 //! Compactions (level 5) in the form of the API.
 
+use std::time::Duration;
+
 use palimpsest_core::event::{
     CompactionFailed, CompactionFailureReason, CompactionFinished, CompactionStarted, Event,
     SummaryPrepared,
@@ -186,8 +188,7 @@ pub(super) fn compacted(
         trigger: trigger(event.trigger).into(),
         start_time: at.map(|at| {
             // The event has only its end and its duration, so the start is computed.
-            let took = i64::try_from(event.duration_ms).unwrap_or(i64::MAX);
-            export_timestamp(Timestamp::from_millis(at.as_millis().saturating_sub(took)))
+            export_timestamp(at.minus(Duration::from_millis(event.duration_ms)))
         }),
         duration: Some(export_millis(event.duration_ms)),
         boundary: boundary.map(|one| self::boundary(one, session)),

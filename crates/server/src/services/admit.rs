@@ -1,6 +1,6 @@
-//! The entry of every handler: the checks that need the project of a call, before any work is done.
+//! The checks that every call passes before its handler: authorization, deadline and quotas.
 
-use palimpsest_core::ids::ProjectId;
+use palimpsest_core::ids::{ProjectId, SessionKey};
 use palimpsest_proto::context::v1::{
     AppendMessagesRequest, CallToolRequest, CommitSummaryRequest, CompactRequest,
     CreateSessionRequest, DeleteSessionRequest, ExportTranscriptRequest, GetSessionMemoryRequest,
@@ -13,7 +13,7 @@ use palimpsest_proto::context::v1::{
 use tonic::{Request, Status};
 
 use super::Service;
-use crate::access::ResourceScope;
+use crate::access::{self, Authentication, ResourceScope, Right};
 use crate::errors::ServiceError;
 use crate::grpc::CallContext;
 
@@ -71,31 +71,86 @@ impl NamesResource for UpdateSessionRequest {
 impl Service {
     /// Authorizes and admits a call, then returns its request. Every handler calls this first.
     pub(super) fn admit_call<R: NamesResource>(&self, request: Request<R>) -> Result<R, Status> {
-        let ticket = request.extensions().get::<CallContext>();
-        let place = ResourceScope::of(request.get_ref().name());
-        self.authorize(ticket, place.as_ref())?;
+        let context = request.extensions().get::<CallContext>();
+        let scope = ResourceScope::of(request.get_ref().name());
+        if let Some(authentication) = self.authenticated(context)? {
+            access::authorize(authentication, scope.as_ref()).map_err(ServiceError::from)?;
+        }
         // The handler reports an invalid name with its field. An invalid name reaches no resource.
-        if let (Some(ticket), Some(ResourceScope::Session(session))) = (ticket, &place) {
-            ticket.set_session(session);
-        }
-        if let Some(place) = place {
-            self.admit(ticket, place.into_project())?;
+        if let (Some(context), Some(scope)) = (context, scope) {
+            if let ResourceScope::Session(session) = &scope {
+                context.set_session(session);
+            }
+            self.check_quotas(context, scope.into_project())?;
         }
         Ok(request.into_inner())
     }
 
-    /// Authorizes a call about all projects.
+    /// Authorizes a call about all projects: the credential must grant the rpc's right in all of them.
     pub(super) fn admit_global_call<R>(&self, request: Request<R>) -> Result<R, Status> {
-        self.authorize_everywhere(request.extensions().get::<CallContext>())?;
+        let context = request.extensions().get::<CallContext>();
+        if let Some(Authentication {
+            principal,
+            right: Some(right),
+        }) = self.authenticated(context)?
+            && !(principal.grant.projects.is_all() && principal.grant.rights.contains(right))
+        {
+            return Err(ServiceError::permission_denied(*right, None).into());
+        }
         Ok(request.into_inner())
     }
 
-    fn admit(&self, ticket: Option<&CallContext>, project: ProjectId) -> Result<(), ServiceError> {
-        // The transport has already counted the call if it could read the name there.
-        if let Some(ticket) = ticket.filter(|ticket| ticket.project() != Some(&project)) {
-            self.check_quotas(ticket, &project)?;
-            ticket.set_project(project);
+    /// Rejects a call whose request needs a right in addition to that of its rpc.
+    pub(super) fn authorize_also(
+        &self,
+        right: Right,
+        session: &SessionKey,
+    ) -> Result<(), ServiceError> {
+        // Handlers get a request without its extensions, so the context of the task is used.
+        let context = CallContext::current();
+        if let Some(authentication) = self.authenticated(context.as_ref())? {
+            let scope = ResourceScope::Session(session.clone());
+            access::check_right(authentication, right, &scope)?;
         }
+        Ok(())
+    }
+
+    /// Returns the authentication of a call, or `None` if every caller has all rights.
+    ///
+    /// A call without an authenticated principal, or of an rpc without a right, is an error of the service. Answering
+    /// the call could expose data to an unauthenticated caller.
+    fn authenticated<'a>(
+        &self,
+        context: Option<&'a CallContext>,
+    ) -> Result<Option<&'a Authentication>, ServiceError> {
+        if !self.auth_required {
+            return Ok(None);
+        }
+        let authentication = context.and_then(CallContext::authentication);
+        let complete = authentication.filter(|authentication| authentication.right.is_some());
+        complete.map(Some).ok_or_else(|| {
+            ServiceError::fault(
+                "authorize the call: it was not authenticated at the edge, or its rpc has no right",
+            )
+        })
+    }
+
+    /// Rejects a call that has timed out or exceeds its project's quotas. Its usage is counted until the last byte
+    /// is sent.
+    fn check_quotas(&self, context: &CallContext, project: ProjectId) -> Result<(), ServiceError> {
+        // The edge has already counted the call if it could read the name.
+        if context.project() == Some(&project) {
+            return Ok(());
+        }
+        // The deadline passed while the body was received, so the caller does not wait any more.
+        if context.is_past_deadline() {
+            return Err(ServiceError::deadline_exceeded());
+        }
+        if let Some(quotas) = &self.quotas {
+            let permit = quotas.admit(&project, context.quota_demand())?;
+            context.set_quota_permit(permit);
+        }
+        context.set_project(project);
         Ok(())
     }
 }

@@ -4,18 +4,15 @@ use std::sync::Arc;
 
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::Revision;
-use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::{RequestStamp, Session};
-use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::call::SPANS;
-use palimpsest_engine::turn::{
-    self, AppendContent, AppendInput, AppendStatus, Appended, PrefixTokens,
-};
+use palimpsest_engine::turn::{self, AppendContent, AppendInput, AppendStatus, Appended};
 use palimpsest_proto::context::v1::{
     self, AdoptedCompaction, AppendMessagesRequest, AppendMessagesResponse, AppendResult,
     MessageInput,
 };
 
+use super::view_report::{budget, tokens};
 use super::{Service, adopt};
 use crate::access::Right;
 use crate::convert;
@@ -124,20 +121,4 @@ pub(super) async fn append(
 fn level_report(session: &Session, appended: &Appended) -> Option<v1::LevelReport> {
     let persisted = appended.persisted.clone()?;
     convert::stage(&Event::ResultsPersisted(persisted), session, false)
-}
-
-/// Returns the token report of a view, by category. `prefix` holds the tokens of the prompt prefix, if known.
-pub(super) fn tokens(session: &Session, prefix: Option<PrefixTokens>) -> v1::TokenReport {
-    convert::token_report(session, Some(convert::breakdown(session, prefix)))
-}
-
-/// Returns the window hint of the call, or else of the last call that served the view.
-pub(super) fn window(session: &Session, target: &TargetOverride) -> WindowHint {
-    session.last_served().overridden(target).1
-}
-
-/// Returns the budget for a target. The default is the target of the last call that served the view.
-pub(super) fn budget(session: &Session, target: &TargetOverride) -> v1::Budget {
-    let (target, window) = session.last_served().overridden(target);
-    convert::budget(session, &target, window)
 }

@@ -14,8 +14,7 @@ use palimpsest_proto::context::v1::{
 };
 
 use super::Service;
-use super::append::{budget, tokens};
-use super::cache_ledger::ledger;
+use super::view_report::{budget, cache_ledger, tokens};
 use crate::convert::{self, MAX_MODEL_BYTES};
 use crate::errors::ServiceError;
 
@@ -160,7 +159,7 @@ fn commit_response(
         epoch: session.sealed().epoch().get().into(),
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
-        cache_ledger: Some(ledger(service, session, target)?),
+        cache_ledger: Some(cache_ledger(service, session, target)?),
         ..CommitSummaryResponse::default()
     })
 }

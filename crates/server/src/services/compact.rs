@@ -14,11 +14,9 @@ use palimpsest_proto::context::v1::{
 };
 
 use super::Service;
-use super::append::{budget, tokens, window};
-use super::cache_ledger::ledger;
 use super::commit_summary;
 use super::overrides::{NO_MODEL, Overrides};
-use super::recovery::removed;
+use super::view_report::{budget, cache_ledger, removed, tokens, window};
 use crate::convert::{self, MessageForm};
 use crate::errors::ServiceError;
 
@@ -67,10 +65,10 @@ pub(super) async fn compact(
         key: &key,
         dry_run: request.dry_run,
     };
-    let answer = |session: &Session, happened: &ChangeOutcome, dry_run| {
+    let answer = |session: &Session, outcome: &ChangeOutcome, dry_run| {
         let level = level(reduction);
-        let response = answer(service, session, (level, happened), &target, dry_run)?;
-        Ok((happened.skip(), response))
+        let response = answer(service, session, (level, outcome), &target, dry_run)?;
+        Ok((outcome.skip(), response))
     };
     let outcome = change.reduce(reduction, &target, (revision, stamp), answer);
     match outcome.await? {
@@ -96,11 +94,11 @@ const fn level(reduction: Reduction) -> Level {
 fn answer(
     service: &Service,
     session: &Session,
-    (level, happened): (Level, &ChangeOutcome),
+    (level, outcome): (Level, &ChangeOutcome),
     target: &TargetOverride,
     dry_run: bool,
 ) -> Result<CompactResponse, ContentNotLoaded> {
-    let stage = match (happened, happened.skip()) {
+    let stage = match (outcome, outcome.skip()) {
         (_, Some(skip)) => Some(convert::skipped(level, skip)),
         (ChangeOutcome::Event(event, _), None) => convert::stage(event, session, dry_run),
         (ChangeOutcome::Nothing | ChangeOutcome::Skipped(_), None) => None,
@@ -111,13 +109,13 @@ fn answer(
         epoch: session.sealed().epoch().get().into(),
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
-        cache_ledger: Some(ledger(service, session, target)?),
+        cache_ledger: Some(cache_ledger(service, session, target)?),
         warnings: convert::budget_warnings(
             session,
             window(session, target),
             convert::CompactionResult::None,
         ),
-        recovery: removed(session, target, happened.event()),
+        recovery: removed(session, target, outcome.event()),
         ..CompactResponse::default()
     })
 }
@@ -473,7 +471,7 @@ fn compacted(
         epoch: session.sealed().epoch().get().into(),
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
-        cache_ledger: Some(ledger(service, session, target)?),
+        cache_ledger: Some(cache_ledger(service, session, target)?),
         warnings: convert::budget_warnings(session, window(session, target), outcome),
         recovery: removed(session, target, event),
         ..CompactResponse::default()

@@ -8,8 +8,6 @@ mod admin;
 mod admit;
 mod adopt;
 mod append;
-mod authorize;
-mod cache_ledger;
 mod commit_summary;
 mod compact;
 mod context;
@@ -24,7 +22,6 @@ mod messages;
 mod overrides;
 mod persist;
 mod prepare;
-mod quota_check;
 mod recovery;
 mod restore;
 mod results;
@@ -35,6 +32,7 @@ mod session;
 mod snip;
 mod stream;
 mod tools;
+mod view_report;
 mod working_state;
 
 use std::ops::Deref;
@@ -107,8 +105,8 @@ impl Service {
 
     /// Sets whether callers must authenticate. If true, calls without an authenticated principal are rejected.
     #[must_use]
-    pub fn with_authentication(mut self, asks_who: bool) -> Self {
-        self.auth_required = asks_who;
+    pub fn with_authentication(mut self, auth_required: bool) -> Self {
+        self.auth_required = auth_required;
         self
     }
 

@@ -1,11 +1,10 @@
-//! Recovery reports: the content that left the view, by one call or over the whole session, and the ways to read
-//! it.
+//! Recovery reports that read the log: the content that left the view over the whole session, and the content that an
+//! undo returned.
 
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::levels::recovery::RecoveryIndex;
 use palimpsest_core::session::Session;
-use palimpsest_core::view::TargetOverride;
 use palimpsest_proto::context::v1;
 
 use super::Service;
@@ -14,21 +13,6 @@ use crate::errors::ServiceError;
 
 /// The maximum number of view-changing events that one report covers.
 const MAX_EVENTS: usize = 200;
-
-/// Returns the content that the events of one call removed from the view, or `None` if they removed nothing.
-pub(super) fn removed<'e>(
-    session: &Session,
-    target: &TargetOverride,
-    events: impl IntoIterator<Item = (Revision, &'e Event)>,
-) -> Option<v1::RecoveryReport> {
-    let mut events = events.into_iter().peekable();
-    events.peek()?;
-    let (target, _) = session.last_served().overridden(target);
-    let recovery = RecoveryIndex::new(session, &target);
-    let removed = |(revision, event): (Revision, &Event)| recovery.removed_by(event, revision);
-    let departed: Vec<_> = events.flat_map(removed).collect();
-    (!departed.is_empty()).then(|| convert::recovery_report(session, &recovery, &departed))
-}
 
 /// Returns all content that is no longer in the view, for the target used last.
 pub(super) async fn whole(

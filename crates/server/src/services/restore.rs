@@ -8,9 +8,8 @@ use palimpsest_engine::change::{ChangeCall, ChangeOutcome, RestoreInput};
 use palimpsest_proto::context::v1::{self, RestoreContextRequest, RestoreContextResponse};
 
 use super::Service;
-use super::append::{budget, tokens};
-use super::cache_ledger::ledger;
-use super::recovery::{removed, returned};
+use super::recovery::returned;
+use super::view_report::{budget, cache_ledger, removed, tokens};
 use crate::convert;
 use crate::errors::ServiceError;
 
@@ -34,8 +33,8 @@ pub(super) async fn restore(
         key: &key,
         dry_run: request.dry_run,
     };
-    let outcome = change.restore(input, |session, happened, _| {
-        answer(service, session, happened, &target)
+    let outcome = change.restore(input, |session, outcome, _| {
+        answer(service, session, outcome, &target)
     });
     let mut response = outcome.await?;
     let undone = response.restored.as_ref().map(|it| it.undone.as_slice());
@@ -53,7 +52,7 @@ pub(super) async fn restore(
 fn answer(
     service: &Service,
     session: &Session,
-    happened: &ChangeOutcome,
+    outcome: &ChangeOutcome,
     target: &TargetOverride,
 ) -> Result<RestoreContextResponse, ContentNotLoaded> {
     let mut response = RestoreContextResponse {
@@ -62,11 +61,11 @@ fn answer(
         epoch: session.sealed().epoch().get().into(),
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
-        cache_ledger: Some(ledger(service, session, target)?),
-        recovery: removed(session, target, happened.event()),
+        cache_ledger: Some(cache_ledger(service, session, target)?),
+        recovery: removed(session, target, outcome.event()),
         ..RestoreContextResponse::default()
     };
-    if let Some((_, event @ Event::ContextRestored(restored))) = happened.event() {
+    if let Some((_, event @ Event::ContextRestored(restored))) = outcome.event() {
         response.restored = Some(convert::restored(restored, session));
         response.effect = convert::level_effect(event);
     }

@@ -9,9 +9,7 @@ use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{self, RewindSessionRequest, RewindSessionResponse};
 
 use super::Service;
-use super::append::{budget, tokens};
-use super::cache_ledger::ledger;
-use super::recovery::removed;
+use super::view_report::{budget, cache_ledger, removed, tokens};
 use crate::convert;
 use crate::errors::ServiceError;
 
@@ -46,8 +44,8 @@ pub(super) async fn rewind(
         key: &key,
         dry_run: request.dry_run,
     };
-    let outcome = change.rewind(&input, |session, happened, _| {
-        answer(service, session, happened, &view)
+    let outcome = change.rewind(&input, |session, outcome, _| {
+        answer(service, session, outcome, &view)
     });
     Ok(outcome.await?)
 }
@@ -55,7 +53,7 @@ pub(super) async fn rewind(
 fn answer(
     service: &Service,
     session: &Session,
-    happened: &ChangeOutcome,
+    outcome: &ChangeOutcome,
     target: &TargetOverride,
 ) -> Result<RewindSessionResponse, ContentNotLoaded> {
     let mut response = RewindSessionResponse {
@@ -64,11 +62,11 @@ fn answer(
         epoch: session.sealed().epoch().get().into(),
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
-        cache_ledger: Some(ledger(service, session, target)?),
-        recovery: removed(session, target, happened.event()),
+        cache_ledger: Some(cache_ledger(service, session, target)?),
+        recovery: removed(session, target, outcome.event()),
         ..RewindSessionResponse::default()
     };
-    match happened.event() {
+    match outcome.event() {
         Some((_, Event::SessionRewound(rewound))) => {
             response.rewound = Some(convert::rewound(rewound, session));
             response.effect = Some(convert::rewind_effect(rewound));

@@ -10,9 +10,7 @@ use palimpsest_engine::change::{ChangeCall, ChangeOutcome};
 use palimpsest_engine::listing::descendants;
 use palimpsest_proto::context::v1::{self, ErrorReason, SnipRequest, SnipResponse};
 
-use super::append::{budget, tokens};
-use super::cache_ledger::ledger;
-use super::recovery::removed;
+use super::view_report::{budget, cache_ledger, removed, tokens};
 use super::{Service, etag};
 use crate::convert;
 use crate::errors::{RejectedTarget, ServiceError};
@@ -76,8 +74,8 @@ pub(super) async fn run(
         key,
         dry_run,
     };
-    let outcome = change.snip(&snip, |session, happened, _| {
-        answer(service, session, happened, target)
+    let outcome = change.snip(&snip, |session, outcome, _| {
+        answer(service, session, outcome, target)
     });
     match outcome.await {
         // Only this error needs related sessions, whose search reads all rows of the project.
@@ -92,7 +90,7 @@ pub(super) async fn run(
 fn answer(
     service: &Service,
     session: &Session,
-    happened: &ChangeOutcome,
+    outcome: &ChangeOutcome,
     target: &TargetOverride,
 ) -> Result<SnipResponse, ContentNotLoaded> {
     let mut response = SnipResponse {
@@ -100,11 +98,11 @@ fn answer(
         epoch: session.sealed().epoch().get().into(),
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
-        cache_ledger: Some(ledger(service, session, target)?),
-        recovery: removed(session, target, happened.event()),
+        cache_ledger: Some(cache_ledger(service, session, target)?),
+        recovery: removed(session, target, outcome.event()),
         ..SnipResponse::default()
     };
-    if let Some((_, event @ Event::ContentSnipped(snipped))) = happened.event() {
+    if let Some((_, event @ Event::ContentSnipped(snipped))) = outcome.event() {
         response.snipped = Some(convert::snipped(snipped, session));
         response.effect = convert::level_effect(event);
     }

@@ -17,11 +17,11 @@ use palimpsest_proto::context::v1::{self, PrepareContextRequest, PrepareContextR
 
 use self::render::{management, put_messages};
 pub(super) use self::render::{messages_json, typed};
-use super::append::{AppendCall, budget, tokens};
+use super::append::AppendCall;
 use super::commit_summary::gap_tokens;
 use super::overrides::Overrides;
-use super::recovery::removed;
-use super::{Service, cache_ledger, etag};
+use super::view_report::{budget, prepared_cache_ledger, removed, tokens};
+use super::{Service, etag};
 use crate::convert::{self, BreakpointOptions, MessageForm};
 use crate::errors::ServiceError;
 
@@ -154,7 +154,7 @@ impl PrepareCall {
     ) -> Result<PrepareContextResponse, ContentNotLoaded> {
         let mut response = self.answer(session, outcome)?;
         let (target, _) = self.turn.target(session);
-        let ledger = cache_ledger::prepared(service, session, &target, &response)?;
+        let ledger = prepared_cache_ledger(service, session, &target, &response)?;
         response.cache_ledger = Some(ledger);
         Ok(response)
     }
@@ -224,8 +224,8 @@ impl PrepareCall {
         length: u32,
         events: &[(Revision, Event)],
     ) -> Result<Option<v1::CacheEdits>, ContentNotLoaded> {
-        let pins = session.cache_edits().batches();
-        if pins.is_empty() || !self.turn.edits_cache(target) {
+        let batches = session.cache_edits().batches();
+        if batches.is_empty() || !self.turn.edits_cache(target) {
             return Ok(None);
         }
         // Each request repeats all earlier edits. `newly_added` marks those of this call.
@@ -234,19 +234,19 @@ impl PrepareCall {
             _ => None,
         });
         let mut all = v1::CacheEdits::default();
-        let places = session.edit_positions(target, length)?;
-        for (pin, place) in pins.iter().zip(places) {
+        let positions = session.edit_positions(target, length)?;
+        for (batch, position) in batches.iter().zip(positions) {
             // An edit without a position in the current array is left out.
-            let Some(place) = place else {
+            let Some(position) = position else {
                 continue;
             };
             all.edits.push(convert::cache_edit(
                 session,
-                pin,
-                place,
-                new == Some(pin.message),
+                batch,
+                position,
+                new == Some(batch.message),
             ));
-            all.freed_tokens += convert::edited_tokens(session, pin);
+            all.freed_tokens += convert::edited_tokens(session, batch);
         }
         Ok(Some(all))
     }
