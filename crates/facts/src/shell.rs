@@ -196,11 +196,41 @@ fn is_path(word: &str) -> bool {
         && !word.starts_with("/dev/")
 }
 
+/// Returns true if a redirection of a command writes to a file other than `/dev/null`.
+fn writes_file(part: &str) -> bool {
+    let (mut quote, mut chars) = (None, part.char_indices());
+    while let Some((at, c)) = chars.next() {
+        match (quote, c) {
+            // A backslash escapes the next character, except within single quotes.
+            (None | Some('"'), '\\') => drop(chars.next()),
+            (Some(open), c) if c == open => quote = None,
+            (None, '\'' | '"') => quote = Some(c),
+            (None, '>') if !is_harmless_target(&part[at + 1..]) => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Returns true if the text after a `>` names another stream, as in `2>&1`, or `/dev/null`.
+fn is_harmless_target(after: &str) -> bool {
+    // The second sign of `>>` has the same target as the first one.
+    let target = after.strip_prefix('>').unwrap_or(after);
+    let (target, is_stream) = match target.strip_prefix('&') {
+        Some(stream) => (stream, true),
+        None => (target, false),
+    };
+    let ends = |c: char| c.is_whitespace() || ";|&()<>".contains(c);
+    let target = target.trim_start();
+    let target = target.split(ends).next().unwrap_or_default();
+    target == "/dev/null"
+        || is_stream && (target == "-" || target.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// Returns true if a command only reads.
 pub(crate) fn is_read_only(command: &str) -> bool {
     let mut any = false;
     parts(command).into_iter().all(|part| {
-        let writes = part.contains("> ") && !part.contains("/dev/null") && !part.contains(">&");
         let words = words(part);
         if is_setup(&words) {
             return true;
@@ -213,7 +243,7 @@ pub(crate) fn is_read_only(command: &str) -> bool {
                 .is_some_and(|word| READ_ONLY_GIT_COMMANDS.contains(word));
         let reads_lines =
             program == "sed" && words.get(1).is_some_and(|word| word.starts_with("-n"));
-        !writes && (READ_ONLY_PROGRAMS.contains(&program) || of_git || reads_lines)
+        !writes_file(part) && (READ_ONLY_PROGRAMS.contains(&program) || of_git || reads_lines)
     }) && any
 }
 
@@ -328,11 +358,26 @@ mod tests {
             "cat a | wc -l",
             "sed -n '1,5p' a",
             "grep x a 2>/dev/null",
+            "ls > /dev/null 2>&1",
+            "awk '$1 > 5' a",
+            "grep \"->\" a",
+            "echo a \\> b",
         ] {
             assert!(is_read_only(command), "{command}");
         }
         for command in [
-            "cat > a", "cargo test", "sed -i s/a/b/ c", "ls && rm a", "cd a",
+            "cat > a",
+            "cargo test",
+            "sed -i s/a/b/ c",
+            "ls && rm a",
+            "cd a",
+            "echo x >file",
+            "echo x>file",
+            "cat a >>b",
+            "ls > out 2>/dev/null",
+            "ls &>out",
+            "ls >& out",
+            "ls > /dev/nullx",
         ] {
             assert!(!is_read_only(command), "{command}");
         }

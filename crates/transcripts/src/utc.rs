@@ -5,9 +5,13 @@ use palimpsest_core::ids::Timestamp;
 /// Parses a time. Returns `None` if it is invalid.
 pub(crate) fn parse(text: &str) -> Option<Timestamp> {
     let text = text.strip_suffix('Z')?;
-    let (date, time) = text.split_once('T')?;
-    let mut date = date.splitn(3, '-').map(str::parse::<i64>);
-    let (year, month, day) = (date.next()?.ok()?, date.next()?.ok()?, date.next()?.ok()?);
+    let (day, time) = text.split_once('T')?;
+    let mut parts = day.splitn(3, '-').map(str::parse::<i64>);
+    let (year, month, day) = (
+        parts.next()?.ok()?,
+        parts.next()?.ok()?,
+        parts.next()?.ok()?,
+    );
     let (clock, fraction) = time.split_once('.').unwrap_or((time, ""));
     let mut clock = clock.splitn(3, ':').map(str::parse::<i64>);
     let (hour, minute, second) = (
@@ -15,10 +19,7 @@ pub(crate) fn parse(text: &str) -> Option<Timestamp> {
         clock.next()?.ok()?,
         clock.next()?.ok()?,
     );
-    let millis: i64 = match fraction.get(..3) {
-        Some(millis) => millis.parse().ok()?,
-        None => 0,
-    };
+    let millis = millis(fraction)?;
     let in_range = (1..=12).contains(&month)
         && (1..=31).contains(&day)
         && (0..24).contains(&hour)
@@ -29,8 +30,21 @@ pub(crate) fn parse(text: &str) -> Option<Timestamp> {
     if !in_range {
         return None;
     }
-    let seconds = days_since_epoch(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second;
+    let days = days_since_epoch(year, month, day);
+    // A day beyond the end of its month would become a day of the next month.
+    if date(days) != (year, month, day) {
+        return None;
+    }
+    let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second;
     Some(Timestamp::from_millis(seconds * 1_000 + millis))
+}
+
+/// Parses the digits after the decimal point. Digits beyond milliseconds are ignored.
+fn millis(fraction: &str) -> Option<i64> {
+    if !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    format!("{fraction:0<3}").get(..3)?.parse().ok()
 }
 
 /// Formats a time. Milliseconds are always present.
@@ -84,5 +98,42 @@ mod tests {
         assert_eq!(format(1_748_781_296_789), "2025-06-01T12:34:56.789Z");
         assert_eq!(format(951_782_400_000), "2000-02-29T00:00:00.000Z");
         assert_eq!(format(-1), "1969-12-31T23:59:59.999Z");
+    }
+
+    #[test]
+    fn a_fraction_has_any_length() {
+        for (fraction, millis) in [
+            ("", 0),
+            (".5", 500),
+            (".07", 70),
+            (".078", 78),
+            (".0789", 78),
+            (".123456789", 123),
+        ] {
+            let text = format!("1970-01-01T00:00:01{fraction}Z");
+            assert_eq!(
+                parse(&text),
+                Some(Timestamp::from_millis(1_000 + millis)),
+                "{text}"
+            );
+        }
+        assert_eq!(parse("1970-01-01T00:00:01.-5Z"), None);
+    }
+
+    #[test]
+    fn a_day_that_its_month_does_not_have_is_rejected() {
+        for (date, exists) in [
+            ("2024-02-29", true),
+            ("2023-02-29", false),
+            ("2025-02-31", false),
+            ("2025-04-31", false),
+            ("2025-12-31", true),
+        ] {
+            assert_eq!(
+                parse(&format!("{date}T00:00:00Z")).is_some(),
+                exists,
+                "{date}"
+            );
+        }
     }
 }
