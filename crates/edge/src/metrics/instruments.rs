@@ -82,6 +82,20 @@ pub fn observable_value(
     observable_gauge(meter, metric, move || vec![(look(), Vec::new())]);
 }
 
+/// Creates an instrument for a single value without labels. An unknown value is not reported.
+pub fn observable_option(
+    meter: &Meter,
+    metric: &Metric,
+    look: impl Fn() -> Option<f64> + Send + Sync + 'static,
+) {
+    observable_gauge(meter, metric, move || {
+        look()
+            .map(|value| (value, Vec::new()))
+            .into_iter()
+            .collect()
+    });
+}
+
 /// Converts a count to a measurement. Values above 2^53 are rounded, which is negligible.
 #[expect(clippy::cast_precision_loss, reason = "said above")]
 pub fn number(count: u64) -> f64 {

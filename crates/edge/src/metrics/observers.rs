@@ -7,13 +7,15 @@
 use std::sync::Arc;
 
 use opentelemetry::KeyValue;
+use opentelemetry::metrics::Meter;
 use palimpsest_engine::maintenance::{LeaderTask, MaintenanceStats};
 use palimpsest_engine::models::Models;
 use palimpsest_engine::sessions::Sessions;
-use palimpsest_store::postgres::{PoolStatus, PostgresLog};
+use palimpsest_store::postgres::PostgresLog;
 use palimpsest_store::sled::SledLog;
 
-use super::instruments::{number, observable_gauge, observable_value, size};
+use super::instruments::{number, observable_gauge, observable_option, observable_value, size};
+use super::names::Metric;
 use super::sampler::Samples;
 use super::{Metrics, names};
 use crate::access::Authenticator;
@@ -24,11 +26,8 @@ use crate::tls::ServerTls;
 impl Metrics {
     /// Registers the connections of the gRPC port.
     pub fn observe_connections(&self, connections: &net::Connections) {
-        let meter = self.meter();
-        let one = |metric, read: fn(&net::Connections) -> f64| {
-            let of = connections.clone();
-            observable_value(meter, metric, move || read(&of));
-        };
+        let of = connections.clone();
+        let one = values_of(self.meter(), move || Some(of.clone()));
         one(&names::CONNECTIONS, |now| size(now.count()));
         one(&names::CONNECTIONS_CLOSED, |now| {
             number(now.evicted_and_rejected().0)
@@ -106,70 +105,51 @@ impl Metrics {
 
     /// Registers the connection pool of the PostgreSQL log.
     pub fn observe_postgres(&self, log: &Arc<PostgresLog>) {
-        let meter = self.meter();
-        let one = |metric, read: fn(&PoolStatus) -> usize| {
-            let of = Arc::downgrade(log);
-            observable_gauge(meter, metric, move || {
-                let log = of.upgrade();
-                log.map(|log| (size(read(&log.pool_status())), Vec::new()))
-                    .into_iter()
-                    .collect()
-            });
-        };
-        one(&names::STORE_CONNECTIONS, |now| now.open);
-        one(&names::STORE_CONNECTIONS_IDLE, |now| now.idle);
-        one(&names::STORE_CONNECTIONS_MAX, |now| now.max_connections);
-        one(&names::STORE_CONNECTIONS_WAITING, |now| now.waiting);
+        // Weak references here and below, so that metrics do not keep a closed store open.
+        let log = Arc::downgrade(log);
+        let one = values_of(self.meter(), move || Some(log.upgrade()?.pool_status()));
+        one(&names::STORE_CONNECTIONS, |now| size(now.open));
+        one(&names::STORE_CONNECTIONS_IDLE, |now| size(now.idle));
+        one(&names::STORE_CONNECTIONS_MAX, |now| {
+            size(now.max_connections)
+        });
+        one(&names::STORE_CONNECTIONS_WAITING, |now| size(now.waiting));
     }
 
     /// Registers the commits of the embedded log.
     pub fn observe_sled(&self, log: &Arc<SledLog>) {
-        let meter = self.meter();
-        let count = |metric, read: fn(&palimpsest_store::sled::EngineStats) -> u64| {
-            let of = Arc::downgrade(log);
-            observable_gauge(meter, metric, move || {
-                // A weak reference, so that metrics do not keep a closed store open.
-                let log = of.upgrade();
-                log.map(|log| (number(read(&log.stats())), Vec::new()))
-                    .into_iter()
-                    .collect()
-            });
-        };
-        count(&names::STORE_QUEUE, |stats| stats.queue_depth);
-        count(&names::STORE_COMMITS, |stats| stats.commits);
-        count(&names::STORE_WRITTEN, |stats| stats.bytes);
+        let log = Arc::downgrade(log);
+        let one = values_of(self.meter(), move || Some(log.upgrade()?.stats()));
+        one(&names::STORE_QUEUE, |now| number(now.queue_depth));
+        one(&names::STORE_COMMITS, |now| number(now.commits));
+        one(&names::STORE_WRITTEN, |now| number(now.bytes));
     }
 
     /// Registers the session cache.
     pub fn observe_sessions(&self, sessions: &Arc<Sessions>) {
         let meter = self.meter();
         let of = Arc::downgrade(sessions);
-        // A weak reference, so that metrics do not keep sessions and their log open.
-        let look = move || of.upgrade().map(|sessions| sessions.cache_stats());
-        let one = |metric, read: fn(&palimpsest_engine::sessions::CacheStats) -> f64| {
-            let look = look.clone();
-            let seen = move || look().map(|now| (read(&now), Vec::new()));
-            observable_gauge(meter, metric, move || seen().into_iter().collect());
-        };
-        let rows = Arc::downgrade(sessions);
-        observable_gauge(meter, &names::SESSIONS_UNREADABLE, move || {
-            let sessions = rows.upgrade();
-            let count = sessions.map(|sessions| size(sessions.unreadable_rows()));
-            count.map(|count| (count, Vec::new())).into_iter().collect()
+        let rows = values_of(meter, {
+            let of = of.clone();
+            move || of.upgrade()
         });
+        rows(&names::SESSIONS_UNREADABLE, |sessions| {
+            size(sessions.unreadable_rows())
+        });
+        let look = move || Some(of.upgrade()?.cache_stats());
+        let one = values_of(meter, look.clone());
         one(&names::SESSIONS_LOADED, |now| size(now.sessions));
         one(&names::CACHE_BYTES, |now| size(now.bytes));
         one(&names::CACHE_MAX_BYTES, |now| size(now.max_bytes));
         one(&names::CACHE_EVICTIONS, |now| number(now.evictions));
         observable_gauge(meter, &names::CACHE_LOOKUPS, move || {
             let outcome = |name: &'static str| vec![KeyValue::new("outcome", name)];
-            let both = |now: palimpsest_engine::sessions::CacheStats| {
-                [
+            look().map_or_else(Vec::new, |now| {
+                vec![
                     (number(now.hits), outcome("hit")),
                     (number(now.misses), outcome("miss")),
                 ]
-            };
-            look().map(both).into_iter().flatten().collect()
+            })
         });
     }
 
@@ -191,22 +171,14 @@ impl Metrics {
     pub(super) fn observe_samples(&self, samples: &Arc<Samples>) {
         let one = |metric, read: fn(&Samples) -> Option<u64>| {
             let of = Arc::clone(samples);
-            observable_gauge(self.meter(), metric, move || {
-                read(&of)
-                    .map(|value| (number(value), Vec::new()))
-                    .into_iter()
-                    .collect()
-            });
+            observable_option(self.meter(), metric, move || read(&of).map(number));
         };
         one(&names::STORE_SIZE, Samples::store_bytes);
         one(&names::DISK_FREE, Samples::disk_free_bytes);
         one(&names::DISK_SIZE, Samples::disk_bytes);
         let of = Arc::clone(samples);
-        observable_gauge(self.meter(), &names::MEMORY_LAG, move || {
-            let lag = of.summary_lag_ms();
-            lag.map(|ms| (number(ms) / 1_000.0, Vec::new()))
-                .into_iter()
-                .collect()
+        observable_option(self.meter(), &names::MEMORY_LAG, move || {
+            of.summary_lag_ms().map(|ms| number(ms) / 1_000.0)
         });
     }
 
@@ -237,5 +209,17 @@ impl Metrics {
             };
             of.outcomes().into_iter().map(labels).collect()
         });
+    }
+}
+
+/// Returns a function that registers one value of a component. `look` returns the component, or `None` after the
+/// component was dropped.
+fn values_of<T: 'static>(
+    meter: &Meter,
+    look: impl Fn() -> Option<T> + Clone + Send + Sync + 'static,
+) -> impl Fn(&Metric, fn(&T) -> f64) {
+    move |metric, read| {
+        let look = look.clone();
+        observable_option(meter, metric, move || look().as_ref().map(read));
     }
 }

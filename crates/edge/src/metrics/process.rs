@@ -8,7 +8,7 @@ use std::fs;
 use opentelemetry::metrics::Meter;
 use tokio::runtime::RuntimeMetrics;
 
-use super::instruments::{Observation, number, observable_gauge, observable_value, size};
+use super::instruments::{number, observable_option, observable_value, size};
 use super::names;
 
 /// The clock ticks per second in `/proc`. Linux always reports 100 to programs, independent of the kernel's own rate.
@@ -17,15 +17,15 @@ const TICKS_PER_SECOND: f64 = 100.0;
 /// Registers the metrics of the process.
 pub(super) fn observe_process(meter: &Meter) {
     let page = number(rustix::param::page_size() as u64);
-    observable_gauge(meter, &names::PROCESS_CPU, || known_value(cpu_seconds()));
-    observable_gauge(meter, &names::PROCESS_MEMORY, move || {
-        known_value(resident_pages().map(|pages| pages * page))
+    observable_option(meter, &names::PROCESS_CPU, cpu_seconds);
+    observable_option(meter, &names::PROCESS_MEMORY, move || {
+        resident_pages().map(|pages| pages * page)
     });
-    observable_gauge(meter, &names::PROCESS_FDS, || known_value(open_files()));
-    observable_gauge(meter, &names::PROCESS_MAX_FDS, || known_value(max_files()));
+    observable_option(meter, &names::PROCESS_FDS, open_files);
+    observable_option(meter, &names::PROCESS_MAX_FDS, max_files);
     // The start time is constant, so it is read once.
     let started = started();
-    observable_gauge(meter, &names::PROCESS_START, move || known_value(started));
+    observable_option(meter, &names::PROCESS_START, move || started);
 }
 
 /// Registers the metrics of the runtime that runs the calls.
@@ -44,10 +44,6 @@ pub(super) fn observe_runtime(meter: &Meter, runtime: RuntimeMetrics) {
         let busy = |worker| runtime.worker_total_busy_duration(worker).as_secs_f64();
         (0..workers).map(busy).sum()
     });
-}
-
-fn known_value(value: Option<f64>) -> Vec<Observation> {
-    value.map(|value| (value, Vec::new())).into_iter().collect()
 }
 
 /// Returns the fields of `/proc/self/stat` after the program name, which itself may contain spaces.

@@ -62,7 +62,9 @@ impl ExportStats {
     /// The queue of the SDK does not report the spans that it drops, so none may reach it while it is full.
     fn reserve_queue_slot(&self) -> bool {
         // The count grows before the comparison, so concurrent spans cannot both take the last place.
-        let waiting = self.spans_queued.fetch_add(1, Relaxed) - self.spans_sent.load(Relaxed);
+        let queued = self.spans_queued.fetch_add(1, Relaxed);
+        // Other spans can enter and leave the queue between the two reads, so the difference can be negative.
+        let waiting = queued.saturating_sub(self.spans_sent.load(Relaxed));
         let has_room = waiting < QUEUE_SPANS as u64;
         if !has_room {
             self.spans_queued.fetch_sub(1, Relaxed);
@@ -257,5 +259,14 @@ mod tests {
         exported.spans_sent.fetch_add(1, Relaxed);
         assert!(exported.reserve_queue_slot() && !exported.reserve_queue_slot());
         assert_eq!(exported.spans_dropped()[0], ("queue_full", 3));
+    }
+
+    #[test]
+    fn a_span_is_queued_while_others_are_queued_and_sent() {
+        let exported = ExportStats::default();
+        // Between the two reads of `reserve_queue_slot`, another span can enter the queue and leave it.
+        exported.spans_sent.fetch_add(1, Relaxed);
+        assert!(exported.reserve_queue_slot());
+        assert_eq!(exported.spans_dropped()[0], ("queue_full", 0));
     }
 }
