@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::hints::KnownContent;
-use super::links::{CallerArray, Incoming, Link, LinkKind, MAX_ABANDONED};
+use super::links::{CallerArray, ChainHead, Incoming, Link, LinkKind, MAX_ABANDONED};
 use super::response::ResponseUse;
 use crate::ids::Ordinal;
 use crate::message::{CANONICAL_VERSION, Digest, Message, Role};
@@ -43,8 +43,8 @@ pub enum SyncPlan {
     },
     /// The array belongs to another conversation. Nothing in this session changes.
     OtherArray {
-        /// True if the array continues an end that a rewind left: two branches alternate under one name.
-        is_abandoned: bool,
+        /// The end that a rewind left and that the array continues, if two branches alternate under one name.
+        abandoned: Option<ChainHead>,
     },
 }
 

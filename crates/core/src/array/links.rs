@@ -185,15 +185,15 @@ impl CallerArray {
             .fold(ChainHead::default(), ChainHead::then)
     }
 
-    /// Returns true if the elements after the first `shared` ones reach an end that a rewind left. An end within the
+    /// Returns the end that a rewind left and that the elements after the first `shared` ones reach. An end within the
     /// shared elements is part of the current array too.
-    pub(super) fn continues_abandoned(&self, elements: &[Element], shared: usize) -> bool {
+    pub(super) fn abandoned_end(&self, elements: &[Element], shared: usize) -> Option<ChainHead> {
         let mut end = ChainHead::default();
         let elements = elements.iter().enumerate();
         let mut elements = elements.filter(|(_, element)| !element.digests.is_optional());
-        elements.any(|(at, element)| {
+        elements.find_map(|(at, element)| {
             end = end.then(element.key());
-            at >= shared && self.abandoned.contains(&end)
+            (at >= shared && self.abandoned.contains(&end)).then_some(end)
         })
     }
 }

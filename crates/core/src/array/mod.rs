@@ -7,8 +7,10 @@
 mod align;
 mod change;
 mod hints;
+mod lane;
 mod links;
 mod plan;
+mod recorded;
 mod response;
 mod shrunk;
 mod state;
@@ -18,9 +20,11 @@ pub use change::{
     Adoption, ArrayOutcome, LinkSource, NewLink, PlacedMessages, PlannedChange, SyncPlan,
 };
 pub use hints::{Hints, KnownContent};
+pub use lane::lane;
 pub use links::{
     CallerArray, ChainHead, Element, Incoming, Link, LinkKind, MAX_ABANDONED, MAX_RESPONSES,
     RecordedItem,
 };
 pub use plan::{Identity, plan};
+pub use recorded::recorded;
 pub use response::ResponseUse;

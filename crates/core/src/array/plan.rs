@@ -77,9 +77,7 @@ impl Planner<'_> {
     /// Takes the first array of the session.
     fn first(&self, hints: &Hints<'_>) -> SyncPlan {
         if hints.side_requests && !self.incoming.has_tools {
-            return SyncPlan::OtherArray {
-                is_abandoned: false,
-            };
+            return SyncPlan::OtherArray { abandoned: None };
         }
         SyncPlan::Change(self.change(ArrayOutcome::New, 0, ResponseUse::Unused, 0))
     }
@@ -237,7 +235,6 @@ impl Planner<'_> {
     fn diverged(&self) -> SyncPlan {
         let is_certain = self.is_same_lead || self.head.has_response;
         let shared = if is_certain { self.head.links } else { 0 };
-        let other = |is_abandoned| SyncPlan::OtherArray { is_abandoned };
         let shares_input = self.array.links[..shared]
             .iter()
             .any(|link| link.role == Role::User);
@@ -245,15 +242,16 @@ impl Planner<'_> {
             Identity::Inferred if shares_input => SyncPlan::Fork { links: shared },
             Identity::Named if shared > 0 => {
                 let end = self.head.elements;
-                if self.array.continues_abandoned(self.incoming.rest, end) {
-                    return other(true);
+                let abandoned = self.array.abandoned_end(self.incoming.rest, end);
+                if abandoned.is_some() {
+                    return SyncPlan::OtherArray { abandoned };
                 }
                 self.rewind(ArrayOutcome::Rewound, shared, end)
             }
             Identity::Named if self.array.is_provisional && self.incoming.has_tools => {
                 self.rewind(ArrayOutcome::Displaced, 0, 0)
             }
-            Identity::Inferred | Identity::Named => other(false),
+            Identity::Inferred | Identity::Named => SyncPlan::OtherArray { abandoned: None },
         }
     }
 

@@ -11,10 +11,13 @@ use crate::array::ChainHead;
 use crate::event::{Event, MessagesAppended, RequestStamp, Visibility};
 use crate::ids::{MessageId, Ordinal, Revision};
 use crate::limits::Limits;
-use crate::message::{Block, Message, Role};
+use crate::message::{Block, Digest, Message, Role};
 use crate::policy::LimitPolicy;
 use crate::session::Session;
 use crate::tokens::is_credible;
+
+/// Minimum number of equal messages for the warning about a repeated transcript. Fewer messages can be equal by chance.
+const MIN_REPEATED: usize = 4;
 
 /// Appends messages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -82,6 +85,11 @@ pub enum Warning {
         tokens: u64,
         /// The context window, in tokens.
         window: u64,
+    },
+    /// Most messages of the session arrived again under other ids.
+    RepeatedTranscript {
+        /// Number of messages that were stored before.
+        messages: usize,
     },
     /// The message repeats an earlier one, so it is stored and not shown.
     Reemission {
@@ -202,6 +210,9 @@ pub fn receipts(session: &Session, event: &MessagesAppended) -> Vec<AppendReceip
 pub fn warnings(session: &Session, event: &MessagesAppended) -> Vec<Warning> {
     let window = session.thresholds().window;
     let mut warnings = Vec::new();
+    if let Some(messages) = repeated(session, event) {
+        warnings.push(Warning::RepeatedTranscript { messages });
+    }
     for appended in &event.messages {
         let message = appended.message.id;
         if let Visibility::Reemission(of) = appended.visibility {
@@ -219,6 +230,25 @@ pub fn warnings(session: &Session, event: &MessagesAppended) -> Vec<Warning> {
         }
     }
     warnings
+}
+
+/// Returns the number of messages that an append repeats, if it repeats most of the earlier ones. The caller probably
+/// sends whole arrays. The work is at most that of the append, because a smaller append cannot repeat most messages.
+fn repeated(session: &Session, event: &MessagesAppended) -> Option<usize> {
+    let transcript = session.transcript();
+    let given = event.messages.len();
+    let earlier = transcript.len().checked_sub(given)?;
+    if earlier < MIN_REPEATED || given * 2 <= earlier {
+        return None;
+    }
+    let shown = |visibility| matches!(visibility, Visibility::Visible);
+    let new = event.messages.iter().filter(|one| shown(one.visibility));
+    let new: HashSet<_> = new.map(|one| Digest::of_message(&one.message)).collect();
+    let before = transcript.entries().take(earlier);
+    let before = before.filter(|(_, entry)| entry.visibility.is_in_effect());
+    let repeated = before.filter(|(_, entry)| new.contains(&entry.digest));
+    let count = repeated.count();
+    (count >= MIN_REPEATED && count * 2 > earlier).then_some(count)
 }
 
 /// Rejects messages whose parent is neither in the session nor earlier in the same call. Duplicates are not checked,

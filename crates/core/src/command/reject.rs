@@ -105,6 +105,20 @@ pub enum Rejection {
         /// The visibility of the message.
         visibility: Visibility,
     },
+    /// The array belongs to another conversation than the session.
+    #[error("the array belongs to another conversation: send it under another session name")]
+    OtherArray {
+        /// The name of its lane.
+        lane: String,
+        /// True if the array is a branch of the session's own conversation.
+        is_branch: bool,
+    },
+    /// A comparison needs the original of a message that is not in memory.
+    #[error("message {id} is not in memory")]
+    OriginalNotLoaded {
+        /// The id of the message.
+        id: MessageId,
+    },
     /// The session has no call with this key.
     #[error("the session has no such tool call: append the message with the call first")]
     CallNotFound(CallKey),
