@@ -219,6 +219,14 @@ impl<'a> Transaction<'a> {
         outcome
     }
 
+    /// Maximum number of messages of one append.
+    pub fn max_messages(&self) -> usize {
+        let own = self.session().map(|session| &session.policy().limits);
+        own.map_or(self.limits.max_messages, |own| {
+            self.limits.narrowed_by(own).max_messages
+        })
+    }
+
     /// Returns true if results can be stored in files.
     pub fn can_store(&self) -> bool {
         self.can_store

@@ -88,17 +88,12 @@ impl AppendInput {
         let (event, persisted) = match outcome {
             CommandOutcome::Answered(revision) => return Ok(AppendStatus::Before(revision)),
             CommandOutcome::Done(None) | CommandOutcome::Skipped(_) => (None, None),
-            // A serve may precede the append in the same transaction, so the events are found by type.
-            CommandOutcome::Done(Some(_)) => {
-                let events = || transaction.events().iter().rev().map(|it| &it.event);
-                (events().find_map(appended), events().find_map(persisted))
-            }
+            CommandOutcome::Done(Some(_)) => found(transaction),
         };
         Ok(AppendStatus::Now(Appended {
             event: event.unwrap_or_else(|| self.duplicates()),
             persisted,
-            // Revision 0 before the transaction means that the transaction created the session.
-            created: transaction.revision_before() == Revision::ZERO,
+            created: is_new(transaction),
         }))
     }
 
@@ -112,6 +107,30 @@ impl AppendInput {
         MessagesAppended {
             duplicates: (0_u32..).zip(ids).collect(),
             ..MessagesAppended::default()
+        }
+    }
+}
+
+/// Returns the events of the append of a transaction. A serve may precede the append in the same transaction, so they
+/// are found by type.
+fn found(transaction: &Transaction<'_>) -> (Option<MessagesAppended>, Option<ResultsPersisted>) {
+    let events = || transaction.events().iter().rev().map(|it| &it.event);
+    (events().find_map(appended), events().find_map(persisted))
+}
+
+/// Returns true if the transaction created the session.
+fn is_new(transaction: &Transaction<'_>) -> bool {
+    transaction.revision_before() == Revision::ZERO
+}
+
+impl Appended {
+    /// Returns the result of the appends of a transaction.
+    pub(super) fn of(transaction: &Transaction<'_>) -> Self {
+        let (event, persisted) = found(transaction);
+        Self {
+            event: event.unwrap_or_default(),
+            persisted,
+            created: is_new(transaction),
         }
     }
 }

@@ -6,6 +6,7 @@
 mod adopt;
 mod append;
 mod prefix;
+mod sync;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ use palimpsest_core::view::{Etag, Provider, Target, TargetOverride};
 pub use self::adopt::Adoption;
 pub use self::append::{AppendContent, AppendInput, AppendStatus, Appended, append};
 pub use self::prefix::{PrefixPart, PrefixTokens, PromptPrefix};
+pub use self::sync::{SyncInput, SyncedArray, sync};
 use crate::Engine;
 use crate::call::Deadline;
 use crate::change::ChangeResult;
@@ -97,11 +99,31 @@ pub enum OmittedCompaction {
     NothingLeft,
 }
 
+/// The messages that a call brought into the session.
+#[derive(Debug, Clone)]
+pub struct Intake {
+    /// The outcome of the append.
+    pub appended: AppendStatus,
+    /// The use of a whole array. `None` if the call brought new messages only.
+    pub array: Option<SyncedArray>,
+}
+
+impl From<AppendStatus> for Intake {
+    fn from(appended: AppendStatus) -> Self {
+        Self {
+            appended,
+            array: None,
+        }
+    }
+}
+
 /// The outcome of a turn, from which the reply is built.
 #[derive(Debug, Clone)]
 pub struct TurnOutcome {
     /// The outcome of the append.
     pub appended: AppendStatus,
+    /// The use of a whole array. `None` if the call brought new messages only.
+    pub array: Option<SyncedArray>,
     /// The events of levels with their revisions, including the earlier parts of a compaction.
     pub levels: Vec<(Revision, Event)>,
     /// The reason for which level 3 did nothing.
@@ -118,12 +140,12 @@ pub struct TurnOutcome {
 
 /// Runs a turn. `intake` appends in the transaction. `finish` builds the reply from the state after a commit, and runs
 /// again if a compaction has changed the view.
-pub async fn turn<T>(
+pub async fn turn<T, I: Into<Intake>>(
     engine: &Engine,
     key: &SessionKey,
     missing: &MissingSession,
     call: &TurnCall,
-    intake: impl Fn(&mut Transaction<'_>) -> Result<AppendStatus, Rejection>,
+    intake: impl Fn(&mut Transaction<'_>) -> Result<I, Rejection>,
     finish: impl Fn(&Session, &TurnOutcome) -> Result<T, ContentNotLoaded>,
 ) -> Result<Turn<T>, CompactionError> {
     let sessions = &engine.sessions;
@@ -179,16 +201,16 @@ impl TurnCall {
         self.cache_edits && target.provider == Provider::Anthropic
     }
 
-    fn decide(
+    fn decide<I: Into<Intake>>(
         &self,
         transaction: &mut Transaction<'_>,
-        intake: impl Fn(&mut Transaction<'_>) -> Result<AppendStatus, Rejection>,
+        intake: impl Fn(&mut Transaction<'_>) -> Result<I, Rejection>,
     ) -> Result<TurnOutcome, Rejection> {
         // Measured before the append: this is the size of the view that the provider may have rejected.
         let before_tokens = transaction
             .session()
             .map_or(0, |session| session.tokens().tokens);
-        let mut outcome = TurnOutcome::new(intake(transaction)?, before_tokens);
+        let mut outcome = TurnOutcome::new(intake(transaction)?.into(), before_tokens);
         if transaction.session().is_none() {
             return Ok(outcome);
         }
@@ -292,9 +314,10 @@ impl TurnCall {
 
 impl TurnOutcome {
     /// Creates the outcome of a turn in which no level has run yet.
-    fn new(appended: AppendStatus, before_tokens: u64) -> Self {
+    fn new(intake: Intake, before_tokens: u64) -> Self {
         Self {
-            appended,
+            appended: intake.appended,
+            array: intake.array,
             levels: Vec::new(),
             clear_skip: None,
             collapse_skip: None,

@@ -1,0 +1,409 @@
+//! The intake of a whole array: the caller sends its complete conversation, and the session takes the difference.
+//!
+//! The core plans the difference, and the steps of the plan are commands of one transaction. An array of another
+//! conversation goes to a lane, which is a session of its own beside the named one.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use palimpsest_core::array::{
+    ArrayOutcome, CallerArray, Element, Hints, Identity, Incoming, KnownContent, Link,
+    PlacedMessages, PlannedChange, ResponseUse, SyncPlan, lane, plan, recorded,
+};
+use palimpsest_core::command::{
+    Append, AppendSource, Command, ConfirmResponse, CreateSession, ExternalSummary, Rejection,
+    ReplacedResponse, SyncArray,
+};
+use palimpsest_core::event::Trigger;
+use palimpsest_core::ids::{MessageId, Ordinal, SessionId, SessionKey};
+use palimpsest_core::message::Message;
+use palimpsest_core::session::{ContentNotLoaded, Session};
+
+use super::{Adoption, AppendStatus, Appended, Intake, Turn, TurnCall, TurnOutcome, turn};
+use crate::change::{RewindInput, RewindTarget};
+use crate::compaction::CompactionError;
+use crate::originals::contents;
+use crate::sessions::{MissingSession, PastSession, Transaction};
+use crate::{Engine, EngineError};
+
+/// Maximum depth of lanes for one array.
+const MAX_LANES: usize = 3;
+/// Number of originals that one read loads.
+const ORIGINALS_PER_READ: usize = 256;
+
+/// A whole array of a caller.
+#[derive(Debug)]
+pub struct SyncInput {
+    /// The messages of the array in order, each with a new id and its time.
+    pub elements: Vec<Element>,
+    /// True if the model request defines tools.
+    pub has_tools: bool,
+    /// True if the caller states that the array begins with its own summary.
+    pub caller_compacted: bool,
+    /// The id for the boundary message of an adopted summary.
+    pub mark: MessageId,
+}
+
+/// The use of a whole array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SyncedArray {
+    /// The relation of the array to the known one.
+    pub outcome: ArrayOutcome,
+    /// Number of operator messages before the conversation. The view does not contain them.
+    pub lead: usize,
+    /// Number of messages of the array that were appended.
+    pub appended: usize,
+}
+
+/// Runs a turn for a whole array. Returns the session that took it: the named one, or a lane of it.
+pub async fn sync<T>(
+    engine: &Engine,
+    key: &SessionKey,
+    missing: &MissingSession,
+    call: &TurnCall,
+    input: &SyncInput,
+    finish: impl Fn(&Session, &TurnOutcome) -> Result<T, ContentNotLoaded>,
+) -> Result<(SessionKey, Turn<T>), CompactionError> {
+    let mut key = key.clone();
+    let mut missing = missing.clone();
+    let mut lanes = 0;
+    let mut past = Past::default();
+    loop {
+        let intake = |transaction: &mut Transaction<'_>| input.run(transaction, &past);
+        let rejection = match turn(engine, &key, &missing, call, intake, &finish).await {
+            Ok(done) => return Ok((key, done)),
+            Err(CompactionError::Engine(EngineError::Rejected(rejection))) => rejection,
+            Err(error) => return Err(error),
+        };
+        match rejection {
+            Rejection::OtherArray { lane, is_branch } if lanes < MAX_LANES => {
+                missing = lane_of(engine, &key, is_branch).await?;
+                key = lane_key(&key, &lane)?;
+                lanes += 1;
+                past = Past::default();
+            }
+            Rejection::OriginalNotLoaded { id } => past.load_originals(engine, &key, id).await?,
+            // The last message that stays is hidden behind a summary, so its earlier layout is read from the log.
+            Rejection::MessageNotVisible { id, .. } if past.layout.is_none() => {
+                let target = rewind(RewindTarget::To(id));
+                let before = target.before_collapse(&engine.sessions, &key).await?;
+                past.layout = Some((id, before.ok_or(EngineError::Rejected(rejection))?));
+            }
+            rejection => return Err(EngineError::Rejected(rejection).into()),
+        }
+    }
+}
+
+/// Content from the log that a plan or its steps need, and that is not in memory.
+#[derive(Default)]
+struct Past {
+    /// The layout from before the collapse of the message to which a plan rewinds.
+    layout: Option<(MessageId, PastSession)>,
+    /// Messages that are not in the view.
+    originals: HashMap<MessageId, Arc<Message>>,
+    bytes: usize,
+}
+
+impl Past {
+    /// Loads the original of a message and of those that follow it. The comparison probably needs them too.
+    async fn load_originals(
+        &mut self,
+        engine: &Engine,
+        key: &SessionKey,
+        id: MessageId,
+    ) -> Result<(), EngineError> {
+        let limit = engine.sessions.limits().max_request_bytes;
+        if self.originals.contains_key(&id) || self.bytes > limit {
+            let what = "has too many messages for a comparison with an array: use a new session";
+            return Err(Rejection::invalid("session".to_owned(), what).into());
+        }
+        let pick = |session: &Session| {
+            let transcript = session.transcript();
+            let from = transcript.find(id)?;
+            let entries = transcript.entries().skip(from.index());
+            let entries = entries.filter(|(_, entry)| entry.content.is_none());
+            let entries = entries.take(ORIGINALS_PER_READ);
+            Some(entries.map(|(at, entry)| (at, entry.clone())).collect())
+        };
+        let entries = engine.sessions.read(key, pick).await?;
+        let entries = entries.ok_or(Rejection::MessageNotFound { id })?;
+        for original in contents(engine, key, entries).await? {
+            self.bytes += original.message.content_bytes();
+            self.originals.insert(original.entry.id, original.message);
+        }
+        Ok(())
+    }
+}
+
+/// The messages of a session and the loaded originals.
+struct Known<'a> {
+    session: &'a Session,
+    past: &'a Past,
+    missing: Cell<Option<MessageId>>,
+}
+
+impl KnownContent for Known<'_> {
+    fn message(&self, ordinal: Ordinal) -> Result<Arc<Message>, ContentNotLoaded> {
+        if let Some(message) = self.session.transcript().content(ordinal) {
+            return Ok(Arc::clone(message));
+        }
+        let entry = self.session.transcript().get(ordinal);
+        let id = entry.map(|entry| entry.id).ok_or(ContentNotLoaded)?;
+        let original = self.past.originals.get(&id).cloned();
+        original.ok_or_else(|| {
+            self.missing.set(Some(id));
+            ContentNotLoaded
+        })
+    }
+}
+
+impl Known<'_> {
+    fn rejection(&self, error: ContentNotLoaded) -> Rejection {
+        // The contents of the view are loaded all at once.
+        let is_loaded = self.session.transcript().is_fully_loaded();
+        match self.missing.get().filter(|_| is_loaded) {
+            Some(id) => Rejection::OriginalNotLoaded { id },
+            None => error.into(),
+        }
+    }
+}
+
+fn lane_key(key: &SessionKey, lane: &str) -> Result<SessionKey, EngineError> {
+    let id = SessionId::new(&format!("{}.{lane}", key.session));
+    let id = id.map_err(|_| {
+        let what = "leaves no space for the name of a lane: use a shorter name";
+        EngineError::Rejected(Rejection::invalid("session".to_owned(), what))
+    })?;
+    Ok(SessionKey {
+        project: key.project.clone(),
+        session: id,
+    })
+}
+
+/// Returns the options of a new lane: the policy of the session. A branch is a conversation like the session itself, and
+/// any other lane counts as a subagent of it.
+async fn lane_of(
+    engine: &Engine,
+    key: &SessionKey,
+    is_branch: bool,
+) -> Result<MissingSession, EngineError> {
+    let policy = engine
+        .sessions
+        .read(key, |session| session.policy().clone());
+    Ok(MissingSession::Create(CreateSession {
+        policy: Arc::new(policy.await?),
+        parent: (!is_branch).then(|| key.clone()),
+        implicit: true,
+        ..CreateSession::default()
+    }))
+}
+
+fn rewind(target: RewindTarget) -> RewindInput {
+    RewindInput {
+        target,
+        expected_revision: None,
+        request: None,
+    }
+}
+
+impl SyncInput {
+    /// Plans the array and carries out the plan in a transaction.
+    fn run(&self, transaction: &mut Transaction<'_>, past: &Past) -> Result<Intake, Rejection> {
+        let incoming = Incoming::new(&self.elements, self.has_tools);
+        let Some(session) = transaction.session() else {
+            // A dry run on a missing session.
+            return Ok(AppendStatus::Now(Appended::of(transaction)).into());
+        };
+        let known = Known {
+            session,
+            past,
+            missing: Cell::default(),
+        };
+        let not_loaded = |error| known.rejection(error);
+        let array = if session.array().is_current() {
+            session.array().clone()
+        } else {
+            recorded(session, &incoming, &known).map_err(not_loaded)?
+        };
+        let hints = Hints {
+            caller_compacted: self.caller_compacted,
+            ..Hints::default()
+        };
+        let planned = plan(&array, &incoming, Identity::Named, &hints, &known);
+        let change = match planned.map_err(not_loaded)? {
+            SyncPlan::Change(change) => change,
+            // Only an inferred session is forked.
+            SyncPlan::Fork { .. } => {
+                let lane = lane(&incoming, None);
+                return Err(Rejection::OtherArray {
+                    lane,
+                    is_branch: true,
+                });
+            }
+            SyncPlan::OtherArray { abandoned } => {
+                return Err(Rejection::OtherArray {
+                    lane: lane(&incoming, abandoned),
+                    is_branch: abandoned.is_some(),
+                });
+            }
+        };
+        // Read before the first step, because a step can end the wait for recorded responses.
+        let messages = change.messages(&array, &incoming, &known);
+        let messages = messages.map_err(not_loaded)?;
+        let appended = messages.len();
+        self.carry_out(
+            transaction,
+            (&array, &change),
+            &messages,
+            past.layout.as_ref(),
+        )?;
+        Ok(Intake {
+            appended: AppendStatus::Now(Appended::of(transaction)),
+            array: Some(SyncedArray {
+                outcome: change.outcome,
+                lead: incoming.lead.len(),
+                appended,
+            }),
+        })
+    }
+
+    /// Runs the steps of a plan.
+    fn carry_out(
+        &self,
+        transaction: &mut Transaction<'_>,
+        (array, change): (&CallerArray, &PlannedChange),
+        messages: &[Arc<Message>],
+        past: Option<&(MessageId, PastSession)>,
+    ) -> Result<(), Rejection> {
+        let incoming = Incoming::new(&self.elements, self.has_tools);
+        if change.rewinds {
+            rewind_links(transaction, &array.links, change.keep, past)?;
+        }
+        let summary = match &change.adoption {
+            None => None,
+            Some(adoption) => {
+                let leaving = &array.links[adoption.leaving.clone()];
+                let message = &incoming.rest[adoption.summary].message;
+                self.adopt(transaction, &array.links, leaving, message)?;
+                Some(message.id)
+            }
+        };
+        if let ResponseUse::Confirmed { response } = change.response {
+            transaction.run(Command::ConfirmResponse(ConfirmResponse {
+                response: Some(response),
+            }))?;
+        }
+        let first = messages.first().map(|message| message.id);
+        let count = messages.len();
+        append(transaction, messages, replaced(array, change, count))?;
+        let Some(session) = transaction.session() else {
+            return Ok(());
+        };
+        let transcript = session.transcript();
+        let end = Ordinal::new(u32::try_from(transcript.len()).unwrap_or(u32::MAX));
+        let placed = |id: Option<MessageId>| id.and_then(|id| transcript.find(id)).unwrap_or(end);
+        let placed = PlacedMessages {
+            summary: placed(summary),
+            appended: placed(first),
+        };
+        let array = change.apply(array, &incoming, &placed);
+        transaction.run(Command::SyncArray(SyncArray { array }))?;
+        Ok(())
+    }
+
+    /// Replaces the messages of links by the caller's summary.
+    fn adopt(
+        &self,
+        transaction: &mut Transaction<'_>,
+        links: &[Link],
+        leaving: &[Link],
+        summary: &Arc<Message>,
+    ) -> Result<(), Rejection> {
+        let Some(session) = transaction.session() else {
+            return Ok(());
+        };
+        let id = |ordinal: Ordinal| Some(session.transcript().get(ordinal)?.id);
+        // After an earlier summary, the links are not in the order of the transcript.
+        let of_caller = || {
+            let ordinals = leaving.iter().map(|link| link.message);
+            ordinals.filter(|ordinal| !session.is_framing(*ordinal))
+        };
+        let (first, last) = (of_caller().min(), of_caller().max());
+        let stays = |link: &&Link| {
+            let is_between = Some(link.message) > first && Some(link.message) < last;
+            is_between && !leaving.contains(link)
+        };
+        let adoption = Adoption {
+            trigger: Trigger::Auto,
+            summary: Box::new(ExternalSummary {
+                summary: Arc::clone(summary),
+                first: first.and_then(id),
+                last: last.and_then(id),
+                kept: (links.iter().filter(stays))
+                    .filter_map(|link| id(link.message))
+                    .collect(),
+                before_tokens: None,
+                mark: self.mark,
+            }),
+        };
+        adoption.run(transaction, None, None)?;
+        Ok(())
+    }
+}
+
+/// Removes the messages of the links after the first `keep` ones.
+fn rewind_links(
+    transaction: &mut Transaction<'_>,
+    links: &[Link],
+    keep: usize,
+    past: Option<&(MessageId, PastSession)>,
+) -> Result<(), Rejection> {
+    let id = |link: &Link| {
+        let transcript = transaction.session()?.transcript();
+        Some(transcript.get(link.message)?.id)
+    };
+    let (kept, left) = links.split_at(keep);
+    let target = match kept.iter().max_by_key(|link| link.message) {
+        Some(last) => id(last).map(RewindTarget::To),
+        None => left.first().and_then(id).map(RewindTarget::Before),
+    };
+    let Some(target) = target else {
+        return Ok(());
+    };
+    let past = past.filter(|(id, _)| target == RewindTarget::To(*id));
+    rewind(target).run(transaction, past.map(|(_, past)| past))?;
+    Ok(())
+}
+
+/// Returns the messages at the start of an append that are the caller's version of a recorded response.
+fn replaced(array: &CallerArray, change: &PlannedChange, count: usize) -> Option<ReplacedResponse> {
+    let ResponseUse::Replaced { response, elements } = change.response else {
+        return None;
+    };
+    let recorded = array.responses.get(response)?.first()?.message;
+    Some(ReplacedResponse {
+        recorded,
+        messages: elements.min(count),
+    })
+}
+
+/// Appends messages of an array. An array can have more messages than one append.
+fn append(
+    transaction: &mut Transaction<'_>,
+    messages: &[Arc<Message>],
+    mut replaced: Option<ReplacedResponse>,
+) -> Result<(), Rejection> {
+    let limit = transaction.max_messages().max(1);
+    for part in messages.chunks(limit) {
+        transaction.run(Command::Append(Append {
+            messages: part.to_vec(),
+            source: AppendSource::Array {
+                replaced: replaced.take(),
+            },
+            expected_revision: None,
+            request: None,
+        }))?;
+    }
+    Ok(())
+}
