@@ -52,6 +52,7 @@ mod tools;
 mod transcripts;
 mod waiting;
 mod warned;
+mod whole_arrays;
 mod working;
 
 use palimpsest_tests::Shared;

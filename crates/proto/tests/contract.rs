@@ -135,7 +135,7 @@ fn the_services_have_exactly_the_documented_methods() {
         ),
         (
             "ContextService",
-            "AppendMessages PrepareContext StreamContext Compact CommitSummary Snip PersistToolResult \
+            "AppendMessages PrepareContext SyncContext StreamContext Compact CommitSummary Snip PersistToolResult \
              ReadToolResult GetSessionMemory UpdateWorkingState RestoreContext RewindSession ListTools \
              CallTool",
         ),

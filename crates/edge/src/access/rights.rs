@@ -22,6 +22,7 @@ use Right::{Admin, Compact, Read, Write};
 const TABLE: &[(&str, Right)] = &[
     ("ContextService/AppendMessages", Write),
     ("ContextService/PrepareContext", Write),
+    ("ContextService/SyncContext", Write),
     ("ContextService/StreamContext", Read),
     ("ContextService/Compact", Compact),
     ("ContextService/CommitSummary", Compact),

@@ -143,6 +143,14 @@ pub fn warnings(warnings: &[command::Warning]) -> Vec<v1::Warning> {
                 message_id: message.to_string(),
                 call: None,
             }),
+            command::Warning::RepeatedTranscript { messages } => Some(v1::Warning {
+                code: v1::WarningCode::RepeatedTranscript.into(),
+                detail: format!(
+                    "The call appended {messages} messages again that the session has already. Append new messages \
+                     only, or send whole arrays with SyncContext."
+                ),
+                ..v1::Warning::default()
+            }),
             command::Warning::Reemission { .. } => None,
         })
         .collect()

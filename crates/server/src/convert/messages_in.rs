@@ -125,17 +125,27 @@ fn payload(
     let Some(provider) = payload_format(payload.format, "format")? else {
         return Err(FieldError::missing("format"));
     };
-    let json = &payload.json;
-    if json.is_empty() {
-        return Err(FieldError::missing("json"));
-    }
     // A single object is one message. An array may be as large as a request.
-    let is_array = json.trim_ascii_start().starts_with(b"[");
+    let is_array = payload.json.trim_ascii_start().starts_with(b"[");
     let limit = if is_array {
         limits.max_request_bytes
     } else {
         limits.max_message_bytes
     };
+    messages_of(provider, &payload.json, limit, limits, next_id)
+}
+
+/// Reads the messages of a payload of at most `limit` bytes.
+pub(super) fn messages_of(
+    provider: Provider,
+    json: &[u8],
+    limit: usize,
+    limits: &Limits,
+    next_id: &mut dyn FnMut() -> MessageId,
+) -> Result<Vec<Message>, FieldError> {
+    if json.is_empty() {
+        return Err(FieldError::missing("json"));
+    }
     check_bytes(json.len(), limit).under("json")?;
     let messages = codec::read(provider, json, next_id).map_err(|error| {
         let (path, error) = (error.path, error.error);

@@ -120,6 +120,12 @@ impl From<Rejection> for ServiceError {
             Rejection::MessageNotVisible { id, visibility } => {
                 Self::message_not_visible(id, convert::visibility(visibility))
             }
+            // The engine loads the original and decides again.
+            Rejection::OriginalNotLoaded { .. } => Self::fault("load the original of a message"),
+            Rejection::OtherArray { .. } => Self::invalid(
+                "payload",
+                "belongs to another conversation than the session: send it under another session name",
+            ),
             Rejection::CallNotFound(call) => error(Reason::CallNotFound)
                 .meta("call_key", &call)
                 .resource(CALL_TYPE, &call),

@@ -8,7 +8,7 @@ use palimpsest_proto::context::v1::{
     ListStoredSessionsRequest, ListToolsRequest, PersistToolResultRequest, PrepareContextRequest,
     ReadStoredFileRequest, ReadStoredSessionRequest, ReadToolResultRequest, RestoreContextRequest,
     RewindSessionRequest, SearchMessagesRequest, SnipRequest, StreamContextRequest,
-    UpdateSessionRequest, UpdateWorkingStateRequest, WatchSessionRequest,
+    SyncContextRequest, UpdateSessionRequest, UpdateWorkingStateRequest, WatchSessionRequest,
 };
 use tonic::{Request, Status};
 
@@ -36,6 +36,7 @@ macro_rules! names {
 names!(
     AppendMessagesRequest.session,
     PrepareContextRequest.session,
+    SyncContextRequest.session,
     StreamContextRequest.session,
     CompactRequest.session,
     CommitSummaryRequest.session,

@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status, async_trait};
 use super::rpcs::rpcs;
 use super::{
     Service, append, commit_summary, compact, memory, persist, prepare, reply, restore, results,
-    rewind, snip, stream, tools, working_state,
+    rewind, snip, stream, sync, tools, working_state,
 };
 
 /// A stream of replies.
@@ -23,6 +23,7 @@ pub struct ContextHandlers(pub Service);
 rpcs! { impl ContextService for ContextHandlers {
     change append_messages(AppendMessagesRequest) -> AppendMessagesResponse = append::append;
     change prepare_context(PrepareContextRequest) -> PrepareContextResponse = prepare::prepare;
+    change sync_context(SyncContextRequest) -> SyncContextResponse = sync::sync;
     change rewind_session(RewindSessionRequest) -> RewindSessionResponse = rewind::rewind;
     change compact(CompactRequest) -> CompactResponse = compact::compact;
     change commit_summary(CommitSummaryRequest) -> CommitSummaryResponse = commit_summary::commit;

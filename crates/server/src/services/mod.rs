@@ -31,6 +31,7 @@ mod search;
 mod session;
 mod snip;
 mod stream;
+mod sync;
 mod tools;
 mod view_report;
 mod working_state;

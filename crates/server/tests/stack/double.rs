@@ -124,6 +124,7 @@ impl ContextService for Double {
 
     refused! {
         prepare_context(PrepareContextRequest) -> v1::PrepareContextResponse;
+        sync_context(SyncContextRequest) -> v1::SyncContextResponse;
         compact(CompactRequest) -> v1::CompactResponse;
         commit_summary(CommitSummaryRequest) -> v1::CommitSummaryResponse;
         snip(SnipRequest) -> v1::SnipResponse;

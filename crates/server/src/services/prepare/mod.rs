@@ -5,7 +5,7 @@ mod render;
 use palimpsest_core::command::SkipReason;
 use palimpsest_core::compaction::CompactionOutcome;
 use palimpsest_core::event::Event;
-use palimpsest_core::ids::Revision;
+use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::{ContentNotLoaded, Session, View};
 use palimpsest_core::view::{BreakpointRequest, Target, breakpoints};
 use palimpsest_engine::call::SPANS;
@@ -26,9 +26,9 @@ use crate::convert::{self, BreakpointOptions, MessageForm};
 use crate::errors::ServiceError;
 
 /// A validated request. Options that depend on the session are resolved later.
-struct PrepareCall {
+pub(super) struct PrepareCall {
     append: AppendCall,
-    turn: TurnCall,
+    pub(super) turn: TurnCall,
     form: MessageForm,
     breakpoints: Option<BreakpointOptions>,
     max_reply_bytes: usize,
@@ -45,17 +45,7 @@ pub(super) async fn prepare(
     let finish = |session: &Session, outcome: &TurnOutcome| call.respond(service, session, outcome);
     let done = turn(service, &key, &missing, &call.turn, intake, finish).await?;
     let mut response = done.answer;
-    match done.omitted {
-        None => {}
-        Some(OmittedCompaction::NotPermitted) => response.level_reports.push(not_permitted()),
-        Some(OmittedCompaction::Running) => response.level_reports.push(compaction_started()),
-        Some(OmittedCompaction::NothingLeft) => {
-            // The turn was committed before this error, so the appended messages stay.
-            let report = |session: &Session| tokens(session, None);
-            let tokens = service.sessions.read(&key, report).await?;
-            return Err(ServiceError::prompt_too_long(&tokens));
-        }
-    }
+    report_omitted(service, &key, done.omitted, &mut response).await?;
     // A repeat returns the recorded result of its append.
     if let Some(original) = done.original {
         let result = |session: &Session| call.append.result(session, &original);
@@ -64,8 +54,29 @@ pub(super) async fn prepare(
     Ok(response)
 }
 
+/// Reports a compaction that was due and whose effect is not in the reply.
+pub(super) async fn report_omitted(
+    service: &Service,
+    key: &SessionKey,
+    omitted: Option<OmittedCompaction>,
+    response: &mut PrepareContextResponse,
+) -> Result<(), ServiceError> {
+    match omitted {
+        None => {}
+        Some(OmittedCompaction::NotPermitted) => response.level_reports.push(not_permitted()),
+        Some(OmittedCompaction::Running) => response.level_reports.push(compaction_started()),
+        Some(OmittedCompaction::NothingLeft) => {
+            // The turn was committed before this error, so the appended messages stay.
+            let report = |session: &Session| tokens(session, None);
+            let tokens = service.sessions.read(key, report).await?;
+            return Err(ServiceError::prompt_too_long(&tokens));
+        }
+    }
+    Ok(())
+}
+
 /// Reads a request. A rejected request has changed nothing.
-fn read_call(
+pub(super) fn read_call(
     service: &Service,
     request: PrepareContextRequest,
 ) -> Result<PrepareCall, ServiceError> {
@@ -146,7 +157,7 @@ fn level_reports(session: &Session, outcome: &TurnOutcome, dry_run: bool) -> Vec
 
 impl PrepareCall {
     /// Builds the reply with its cache ledger.
-    fn respond(
+    pub(super) fn respond(
         &self,
         service: &Service,
         session: &Session,

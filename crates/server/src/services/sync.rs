@@ -1,0 +1,117 @@
+//! `SyncContext`: takes a whole array and returns the view.
+
+use std::sync::Arc;
+
+use palimpsest_core::array::{ArrayOutcome, Element};
+use palimpsest_core::session::Session;
+use palimpsest_engine::call::SPANS;
+use palimpsest_engine::turn::{self, SyncInput, TurnOutcome};
+use palimpsest_proto::context::v1::{
+    self, PrepareContextRequest, SyncContextRequest, SyncContextResponse,
+};
+
+use super::Service;
+use super::prepare::{read_call, report_omitted};
+use crate::convert;
+use crate::errors::ServiceError;
+
+pub(super) async fn sync(
+    service: &Service,
+    mut request: SyncContextRequest,
+) -> Result<SyncContextResponse, ServiceError> {
+    let key = convert::session_key(&request.session, "session")?;
+    let converting = tracing::debug_span!(target: SPANS, "convert");
+    let (input, outside) = converting.in_scope(|| read_input(service, &mut request))?;
+    let call = read_call(service, options(request))?;
+    let missing = service.create_if_missing(&key.project);
+    let finish = |session: &Session, outcome: &TurnOutcome| {
+        let context = call.respond(service, session, outcome)?;
+        let mut response = SyncContextResponse {
+            context: Some(context),
+            ..SyncContextResponse::default()
+        };
+        if let Some(array) = &outcome.array {
+            response.set_outcome(sync_outcome(array.outcome));
+            response.lead_messages = count(array.lead.saturating_sub(outside));
+            response.appended_messages = count(array.appended);
+        }
+        Ok(response)
+    };
+    let done = turn::sync(service, &key, &missing, &call.turn, &input, finish).await?;
+    let (key, done) = done;
+    let mut response = done.answer;
+    response.session = key.to_string();
+    if let Some(context) = &mut response.context {
+        report_omitted(service, &key, done.omitted, context).await?;
+    }
+    Ok(response)
+}
+
+/// Reads the array, and the system prompt and tools of a request body. Returns the number of messages at the start that
+/// are not in the array too.
+fn read_input(
+    service: &Service,
+    request: &mut SyncContextRequest,
+) -> Result<(SyncInput, usize), ServiceError> {
+    let now = service.sessions.clock().now();
+    let payload = request.payload.take();
+    let read = convert::whole_array(payload, service.limits(), &mut service.next_id())?;
+    if request.prompt_prefix.is_none() {
+        request.prompt_prefix = read.prefix;
+    }
+    let prefix = request.prompt_prefix.as_ref();
+    let elements = read.messages.into_iter().map(|mut message| {
+        message.at.get_or_insert(now);
+        Element::new(Arc::new(message))
+    });
+    let input = SyncInput {
+        elements: elements.collect(),
+        has_tools: prefix.is_some_and(has_tools),
+        caller_compacted: request.caller_compacted,
+        mark: service.next_id()(),
+    };
+    Ok((input, read.outside))
+}
+
+fn has_tools(prefix: &v1::PromptPrefix) -> bool {
+    let json = prefix.tools_json.trim_ascii();
+    prefix
+        .tools_tokens
+        .map_or_else(|| !json.is_empty() && json != b"[]", |tokens| tokens > 0)
+}
+
+/// Returns the options that both calls have.
+fn options(request: SyncContextRequest) -> PrepareContextRequest {
+    PrepareContextRequest {
+        session: request.session,
+        target: request.target,
+        known_etag: request.known_etag,
+        form: request.form,
+        interrupt_open_calls: request.interrupt_open_calls,
+        compaction_mode: request.compaction_mode,
+        compaction_overrides: request.compaction_overrides,
+        prompt_prefix: request.prompt_prefix,
+        cache_edits_supported: request.cache_edits_supported,
+        cache_breakpoints: request.cache_breakpoints,
+        prompt_too_long: request.prompt_too_long,
+        dry_run: request.dry_run,
+        ..PrepareContextRequest::default()
+    }
+}
+
+fn sync_outcome(outcome: ArrayOutcome) -> v1::SyncOutcome {
+    match outcome {
+        ArrayOutcome::New => v1::SyncOutcome::New,
+        ArrayOutcome::Equal => v1::SyncOutcome::Equal,
+        ArrayOutcome::Extended => v1::SyncOutcome::Extended,
+        ArrayOutcome::ResponseReplaced => v1::SyncOutcome::ResponseReplaced,
+        ArrayOutcome::Trimmed => v1::SyncOutcome::Trimmed,
+        ArrayOutcome::Adopted => v1::SyncOutcome::Adopted,
+        ArrayOutcome::Displaced => v1::SyncOutcome::Displaced,
+        ArrayOutcome::Rewound => v1::SyncOutcome::Rewound,
+    }
+}
+
+fn count(messages: usize) -> u32 {
+    u32::try_from(messages).unwrap_or(u32::MAX)
+}
