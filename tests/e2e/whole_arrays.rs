@@ -10,7 +10,7 @@ use palimpsest_proto::context::v1::{
 use palimpsest_tests::array::{untagged, values};
 use palimpsest_tests::say::{anthropic, append, prepare, small_window, target, work};
 use palimpsest_tests::server::Context;
-use palimpsest_tests::{name, refused};
+use palimpsest_tests::{name, refused, refused_field};
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -306,6 +306,49 @@ async fn a_dry_run_and_an_invalid_array_write_nothing() {
     };
     let error = sessions.get_session(get).await.unwrap_err();
     refused(&error, Code::NotFound, "SESSION_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn the_last_response_makes_token_counts_exact() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let session = name("whole-usage");
+    let mut array = vec![user("one")];
+    sync(&mut client, &session, &array).await;
+    array.extend([model("two"), user("three")]);
+    let mut next = request(&session, Format::AnthropicMessages, &json!(array));
+    next.last_response = Some(Payload {
+        format: Format::AnthropicMessages.into(),
+        json: json!({
+            "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5",
+            "content": [{"type": "text", "text": "two"}], "stop_reason": "end_turn",
+            "usage": {"input_tokens": 4_000, "output_tokens": 3},
+        })
+        .to_string()
+        .into(),
+    });
+    for outcome in [SyncOutcome::Extended, SyncOutcome::Equal] {
+        let reply = client
+            .sync_context(next.clone())
+            .await
+            .unwrap()
+            .into_inner();
+        assert_eq!(reply.outcome(), outcome);
+        let tokens = reply.context.unwrap().tokens.unwrap();
+        assert_eq!(tokens.anchor_tokens, 4_003);
+    }
+    // The response of another message is not used, and a message of the user is no response.
+    array.extend([model("four"), user("five")]);
+    next.payload.as_mut().unwrap().json = json!(array).to_string().into();
+    let reply = client
+        .sync_context(next.clone())
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(reply.context.unwrap().tokens.unwrap().anchor_tokens, 4_003);
+    next.last_response.as_mut().unwrap().json = json!([user("one")]).to_string().into();
+    let error = client.sync_context(next).await.unwrap_err();
+    refused_field(&error, "last_response");
 }
 
 #[tokio::test]

@@ -210,8 +210,8 @@ impl PlannedChange {
     }
 }
 
-/// Adds the metadata of a recorded response to the caller's version of it.
-fn add_metadata(given: &mut [Arc<Message>], recorded: &[Arc<Message>]) {
+/// Adds the metadata of a response to the caller's version of it.
+pub(super) fn add_metadata(given: &mut [Arc<Message>], recorded: &[Arc<Message>]) {
     let Some(first) = recorded.first() else {
         return;
     };

@@ -27,4 +27,4 @@ pub use links::{
 };
 pub use plan::{Identity, plan};
 pub use recorded::recorded;
-pub use response::ResponseUse;
+pub use response::{ResponseUse, add_response};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::change::add_metadata;
 use super::hints::KnownContent;
 use super::links::{CallerArray, Element};
 use crate::message::{Block, Message, Role};
@@ -61,6 +62,21 @@ pub(super) fn use_of(
         }
     }
     Ok(ResponseUse::Unused)
+}
+
+/// Adds the id, the model and the usage of a response to the last response among `messages`, if both are forms of one
+/// response.
+pub fn add_response(messages: &mut [Arc<Message>], response: &[Arc<Message>]) {
+    let is_response = |message: &Arc<Message>| message.role == Role::Assistant;
+    let Some(last) = messages.iter().rposition(is_response) else {
+        return;
+    };
+    let before = messages[..last].iter().rposition(|one| !is_response(one));
+    let run = &mut messages[before.map_or(0, |before| before + 1)..=last];
+    let both = [&*run, response].map(|all| all.iter().map(|one| &**one).collect::<Vec<_>>());
+    if are_related(&both[1], &both[0]) {
+        add_metadata(run, response);
+    }
 }
 
 /// Returns true if both are forms of one response: the same calls, or without calls, a text that contains the other.

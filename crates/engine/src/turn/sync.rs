@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use palimpsest_core::array::{
     ArrayOutcome, CallerArray, Element, Hints, Identity, Incoming, KnownContent, Link,
-    PlacedMessages, PlannedChange, ResponseUse, SyncPlan, lane, plan, recorded,
+    PlacedMessages, PlannedChange, ResponseUse, SyncPlan, add_response, lane, plan, recorded,
 };
 use palimpsest_core::command::{
     Append, AppendSource, Command, ConfirmResponse, CreateSession, ExternalSummary, Rejection,
@@ -41,6 +41,8 @@ pub struct SyncInput {
     pub has_tools: bool,
     /// True if the caller states that the array begins with its own summary.
     pub caller_compacted: bool,
+    /// The complete last response of the model, if known. It has the usage.
+    pub last_response: Vec<Arc<Message>>,
     /// The id for the boundary message of an adopted summary.
     pub mark: MessageId,
 }
@@ -250,7 +252,8 @@ impl SyncInput {
         };
         // Read before the first step, because a step can end the wait for recorded responses.
         let messages = change.messages(&array, &incoming, &known);
-        let messages = messages.map_err(not_loaded)?;
+        let mut messages = messages.map_err(not_loaded)?;
+        add_response(&mut messages, &self.last_response);
         let appended = messages.len();
         self.carry_out(
             transaction,

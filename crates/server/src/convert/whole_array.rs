@@ -32,6 +32,24 @@ pub fn whole_array(
     read(&payload, limits, next_id).under("payload")
 }
 
+/// Reads the response of a model. The field is optional.
+pub fn last_response(
+    payload: Option<&v1::Payload>,
+    limits: &Limits,
+    next_id: &mut dyn FnMut() -> MessageId,
+) -> Result<Vec<Message>, FieldError> {
+    let Some(payload) = payload else {
+        return Ok(Vec::new());
+    };
+    let messages = read(payload, limits, next_id).map(|read| read.messages);
+    let messages = messages.under("last_response")?;
+    if messages.iter().any(|one| one.role != Role::Assistant) {
+        let what = "must be a response of the model";
+        return Err(FieldError::invalid("last_response", what));
+    }
+    Ok(messages)
+}
+
 fn read(
     payload: &v1::Payload,
     limits: &Limits,

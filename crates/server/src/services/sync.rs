@@ -56,6 +56,8 @@ fn read_input(
     let now = service.sessions.clock().now();
     let payload = request.payload.take();
     let read = convert::whole_array(payload, service.limits(), &mut service.next_id())?;
+    let response = request.last_response.as_ref();
+    let response = convert::last_response(response, service.limits(), &mut service.next_id())?;
     if request.prompt_prefix.is_none() {
         request.prompt_prefix = read.prefix;
     }
@@ -68,6 +70,7 @@ fn read_input(
         elements: elements.collect(),
         has_tools: prefix.is_some_and(has_tools),
         caller_compacted: request.caller_compacted,
+        last_response: response.into_iter().map(Arc::new).collect(),
         mark: service.next_id()(),
     };
     Ok((input, read.outside))
