@@ -2,10 +2,11 @@
 
 use palimpsest_proto::context::v1::Format;
 use palimpsest_proto::context::v1::message_input::Content;
+use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
     CompactRequest, GetSessionRequest, ListMessagesRequest, Payload, PrepareContextResponse,
-    PromptPrefix, Provider, SyncContextRequest, SyncContextResponse, SyncOutcome, Warning,
-    WarningCode,
+    PromptPrefix, Provider, RewindSessionRequest, SyncContextRequest, SyncContextResponse,
+    SyncOutcome, Warning, WarningCode,
 };
 use palimpsest_tests::array::{untagged, values};
 use palimpsest_tests::say::{anthropic, append, prepare, small_window, target, work};
@@ -173,6 +174,40 @@ async fn a_session_with_messages_takes_its_own_array() {
     let reply = sync(&mut client, &session, &array).await;
     assert_eq!(reply.outcome(), SyncOutcome::Equal);
     assert_eq!(view(&reply), array);
+}
+
+#[tokio::test]
+async fn an_array_after_a_rewind_is_appended_again() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let session = name("whole-rewound");
+    let array = [user("one"), model("two"), user("three")];
+    sync(&mut client, &session, &array).await;
+    let mut sessions = shared.0.sessions().await;
+    let list = ListMessagesRequest {
+        session: session.clone(),
+        ..ListMessagesRequest::default()
+    };
+    let listed = sessions
+        .list_messages(list.clone())
+        .await
+        .unwrap()
+        .into_inner();
+    let first = listed.messages[0].id.clone();
+    let rewind = RewindSessionRequest {
+        session: session.clone(),
+        target_message: Some(TargetMessage::ToMessageId(first)),
+        ..RewindSessionRequest::default()
+    };
+    client.rewind_session(rewind).await.unwrap();
+    let reply = sync(&mut client, &session, &array).await;
+    assert_eq!(
+        (reply.outcome(), reply.appended_messages),
+        (SyncOutcome::Extended, 2)
+    );
+    assert_eq!(view(&reply), array);
+    let listed = sessions.list_messages(list).await.unwrap().into_inner();
+    assert_eq!(listed.messages.len(), 5);
 }
 
 #[tokio::test]

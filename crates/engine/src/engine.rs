@@ -19,6 +19,7 @@ use crate::models::Models;
 use crate::search_threads::SearchPool;
 use crate::sessions::{MissingSession, Sessions};
 use crate::staging::SpanPasses;
+use crate::turn::ArrayReader;
 
 /// The sessions of a process, and the parts that work on them.
 #[derive(Debug, Clone)]
@@ -41,6 +42,8 @@ pub struct Engine {
     pub searches: Arc<SearchPool>,
     /// The start time of this process. Compactions that started earlier are orphaned.
     pub started_at: Timestamp,
+    /// The reader of whole arrays.
+    pub arrays: Arc<ArrayReader>,
     pub(crate) span_passes: SpanPasses,
     /// Limits concurrent reads of event batches. Their memory is part of no other budget.
     pub(crate) event_batches: Arc<FairTurns>,
@@ -67,6 +70,7 @@ impl Engine {
             models: None,
             hook_caller: None,
             searches: Arc::default(),
+            arrays: Arc::default(),
             span_passes: SpanPasses::default(),
             event_batches: Arc::new(FairTurns::new(MAX_BATCHES)),
             lists: Arc::new(Semaphore::new(1)),

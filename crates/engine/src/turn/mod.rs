@@ -5,6 +5,7 @@
 
 mod adopt;
 mod append;
+mod array_reader;
 mod prefix;
 mod sync;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use palimpsest_core::view::{Etag, Provider, Target, TargetOverride};
 
 pub use self::adopt::Adoption;
 pub use self::append::{AppendContent, AppendInput, AppendStatus, Appended, append};
+pub use self::array_reader::{ArrayReader, BodyFields, ReadArray};
 pub use self::prefix::{PrefixPart, PrefixTokens, PromptPrefix};
 pub use self::sync::{SyncInput, SyncedArray, sync};
 use crate::Engine;

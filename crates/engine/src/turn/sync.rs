@@ -22,6 +22,7 @@ use palimpsest_core::session::{ContentNotLoaded, Session};
 
 use super::{Adoption, AppendStatus, Appended, Intake, Turn, TurnCall, TurnOutcome, turn};
 use crate::change::{RewindInput, RewindTarget};
+use crate::clock::IdSource;
 use crate::compaction::CompactionError;
 use crate::originals::contents;
 use crate::sessions::{MissingSession, PastSession, Transaction};
@@ -43,6 +44,8 @@ pub struct SyncInput {
     pub caller_compacted: bool,
     /// The complete last response of the model, if known. It has the usage.
     pub last_response: Vec<Arc<Message>>,
+    /// The source of further ids.
+    pub ids: Arc<IdSource>,
     /// The id for the boundary message of an adopted summary.
     pub mark: MessageId,
 }
@@ -254,6 +257,7 @@ impl SyncInput {
         let messages = change.messages(&array, &incoming, &known);
         let mut messages = messages.map_err(not_loaded)?;
         add_response(&mut messages, &self.last_response);
+        self.renew_ids(session, &mut messages);
         let appended = messages.len();
         self.carry_out(
             transaction,
@@ -269,6 +273,16 @@ impl SyncInput {
                 appended,
             }),
         })
+    }
+
+    /// Gives a new id to each message that the session has already: an element keeps its id while its bytes are known, and
+    /// a rewound message can arrive again.
+    fn renew_ids(&self, session: &Session, messages: &mut [Arc<Message>]) {
+        for message in messages {
+            if session.transcript().find(message.id).is_some() {
+                Arc::make_mut(message).id = self.ids.message_id();
+            }
+        }
     }
 
     /// Runs the steps of a plan.

@@ -143,16 +143,29 @@ pub(super) fn messages_of(
     limits: &Limits,
     next_id: &mut dyn FnMut() -> MessageId,
 ) -> Result<Vec<Message>, FieldError> {
-    if json.is_empty() {
-        return Err(FieldError::missing("json"));
-    }
-    check_bytes(json.len(), limit).under("json")?;
+    check_payload(json, limit)?;
     let messages = codec::read(provider, json, next_id).map_err(|error| {
         let (path, error) = (error.path, error.error);
         FieldError::new("json", FieldProblem::Payload { path, error })
     })?;
-    // A payload can contain several messages, and the limits apply to each of them.
-    for message in &messages {
+    check_messages(&messages, limits)?;
+    Ok(messages)
+}
+
+/// Checks the size of a payload.
+pub(super) fn check_payload(json: &[u8], limit: usize) -> Result<(), FieldError> {
+    if json.is_empty() {
+        return Err(FieldError::missing("json"));
+    }
+    check_bytes(json.len(), limit).under("json")
+}
+
+/// Checks the messages of a payload. It can contain several messages, and the limits apply to each of them.
+pub(super) fn check_messages<'a>(
+    messages: impl IntoIterator<Item = &'a Message>,
+    limits: &Limits,
+) -> Result<(), FieldError> {
+    for message in messages {
         check_block_count(message.blocks.len(), limits, "json")?;
         check_size(message, limits).under("json")?;
         for block in &message.blocks {
@@ -163,7 +176,7 @@ pub(super) fn messages_of(
             check_name(name, limits).under("json")?;
         }
     }
-    Ok(messages)
+    Ok(())
 }
 
 fn check_block_count(count: usize, limits: &Limits, field: &str) -> Result<(), FieldError> {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use palimpsest_core::array::{ArrayOutcome, Element};
+use palimpsest_core::array::ArrayOutcome;
+use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::Session;
 use palimpsest_engine::call::SPANS;
 use palimpsest_engine::turn::{self, SyncInput, TurnOutcome};
@@ -21,7 +22,7 @@ pub(super) async fn sync(
 ) -> Result<SyncContextResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let converting = tracing::debug_span!(target: SPANS, "convert");
-    let (input, outside) = converting.in_scope(|| read_input(service, &mut request))?;
+    let (input, outside) = converting.in_scope(|| read_input(service, &key, &mut request))?;
     let call = read_call(service, options(request))?;
     let missing = service.create_if_missing(&key.project);
     let finish = |session: &Session, outcome: &TurnOutcome| {
@@ -51,27 +52,29 @@ pub(super) async fn sync(
 /// are not in the array too.
 fn read_input(
     service: &Service,
+    key: &SessionKey,
     request: &mut SyncContextRequest,
 ) -> Result<(SyncInput, usize), ServiceError> {
     let now = service.sessions.clock().now();
-    let payload = request.payload.take();
-    let read = convert::whole_array(payload, service.limits(), &mut service.next_id())?;
+    let limits = service.limits();
+    let mut next_id = service.next_id();
     let response = request.last_response.as_ref();
-    let response = convert::last_response(response, service.limits(), &mut service.next_id())?;
+    let response = convert::last_response(response, limits, &mut next_id)?;
+    let read = convert::whole_array(request.payload.take(), limits, |provider, json| {
+        let source = (provider, json);
+        service.arrays.read(key, source, now, &mut next_id)
+    })?;
     if request.prompt_prefix.is_none() {
-        request.prompt_prefix = read.prefix;
+        request.prompt_prefix = read.body.map(convert::body_prefix);
     }
     let prefix = request.prompt_prefix.as_ref();
-    let elements = read.messages.into_iter().map(|mut message| {
-        message.at.get_or_insert(now);
-        Element::new(Arc::new(message))
-    });
     let input = SyncInput {
-        elements: elements.collect(),
+        elements: read.elements,
         has_tools: prefix.is_some_and(has_tools),
         caller_compacted: request.caller_compacted,
         last_response: response.into_iter().map(Arc::new).collect(),
-        mark: service.next_id()(),
+        ids: Arc::clone(&service.ids),
+        mark: next_id(),
     };
     Ok((input, read.outside))
 }
