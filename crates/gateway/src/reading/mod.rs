@@ -223,7 +223,9 @@ impl Reader {
                 assembler,
                 end,
             } => {
-                let (mut rest, mut begins_at) = (&*text, 0);
+                let mut rest = &*text;
+                events.skip_end_of_event(&mut rest);
+                let mut begins_at = text.len() - rest.len();
                 while let Some(event) = events.next(&mut rest)? {
                     if let Progress::Ended(ended) = assembler.add(&event)? {
                         *end = Some(ended);

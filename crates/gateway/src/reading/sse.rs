@@ -16,6 +16,8 @@ pub(super) struct EventParser {
     data: Option<Vec<u8>>,
     /// True after CR, because CR LF is one line end.
     after_cr: bool,
+    /// True if the input so far ends with the end of an event.
+    is_after_event: bool,
     /// True after the first line, which can begin with a byte order mark.
     is_past_first_line: bool,
 }
@@ -26,6 +28,7 @@ impl EventParser {
     pub(super) fn next(&mut self, input: &mut &[u8]) -> Result<Option<Vec<u8>>, Unread> {
         loop {
             self.skip_line_feed(input);
+            self.is_after_event &= input.is_empty();
             let Some(end) = input.iter().position(|byte| matches!(byte, b'\r' | b'\n')) else {
                 self.extend_line(input)?;
                 *input = &[];
@@ -48,8 +51,16 @@ impl EventParser {
             if event.is_some() {
                 // The next event must not begin with the end of this one.
                 self.skip_line_feed(input);
+                self.is_after_event = true;
                 return Ok(event);
             }
+        }
+    }
+
+    /// Consumes the last byte of the event before, if a frame begins with it.
+    pub(super) fn skip_end_of_event(&mut self, input: &mut &[u8]) {
+        if self.is_after_event {
+            self.skip_line_feed(input);
         }
     }
 
