@@ -6,6 +6,10 @@
 run:
 	cargo run --release -- serve
 
+# Random properties draw the same cases in each run, so a change is rejected only for what it changes. To draw new cases,
+# set another number.
+export PROPTEST_RNG_SEED ?= 1
+
 # Installs missing tools, then checks the format, the lints, the contract and the documentation, and runs all tests. The
 # end-to-end tests run twice: on the embedded store and on PostgreSQL.
 test: tools lint
