@@ -4,7 +4,7 @@
 use crate::message::Block;
 use crate::session::{ContentNotLoaded, Session};
 use crate::view::{
-    DropReason, LayoutChange, LayoutChangeBuilder, Piece, PieceForm, Speaker, speaker,
+    DropReason, LaterBlocks, LayoutChange, LayoutChangeBuilder, Piece, PieceForm, Speaker, speaker,
 };
 
 /// The change of one piece.
@@ -63,7 +63,8 @@ pub fn repair_pieces(
             PieceAction::ChangeForm(form) => Some(Piece { form, ..*piece }),
         })
         .collect();
-    drop_trailing_thinking(before, &mut after, session);
+    let inserted = new.map(|(at, _)| at);
+    drop_trailing_thinking(before, &mut after, inserted, session);
     let mut builder = LayoutChangeBuilder::default();
     // `last` is the last shown speaker, and `user_left` is true if user content after it was removed. Two responses
     // need a gap only in that case: without a removal they were already adjacent and belong together.
@@ -141,25 +142,39 @@ fn form_at_position(session: &Session, piece: &Piece, leads: bool) -> PieceForm 
     }
 }
 
-/// Drops thinking that now ends its message because later blocks were removed. Providers reject such a message.
-fn drop_trailing_thinking(before: &[Piece], after: &mut [Option<Piece>], session: &Session) {
+/// Drops thinking that lost the block after it because later blocks were removed. Providers reject such thinking.
+///
+/// The piece that is inserted before the index `inserted` is the user's.
+fn drop_trailing_thinking(
+    before: &[Piece],
+    after: &mut [Option<Piece>],
+    inserted: Option<usize>,
+    session: &Session,
+) {
     let transcript = session.transcript();
     // The list is visited backwards, because a dropped piece may make the piece before it the last of its message.
-    let mut ends = true;
-    for (old, new) in before.iter().zip(after).rev() {
+    let mut later = LaterBlocks::default();
+    for (index, (old, new)) in before.iter().zip(after).enumerate().rev() {
+        if inserted == Some(index + 1) {
+            later = LaterBlocks::default();
+        }
         let Some(piece) = new.as_mut().filter(|piece| piece.form.is_shown()) else {
             // Removed user content still ends the message before it: `repair_pieces` inserts a gap if one is needed.
-            ends |= old.form.is_shown() && of(session, old) == Speaker::User;
+            if old.form.is_shown() && of(session, old) == Speaker::User {
+                later = LaterBlocks::default();
+            }
             continue;
         };
         let thinks = piece.form == PieceForm::Block
             && transcript
                 .block(piece.message, piece.block)
                 .is_some_and(Block::is_thinking);
-        if thinks && ends {
+        if speaker(piece, transcript) != Speaker::Assistant {
+            later = LaterBlocks::default();
+        } else if !thinks {
+            later.add(piece, transcript);
+        } else if !later.follow(piece, transcript) {
             piece.form = PieceForm::Dropped(DropReason::TrailingThinking);
-        } else {
-            ends = speaker(piece, transcript) != Speaker::Assistant;
         }
     }
 }

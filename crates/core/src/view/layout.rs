@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use super::annotate::annotate_user_input;
 use super::tail::{Speaker, ViewTail};
-use super::{DropReason, MarkerReason, Piece, PieceForm, TextReason};
+use super::{DropReason, LaterBlocks, MarkerReason, Piece, PieceForm, TextReason};
 use crate::event::{CallState, Pairing, PendingMessage};
 use crate::ids::Ordinal;
 use crate::message::{Block, MediaKind, MediaProblem, Message, MessageOrigin, Role};
@@ -295,12 +295,12 @@ impl LayoutBuilder<'_> {
 
     fn response(&mut self, response: Response, is_last: bool) {
         let ended = !is_last || !response.results.is_empty();
-        let shown = response.blocks.iter().rposition(|(message, block)| {
-            let form = self.assistant_form(*message, *block);
+        let trailing = self.trailing_thinking(&response.blocks);
+        let shows_more = response.blocks.iter().any(|(message, block)| {
             let thinks = self.block(*message, *block).is_some_and(Block::is_thinking);
-            form.is_shown() && !thinks
+            self.assistant_form(*message, *block).is_shown() && !thinks
         });
-        if shown.is_some() && self.layout.tail.last == Some(Speaker::User) {
+        if shows_more && self.layout.tail.last == Some(Speaker::User) {
             // After a tool result, a provider rejects text of the model until every call has a result.
             self.interrupt_open(response.blocks.first().map(|(message, _)| *message));
         }
@@ -308,7 +308,7 @@ impl LayoutBuilder<'_> {
             // Providers reject a message that ends with thinking. Thinking at the end of a response waits while more
             // fragments may arrive, and is dropped when the response has ended.
             let mut form = self.assistant_form(message, block);
-            if form == PieceForm::Block && shown.is_none_or(|last| index > last) {
+            if trailing.contains(&index) {
                 if !ended {
                     self.layout.defers_message = true;
                     continue;
@@ -327,6 +327,26 @@ impl LayoutBuilder<'_> {
         for (message, block, form) in response.results {
             self.result(message, block, form);
         }
+    }
+
+    /// Returns the indexes of thinking without the block that must follow it in the same response.
+    fn trailing_thinking(&self, blocks: &[(Ordinal, u16)]) -> Vec<usize> {
+        let mut trailing = Vec::new();
+        let mut later = LaterBlocks::default();
+        for (index, (message, block)) in blocks.iter().enumerate().rev() {
+            let piece = Piece {
+                message: *message,
+                block: *block,
+                form: self.assistant_form(*message, *block),
+            };
+            match self.block(*message, *block) {
+                _ if !piece.form.is_shown() => {}
+                Some(Block::Thinking(_)) if later.follow(&piece, self.transcript) => {}
+                Some(Block::Thinking(_)) => trailing.push(index),
+                _ => later.add(&piece, self.transcript),
+            }
+        }
+        trailing
     }
 
     /// Returns the form of a block that the model wrote. The neighbours of the block are ignored.

@@ -19,6 +19,7 @@ mod positions;
 mod seal;
 mod tail;
 mod target;
+mod thinking;
 mod tokens;
 mod wire;
 
@@ -40,5 +41,6 @@ pub use seal::{Seal, Sealed};
 pub(crate) use tail::speaker;
 pub use tail::{Speaker, ViewTail};
 pub use target::{Provider, Target, TargetOverride, WireRole};
+pub(crate) use thinking::LaterBlocks;
 pub use tokens::wire_tokens;
 pub use wire::{WireBlock, WireMessage, WireResult, array_length, wire};

@@ -33,6 +33,11 @@ impl Provider {
         }
     }
 
+    /// Returns true if the provider defines the unknown fields and the unknown blocks of messages with this origin.
+    pub(crate) fn accepts_unknown_fields_of(self, origin: MessageOrigin) -> bool {
+        origin == MessageOrigin::Typed || origin == self.origin()
+    }
+
     /// Returns the maximum length of a call id, in characters.
     pub const fn max_call_id_len(self) -> usize {
         match self {
@@ -111,7 +116,7 @@ impl Target {
 
     /// Returns true if this target defines the unknown fields of messages with this origin.
     pub(crate) fn accepts_unknown_fields_of(&self, origin: MessageOrigin) -> bool {
-        origin == MessageOrigin::Typed || origin == self.provider.origin()
+        self.provider.accepts_unknown_fields_of(origin)
     }
 }
 

@@ -8,6 +8,7 @@
     reason = "a case that is written wrongly should stop where it stands"
 )]
 
+mod formats;
 mod fragments;
 mod offers;
 mod repairs;

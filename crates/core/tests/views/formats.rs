@@ -1,0 +1,195 @@
+//! Thinking in conversations whose messages have the formats of several APIs. A target receives neither the thinking nor
+//! the blocks of unknown types of another API, so such a block keeps no foreign thinking in the view.
+
+use std::sync::Arc;
+
+use palimpsest_core::codec;
+use palimpsest_core::command::{Append, Command, ServeView, Snip};
+use palimpsest_core::event::Trigger;
+use palimpsest_core::ids::MessageId;
+use palimpsest_core::message::Role;
+use palimpsest_core::policy::Policy;
+use palimpsest_core::validate::validate;
+use palimpsest_core::view::{Provider, RepairKind, Target};
+use palimpsest_histories::SessionHarness;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+const ANTHROPIC: Provider = Provider::Anthropic;
+const RESPONSES: Provider = Provider::OpenAiResponses;
+
+struct Conversation {
+    world: SessionHarness,
+    ids: Vec<MessageId>,
+}
+
+impl Conversation {
+    /// Appends messages, each in the format of its API, and serves the view. Fragments of one response have its id.
+    fn new(messages: &[(Provider, Value)], response: Option<&str>) -> Self {
+        // Tags of turns and reminders are covered by other tests.
+        let mut policy = Policy::default();
+        (policy.snip.tag_turns, policy.snip.nudge) = (false, false);
+        let mut conversation = Self {
+            world: SessionHarness::with_policy(policy),
+            ids: Vec::new(),
+        };
+        for (provider, json) in messages {
+            let id = MessageId::new(Uuid::from_u128(conversation.ids.len() as u128 + 1));
+            let json = json.to_string();
+            let mut read = codec::read(*provider, json.as_bytes(), &mut || id).unwrap();
+            let mut message = read.remove(0);
+            if message.role == Role::Assistant {
+                message.provider_message_id = response.map(Into::into);
+            }
+            conversation.ids.push(id);
+            conversation.world.run(Command::Append(Append {
+                messages: vec![Arc::new(message)],
+                ..Append::default()
+            }));
+        }
+        conversation
+            .world
+            .run(Command::ServeView(ServeView::default()));
+        conversation
+    }
+
+    fn snip(&mut self, message: usize) {
+        self.world.run(Command::Snip(Snip {
+            turns: Vec::new(),
+            messages: vec![self.ids[message]],
+            blocks: Vec::new(),
+            reason: "".into(),
+            trigger: Trigger::Manual,
+            expected_revision: None,
+            request: None,
+        }));
+    }
+
+    /// Checks that the array for an API is valid. Returns the types of its items and blocks.
+    #[track_caller]
+    fn types(&self, provider: Provider) -> Vec<String> {
+        let target = Target {
+            provider,
+            model: "m".into(),
+            thinking: provider == ANTHROPIC,
+        };
+        let view = self.world.session.view(&target, None).unwrap();
+        assert_eq!(view.not_sendable, None);
+        let array: Vec<Vec<u8>> = (view.messages.iter())
+            .map(|message| {
+                let mut out = Vec::new();
+                codec::write(provider, message, &mut out);
+                out
+            })
+            .collect();
+        assert_eq!(validate(&target, &array), vec![]);
+        let mut types = Vec::new();
+        for message in array {
+            let message: Value = serde_json::from_slice(&message).unwrap();
+            let blocks = message["content"]
+                .as_array()
+                .filter(|_| provider == ANTHROPIC);
+            let blocks = blocks.cloned().unwrap_or_else(|| vec![message.clone()]);
+            types.extend(
+                blocks
+                    .iter()
+                    .map(|it| it["type"].as_str().unwrap().to_owned()),
+            );
+        }
+        types
+    }
+
+    /// Returns the number of thinking blocks that a repair removed.
+    fn dropped_thinking(&self) -> usize {
+        let view = self.world.session.view(&Target::default(), None).unwrap();
+        let repairs = view.repairs.iter();
+        repairs
+            .filter(|it| it.kind == RepairKind::TrailingThinking)
+            .count()
+    }
+}
+
+fn user(text: &str) -> (Provider, Value) {
+    (ANTHROPIC, json!({"role": "user", "content": text}))
+}
+
+fn reasoning() -> (Provider, Value) {
+    let item = json!({"type": "reasoning", "summary": [], "encrypted_content": "x"});
+    (RESPONSES, item)
+}
+
+fn call() -> (Provider, Value) {
+    let item = json!({"type": "function_call", "call_id": "c", "name": "n", "arguments": "{}"});
+    (RESPONSES, item)
+}
+
+fn output() -> (Provider, Value) {
+    let item = json!({"type": "function_call_output", "call_id": "c", "output": "x"});
+    (RESPONSES, item)
+}
+
+fn search() -> (Provider, Value) {
+    (RESPONSES, json!({"type": "web_search_call"}))
+}
+
+fn assistant(blocks: Value) -> (Provider, Value) {
+    (ANTHROPIC, json!({"role": "assistant", "content": blocks}))
+}
+
+#[test]
+fn reasoning_leaves_with_the_call_after_it_if_only_a_block_of_another_api_follows() {
+    let novel = assistant(json!([{"type": "novel"}]));
+    let messages = [user("a"), reasoning(), call(), novel, user("b")];
+    let mut conversation = Conversation::new(&messages, None);
+    assert_eq!(
+        conversation.types(RESPONSES),
+        [
+            "message",
+            "reasoning",
+            "function_call",
+            "function_call_output",
+            "message"
+        ]
+    );
+    assert_eq!(conversation.dropped_thinking(), 0);
+    conversation.snip(2);
+    assert_eq!(conversation.types(RESPONSES), ["message"; 2]);
+    assert_eq!(conversation.types(ANTHROPIC), ["text", "novel", "text"]);
+    assert_eq!(conversation.dropped_thinking(), 1);
+}
+
+#[test]
+fn thinking_leaves_with_the_call_after_it_if_only_an_item_of_another_api_follows() {
+    let thinking = json!({"type": "thinking", "thinking": "hm", "signature": "s"});
+    let use_ = json!({"type": "tool_use", "id": "c", "name": "n", "input": {}});
+    let (first, second) = (assistant(json!([thinking])), assistant(json!([use_])));
+    let messages = [user("a"), first, second, search(), output(), user("b")];
+    let mut conversation = Conversation::new(&messages, Some("r"));
+    let before = ["text", "thinking", "tool_use", "tool_result", "text"];
+    assert_eq!(conversation.types(ANTHROPIC), before);
+    conversation.snip(2);
+    assert_eq!(conversation.types(ANTHROPIC), ["text"; 2]);
+    let after = ["message", "web_search_call", "message"];
+    assert_eq!(conversation.types(RESPONSES), after);
+    assert_eq!(conversation.dropped_thinking(), 1);
+}
+
+#[test]
+fn a_new_view_has_no_thinking_before_a_block_of_another_api_alone() {
+    let thinking = json!({"type": "thinking", "thinking": "hm", "signature": "s"});
+    let novel = assistant(json!([{"type": "novel"}]));
+    let messages = [user("a"), reasoning(), novel.clone(), user("b")];
+    let conversation = Conversation::new(&messages, Some("r"));
+    assert_eq!(conversation.types(RESPONSES), ["message"; 2]);
+    assert_eq!(conversation.dropped_thinking(), 1);
+    let messages = [user("a"), assistant(json!([thinking])), search(), user("b")];
+    let conversation = Conversation::new(&messages, Some("r"));
+    assert_eq!(conversation.types(ANTHROPIC), ["text"; 2]);
+    assert_eq!(conversation.dropped_thinking(), 1);
+    // The block of the same API keeps the thinking.
+    let messages = [user("a"), reasoning(), novel, search(), user("b")];
+    let conversation = Conversation::new(&messages, Some("r"));
+    let types = ["message", "reasoning", "web_search_call", "message"];
+    assert_eq!(conversation.types(RESPONSES), types);
+    assert_eq!(conversation.dropped_thinking(), 0);
+}
