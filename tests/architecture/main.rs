@@ -59,7 +59,10 @@ const ALLOWED: [(&str, &[&str]); 14] = [
         "edge",
         &["core", "store", "summarize", "engine", "settings"],
     ),
-    ("gateway", &["core", "engine", "settings", "edge"]),
+    (
+        "gateway",
+        &["core", "summarize", "engine", "settings", "edge"],
+    ),
     (
         "server",
         &[

@@ -241,6 +241,15 @@ impl Server {
         &self.admin
     }
 
+    /// Returns the address of the gateway. Empty if it is off.
+    pub fn gateway(&self) -> String {
+        let log = self.log();
+        let mut serving = log.iter();
+        let serving = serving.find(|line| text_of(line, "message") == Some("serving"));
+        let address = serving.and_then(|line| text_of(line, "gateway"));
+        address.unwrap_or_default().to_owned()
+    }
+
     /// Returns the metrics as Prometheus would scrape them.
     pub fn scrape(&self) -> String {
         let answer = self.ask("/metrics");

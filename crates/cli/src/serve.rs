@@ -1,12 +1,10 @@
 //! `palimpsest serve`: runs the server.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use palimpsest_edge::{net, telemetry};
 use palimpsest_gateway::Gateway;
-use palimpsest_gateway::context::AbsentContext;
 use palimpsest_server::serve::Server;
 use palimpsest_server::{app, signals};
 use palimpsest_settings::LoadedConfig;
@@ -60,7 +58,7 @@ pub(super) fn run(loaded: LoadedConfig) -> anyhow::Result<()> {
             .with_metrics(telemetry.metrics());
         // Bound before the store is opened, so that a conflict does not cost that time.
         if let Some(gateway) = gateway {
-            let gateway = Gateway::bind(gateway, Arc::new(AbsentContext)).await?;
+            let gateway = Gateway::bind(gateway).await?;
             server = server.with_port(Box::new(gateway));
         }
         Ok(server.run(app::build, stop).await?)

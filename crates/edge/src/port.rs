@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use palimpsest_engine::Engine;
 use palimpsest_engine::quotas::QuotaTracker;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -25,6 +26,8 @@ pub struct PortParts {
     pub authenticator: Option<Arc<Authenticator>>,
     /// The quotas of projects. `None` if nothing is limited.
     pub quotas: Option<Arc<QuotaTracker>>,
+    /// The sessions of the process. `None` in tests without sessions.
+    pub engine: Option<Engine>,
     /// The metrics of the process.
     pub metrics: Metrics,
 }

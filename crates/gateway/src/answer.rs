@@ -6,6 +6,7 @@ use http::{HeaderValue, Response, StatusCode};
 use serde_json::json;
 
 use super::caller::Rejection;
+use super::context::Unmanaged;
 use super::response_body::ResponseBody;
 use super::route::Api;
 
@@ -26,6 +27,8 @@ pub(crate) enum Reason {
     Tunnel,
     /// The caller may not send the request.
     Caller(Rejection),
+    /// No session has taken the conversation, and `gateway.require_session` forbids to forward it.
+    Unmanaged(Unmanaged),
     /// The path of the request cannot follow the base URL of the upstream.
     Target,
 }
@@ -36,6 +39,17 @@ impl Reason {
             Self::Unreachable(_) => StatusCode::BAD_GATEWAY,
             Self::ConnectTimeout => StatusCode::GATEWAY_TIMEOUT,
             Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unmanaged(reason) => match reason {
+                Unmanaged::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+                Unmanaged::Encoding
+                | Unmanaged::Unreadable
+                | Unmanaged::Stateful
+                | Unmanaged::Unnamed
+                | Unmanaged::Rejected => StatusCode::BAD_REQUEST,
+                Unmanaged::Memory | Unmanaged::Store | Unmanaged::Timeout | Unmanaged::Defect => {
+                    StatusCode::SERVICE_UNAVAILABLE
+                }
+            },
             Self::Stalled => StatusCode::REQUEST_TIMEOUT,
             // Codex falls back from WebSocket to HTTP after this status.
             Self::WebSocket => StatusCode::UPGRADE_REQUIRED,
@@ -68,6 +82,7 @@ impl Reason {
                 "invalid_request_error",
                 "method_not_supported",
             ),
+            Self::Unmanaged(_) => ("api_error", "invalid_request_error", "session_required"),
             Self::Caller(rejection) => rejection_kinds(rejection),
             Self::Target => (
                 "invalid_request_error",
@@ -100,6 +115,11 @@ impl Reason {
             Self::Tunnel => "palimpsest: the gateway is no forward proxy. Set its address as the base URL of the \
                              client."
                 .to_owned(),
+            Self::Unmanaged(reason) => format!(
+                "palimpsest: no session has taken the conversation (reason: {}), and gateway.require_session is true. \
+                 docs/gateway.md lists the reasons.",
+                reason.name()
+            ),
             Self::Caller(rejection) => rejection_message(rejection),
             Self::Target => format!(
                 "palimpsest: the path of the request cannot follow gateway.upstreams.{name}.base_url. Correct the \

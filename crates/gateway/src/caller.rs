@@ -62,7 +62,7 @@ pub(crate) struct Callers {
 /// A caller that may send its request.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    project: ProjectId,
+    pub(crate) project: ProjectId,
 }
 
 impl Callers {

@@ -4,20 +4,152 @@ use std::fmt;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use palimpsest_core::array::ChainHead;
+use palimpsest_core::ids::{ProjectId, SessionId, SessionKey};
 
 use super::reading::{ResponseApi, ResponseEnd, ResponseSummary};
 
 /// The context of sessions, as the gateway uses it.
 #[async_trait]
 pub trait ContextPort: fmt::Debug + Send + Sync + 'static {
+    /// Takes the conversation of a request and returns the body for the model.
+    async fn prepare(&self, request: ModelRequest) -> Result<ManagedRequest, Unmanaged>;
+
     /// Records a response. The agent gets the last event of the response after the record, or after
     /// `gateway.hold_timeout_ms`.
     async fn record(&self, response: RecordedResponse) -> Result<(), RecordError>;
 }
 
+/// A request to a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelRequest {
+    /// The project of the caller.
+    pub project: ProjectId,
+    /// The API of the request.
+    pub api: ResponseApi,
+    /// The session that a header names.
+    pub session: Option<NamedSession>,
+    /// The body as JSON, without a content coding.
+    pub body: Bytes,
+    /// The purpose of the request.
+    pub purpose: Purpose,
+}
+
+/// A session that a header names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedSession {
+    /// The session.
+    pub id: SessionId,
+    /// True if the caller named a session of Palimpsest. False for the conversation of an agent, under whose name the
+    /// agent can send side requests too.
+    pub is_own: bool,
+}
+
+/// The purpose of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// A response of the model.
+    Response,
+    /// A response of the model, after the provider rejected the first body as too long.
+    ShorterPrompt {
+        /// The number of tokens above the limit, if the provider reports it.
+        gap_tokens: Option<u64>,
+    },
+    /// A count of tokens. It changes no session.
+    Count,
+}
+
+/// A request whose conversation a session has taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ManagedRequest {
+    /// The body for the model.
+    pub body: ModelBody,
+    /// The place for the response.
+    pub place: ResponsePlace,
+}
+
+/// The body of a request for the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ModelBody {
+    /// No level has changed the conversation, so the agent's own body is sent.
+    Original,
+    /// The agent's body with the view in place of the conversation.
+    View(Bytes),
+    /// A level has changed the conversation, and the view cannot be sent. The agent's own body is sent.
+    Unsendable,
+}
+
+/// The session and the end of its array to which a response belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResponsePlace {
+    /// The session.
+    pub session: SessionKey,
+    /// The end of the array that the model got.
+    pub after: ChainHead,
+}
+
+/// The reason for a request whose conversation no session has taken. It is forwarded as the agent sent it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unmanaged {
+    /// The body exceeds `gateway.max_request_bytes`.
+    TooLarge,
+    /// `gateway.max_request_bytes_in_flight` is in use.
+    Memory,
+    /// The body has an unknown or invalid content coding.
+    Encoding,
+    /// The body is not in a form that Palimpsest can read.
+    Unreadable,
+    /// The provider keeps a part of the conversation, so the body does not contain all of it.
+    Stateful,
+    /// No header and no field names the conversation.
+    Unnamed,
+    /// The session rejects the conversation, for example because of a limit or a quota.
+    Rejected,
+    /// The store is not available.
+    Store,
+    /// The session was not ready within `gateway.prepare_timeout_ms`.
+    Timeout,
+    /// A defect of Palimpsest.
+    Defect,
+}
+
+impl Unmanaged {
+    /// All reasons.
+    pub const ALL: [Self; 10] = [
+        Self::TooLarge,
+        Self::Memory,
+        Self::Encoding,
+        Self::Unreadable,
+        Self::Stateful,
+        Self::Unnamed,
+        Self::Rejected,
+        Self::Store,
+        Self::Timeout,
+        Self::Defect,
+    ];
+
+    /// Returns the name in headers, metrics and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TooLarge => "too_large",
+            Self::Memory => "memory",
+            Self::Encoding => "encoding",
+            Self::Unreadable => "unreadable",
+            Self::Stateful => "stateful",
+            Self::Unnamed => "unnamed",
+            Self::Rejected => "rejected",
+            Self::Store => "store",
+            Self::Timeout => "timeout",
+            Self::Defect => "defect",
+        }
+    }
+}
+
 /// A response of a provider to record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedResponse {
+    /// The place of the response.
+    pub place: ResponsePlace,
     /// The API of the response.
     pub api: ResponseApi,
     /// The end of the response.
@@ -32,14 +164,3 @@ pub struct RecordedResponse {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct RecordError(pub String);
-
-/// A context without sessions: nothing is recorded.
-#[derive(Debug, Clone, Copy)]
-pub struct AbsentContext;
-
-#[async_trait]
-impl ContextPort for AbsentContext {
-    async fn record(&self, _: RecordedResponse) -> Result<(), RecordError> {
-        Ok(())
-    }
-}

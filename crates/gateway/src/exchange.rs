@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_util::task::TaskTracker;
 
-use super::context::{ContextPort, RecordedResponse};
+use super::context::{ContextPort, RecordedResponse, ResponsePlace};
 use super::metrics::{Outcome, ResponseMetrics};
 use super::reading::{FinishedResponse, ReadMemory, Reader, ResponseApi, ResponseEnd, Unread};
 
@@ -19,7 +19,8 @@ const MAX_INLINE_BYTES: usize = 256 * 1024;
 /// The parts that all readings share.
 #[derive(Debug)]
 pub(crate) struct Readings {
-    pub(crate) context: Arc<dyn ContextPort>,
+    /// The context that records responses. `None` if nothing is recorded.
+    pub(crate) context: Option<Arc<dyn ContextPort>>,
     pub(crate) metrics: ResponseMetrics,
     pub(crate) memory: ReadMemory,
     /// The maximum content of one response, in bytes.
@@ -34,6 +35,8 @@ pub(crate) struct Readings {
 #[derive(Debug)]
 pub(crate) struct Exchange {
     api: ResponseApi,
+    /// The place for the record. `None` if the response is not recorded.
+    place: Option<ResponsePlace>,
     reader: Reader,
     shared: Arc<Readings>,
 }
@@ -51,7 +54,12 @@ pub(crate) enum BodyEnd {
 
 impl Exchange {
     /// Begins to read a response. Returns `None` if the response cannot be read.
-    pub(crate) fn begin(shared: &Arc<Readings>, api: ResponseApi, head: &Parts) -> Option<Self> {
+    pub(crate) fn begin(
+        shared: &Arc<Readings>,
+        api: ResponseApi,
+        place: Option<ResponsePlace>,
+        head: &Parts,
+    ) -> Option<Self> {
         if !head.status.is_success() {
             shared.metrics.ended(api, Outcome::Failed, None);
             tracing::debug!(
@@ -65,6 +73,7 @@ impl Exchange {
         match Reader::new(api, &head.headers, shared.max_bytes, memory) {
             Ok(reader) => Some(Self {
                 api,
+                place,
                 reader,
                 shared: Arc::clone(shared),
             }),
@@ -99,6 +108,7 @@ impl Exchange {
     async fn record(self, end: BodyEnd) {
         let Self {
             api,
+            place,
             reader,
             shared,
         } = self;
@@ -124,16 +134,18 @@ impl Exchange {
             ResponseEnd::Cut => Outcome::Cut,
         };
         shared.ended(api, outcome, &finished);
-        let Some(json) = finished.json else {
+        let (Some(json), Some(place), Some(context)) = (finished.json, place, &shared.context)
+        else {
             return;
         };
         let response = RecordedResponse {
+            place,
             api,
             end: finished.end,
             json: json.into(),
             summary: finished.summary,
         };
-        if let Err(error) = shared.context.record(response).await {
+        if let Err(error) = context.record(response).await {
             tracing::warn!(
                 api = api.name(), %error,
                 "cannot record a response. The next request of its conversation contains the response"

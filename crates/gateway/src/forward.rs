@@ -6,10 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use http::response::Parts;
+use bytes::Bytes;
+use http::request::Parts as RequestHead;
+use http::response::Parts as ResponseHead;
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Error as ClientError;
+use palimpsest_core::ids::ProjectId;
 use palimpsest_edge::net::Connection;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
@@ -18,10 +21,12 @@ use super::answer::Reason;
 use super::caller::{self, Callers};
 use super::client::UpstreamClient;
 use super::connection::ConnectionEnd;
+use super::context::Purpose;
 use super::exchange::{Exchange, Readings};
 use super::headers;
 use super::in_flight::InFlight;
-use super::reading::ResponseApi;
+use super::manage::{Manager, ModelCall, Prepared};
+use super::overlong;
 use super::request_body::RequestBody;
 use super::response_body::{ForwardedBody, ResponseBody};
 use super::route::{Api, Route};
@@ -39,6 +44,10 @@ pub(crate) struct Forwarder {
     pub(crate) requests: TaskTracker,
     /// The maximum time without progress in the body of a request.
     pub(crate) stall: Duration,
+    /// The sessions that take conversations. `None` if requests are only forwarded.
+    pub(crate) manager: Option<Manager>,
+    /// True if a request is rejected whose conversation no session takes.
+    pub(crate) requires_session: bool,
     /// The reading of responses.
     pub(crate) readings: Arc<Readings>,
     /// The authentication and the quotas.
@@ -49,6 +58,13 @@ pub(crate) struct Forwarder {
 #[derive(Debug, thiserror::Error)]
 #[error("upstream closed the connection without a response")]
 pub(crate) struct NoResponse(#[source] ClientError);
+
+/// The agent of a request.
+struct Agent<'a> {
+    version: Version,
+    end: &'a Arc<ConnectionEnd>,
+    api: Api,
+}
 
 impl Forwarder {
     /// Returns the response to a request: that of upstream, or an answer of the gateway if upstream received no
@@ -91,28 +107,128 @@ impl Forwarder {
             _call: connection.call(),
             _request: self.requests.token(),
         };
-        let version = request.version();
-        let read_as = ResponseApi::of(request.method(), request.uri().path());
+        let agent = Agent {
+            version: request.version(),
+            end,
+            api,
+        };
+        let answered = self.forward(request, caller.project, &agent).await?;
+        Ok(match answered {
+            Ok((head, body)) => agent.response((head, body), in_flight),
+            Err(reason) => reason.answer(api),
+        })
+    }
+
+    /// Sends a request to upstream, and returns its response or the reason for an answer of the gateway.
+    async fn forward(
+        &self,
+        request: Request<Incoming>,
+        project: ProjectId,
+        agent: &Agent<'_>,
+    ) -> Result<Result<(ResponseHead, TeeBody), Reason>, NoResponse> {
+        let call = ModelCall::of(request.method(), request.uri().path());
         let has_stalled = Arc::new(AtomicBool::new(false));
-        let Ok(request) = self.to_upstream(request, api, &has_stalled) else {
-            return Ok(Reason::Target.answer(api));
+        let (head, body) = request.into_parts();
+        let mut body = RequestBody::new(body, self.stall, Arc::clone(&has_stalled));
+        let mut prepared = match (&self.manager, call) {
+            (Some(manager), Some(call)) => {
+                let preparing = manager.prepare(call, project, &head.headers, &mut body);
+                Some(preparing.await)
+            }
+            _ => None,
+        };
+        let unmanaged = prepared.as_ref().and_then(Prepared::unmanaged);
+        if let Some(reason) = unmanaged.filter(|_| self.requires_session) {
+            return Ok(Err(Reason::Unmanaged(reason)));
+        }
+        let request = match prepared.as_ref().and_then(Prepared::view) {
+            Some(view) => self.changed(head.clone(), view, agent.api),
+            None => self.to_upstream(head.clone(), body, agent.api),
+        };
+        let Ok(request) = request else {
+            return Ok(Err(Reason::Target));
         };
         // hyper drops this future if the agent disconnects, and the client then ends the request to upstream.
-        match self.client.request(request).await {
-            Ok(response) => {
-                let (head, body) = response.into_parts();
-                let exchange = read_as.and_then(|api| Exchange::begin(&self.readings, api, &head));
-                let body = TeeBody::new(body, exchange);
-                Ok(to_agent((head, body), version, end, in_flight))
+        let response = match self.client.request(request).await {
+            Ok(response) => response,
+            Err(error) => return agent.failure(error, has_stalled.load(SeqCst)).map(Err),
+        };
+        let responded = match &mut prepared {
+            Some(prepared) => {
+                self.retry_shorter(&head, response, prepared, agent.api)
+                    .await
             }
-            Err(error) if error.is_connect() => Ok(unreachable(&error, api)),
-            Err(_) if has_stalled.load(SeqCst) => Ok(Reason::Stalled.answer(api)),
+            None => Responded::Body(response),
+        };
+        let (mut head, body) = match responded {
+            Responded::Body(response) => {
+                let (head, body) = response.into_parts();
+                let body = self.read(body, call, prepared.as_ref(), &head);
+                (head, body)
+            }
+            Responded::Examined(response) => {
+                // The response is counted as any other rejection.
+                let api = call.map(|call| call.api);
+                drop(api.map(|api| Exchange::begin(&self.readings, api, None, &response.0)));
+                *response
+            }
+        };
+        head.headers = headers::of_response(&head.headers, agent.version);
+        if let Some(prepared) = &prepared {
+            prepared.describe(&mut head.headers);
+        }
+        Ok(Ok((head, body)))
+    }
+
+    /// Returns the body of a response, which is read beside its forwarding.
+    fn read(
+        &self,
+        body: Incoming,
+        call: Option<ModelCall>,
+        prepared: Option<&Prepared>,
+        head: &ResponseHead,
+    ) -> TeeBody {
+        let call = call.filter(|call| call.purpose == Purpose::Response);
+        let exchange = call.and_then(|call| {
+            let place = prepared.and_then(Prepared::place);
+            Exchange::begin(&self.readings, call.api, place, head)
+        });
+        TeeBody::new(body, exchange)
+    }
+
+    /// Shortens the conversation and sends it again, once, if the provider rejected the prompt as too long. Returns the
+    /// response for the agent.
+    async fn retry_shorter(
+        &self,
+        request: &RequestHead,
+        response: Response<Incoming>,
+        prepared: &mut Prepared,
+        api: Api,
+    ) -> Responded {
+        let manager = self.manager.as_ref();
+        let manager = manager.filter(|_| overlong::is_candidate(response.status()));
+        let (Some(manager), Some(_)) = (manager, prepared.place()) else {
+            return Responded::Body(response);
+        };
+        let (head, body) = response.into_parts();
+        let examined = overlong::examine(&head, body).await;
+        let rejected = Responded::Examined(Box::new((head, examined.body)));
+        let Some(too_long) = examined.too_long else {
+            return rejected;
+        };
+        let Some(shorter) = manager.shorten(prepared, too_long.gap_tokens).await else {
+            return rejected;
+        };
+        let Ok(request) = self.changed(request.clone(), shorter, api) else {
+            return rejected;
+        };
+        tracing::debug!("a provider rejected a prompt as too long; a shorter one is sent");
+        match self.client.request(request).await {
+            Ok(response) => Responded::Body(response),
+            // The agent gets the response that exists.
             Err(error) => {
-                // An answer of the gateway would hide that upstream may have processed the request.
-                if version < Version::HTTP_2 && is_reset(&error) {
-                    end.reset();
-                }
-                Err(NoResponse(error))
+                tracing::warn!(%error, "cannot send a shorter prompt");
+                rejected
             }
         }
     }
@@ -120,45 +236,76 @@ impl Forwarder {
     /// Addresses a request to the upstream of its API. Fails if its target cannot follow the base URL.
     fn to_upstream(
         &self,
-        request: Request<Incoming>,
+        mut head: RequestHead,
+        body: RequestBody,
         api: Api,
-        has_stalled: &Arc<AtomicBool>,
     ) -> Result<Request<RequestBody>, http::Error> {
         let upstream = self.upstreams.get(api);
         // The extensions of the head contain the case of the headers, so the head is reused.
-        let (mut head, body) = request.into_parts();
         head.uri = upstream.uri(&head.uri)?;
         head.headers = headers::of_request(&head.headers, head.version, &upstream.host);
         head.version = head.version.min(Version::HTTP_11);
-        let body = RequestBody::new(body, self.stall, Arc::clone(has_stalled));
         Ok(Request::from_parts(head, body))
+    }
+
+    /// Addresses a request with another body.
+    fn changed(
+        &self,
+        mut head: RequestHead,
+        body: Bytes,
+        api: Api,
+    ) -> Result<Request<RequestBody>, http::Error> {
+        head.headers = headers::of_changed_request(&head.headers, body.len());
+        self.to_upstream(head, RequestBody::whole(vec![body]), api)
     }
 }
 
-/// Returns the response of upstream for an agent that uses the HTTP version.
-fn to_agent(
-    (mut head, body): (Parts, TeeBody),
-    version: Version,
-    end: &Arc<ConnectionEnd>,
-    in_flight: InFlight,
-) -> Response<ResponseBody> {
-    // The extensions of the head contain the case of the headers and the reason phrase, so the head is reused.
-    head.headers = headers::of_response(&head.headers, version);
-    head.version = version;
-    let end = (version < Version::HTTP_2).then(|| Arc::clone(end));
-    let body = ForwardedBody::new(body, end, in_flight);
-    Response::from_parts(head, ResponseBody::Forwarded(Box::new(body)))
+/// A response of upstream.
+enum Responded {
+    /// A response whose body has not been received.
+    Body(Response<Incoming>),
+    /// An error response whose body was examined.
+    Examined(Box<(ResponseHead, TeeBody)>),
 }
 
-/// Returns the answer for a request without a connection to upstream.
-fn unreachable(error: &ClientError, api: Api) -> Response<ResponseBody> {
+impl Agent<'_> {
+    /// Returns the response of upstream for the agent.
+    fn response(
+        &self,
+        (mut head, body): (ResponseHead, TeeBody),
+        in_flight: InFlight,
+    ) -> Response<ResponseBody> {
+        // The extensions of the head contain the case of the headers and the reason phrase, so the head is reused.
+        head.version = self.version;
+        let end = (self.version < Version::HTTP_2).then(|| Arc::clone(self.end));
+        let body = ForwardedBody::new(body, end, in_flight);
+        Response::from_parts(head, ResponseBody::Forwarded(Box::new(body)))
+    }
+
+    /// Returns the reason for an answer of the gateway to a request that has no response.
+    fn failure(&self, error: ClientError, has_stalled: bool) -> Result<Reason, NoResponse> {
+        if error.is_connect() {
+            return Ok(unreachable(&error, self.api));
+        }
+        if has_stalled {
+            return Ok(Reason::Stalled);
+        }
+        // An answer of the gateway would hide that upstream may have processed the request.
+        if self.version < Version::HTTP_2 && is_reset(&error) {
+            self.end.reset();
+        }
+        Err(NoResponse(error))
+    }
+}
+
+/// Returns the reason for a request without a connection to upstream.
+fn unreachable(error: &ClientError, api: Api) -> Reason {
     let cause = root_cause(error);
     tracing::warn!(upstream = api.name(), %cause, "cannot connect to an upstream");
-    let reason = match io_kind(error) {
+    match io_kind(error) {
         Some(io::ErrorKind::TimedOut) => Reason::ConnectTimeout,
         _ => Reason::Unreachable(cause),
-    };
-    reason.answer(api)
+    }
 }
 
 /// Returns the text of the innermost error, which names the failure.

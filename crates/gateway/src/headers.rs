@@ -3,7 +3,9 @@
 //! Headers are copied into a new map and never removed from one: `HeaderMap::remove` moves the last header to the place
 //! of the removed one, and the order of headers must stay.
 
-use http::header::{CONNECTION, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
 /// The prefix of headers between the agent and the gateway.
@@ -24,6 +26,22 @@ pub(crate) fn of_request(headers: &HeaderMap, version: Version, host: &HeaderVal
         }
     }
     forwarded
+}
+
+/// Returns the headers of a request whose body was replaced by one of this length, without a content coding.
+pub(crate) fn of_changed_request(headers: &HeaderMap, length: usize) -> HeaderMap {
+    let mut changed = HeaderMap::with_capacity(headers.len() + 1);
+    for (name, value) in headers {
+        if *name == CONTENT_LENGTH {
+            changed.insert(CONTENT_LENGTH, length.into());
+        } else if *name != CONTENT_ENCODING && *name != TRANSFER_ENCODING {
+            changed.append(name.clone(), value.clone());
+        }
+    }
+    changed
+        .entry(CONTENT_LENGTH)
+        .or_insert_with(|| length.into());
+    changed
 }
 
 /// Returns the headers of a response for an agent that uses the HTTP version.
@@ -132,6 +150,21 @@ mod tests {
             lines(&of_request(&none, Version::HTTP_2, &host)),
             ["host: there", "b: 1"]
         );
+    }
+
+    #[test]
+    fn a_changed_body_has_its_length_at_the_old_place() {
+        let headers = map(&[
+            "a: 1",
+            "content-length: 5",
+            "content-encoding: zstd",
+            "b: 2",
+        ]);
+        let changed = of_changed_request(&headers, 7);
+        assert_eq!(lines(&changed), ["a: 1", "content-length: 7", "b: 2"]);
+        let chunked = map(&["transfer-encoding: chunked", "a: 1"]);
+        let changed = of_changed_request(&chunked, 7);
+        assert_eq!(lines(&changed), ["a: 1", "content-length: 7"]);
     }
 
     #[test]

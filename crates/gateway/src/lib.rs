@@ -2,10 +2,12 @@
 //!
 //! An agent's base URL points to the gateway. Each request is forwarded to the configured upstream of its API, and the
 //! response is forwarded back, both byte for byte as far as HTTP permits. `forward` contains the steps of a request.
-//! `tee` reads the response of a model beside its forwarding, and hands the assembled response to the context.
+//! `manage` gives the conversation of a request to its session, and sends the view instead if a level has changed it.
+//! `tee` reads the response of a model beside its forwarding, and hands the assembled response to the session.
 //!
-//! Two principles decide about faults. An answer or a broken connection of upstream reaches the agent as it is. The
-//! gateway answers itself only if upstream received no complete request.
+//! Three principles decide about faults. An answer or a broken connection of upstream reaches the agent as it is. The
+//! gateway answers itself only if upstream received no complete request. If a session cannot take a conversation, the
+//! request is forwarded as the agent sent it.
 
 mod answer;
 mod caller;
@@ -17,7 +19,10 @@ mod forward;
 mod headers;
 mod in_flight;
 mod listen;
+mod manage;
+mod managed;
 mod metrics;
+mod overlong;
 mod port;
 pub mod reading;
 mod request_body;

@@ -1,11 +1,14 @@
-//! Metrics of the responses that the gateway reads.
+//! Metrics of the requests that sessions take, and of the responses that the gateway reads.
+
+use std::time::Duration;
 
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::Counter;
+use opentelemetry::metrics::{Counter, Histogram};
 use palimpsest_core::message::Usage;
-use palimpsest_edge::metrics::instruments::counter;
+use palimpsest_edge::metrics::instruments::{counter, histogram};
 use palimpsest_edge::metrics::{Metrics, names};
 
+use super::context::Unmanaged;
 use super::reading::{ResponseApi, Unread};
 
 /// The outcome of a response.
@@ -115,5 +118,49 @@ impl ResponseMetrics {
             ];
             self.tokens.add(tokens, &labels);
         }
+    }
+}
+
+/// The metrics of requests with a conversation.
+#[derive(Debug)]
+pub(crate) struct ContextMetrics {
+    requests: Counter<u64>,
+    unmanaged: Counter<u64>,
+    duration: Histogram<f64>,
+}
+
+impl ContextMetrics {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let of = |metric| counter(metrics.meter(), metric);
+        let metrics = Self {
+            requests: of(&names::GATEWAY_REQUESTS),
+            unmanaged: of(&names::GATEWAY_UNMANAGED),
+            duration: histogram(metrics.meter(), &names::GATEWAY_PREPARE_DURATION),
+        };
+        for reason in Unmanaged::ALL {
+            let reason = KeyValue::new("reason", reason.name());
+            metrics.unmanaged.add(0, &[reason]);
+        }
+        metrics
+    }
+
+    /// Counts a request. `body` is the kind of the body that upstream gets.
+    pub(crate) fn prepared(
+        &self,
+        api: ResponseApi,
+        body: &'static str,
+        unmanaged: Option<Unmanaged>,
+        duration: Duration,
+    ) {
+        let labels = [
+            KeyValue::new("api", api.name()),
+            KeyValue::new("body", body),
+        ];
+        self.requests.add(1, &labels);
+        if let Some(reason) = unmanaged {
+            let reason = KeyValue::new("reason", reason.name());
+            self.unmanaged.add(1, &[reason]);
+        }
+        self.duration.record(duration.as_secs_f64(), &[]);
     }
 }

@@ -19,7 +19,9 @@ use super::context::ContextPort;
 use super::exchange::Readings;
 use super::forward::Forwarder;
 use super::listen;
-use super::metrics::ResponseMetrics;
+use super::manage::Manager;
+use super::managed::EngineContext;
+use super::metrics::{ContextMetrics, ResponseMetrics};
 use super::reading::ReadMemory;
 use super::upstream::Upstreams;
 
@@ -52,15 +54,13 @@ pub struct Gateway {
     listener: TcpListener,
     client: UpstreamClient,
     upstreams: Upstreams,
-    context: Arc<dyn ContextPort>,
+    /// The context in place of the sessions of the process.
+    context: Option<Arc<dyn ContextPort>>,
 }
 
 impl Gateway {
-    /// Binds the port of the gateway. Responses are recorded in `context`.
-    pub async fn bind(
-        config: GatewayConfig,
-        context: Arc<dyn ContextPort>,
-    ) -> Result<Self, BindError> {
+    /// Binds the port of the gateway.
+    pub async fn bind(config: GatewayConfig) -> Result<Self, BindError> {
         let upstreams = Upstreams::of(&config.upstreams)?;
         let client = client::new(Duration::from_millis(config.connect_timeout_ms))?;
         let address = config.listen;
@@ -70,8 +70,15 @@ impl Gateway {
             config,
             client,
             upstreams,
-            context,
+            context: None,
         })
+    }
+
+    /// Replaces the sessions of the process by another context.
+    #[must_use]
+    pub fn with_context(mut self, context: Arc<dyn ContextPort>) -> Self {
+        self.context = Some(context);
+        self
     }
 }
 
@@ -87,8 +94,21 @@ impl Port for Gateway {
 
     async fn serve(self: Box<Self>, parts: PortParts, stop: CancellationToken) {
         let acceptor = Acceptor::new(self.listener, parts.connections, None);
+        let prepare_timeout = Duration::from_millis(self.config.prepare_timeout_ms);
+        let of_process = || {
+            let engine = parts.engine.filter(|_| self.config.manage)?;
+            let context = EngineContext::new(engine, prepare_timeout);
+            Some(Arc::new(context) as Arc<dyn ContextPort>)
+        };
+        let context = self.context.or_else(of_process);
+        let manager = context.clone().map(|context| Manager {
+            context,
+            metrics: ContextMetrics::new(&parts.metrics),
+            memory: ReadMemory::new(self.config.max_request_bytes_in_flight),
+            max_bytes: self.config.max_request_bytes,
+        });
         let readings = Readings {
-            context: self.context,
+            context,
             metrics: ResponseMetrics::new(&parts.metrics),
             memory: ReadMemory::new(self.config.max_response_bytes_in_flight),
             max_bytes: self.config.max_response_bytes,
@@ -102,6 +122,8 @@ impl Port for Gateway {
             requests: parts.requests,
             stall: Duration::from_millis(self.config.stall_timeout_ms),
             readings: Arc::new(readings),
+            manager,
+            requires_session: self.config.require_session,
             callers: Callers {
                 authenticator: parts.authenticator,
                 quotas: parts.quotas,

@@ -1,10 +1,12 @@
 //! The body of a request on its way to upstream.
 
+use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,7 +19,12 @@ use tokio::time::{Sleep, sleep};
 /// hyper reads a frame only when upstream can take it, so the speed of upstream is the speed of the agent.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
-    inner: Incoming,
+    /// The data that was received before it is sent.
+    received: VecDeque<Bytes>,
+    /// The rest of the body. `None` after its end.
+    inner: Option<Incoming>,
+    /// The error that ended the body.
+    failed: Option<BodyError>,
     stall: Duration,
     /// The end of the current wait for the agent.
     stalls: Option<Pin<Box<Sleep>>>,
@@ -28,11 +35,74 @@ impl RequestBody {
     /// Creates a body that fails after `stall` without data, and then sets `has_stalled`.
     pub(crate) fn new(inner: Incoming, stall: Duration, has_stalled: Arc<AtomicBool>) -> Self {
         Self {
-            inner,
+            received: VecDeque::new(),
+            inner: Some(inner),
+            failed: None,
             stall,
             stalls: None,
             has_stalled,
         }
+    }
+
+    /// Creates a body from its data.
+    pub(crate) fn whole(data: Vec<Bytes>) -> Self {
+        Self {
+            received: data.into(),
+            inner: None,
+            failed: None,
+            stall: Duration::ZERO,
+            stalls: None,
+            has_stalled: Arc::default(),
+        }
+    }
+
+    /// Receives the body until `accept` rejects its size so far. Returns the data of a complete body. Without it, the body
+    /// can still be sent.
+    pub(crate) async fn receive<E>(
+        &mut self,
+        mut accept: impl FnMut(usize) -> Result<(), E>,
+    ) -> Result<Option<Vec<Bytes>>, E> {
+        let announced = self.size_hint().exact();
+        accept(announced.and_then(|size| size.try_into().ok()).unwrap_or(0))?;
+        let mut size = 0;
+        while self.inner.is_some() {
+            match poll_fn(|cx| self.poll_agent(cx)).await {
+                Some(Ok(frame)) => {
+                    let Ok(data) = frame.into_data() else {
+                        continue;
+                    };
+                    size += data.len();
+                    self.received.push_back(data);
+                    accept(size)?;
+                }
+                Some(Err(error)) => {
+                    self.failed = Some(error);
+                    self.inner = None;
+                    return Ok(None);
+                }
+                None => self.inner = None,
+            }
+        }
+        Ok(Some(self.received.iter().cloned().collect()))
+    }
+
+    /// Returns the next frame of the agent.
+    fn poll_agent(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Some(inner) = &mut self.inner else {
+            return Poll::Ready(None);
+        };
+        if let Poll::Ready(frame) = Pin::new(inner).poll_frame(cx) {
+            self.stalls = None;
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        let stall = self.stall;
+        let stalls = self.stalls.get_or_insert_with(|| Box::pin(sleep(stall)));
+        ready!(stalls.as_mut().poll(cx));
+        self.has_stalled.store(true, SeqCst);
+        Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::TimedOut).into())))
     }
 }
 
@@ -44,24 +114,33 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let this = &mut *self;
-        if let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) {
-            this.stalls = None;
-            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        if let Some(data) = self.received.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(data))));
         }
-        let stall = this.stall;
-        let stalls = this.stalls.get_or_insert_with(|| Box::pin(sleep(stall)));
-        std::task::ready!(stalls.as_mut().poll(cx));
-        this.has_stalled.store(true, SeqCst);
-        Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::TimedOut).into())))
+        if let Some(error) = self.failed.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        self.poll_agent(cx)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        let is_sent = self.received.is_empty() && self.failed.is_none();
+        is_sent && self.inner.as_ref().is_none_or(Incoming::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        let received: u64 = self.received.iter().map(|data| data.len() as u64).sum();
+        let rest = match &self.inner {
+            Some(inner) => inner.size_hint(),
+            None if self.failed.is_some() => SizeHint::default(),
+            None => SizeHint::with_exact(0),
+        };
+        let mut hint = SizeHint::default();
+        hint.set_lower(received + rest.lower());
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(received + upper);
+        }
+        hint
     }
 }
 

@@ -4,6 +4,7 @@
 //! until the response is recorded, because an agent sends its next request after that event. All earlier bytes leave at
 //! once.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -30,6 +31,8 @@ type Polled = Option<Result<Frame<Bytes>, hyper::Error>>;
 /// The body of an upstream's response, which can be read while it is forwarded.
 #[derive(Debug)]
 pub(crate) struct TeeBody {
+    /// The data that was received before the body is forwarded.
+    received: VecDeque<Bytes>,
     /// The body of upstream. `None` after its end.
     inner: Option<Incoming>,
     /// The reading. `None` for a response that is not read, or not any more.
@@ -51,6 +54,7 @@ struct Hold {
 impl TeeBody {
     pub(crate) fn new(inner: Incoming, exchange: Option<Exchange>) -> Self {
         Self {
+            received: VecDeque::new(),
             inner: Some(inner),
             exchange,
             hold: None,
@@ -58,8 +62,22 @@ impl TeeBody {
         }
     }
 
+    /// Creates a body that is not read, and whose beginning was received already.
+    pub(crate) fn resumed(received: VecDeque<Bytes>, inner: Option<Incoming>) -> Self {
+        Self {
+            received,
+            inner,
+            exchange: None,
+            hold: None,
+            tasks: None,
+        }
+    }
+
     /// Returns the next frame for the agent.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Polled> {
+        if let Some(data) = self.received.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
         if let Some(hold) = &mut self.hold {
             ready!(hold.poll_recorded(cx));
             return Poll::Ready(self.hold.take().and_then(|hold| hold.held));

@@ -107,6 +107,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     };
     // Followed in every role: hints only speed up watchers, and nothing depends on their delivery.
     let hints = BackgroundTask::start(|stop| watched.follow_hints(stop));
+    let engine = Engine::clone(&service);
     let routes = if role.serves() {
         let handlers = Services {
             context: ContextHandlers(service.clone()),
@@ -120,6 +121,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     Ok(App {
         routes,
         quotas: Some(quotas),
+        engine: Some(engine),
         backend: Arc::new(StoreBackend {
             log,
             background: Mutex::new([worker, maintenance, Some(hints)]),

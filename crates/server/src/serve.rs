@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use palimpsest_edge::metrics::Metrics;
 use palimpsest_edge::port::{Port, PortParts};
 use palimpsest_edge::tls::ServerTls;
+use palimpsest_engine::Engine;
 use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
 use palimpsest_engine::maintenance;
 use palimpsest_engine::quotas::QuotaTracker;
@@ -106,6 +107,8 @@ pub struct App {
     pub routes: Routes,
     /// The quotas of projects. `None` means no quotas.
     pub quotas: Option<Arc<QuotaTracker>>,
+    /// The sessions behind the handlers. `None` in tests without sessions.
+    pub engine: Option<Engine>,
     /// The backend of the handlers.
     pub backend: Arc<dyn Backend>,
 }
@@ -239,6 +242,7 @@ impl Server {
             requests: requests.clone(),
             authenticator: access,
             quotas: app.quotas,
+            engine: app.engine,
             metrics: context.metrics.clone(),
         };
         // A task of its own, which the drain can abort.

@@ -9,7 +9,7 @@ use crate::Config;
 use crate::value::{RawValue, SettingValue, quoted, with_defaults};
 
 with_defaults! {
-    /// The HTTP gateway, which forwards requests of agents to model providers.
+    /// The HTTP gateway, which forwards requests of agents to model providers and manages their conversations.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct GatewayConfig {
         /// True if the gateway is on. A process with the role `worker` never opens it. Default: false.
@@ -20,6 +20,10 @@ with_defaults! {
         pub listen_anywhere: bool,
         /// The providers that requests are forwarded to.
         pub upstreams: UpstreamsConfig,
+        /// True if sessions take the conversations of requests. False only forwards them. Default: true.
+        pub manage: bool = true,
+        /// True if a request is rejected whose conversation no session takes. False forwards it. Default: false.
+        pub require_session: bool,
         /// Maximum open connections. Default: 4,096.
         pub max_connections: usize = 4_096,
         /// Maximum requests in flight, from the head of the request to the end of the response. Default: 2,048.
@@ -30,6 +34,15 @@ with_defaults! {
         pub stall_timeout_ms: u64 = 30_000,
         /// Timeout of connecting to an upstream in milliseconds, TLS included. Default: 10,000.
         pub connect_timeout_ms: u64 = 10_000,
+        /// Maximum time in milliseconds that a request waits for its session. A later one is forwarded unmanaged.
+        /// Default: 5,000.
+        pub prepare_timeout_ms: u64 = 5_000,
+        /// Maximum body of a request that a session takes, in bytes. A larger one is forwarded unmanaged.
+        /// Default: 32 MiB.
+        pub max_request_bytes: usize = 32 << 20,
+        /// Maximum bodies of all requests that sessions take, in bytes. Above it, requests are forwarded unmanaged.
+        /// Default: 512 MiB.
+        pub max_request_bytes_in_flight: usize = 512 << 20,
         /// Maximum content of one response that is read, in bytes. A larger one is forwarded unread. Default: 32 MiB.
         pub max_response_bytes: usize = 32 << 20,
         /// Maximum content of all responses that are read, in bytes. Above it, responses are forwarded unread.

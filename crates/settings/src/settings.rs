@@ -209,11 +209,15 @@ settings! {
     "grpc.keepalive_timeout_ms" => grpc.keepalive_timeout_ms in 100..=HOUR_MS,
         "The time limit of the response to a ping.";
     "gateway.enabled" => gateway.enabled,
-        "Opens an HTTP port that forwards the requests of agents to model providers. Not in the role worker.";
+        "Opens an HTTP port that manages the conversations of agents and forwards their requests to model providers. Not in the role worker.";
     "gateway.listen" => gateway.listen,
         "The listen address of the gateway.";
     "gateway.listen_anywhere" => gateway.listen_anywhere,
         "Allows a gateway that other machines can reach. The port has no TLS.";
+    "gateway.manage" => gateway.manage,
+        "Lets sessions take the conversations of requests. false only forwards requests.";
+    "gateway.require_session" => gateway.require_session,
+        "Rejects a request whose conversation no session takes. false forwards it as the agent sent it.";
     "gateway.max_connections" => gateway.max_connections in 1..=1_000_000,
         "The maximum number of open connections. Above it, one without a request in flight is closed.";
     "gateway.max_streams" => gateway.max_streams in 1..=1_000_000,
@@ -224,6 +228,12 @@ settings! {
         "The maximum time without progress in the body of a request.";
     "gateway.connect_timeout_ms" => gateway.connect_timeout_ms in 100..=HOUR_MS,
         "The time limit of connecting to an upstream, TLS included.";
+    "gateway.prepare_timeout_ms" => gateway.prepare_timeout_ms in 10..=HOUR_MS,
+        "The maximum time that a request waits for its session. A later one is forwarded unmanaged.";
+    "gateway.max_request_bytes" => gateway.max_request_bytes in 1_024..=(1 << 30),
+        "The maximum body of a request that a session takes. A larger one is forwarded unmanaged.";
+    "gateway.max_request_bytes_in_flight" => gateway.max_request_bytes_in_flight in (1 << 20)..=(64 << 30),
+        "The maximum bodies of all requests that sessions take. Above it, requests are forwarded unmanaged.";
     "gateway.max_response_bytes" => gateway.max_response_bytes in 1..=(1 << 30),
         "The maximum content of one response that is read. A larger one is forwarded unread.";
     "gateway.max_response_bytes_in_flight" => gateway.max_response_bytes_in_flight in (1 << 20)..=(64 << 30),

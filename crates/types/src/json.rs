@@ -295,12 +295,14 @@ impl<'a> ObjectFields<'a> {
 
     /// Returns the fields that were not removed.
     pub fn rest(self) -> UnknownFields {
-        UnknownFields(
-            self.0
-                .into_iter()
-                .map(|(name, value)| (name.as_ref().into(), RawJson::of(value)))
-                .collect(),
-        )
+        UnknownFields::of(self.0)
+    }
+
+    /// Returns the fields that were not removed: those for which `is_first` returns true, and the others.
+    pub fn rest_around(self, is_first: impl Fn(&'a RawValue) -> bool) -> [UnknownFields; 2] {
+        let fields = self.0.into_iter();
+        let (first, others): (Vec<_>, Vec<_>) = fields.partition(|(_, value)| is_first(value));
+        [first, others].map(UnknownFields::of)
     }
 }
 
@@ -364,6 +366,20 @@ pub fn array(raw: &RawValue) -> Result<Vec<&RawValue>, JsonError> {
 pub struct UnknownFields(Box<[(Box<str>, RawJson)]>);
 
 impl UnknownFields {
+    fn of(fields: Vec<(Cow<'_, str>, &RawValue)>) -> Self {
+        let fields = fields.into_iter();
+        let fields = fields.map(|(name, value)| (name.as_ref().into(), RawJson::of(value)));
+        Self(fields.collect())
+    }
+
+    /// Returns these fields and then the others. `None` if both have a field of one name.
+    #[must_use]
+    pub fn with_last(&self, others: &Self) -> Option<Self> {
+        let is_new = |(name, _): (&str, &RawJson)| self.get(name).is_none();
+        let fields = self.0.iter().chain(&others.0).cloned();
+        others.iter().all(is_new).then(|| Self(fields.collect()))
+    }
+
     /// Reads an object whose fields are all unknown.
     pub fn from_object(text: &str) -> Result<Self, JsonError> {
         check_depth(text)?;

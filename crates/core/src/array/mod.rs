@@ -15,6 +15,7 @@ mod response;
 mod shrunk;
 mod state;
 mod summary;
+mod unchanged;
 
 pub use change::{
     Adoption, ArrayOutcome, LinkSource, NewLink, PlacedMessages, PlannedChange, SyncPlan,
@@ -28,3 +29,4 @@ pub use links::{
 pub use plan::{Identity, plan};
 pub use recorded::recorded;
 pub use response::{ResponseUse, add_response};
+pub use unchanged::is_unchanged;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use palimpsest_core::array::Element;
 use palimpsest_core::codec::{self, CodecError};
 use palimpsest_core::ids::{MessageId, SessionKey, Timestamp};
-use palimpsest_core::json::{self, ObjectFields, RawJson};
+use palimpsest_core::json::{self, ObjectFields, RawJson, UnknownFields};
 use palimpsest_core::message::{Message, Role};
 use palimpsest_core::view::Provider;
 use serde_json::value::RawValue;
@@ -28,6 +28,20 @@ pub struct ReadArray {
     pub outside: usize,
     /// The fields beside the array. `None` if the JSON is no request body.
     pub body: Option<BodyFields>,
+    /// The position of the array in the JSON. `None` if an element is not exactly one message.
+    pub place: Option<ArrayPlace>,
+}
+
+/// The position of an array in its JSON, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArrayPlace {
+    /// The opening bracket.
+    pub open: usize,
+    /// The end of the last operator message before the conversation. Without such a message, the position after the
+    /// opening bracket.
+    pub lead_end: usize,
+    /// The closing bracket.
+    pub close: usize,
 }
 
 /// The fields of a request body beside its array.
@@ -37,6 +51,8 @@ pub struct BodyFields {
     pub system: Option<RawJson>,
     /// The tool definitions.
     pub tools: Option<RawJson>,
+    /// All other fields, such as the model.
+    pub options: UnknownFields,
 }
 
 /// Reads arrays, and remembers the last one of each session.
@@ -56,6 +72,10 @@ struct KnownArrays {
 struct KnownArray {
     provider: Provider,
     json: Bytes,
+    /// The opening bracket of the array.
+    open: usize,
+    /// The end of the operator messages, as in [`ArrayPlace`].
+    lead_end: usize,
     /// The position after the last element.
     end: usize,
     elements: Vec<Element>,
@@ -65,11 +85,14 @@ struct KnownArray {
     before: Option<BodyFields>,
 }
 
-/// The place of an array in its JSON.
+/// The parts of a JSON text that contains an array.
 struct Layout {
-    /// The position after the last element, and the number of elements.
-    end: usize,
-    count: usize,
+    /// The opening bracket of the array.
+    open: usize,
+    /// The positions after the elements.
+    ends: Vec<usize>,
+    /// The closing bracket of the array.
+    close: usize,
     /// The fields before and after the array. `None` if the JSON is no body.
     fields: Option<[BodyFields; 2]>,
 }
@@ -142,7 +165,8 @@ impl KnownArray {
         next_id: &mut dyn FnMut() -> MessageId,
     ) -> Option<(ReadArray, Self)> {
         let (head, rest) = json.split_at_checked(self.end)?;
-        if head != &self.json[..self.end] {
+        // The lead of an array of operator messages can grow, so such an array is read as a whole.
+        if head != &self.json[..self.end] || lead(&self.elements) == self.elements.len() {
             return None;
         }
         // The rest after the last known element becomes a document of its own.
@@ -167,7 +191,8 @@ impl KnownArray {
                 (Some(after), system)
             }
         };
-        if new.len() != layout.count + usize::from(system_after) {
+        let count = layout.ends.len();
+        if new.len() != count + usize::from(system_after) {
             return None;
         }
         let fields = match (&self.before, after) {
@@ -187,14 +212,16 @@ impl KnownArray {
         let mut array = self.elements.clone();
         array.extend(new);
         // Positions in the document differ by the bytes before the tail.
-        let tail_at = json.len() - tail.len();
-        let end = match layout.count {
-            0 => self.end,
-            _ => tail_at + layout.end - open.len(),
+        let in_json = |position: usize| json.len() - tail.len() + position - open.len();
+        let end = match layout.ends.last() {
+            Some(end) => in_json(*end),
+            None => self.end,
         };
         let known = Self {
             provider: self.provider,
             json: json.clone(),
+            open: self.open,
+            lead_end: self.lead_end,
             end,
             elements: array.clone(),
             system: self.system.clone(),
@@ -206,6 +233,11 @@ impl KnownArray {
             new: fresh,
             outside,
             body: fields,
+            place: Some(ArrayPlace {
+                open: self.open,
+                lead_end: self.lead_end,
+                close: in_json(layout.close),
+            }),
         };
         Some((read, known))
     }
@@ -221,6 +253,7 @@ impl BodyFields {
         Some(Self {
             system: both(&self.system, &other.system)?,
             tools: both(&self.tools, &other.tools)?,
+            options: self.options.with_last(&other.options)?,
         })
     }
 }
@@ -246,6 +279,16 @@ fn whole(
                 .is_some_and(|one| one.message.role == Role::System),
     );
     let fields = layout.as_ref().and_then(|layout| layout.fields.as_ref());
+    let plain = layout.as_ref();
+    let plain = plain.filter(|layout| elements.len() == layout.ends.len() + outside);
+    let place = plain.map(|layout| {
+        let lead = lead(&elements[outside..]).checked_sub(1);
+        ArrayPlace {
+            open: layout.open,
+            lead_end: lead.map_or(layout.open + 1, |last| layout.ends[last]),
+            close: layout.close,
+        }
+    });
     let read = ReadArray {
         new: elements
             .iter()
@@ -254,10 +297,10 @@ fn whole(
         elements,
         outside,
         body: fields.and_then(|[before, after]| before.with(after)),
+        place,
     };
-    let known = layout.and_then(|layout| {
-        let is_plain = layout.count > 0 && read.elements.len() == layout.count + outside;
-        is_plain.then(|| {
+    let known = layout.zip(place).and_then(|(layout, place)| {
+        layout.ends.last().map(|end| {
             let before = layout.fields.map(|[before, _]| before);
             let has_system = before
                 .as_ref()
@@ -265,7 +308,9 @@ fn whole(
             KnownArray {
                 provider,
                 json: json.clone(),
-                end: layout.end,
+                open: place.open,
+                lead_end: place.lead_end,
+                end: *end,
                 elements: read.elements[outside..].to_vec(),
                 system: read
                     .elements
@@ -287,6 +332,12 @@ fn elements(messages: Vec<Message>, now: Timestamp) -> Vec<Element> {
     messages.collect()
 }
 
+/// Returns the number of operator messages at the start.
+fn lead(elements: &[Element]) -> usize {
+    let is_operator = |element: &&Element| element.message.role.is_system();
+    elements.iter().take_while(is_operator).count()
+}
+
 /// Returns the names of the fields with the conversation and with the system prompt.
 const fn field_names(provider: Provider) -> (&'static str, Option<&'static str>) {
     match provider {
@@ -301,12 +352,7 @@ impl Layout {
     fn of(provider: Provider, text: &str) -> Option<Self> {
         let raw: &RawValue = serde_json::from_str(text).ok()?;
         if raw.get().starts_with('[') {
-            let (end, count) = end_of(text, raw)?;
-            return Some(Self {
-                end,
-                count,
-                fields: None,
-            });
+            return Self::around(text, raw, None);
         }
         let mut fields = ObjectFields::read(raw).ok()?;
         let (conversation, system) = field_names(provider);
@@ -316,9 +362,9 @@ impl Layout {
             None => None,
         };
         let tools = fields.take("tools").ok()?;
-        let (end, count) = end_of(text, array)?;
         let at = offset(text, array);
-        let part = |is_part: &dyn Fn(usize) -> bool| {
+        let [before, after] = fields.rest_around(|raw| offset(text, raw) < at);
+        let part = |options, is_part: &dyn Fn(usize) -> bool| {
             let of = |raw: Option<&RawValue>| {
                 raw.filter(|raw| is_part(offset(text, raw)))
                     .map(RawJson::of)
@@ -326,25 +372,27 @@ impl Layout {
             BodyFields {
                 system: of(system),
                 tools: of(tools),
+                options,
             }
         };
+        let fields = [
+            part(before, &|place| place < at),
+            part(after, &|place| place > at),
+        ];
+        Self::around(text, array, Some(fields))
+    }
+
+    fn around(text: &str, array: &RawValue, fields: Option<[BodyFields; 2]>) -> Option<Self> {
+        let elements = json::array(array).ok()?;
+        let end = |element: &&RawValue| offset(text, element) + element.get().len();
+        let open = offset(text, array);
         Some(Self {
-            end,
-            count,
-            fields: Some([part(&|place| place < at), part(&|place| place > at)]),
+            open,
+            ends: elements.iter().map(end).collect(),
+            close: open + array.get().len() - 1,
+            fields,
         })
     }
-}
-
-/// Returns the position after the last element of an array, and the number of elements.
-fn end_of(text: &str, array: &RawValue) -> Option<(usize, usize)> {
-    let elements = json::array(array).ok()?;
-    let last = elements.last().copied();
-    let end = last.map_or_else(
-        || offset(text, array) + 1,
-        |last| offset(text, last) + last.get().len(),
-    );
-    Some((end, elements.len()))
 }
 
 /// Returns the position of a value in the text that contains it.
@@ -410,10 +458,14 @@ mod tests {
         };
         assert_eq!(content(&read), content(&alone), "{json}");
         assert_eq!(
-            (read.outside, &read.body),
-            (alone.outside, &alone.body),
+            (read.outside, &read.body, read.place),
+            (alone.outside, &alone.body, alone.place),
             "{json}"
         );
+        if let Some(place) = read.place {
+            let bracket = |position: usize| json.as_bytes()[position];
+            assert_eq!((bracket(place.open), bracket(place.close)), (b'[', b']'));
+        }
         read.new.len()
     }
 

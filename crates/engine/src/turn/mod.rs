@@ -7,6 +7,7 @@ mod adopt;
 mod append;
 mod array_reader;
 mod prefix;
+mod record;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -25,8 +26,9 @@ use palimpsest_core::view::{Etag, Provider, Target, TargetOverride};
 
 pub use self::adopt::Adoption;
 pub use self::append::{AppendContent, AppendInput, AppendStatus, Appended, append};
-pub use self::array_reader::{ArrayReader, BodyFields, ReadArray};
+pub use self::array_reader::{ArrayPlace, ArrayReader, BodyFields, ReadArray};
 pub use self::prefix::{PrefixPart, PrefixTokens, PromptPrefix};
+pub use self::record::record_response;
 pub use self::sync::{SyncInput, SyncedArray, sync};
 use crate::Engine;
 use crate::call::Deadline;

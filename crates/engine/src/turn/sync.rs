@@ -40,6 +40,8 @@ pub struct SyncInput {
     pub elements: Vec<Element>,
     /// True if the model request defines tools.
     pub has_tools: bool,
+    /// True if the caller sends side requests without tools under the name of the session.
+    pub side_requests: bool,
     /// True if the caller states that the array begins with its own summary.
     pub caller_compacted: bool,
     /// The complete last response of the model, if known. It has the usage.
@@ -75,7 +77,10 @@ pub async fn sync<T>(
     let mut lanes = 0;
     let mut past = Past::default();
     loop {
-        let intake = |transaction: &mut Transaction<'_>| input.run(transaction, &past);
+        let intake = |transaction: &mut Transaction<'_>| {
+            // A lane takes side requests, so none of its own requests is one.
+            input.run(transaction, &past, input.side_requests && lanes == 0)
+        };
         let rejection = match turn(engine, &key, &missing, call, intake, &finish).await {
             Ok(done) => return Ok((key, done)),
             Err(CompactionError::Engine(EngineError::Rejected(rejection))) => rejection,
@@ -83,7 +88,7 @@ pub async fn sync<T>(
         };
         match rejection {
             Rejection::OtherArray { lane, is_branch } if lanes < MAX_LANES => {
-                missing = lane_of(engine, &key, is_branch).await?;
+                missing = lane_of(engine, &key, &missing, is_branch).await?;
                 key = lane_key(&key, &lane)?;
                 lanes += 1;
                 past = Past::default();
@@ -191,13 +196,20 @@ fn lane_key(key: &SessionKey, lane: &str) -> Result<SessionKey, EngineError> {
 async fn lane_of(
     engine: &Engine,
     key: &SessionKey,
+    missing: &MissingSession,
     is_branch: bool,
 ) -> Result<MissingSession, EngineError> {
     let policy = engine
         .sessions
         .read(key, |session| session.policy().clone());
+    let policy = match policy.await {
+        Ok(policy) => policy,
+        // A side request can be the first one under the name. Its lane has no parent then.
+        Err(EngineError::SessionNotFound(_)) => return Ok(missing.clone()),
+        Err(error) => return Err(error),
+    };
     Ok(MissingSession::Create(CreateSession {
-        policy: Arc::new(policy.await?),
+        policy: Arc::new(policy),
         parent: (!is_branch).then(|| key.clone()),
         implicit: true,
         ..CreateSession::default()
@@ -214,7 +226,12 @@ fn rewind(target: RewindTarget) -> RewindInput {
 
 impl SyncInput {
     /// Plans the array and carries out the plan in a transaction.
-    fn run(&self, transaction: &mut Transaction<'_>, past: &Past) -> Result<Intake, Rejection> {
+    fn run(
+        &self,
+        transaction: &mut Transaction<'_>,
+        past: &Past,
+        side_requests: bool,
+    ) -> Result<Intake, Rejection> {
         let incoming = Incoming::new(&self.elements, self.has_tools);
         let Some(session) = transaction.session() else {
             // A dry run on a missing session.
@@ -232,6 +249,7 @@ impl SyncInput {
             recorded(session, &incoming, &known).map_err(not_loaded)?
         };
         let hints = Hints {
+            side_requests,
             caller_compacted: self.caller_compacted,
             ..Hints::default()
         };

@@ -5,12 +5,15 @@ use std::fmt;
 use std::io::{self, Write};
 
 use brotli_decompressor::{BrotliDecoderParameter, DecompressorWriter};
+use bytes::Bytes;
 use flate2::write::{MultiGzDecoder, ZlibDecoder};
 
 use super::Unread;
 
 /// The maximum decoded size of one frame, in bytes. It bounds the time of one poll.
 const MAX_DECODED_BYTES: usize = 4 << 20;
+/// The maximum size of one step of a complete body, in bytes before it is decoded.
+const MAX_STEP_BYTES: usize = 4 * 1024;
 /// The logarithm of the largest window of Zstandard that HTTP permits (RFC 9659).
 const ZSTD_WINDOW_LOG: u32 = 23;
 /// The size of the buffer between the decoder of brotli and the output, in bytes.
@@ -18,6 +21,26 @@ const BROTLI_BUFFER: usize = 4096;
 
 /// A decoder of one response.
 pub(super) struct Decoder(Option<Box<dyn Decode>>);
+
+/// Decodes a complete body. Fails if it decodes to more than `max` bytes.
+pub(crate) fn decode_whole(coding: &[u8], body: &[Bytes], max: usize) -> Result<Bytes, Unread> {
+    let mut decoder = Decoder::new(coding.trim_ascii())?;
+    if decoder.is_identity()
+        && let [only] = body
+    {
+        return Ok(only.clone());
+    }
+    let mut whole = Vec::new();
+    // One step decodes a part only, so that a small body cannot use much memory at once.
+    let parts = body.iter().flat_map(|frame| frame.chunks(MAX_STEP_BYTES));
+    for part in parts {
+        whole.extend_from_slice(&decoder.decode(part)?);
+        if whole.len() > max {
+            return Err(Unread::TooLarge);
+        }
+    }
+    Ok(whole.into())
+}
 
 /// A decoder that writes into an [`Output`].
 trait Decode: Write + Send {

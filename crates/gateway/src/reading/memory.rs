@@ -1,4 +1,4 @@
-//! The memory of the responses that are read.
+//! The memory of the bodies that are read.
 
 use std::sync::Arc;
 
@@ -20,15 +20,15 @@ impl ReadMemory {
     }
 }
 
-/// The part of the memory that one reader has reserved. It is released on drop.
+/// The part of the memory that one body has reserved. It is released on drop.
 #[derive(Debug)]
-pub(super) struct ReservedMemory {
+pub(crate) struct ReservedMemory {
     memory: ReadMemory,
     permit: Option<OwnedSemaphorePermit>,
 }
 
 impl ReservedMemory {
-    pub(super) fn new(memory: ReadMemory) -> Self {
+    pub(crate) fn new(memory: ReadMemory) -> Self {
         Self {
             memory,
             permit: None,
@@ -36,7 +36,7 @@ impl ReservedMemory {
     }
 
     /// Reserves at least `size` bytes in total. Fails without a wait if the memory is exhausted.
-    pub(super) fn reserve(&mut self, size: usize) -> Result<(), Unread> {
+    pub(crate) fn reserve(&mut self, size: usize) -> Result<(), Unread> {
         let reserved = self
             .permit
             .as_ref()

@@ -15,8 +15,9 @@ use http::{HeaderMap, Method};
 
 use self::assemble::{Assembler, Progress};
 use self::coding::Decoder;
+pub(crate) use self::coding::decode_whole;
 pub use self::memory::ReadMemory;
-use self::memory::ReservedMemory;
+pub(crate) use self::memory::ReservedMemory;
 use self::sse::EventParser;
 pub use self::summary::ResponseSummary;
 

@@ -9,7 +9,6 @@ use palimpsest_edge::access::key::NewKey;
 use palimpsest_edge::access::keyfile::{KeyEntry, KeyFile};
 use palimpsest_engine::clock::{Clock, ManualClock};
 use palimpsest_engine::quotas::{QuotaLimits, QuotaTracker, QuotasConfig};
-use palimpsest_gateway::context::AbsentContext;
 use palimpsest_settings::AuthConfig;
 use secrecy::ExposeSecret as _;
 use tokio::io::AsyncWriteExt as _;
@@ -77,13 +76,7 @@ async fn start(
     quotas: Option<Arc<QuotaTracker>>,
 ) -> Running {
     let url = format!("http://{upstream}");
-    limited_gateway(
-        &url,
-        Arc::new(AbsentContext),
-        |_| {},
-        (authenticator, quotas),
-    )
-    .await
+    limited_gateway(&url, None, |_| {}, (authenticator, quotas)).await
 }
 
 /// Sends a request with these headers. Returns status, head and body of the answer.

@@ -12,7 +12,7 @@ use palimpsest_edge::net::Connections;
 use palimpsest_edge::port::{Port as _, PortParts};
 use palimpsest_engine::quotas::QuotaTracker;
 use palimpsest_gateway::Gateway;
-use palimpsest_gateway::context::{AbsentContext, ContextPort};
+use palimpsest_gateway::context::ContextPort;
 use palimpsest_settings::{GatewayConfig, UpstreamUrl};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -49,7 +49,7 @@ pub(crate) async fn configured_gateway(
     url: &str,
     change: impl FnOnce(&mut GatewayConfig),
 ) -> Running {
-    recording_gateway(url, Arc::new(AbsentContext), change).await
+    limited_gateway(url, None, change, (None, None)).await
 }
 
 /// Starts a gateway with a context and other settings.
@@ -58,13 +58,13 @@ pub(crate) async fn recording_gateway(
     context: Arc<dyn ContextPort>,
     change: impl FnOnce(&mut GatewayConfig),
 ) -> Running {
-    limited_gateway(url, context, change, (None, None)).await
+    limited_gateway(url, Some(context), change, (None, None)).await
 }
 
 /// Starts a gateway with authentication, quotas and other settings.
 pub(crate) async fn limited_gateway(
     url: &str,
-    context: Arc<dyn ContextPort>,
+    context: Option<Arc<dyn ContextPort>>,
     change: impl FnOnce(&mut GatewayConfig),
     (authenticator, quotas): (Option<Arc<Authenticator>>, Option<Arc<QuotaTracker>>),
 ) -> Running {
@@ -75,7 +75,10 @@ pub(crate) async fn limited_gateway(
     config.upstreams.anthropic.base_url = UpstreamUrl::parse(url).unwrap();
     config.upstreams.openai = config.upstreams.anthropic.clone();
     change(&mut config);
-    let gateway = Gateway::bind(config, context).await.unwrap();
+    let mut gateway = Gateway::bind(config).await.unwrap();
+    if let Some(context) = context {
+        gateway = gateway.with_context(context);
+    }
     let address = gateway.address().unwrap();
     let (stop, requests) = (CancellationToken::new(), TaskTracker::new());
     let metrics = Metrics::default();
@@ -85,6 +88,7 @@ pub(crate) async fn limited_gateway(
         requests: requests.clone(),
         authenticator,
         quotas,
+        engine: None,
         metrics: metrics.clone(),
     };
     let serving = tokio::spawn(Box::new(gateway).serve(parts, stop.clone()));

@@ -1,9 +1,14 @@
-//! A context whose records end when a test permits.
+//! A context that changes no body and whose records end when a test permits.
 
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use palimpsest_gateway::context::{ContextPort, RecordError, RecordedResponse};
+use palimpsest_core::array::ChainHead;
+use palimpsest_core::ids::SessionKey;
+use palimpsest_gateway::context::{
+    ContextPort, ManagedRequest, ModelBody, ModelRequest, RecordError, RecordedResponse,
+    ResponsePlace, Unmanaged,
+};
 use tokio::sync::{Semaphore, mpsc};
 
 /// A context for tests.
@@ -40,6 +45,16 @@ impl ScriptedContext {
 
 #[async_trait]
 impl ContextPort for ScriptedContext {
+    async fn prepare(&self, _: ModelRequest) -> Result<ManagedRequest, Unmanaged> {
+        Ok(ManagedRequest {
+            body: ModelBody::Original,
+            place: ResponsePlace {
+                session: SessionKey::parse("projects/p/sessions/s").unwrap(),
+                after: ChainHead::default(),
+            },
+        })
+    }
+
     async fn record(&self, response: RecordedResponse) -> Result<(), RecordError> {
         self.begun.send(response).unwrap();
         self.permits.acquire().await.unwrap().forget();

@@ -71,6 +71,7 @@ fn read_input(
     let input = SyncInput {
         elements: read.elements,
         has_tools: prefix.is_some_and(has_tools),
+        side_requests: false,
         caller_compacted: request.caller_compacted,
         last_response: response.into_iter().map(Arc::new).collect(),
         ids: Arc::clone(&service.ids),

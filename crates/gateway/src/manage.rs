@@ -1,0 +1,219 @@
+//! Gives the conversation of a request to the context, and selects the body for upstream.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::CONTENT_ENCODING;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use palimpsest_core::ids::ProjectId;
+use tokio::time::Instant;
+
+use super::context::{
+    ContextPort, ManagedRequest, ModelBody, ModelRequest, Purpose, ResponsePlace, Unmanaged,
+};
+use super::managed::session_of_headers;
+use super::metrics::ContextMetrics;
+use super::reading::{ReadMemory, ReservedMemory, ResponseApi, decode_whole};
+use super::request_body::RequestBody;
+
+/// The header with the kind of the body that upstream got.
+const BODY_HEADER: HeaderName = HeaderName::from_static("x-palimpsest-body");
+/// The header with the reason for an unmanaged request.
+const REASON_HEADER: HeaderName = HeaderName::from_static("x-palimpsest-reason");
+/// The header with the session of the conversation.
+const SESSION_HEADER: HeaderName = HeaderName::from_static("x-palimpsest-session");
+
+/// Gives conversations to the context.
+#[derive(Debug)]
+pub(crate) struct Manager {
+    pub(crate) context: Arc<dyn ContextPort>,
+    pub(crate) metrics: ContextMetrics,
+    /// The memory of all requests in flight.
+    pub(crate) memory: ReadMemory,
+    /// The maximum size of a body, in bytes.
+    pub(crate) max_bytes: usize,
+}
+
+/// A request with a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ModelCall {
+    pub(crate) api: ResponseApi,
+    pub(crate) purpose: Purpose,
+}
+
+impl ModelCall {
+    /// Returns the call of a request. `None` for a request without a conversation.
+    pub(crate) fn of(method: &Method, path: &str) -> Option<Self> {
+        if let Some(api) = ResponseApi::of(method, path) {
+            let purpose = Purpose::Response;
+            return Some(Self { api, purpose });
+        }
+        let path = path.strip_prefix("/v1").unwrap_or(path);
+        let counts = *method == Method::POST && path == "/messages/count_tokens";
+        counts.then_some(Self {
+            api: ResponseApi::Messages,
+            purpose: Purpose::Count,
+        })
+    }
+}
+
+/// A request after the context has seen it.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    outcome: Result<Managed, Unmanaged>,
+}
+
+/// A request whose conversation a session has taken.
+#[derive(Debug)]
+struct Managed {
+    /// The request of the agent, from which a shorter one can be made.
+    from_agent: ModelRequest,
+    /// The request for upstream.
+    to_upstream: ManagedRequest,
+    _memory: ReservedMemory,
+}
+
+impl Manager {
+    /// Gives the conversation of a request to the context. The body can be sent afterwards in any case.
+    pub(crate) async fn prepare(
+        &self,
+        call: ModelCall,
+        project: ProjectId,
+        headers: &HeaderMap,
+        body: &mut RequestBody,
+    ) -> Prepared {
+        let begun = Instant::now();
+        let outcome = self.run(call, project, headers, body).await;
+        let kind = match &outcome {
+            Ok(managed) => managed.kind(),
+            Err(reason) => {
+                tracing::debug!(reason = reason.name(), "forwarding a request unmanaged");
+                UNMANAGED
+            }
+        };
+        let reason = outcome.as_ref().err().copied();
+        self.metrics
+            .prepared(call.api, kind, reason, begun.elapsed());
+        Prepared { outcome }
+    }
+
+    async fn run(
+        &self,
+        call: ModelCall,
+        project: ProjectId,
+        headers: &HeaderMap,
+        body: &mut RequestBody,
+    ) -> Result<Managed, Unmanaged> {
+        let mut memory = ReservedMemory::new(self.memory.clone());
+        let max = self.max_bytes;
+        let receiving = body.receive(|size| {
+            if size > max {
+                return Err(Unmanaged::TooLarge);
+            }
+            memory.reserve(size).map_err(|_| Unmanaged::Memory)
+        });
+        // A body that ends with an error reaches upstream with the same error.
+        let received = receiving.await?.ok_or(Unmanaged::Unreadable)?;
+        let mut codings = headers.get_all(CONTENT_ENCODING).iter();
+        let coding = codings.next().map_or(&b""[..], HeaderValue::as_bytes);
+        if codings.next().is_some() {
+            return Err(Unmanaged::Encoding);
+        }
+        let json = decode_whole(coding, &received, max).map_err(|_| Unmanaged::Encoding)?;
+        let request = ModelRequest {
+            project,
+            api: call.api,
+            session: session_of_headers(headers),
+            body: json,
+            purpose: call.purpose,
+        };
+        let to_upstream = self.context.prepare(request.clone()).await?;
+        Ok(Managed {
+            from_agent: request,
+            to_upstream,
+            _memory: memory,
+        })
+    }
+
+    /// Prepares a request again after the provider rejected its body as too long. Returns the shorter body, or `None` if
+    /// no level can shorten the conversation.
+    pub(crate) async fn shorten(
+        &self,
+        prepared: &mut Prepared,
+        gap_tokens: Option<u64>,
+    ) -> Option<Bytes> {
+        let managed = prepared.outcome.as_mut().ok()?;
+        if managed.from_agent.purpose != Purpose::Response {
+            return None;
+        }
+        let mut request = managed.from_agent.clone();
+        request.purpose = Purpose::ShorterPrompt { gap_tokens };
+        let shorter = self.context.prepare(request).await.ok()?;
+        let ModelBody::View(body) = &shorter.body else {
+            return None;
+        };
+        let sent = match &managed.to_upstream.body {
+            ModelBody::View(sent) => sent,
+            ModelBody::Original | ModelBody::Unsendable => &managed.from_agent.body,
+        };
+        // The provider would reject a body of the same size again.
+        if body.len() >= sent.len() {
+            return None;
+        }
+        let body = body.clone();
+        managed.to_upstream = shorter;
+        Some(body)
+    }
+}
+
+/// The kind of an unmanaged body.
+const UNMANAGED: &str = "unmanaged";
+
+impl Managed {
+    const fn kind(&self) -> &'static str {
+        match self.to_upstream.body {
+            ModelBody::Original => "original",
+            ModelBody::View(_) => "view",
+            ModelBody::Unsendable => "unsendable",
+        }
+    }
+}
+
+impl Prepared {
+    /// Returns the reason for which no session has taken the conversation.
+    pub(crate) fn unmanaged(&self) -> Option<Unmanaged> {
+        self.outcome.as_ref().err().copied()
+    }
+
+    /// Returns the body that replaces the agent's.
+    pub(crate) fn view(&self) -> Option<Bytes> {
+        match &self.outcome.as_ref().ok()?.to_upstream.body {
+            ModelBody::View(body) => Some(body.clone()),
+            ModelBody::Original | ModelBody::Unsendable => None,
+        }
+    }
+
+    /// Returns the place for the response.
+    pub(crate) fn place(&self) -> Option<ResponsePlace> {
+        let managed = self.outcome.as_ref().ok()?;
+        let is_recorded = managed.from_agent.purpose == Purpose::Response;
+        is_recorded.then(|| managed.to_upstream.place.clone())
+    }
+
+    /// Adds the headers about the request to its response.
+    pub(crate) fn describe(&self, headers: &mut HeaderMap) {
+        let managed = match &self.outcome {
+            Ok(managed) => managed,
+            Err(reason) => {
+                headers.insert(BODY_HEADER, HeaderValue::from_static(UNMANAGED));
+                headers.insert(REASON_HEADER, HeaderValue::from_static(reason.name()));
+                return;
+            }
+        };
+        headers.insert(BODY_HEADER, HeaderValue::from_static(managed.kind()));
+        let session = managed.to_upstream.place.session.to_string();
+        if let Ok(session) = HeaderValue::try_from(session) {
+            headers.insert(SESSION_HEADER, session);
+        }
+    }
+}

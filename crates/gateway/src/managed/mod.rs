@@ -1,0 +1,100 @@
+//! The context of sessions in the engine of this process.
+//!
+//! A request's whole array goes to its session, as with `SyncContext`. If a level has changed the view, the array in the
+//! body is replaced by the view. Every other byte of the body stays.
+
+mod fields;
+mod identity;
+mod markers;
+mod rewrite;
+mod session;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use palimpsest_core::codec;
+use palimpsest_core::message::{Message, Role};
+use palimpsest_core::view::Provider;
+use palimpsest_engine::turn::record_response;
+use palimpsest_engine::{Engine, EngineError};
+use tokio::time::timeout;
+
+pub(crate) use self::identity::of_headers as session_of_headers;
+use self::session::SessionPolicies;
+use super::context::{
+    ContextPort, ManagedRequest, ModelRequest, RecordError, RecordedResponse, Unmanaged,
+};
+use super::reading::ResponseApi;
+
+/// The context of sessions in the engine.
+#[derive(Debug, Clone)]
+pub(crate) struct EngineContext {
+    engine: Engine,
+    policies: Arc<SessionPolicies>,
+    /// The maximum time of a request before it is forwarded as it is.
+    prepare_timeout: Duration,
+}
+
+impl EngineContext {
+    pub(crate) fn new(engine: Engine, prepare_timeout: Duration) -> Self {
+        Self {
+            engine,
+            policies: Arc::default(),
+            prepare_timeout,
+        }
+    }
+}
+
+#[async_trait]
+impl ContextPort for EngineContext {
+    async fn prepare(&self, request: ModelRequest) -> Result<ManagedRequest, Unmanaged> {
+        let context = self.clone();
+        // A task of its own: a change that has begun continues if the agent disconnects, and a panic ends only this
+        // task.
+        let preparing = tokio::spawn(async move { context.run(request).await });
+        match timeout(self.prepare_timeout, preparing).await {
+            Ok(Ok(prepared)) => prepared,
+            Ok(Err(error)) => {
+                tracing::error!(%error, "preparing a request ended with a panic");
+                Err(Unmanaged::Defect)
+            }
+            Err(_elapsed) => Err(Unmanaged::Timeout),
+        }
+    }
+
+    async fn record(&self, response: RecordedResponse) -> Result<(), RecordError> {
+        let mut next_id = self.engine.next_id();
+        let provider = provider(response.api);
+        let read = codec::read(provider, &response.json, &mut next_id);
+        let messages = read.map_err(|error| RecordError(error.to_string()))?;
+        let is_response = |message: &Message| message.role == Role::Assistant;
+        if messages.is_empty() || !messages.iter().all(is_response) {
+            return Err(RecordError(
+                "the response contains no message of the model".to_owned(),
+            ));
+        }
+        let now = self.engine.sessions.clock().now();
+        let messages: Vec<_> = messages
+            .into_iter()
+            .map(|mut message| {
+                message.at.get_or_insert(now);
+                Arc::new(message)
+            })
+            .collect();
+        let place = &response.place;
+        let recorded = record_response(&self.engine, &place.session, place.after, &messages);
+        recorded
+            .await
+            .map_err(|error: EngineError| RecordError(error.to_string()))
+    }
+}
+
+/// Returns the format of the messages of an API.
+const fn provider(api: ResponseApi) -> Provider {
+    match api {
+        ResponseApi::Messages => Provider::Anthropic,
+        ResponseApi::Chat => Provider::OpenAi,
+        ResponseApi::Responses => Provider::OpenAiResponses,
+    }
+}

@@ -1,0 +1,269 @@
+//! Gives the array of a request to its session, and renders the view for the model.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use palimpsest_core::array::is_unchanged;
+use palimpsest_core::codec;
+use palimpsest_core::command::CreateSession;
+use palimpsest_core::ids::{ProjectId, SessionKey};
+use palimpsest_core::json::RawJson;
+use palimpsest_core::message::Block;
+use palimpsest_core::policy::{Overlay, Policy, WindowHint};
+use palimpsest_core::session::{ContentNotLoaded, Session};
+use palimpsest_core::view::{Provider, TargetOverride};
+use palimpsest_engine::call::Deadline;
+use palimpsest_engine::compaction::CompactionError;
+use palimpsest_engine::sessions::{DefaultPolicies, MissingSession};
+use palimpsest_engine::turn::{
+    self, BodyFields, OmittedCompaction, Overflow, PrefixPart, PromptPrefix, ReadArray, SyncInput,
+    TurnCall, TurnOutcome,
+};
+use palimpsest_engine::{Engine, EngineError};
+use tokio::task::spawn_blocking;
+
+use super::fields::RequestFields;
+use super::{EngineContext, identity, markers, provider, rewrite};
+use crate::context::{ManagedRequest, ModelBody, ModelRequest, Purpose, ResponsePlace, Unmanaged};
+
+/// The maximum body that is parsed on an async thread, in bytes. Parsing takes a few milliseconds per MiB.
+const MAX_INLINE_BYTES: usize = 256 * 1024;
+/// The policy settings of new sessions of the gateway.
+///
+/// The agent does not offer the tools of the service to its model. The view therefore has no ids of turns, and refers to
+/// no stored result that the model could not read.
+const SETTINGS: &str = "\
+    snip.tag_turns = false
+    snip.nudge = false
+    snip.wrap_interjections = false
+    tool_results.enabled = false
+    model_tools.enabled_tools = []
+";
+
+/// The policies of new sessions, by the policy of their project.
+#[derive(Debug, Default)]
+pub(super) struct SessionPolicies(Mutex<HashMap<usize, Arc<Policy>>>);
+
+impl SessionPolicies {
+    /// Returns the policy of a new session in the project.
+    fn of(&self, policies: &DefaultPolicies, project: &ProjectId) -> Arc<Policy> {
+        let inherited = policies.of(project);
+        // The policies of projects live as long as the engine, so their addresses identify them.
+        let id = Arc::as_ptr(inherited).addr();
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let policy = known.entry(id).or_insert_with(|| {
+            let settings = Overlay::from_toml(SETTINGS);
+            let policy = settings.and_then(|settings| policies.with(project, &settings));
+            policy.unwrap_or_else(|_| Arc::clone(inherited))
+        });
+        Arc::clone(policy)
+    }
+}
+
+/// The view of a session for a request.
+struct RenderedView {
+    place: ResponsePlace,
+    messages: Messages,
+}
+
+/// The messages of a view.
+enum Messages {
+    Unchanged,
+    View(Vec<Vec<u8>>),
+    Unsendable,
+}
+
+impl EngineContext {
+    /// Takes the conversation of a request and returns the body for the model.
+    pub(super) async fn run(&self, request: ModelRequest) -> Result<ManagedRequest, Unmanaged> {
+        let name = request.session.clone();
+        let name = name.or_else(|| identity::of_body(&request.body));
+        let name = name.ok_or(Unmanaged::Unnamed)?;
+        let key = SessionKey::new(request.project.clone(), name.id);
+        let provider = provider(request.api);
+        let array = read(&self.engine, &key, provider, &request.body).await?;
+        let body = array.body.as_ref().ok_or(Unmanaged::Unreadable)?;
+        let fields = RequestFields(&body.options);
+        if fields.is_stateful() {
+            return Err(Unmanaged::Stateful);
+        }
+        let call = call(provider, fields, body, request.purpose);
+        let place = array.place;
+        let input = self.input(&array, !name.is_own);
+        let policy = (self.policies).of(self.engine.sessions.policies(), &key.project);
+        let missing = MissingSession::Create(CreateSession {
+            policy,
+            implicit: true,
+            ..CreateSession::default()
+        });
+        let markers = markers::of_elements(&input.elements);
+        let finish = |session: &Session, _: &TurnOutcome| render(session, &call, &markers);
+        let syncing = turn::sync(&self.engine, &key, &missing, &call, &input, finish);
+        // A compaction that waits for a model continues in the background before the request times out.
+        let deadline = Deadline::after(self.prepare_timeout.mul_f32(0.75));
+        let done = Box::pin(deadline.scope(syncing)).await;
+        let (_, turn) = done.map_err(|error| reason(&error))?;
+        let body = match (turn.answer.messages, place) {
+            // The provider rejected the last view, and no level can shorten it.
+            _ if turn.omitted == Some(OmittedCompaction::NothingLeft) => ModelBody::Unsendable,
+            (Messages::Unchanged, _) => ModelBody::Original,
+            (Messages::View(messages), Some(place)) => {
+                ModelBody::View(rewrite::with_messages(&request.body, place, &messages))
+            }
+            (Messages::View(_), None) | (Messages::Unsendable, _) => ModelBody::Unsendable,
+        };
+        Ok(ManagedRequest {
+            body,
+            place: turn.answer.place,
+        })
+    }
+
+    fn input(&self, array: &ReadArray, side_requests: bool) -> SyncInput {
+        let tools = array.body.as_ref().and_then(|body| body.tools.as_ref());
+        SyncInput {
+            elements: array.elements.clone(),
+            has_tools: tools.is_some_and(|tools| !is_empty_array(tools)),
+            side_requests,
+            caller_compacted: false,
+            last_response: Vec::new(),
+            ids: Arc::clone(&self.engine.ids),
+            mark: self.engine.ids.message_id(),
+        }
+    }
+}
+
+/// Reads the array of a body.
+async fn read(
+    engine: &Engine,
+    key: &SessionKey,
+    provider: Provider,
+    body: &Bytes,
+) -> Result<ReadArray, Unmanaged> {
+    let reading = {
+        let (engine, key, body) = (engine.clone(), key.clone(), body.clone());
+        move || {
+            let now = engine.sessions.clock().now();
+            let mut next_id = engine.next_id();
+            engine
+                .arrays
+                .read(&key, (provider, &body), now, &mut next_id)
+        }
+    };
+    let read = if body.len() > MAX_INLINE_BYTES {
+        let read = spawn_blocking(reading).await;
+        read.map_err(|_| Unmanaged::Defect)?
+    } else {
+        reading()
+    };
+    read.map_err(|error| {
+        tracing::debug!(session = %key, path = error.path, "cannot read the body of a request");
+        Unmanaged::Unreadable
+    })
+}
+
+/// Returns the options of the turn.
+fn call(
+    provider: Provider,
+    fields: RequestFields<'_>,
+    body: &BodyFields,
+    purpose: Purpose,
+) -> TurnCall {
+    let tools = |json: &RawJson| {
+        PrefixPart::Json(Block::Opaque {
+            kind: "tools".into(),
+            json: json.clone(),
+        })
+    };
+    let system = |json: &RawJson| PrefixPart::Json(Block::text(json.as_str()));
+    let part = |part: Option<PrefixPart>| part.unwrap_or(PrefixPart::Tokens(0));
+    let overflow = match purpose {
+        Purpose::ShorterPrompt { gap_tokens } => Some(Overflow { gap_tokens }),
+        Purpose::Response | Purpose::Count => None,
+    };
+    TurnCall {
+        target: TargetOverride {
+            provider: Some(provider),
+            model: fields.model().map(String::into_boxed_str),
+            thinking: Some(provider == Provider::Anthropic && fields.has_thinking()),
+            window: Some(WindowHint {
+                max_output_tokens: fields.max_output_tokens(),
+                ..WindowHint::default()
+            }),
+        },
+        prefix: Some(PromptPrefix::new(
+            part(body.system.as_ref().map(system)),
+            part(body.tools.as_ref().map(tools)),
+        )),
+        overflow,
+        dry_run: purpose == Purpose::Count,
+        ..TurnCall::default()
+    }
+}
+
+/// Renders the view if a level has changed it.
+fn render(
+    session: &Session,
+    call: &TurnCall,
+    markers: &[RawJson],
+) -> Result<RenderedView, ContentNotLoaded> {
+    let place = ResponsePlace {
+        session: session.key().clone(),
+        after: session.array().head(),
+    };
+    if is_unchanged(session) {
+        let messages = Messages::Unchanged;
+        return Ok(RenderedView { place, messages });
+    }
+    let (target, _) = call.target(session);
+    let view = session.view(&target, None)?;
+    let messages = if view.not_sendable.is_some() {
+        Messages::Unsendable
+    } else {
+        let mut messages = Vec::with_capacity(view.messages.len());
+        for message in &view.messages {
+            let mut out = Vec::new();
+            codec::write(target.provider, message, &mut out);
+            messages.push(out);
+        }
+        markers::place(markers, session, &target, &mut messages)?;
+        Messages::View(messages)
+    };
+    Ok(RenderedView { place, messages })
+}
+
+fn is_empty_array(json: &RawJson) -> bool {
+    let inner = json.as_str().strip_prefix('[');
+    let inner = inner.and_then(|inner| inner.strip_suffix(']'));
+    inner.is_some_and(|inner| inner.trim().is_empty())
+}
+
+/// Returns the reason for a request that the engine did not prepare.
+fn reason(error: &CompactionError) -> Unmanaged {
+    let reason = match error {
+        CompactionError::Engine(error) => match error {
+            EngineError::Store(_) | EngineError::BlobsUnavailable => Unmanaged::Store,
+            EngineError::DeadlineExceeded | EngineError::Contended => Unmanaged::Timeout,
+            EngineError::Internal { .. } | EngineError::Unreadable { .. } => Unmanaged::Defect,
+            _ => Unmanaged::Rejected,
+        },
+        _ => Unmanaged::Rejected,
+    };
+    tracing::warn!(%error, reason = reason.name(), "forwarded a request whose session did not take it");
+    reason
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_settings_of_the_gateway_are_valid() {
+        let policies = DefaultPolicies::default();
+        let project = ProjectId::new("p").unwrap();
+        let own = SessionPolicies::default();
+        let policy = own.of(&policies, &project);
+        assert!(!policy.snip.tag_turns && policy.model_tools.enabled_tools.is_empty());
+        assert!(Arc::ptr_eq(&policy, &own.of(&policies, &project)));
+    }
+}

@@ -1,0 +1,220 @@
+//! A small agent that sends its whole conversation with each request, as real agents do.
+
+use reqwest::Client;
+use reqwest::header::HeaderMap;
+use serde_json::{Value, json};
+
+/// The API of an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Api {
+    Messages,
+    Chat,
+    Responses,
+}
+
+impl Api {
+    pub(crate) const ALL: [Self; 3] = [Self::Messages, Self::Chat, Self::Responses];
+
+    pub(crate) const fn path(self) -> &'static str {
+        match self {
+            Self::Messages => "/v1/messages",
+            Self::Chat => "/v1/chat/completions",
+            Self::Responses => "/v1/responses",
+        }
+    }
+
+    /// The field with the conversation.
+    pub(crate) const fn field(self) -> &'static str {
+        match self {
+            Self::Messages | Self::Chat => "messages",
+            Self::Responses => "input",
+        }
+    }
+
+    /// A name of a model that the provider for tests accepts.
+    pub(crate) const fn model(self) -> &'static str {
+        match self {
+            Self::Messages => "claude-fake",
+            Self::Chat | Self::Responses => "gpt-fake",
+        }
+    }
+}
+
+/// A response, as the agent got it.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Reply {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+/// An agent with one conversation.
+#[derive(Debug, Clone)]
+pub(crate) struct Agent {
+    pub(crate) api: Api,
+    /// The address of the gateway or of the provider.
+    pub(crate) url: String,
+    pub(crate) model: String,
+    pub(crate) key: String,
+    /// The name of the conversation in a header.
+    pub(crate) session: Option<String>,
+    pub(crate) conversation: Vec<Value>,
+    pub(crate) client: Client,
+}
+
+impl Agent {
+    pub(crate) fn new(api: Api, url: &str, session: Option<&str>) -> Self {
+        let conversation = match api {
+            Api::Messages | Api::Responses => Vec::new(),
+            Api::Chat => vec![json!({"role": "system", "content": "You are a test."})],
+        };
+        Self {
+            api,
+            url: url.to_owned(),
+            model: api.model().to_owned(),
+            key: "key-of-the-agent".to_owned(),
+            session: session.map(str::to_owned),
+            conversation,
+            client: Client::new(),
+        }
+    }
+
+    pub(crate) fn say(&mut self, text: &str) {
+        let item = match self.api {
+            Api::Messages => {
+                json!({"role": "user", "content": [{"type": "text", "text": text}]})
+            }
+            Api::Chat => json!({"role": "user", "content": text}),
+            Api::Responses => json!({"type": "message", "role": "user",
+                "content": [{"type": "input_text", "text": text}]}),
+        };
+        self.conversation.push(item);
+    }
+
+    /// The body of the next request.
+    pub(crate) fn body(&self) -> Value {
+        let schema = json!({"type": "object", "properties": {"command": {"type": "string"}},
+            "required": ["command"]});
+        let mut body = match self.api {
+            Api::Messages => json!({"max_tokens": 1_000, "system": "You are a test.",
+                "tools": [{"name": "Bash", "description": "Runs a command.", "input_schema": schema}]}),
+            Api::Chat => json!({"tools": [{"type": "function", "function": {"name": "Bash",
+                "description": "Runs a command.", "parameters": schema}}]}),
+            Api::Responses => json!({"store": false, "instructions": "You are a test.",
+                "include": ["reasoning.encrypted_content"], "tools": [{"type": "function", "name": "Bash",
+                "description": "Runs a command.", "strict": false, "parameters": schema}]}),
+        };
+        body["model"] = json!(self.model);
+        body[self.api.field()] = json!(self.marked());
+        body
+    }
+
+    /// The conversation with a cache marker at its end, which moves with each request.
+    fn marked(&self) -> Vec<Value> {
+        let mut conversation = self.conversation.clone();
+        if self.api == Api::Messages
+            && let Some(blocks) = conversation
+                .last_mut()
+                .and_then(|last| last["content"].as_array_mut())
+            && let Some(block) = blocks.last_mut()
+        {
+            block["cache_control"] = json!({"type": "ephemeral"});
+        }
+        conversation
+    }
+
+    /// Sends a body to a path below the base URL.
+    pub(crate) async fn post(&self, path: &str, body: String) -> Reply {
+        let mut request = self.client.post(format!("{}{path}", self.url));
+        request = match self.api {
+            Api::Messages => request
+                .header("x-api-key", &self.key)
+                .header("anthropic-version", "2023-06-01"),
+            Api::Chat | Api::Responses => request.bearer_auth(&self.key),
+        };
+        if let Some(session) = &self.session {
+            request = request.header("x-session-id", session);
+        }
+        let request = request.header("content-type", "application/json");
+        let response = request.body(body).send().await.unwrap();
+        Reply {
+            status: response.status().as_u16(),
+            headers: response.headers().clone(),
+            text: response.text().await.unwrap(),
+        }
+    }
+
+    /// Sends the conversation. Adds the response, and the results of its calls.
+    pub(crate) async fn step(&mut self) -> (Reply, bool) {
+        let reply = self.post(self.api.path(), self.body().to_string()).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+        let has_calls = self.add(&reply.json());
+        (reply, has_calls)
+    }
+
+    /// Adds a response to the conversation, and the results of its calls. Returns true if it has calls.
+    fn add(&mut self, response: &Value) -> bool {
+        let mut results = Vec::new();
+        match self.api {
+            Api::Messages => {
+                let content = response["content"].clone();
+                for block in content.as_array().unwrap() {
+                    if block["type"] == "tool_use" {
+                        results.push(json!({"type": "tool_result", "tool_use_id": block["id"],
+                            "content": run(&block["input"])}));
+                    }
+                }
+                self.conversation
+                    .push(json!({"role": "assistant", "content": content}));
+                if !results.is_empty() {
+                    let results = json!({"role": "user", "content": results});
+                    self.conversation.push(results);
+                    return true;
+                }
+            }
+            Api::Chat => {
+                let message = response["choices"][0]["message"].clone();
+                for call in message["tool_calls"].as_array().into_iter().flatten() {
+                    let input = call["function"]["arguments"].as_str().unwrap();
+                    let input: Value = serde_json::from_str(input).unwrap();
+                    results.push(json!({"role": "tool", "tool_call_id": call["id"],
+                        "content": run(&input)}));
+                }
+                self.conversation.push(message);
+            }
+            Api::Responses => {
+                for item in response["output"].as_array().unwrap() {
+                    if item["type"] == "function_call" {
+                        let input = item["arguments"].as_str().unwrap();
+                        let input: Value = serde_json::from_str(input).unwrap();
+                        results.push(json!({"type": "function_call_output",
+                            "call_id": item["call_id"], "output": run(&input)}));
+                    }
+                    self.conversation.push(item.clone());
+                }
+            }
+        }
+        let has_calls = !results.is_empty();
+        self.conversation.extend(results);
+        has_calls
+    }
+}
+
+/// Returns the output of the command `seq -f FORMAT 1 LAST`, which the provider's agent calls.
+fn run(input: &Value) -> String {
+    let command = input["command"].as_str().unwrap();
+    let format = command.split('\'').nth(1).unwrap();
+    let last: u64 = command.rsplit(' ').next().unwrap().parse().unwrap();
+    let line = |number: u64| format.replace("%08.0f", &format!("{number:08}"));
+    (1..=last).map(|number| line(number) + "\n").collect()
+}

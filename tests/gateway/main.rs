@@ -1,0 +1,8 @@
+//! The gateway in front of sessions: real HTTP through the real binary to the strict provider for tests.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+
+mod agent;
+mod faults;
+mod managed;
+mod world;

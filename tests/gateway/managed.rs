@@ -1,0 +1,218 @@
+//! Conversations that sessions take: unchanged ones, long ones, and prompts that are too long.
+
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, Api};
+use crate::world::{World, unmarked};
+
+#[tokio::test]
+async fn an_unchanged_conversation_leaves_as_it_came() {
+    let world = World::start(&[]).await;
+    for api in Api::ALL {
+        let name = format!("unchanged-{api:?}");
+        let mut agent = Agent::new(api, &world.url, Some(&name));
+        let mut sent = Vec::new();
+        for text in ["one", "two \u{e9} \u{1f600}", "three"] {
+            agent.say(text);
+            // An unusual spelling of JSON, which only the original bytes keep.
+            let body = serde_json::to_string_pretty(&agent.body()).unwrap() + " \n";
+            let reply = agent.post(api.path(), body.clone()).await;
+            assert_eq!(reply.status, 200, "{reply:?}");
+            assert_eq!(reply.header("x-palimpsest-body"), Some("original"));
+            let session = format!("projects/default/sessions/{name}");
+            assert_eq!(reply.header("x-palimpsest-session"), Some(&*session));
+            sent.push(body);
+            agent.step().await;
+        }
+        let requests = world.upstream();
+        let raw: Vec<&str> = requests
+            .iter()
+            .filter(|request| request.path == api.path())
+            .map(|request| std::str::from_utf8(&request.raw).unwrap())
+            .collect();
+        assert_eq!(raw.len(), 6);
+        assert_eq!(
+            raw.iter().step_by(2).collect::<Vec<_>>(),
+            sent.iter().collect::<Vec<_>>()
+        );
+        // Three questions, and two responses to each of them. The agent continued with the second ones.
+        let session = format!("projects/default/sessions/{name}");
+        let transcript = world.transcript(&session).await;
+        let roles = |role: &str| transcript.iter().filter(|one| one["role"] == role).count();
+        assert_eq!(roles("user"), 3, "{api:?} {transcript:#?}");
+        assert_eq!(roles("assistant"), 6, "{api:?} {transcript:#?}");
+    }
+}
+
+/// Runs an agent until its model makes no call.
+async fn work(agent: &mut Agent) {
+    agent.say("Run all rounds.");
+    while agent.step().await.1 {}
+}
+
+#[tokio::test]
+async fn a_long_conversation_is_compacted_and_costs_less() {
+    let world = World::start(&["policy.tokens.default_window_tokens=60000"]).await;
+    for api in Api::ALL {
+        let name = format!("long-{api:?}");
+        let model = |side: &str| {
+            let name = format!("{}-{side}-{api:?}", api.model());
+            format!("{name}+agent=60+output-bytes=8000+window=200000")
+        };
+        let mut managed = Agent::new(api, &world.url, Some(&name));
+        (managed.model, managed.key) = (model("managed"), format!("managed-{api:?}"));
+        let before = world.upstream().len();
+        work(&mut managed).await;
+        let requests = world.upstream();
+        let requests = &requests[before.min(requests.len() - 61)..];
+        assert!(requests.iter().all(|request| request.status == 200));
+
+        // Between two compactions, each prompt begins with the one before it.
+        let arrays: Vec<Vec<Value>> = requests
+            .iter()
+            .filter(|request| request.path == api.path())
+            .map(|request| {
+                unmarked(&request.body)[api.field()]
+                    .as_array()
+                    .unwrap()
+                    .clone()
+            })
+            .collect();
+        let breaks = arrays
+            .windows(2)
+            .filter(|pair| !pair[1].starts_with(&pair[0]));
+        let session = format!("projects/default/sessions/{name}");
+        let compactions = world.compactions(&session).await;
+        assert!(compactions > 1, "{api:?}: {compactions} compactions");
+        assert_eq!(breaks.count(), compactions, "{api:?}");
+        let longest = requests.iter().map(|request| request.raw.len()).max();
+        assert!(longest.unwrap() < 60_000 * 4, "{api:?}: {longest:?}");
+
+        // The transcript has every message that the agent sent and received.
+        let transcript = world.transcript(&session).await;
+        let text = json!(transcript).to_string();
+        for round in 1..=60 {
+            assert!(
+                text.contains(&format!("round {round:06} line 00000001")),
+                "{api:?} {round}"
+            );
+            assert!(
+                text.contains(&format!("Running round {round}.")),
+                "{api:?} {round}"
+            );
+        }
+
+        let mut direct = Agent::new(api, &world.provider.url(), Some(&name));
+        (direct.model, direct.key) = (model("direct"), format!("direct-{api:?}"));
+        work(&mut direct).await;
+        let (managed, direct) = (
+            world.provider.bill(&managed.key),
+            world.provider.bill(&direct.key),
+        );
+        assert_eq!(managed.requests, direct.requests);
+        assert!(
+            managed.cost_milli < direct.cost_milli,
+            "{api:?}: {managed:?} {direct:?}"
+        );
+        println!(
+            "{api:?}: {} % of the bill without the gateway, {compactions} compactions",
+            100 * managed.cost_milli / direct.cost_milli
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_prompt_that_is_too_long_is_shortened_inside_the_request() {
+    let world = World::start(&[]).await;
+    for api in Api::ALL {
+        let name = format!("overlong-{api:?}");
+        let mut agent = Agent::new(api, &world.url, Some(&name));
+        // The provider accepts far less than the session assumes.
+        agent.model = format!(
+            "{}-{api:?}+agent=20+output-bytes=8000+window=30000",
+            api.model()
+        );
+        work(&mut agent).await;
+        let session = format!("projects/default/sessions/{name}");
+        assert!(world.compactions(&session).await > 0, "{api:?}");
+        let requests = world.upstream();
+        let mut statuses = requests.iter().map(|request| request.status);
+        assert!(statuses.any(|status| status == 400), "{api:?}");
+        let counts = world.server.scrape();
+        assert!(
+            counts.contains("palimpsest_gateway_requests_total"),
+            "{counts}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_count_of_tokens_counts_the_view_and_changes_nothing() {
+    let world = World::start(&["policy.tokens.default_window_tokens=60000"]).await;
+    let mut agent = Agent::new(Api::Messages, &world.url, Some("counted"));
+    agent.model = "claude-fake+agent=30+output-bytes=8000".to_owned();
+    work(&mut agent).await;
+    let session = "projects/default/sessions/counted";
+    assert!(world.compactions(session).await > 0);
+    let events = world.events(session).await.len();
+    agent.say("One more question.");
+    let mut body = agent.body();
+    body.as_object_mut().unwrap().remove("max_tokens");
+    let path = "/v1/messages/count_tokens";
+    let view = agent.post(path, body.to_string()).await;
+    assert_eq!(
+        (view.status, view.header("x-palimpsest-body")),
+        (200, Some("view"))
+    );
+    let original = Agent {
+        url: world.provider.url(),
+        ..agent.clone()
+    };
+    let original = original.post(path, body.to_string()).await;
+    let tokens = |reply: &crate::agent::Reply| reply.json()["input_tokens"].as_u64().unwrap();
+    assert!(2 * tokens(&view) < tokens(&original));
+    assert_eq!(world.events(session).await.len(), events);
+    // Counting an unknown conversation creates no session.
+    let mut other = Agent::new(Api::Messages, &world.url, Some("uncounted"));
+    other.say("Hello.");
+    let mut body = other.body();
+    body.as_object_mut().unwrap().remove("max_tokens");
+    let reply = other.post(path, body.to_string()).await;
+    assert_eq!(
+        (reply.status, reply.header("x-palimpsest-body")),
+        (200, Some("original"))
+    );
+    let mut sessions = world.server.sessions().await;
+    let request = palimpsest_proto::context::v1::GetSessionRequest {
+        session: "projects/default/sessions/uncounted".into(),
+        ..Default::default()
+    };
+    assert_eq!(
+        sessions.get_session(request).await.unwrap_err().code(),
+        tonic::Code::NotFound
+    );
+}
+
+#[tokio::test]
+async fn a_side_request_goes_to_a_lane() {
+    let world = World::start(&[]).await;
+    let mut agent = Agent::new(Api::Chat, &world.url, Some("with-a-title"));
+    // OpenCode requests a title under the same name, before the first turn.
+    let title = json!({"model": "gpt-fake", "messages": [
+        {"role": "system", "content": "You write titles."},
+        {"role": "user", "content": "Generate a title for this conversation:"},
+        {"role": "user", "content": "Fix the build."},
+    ]});
+    let reply = agent.post("/v1/chat/completions", title.to_string()).await;
+    let lane = reply.header("x-palimpsest-session");
+    let lane = lane.unwrap_or_else(|| panic!("{reply:?}")).to_owned();
+    assert!(
+        lane.starts_with("projects/default/sessions/with-a-title."),
+        "{lane}"
+    );
+    agent.say("Fix the build.");
+    let (reply, _) = agent.step().await;
+    let session = "projects/default/sessions/with-a-title";
+    assert_eq!(reply.header("x-palimpsest-session"), Some(session));
+    assert_eq!(world.transcript(session).await.len(), 2);
+}
