@@ -162,6 +162,30 @@ impl Agent {
         (reply, has_calls)
     }
 
+    /// Sends the conversation of the Messages API and reads the response as a stream. Adds the response and the results of
+    /// its calls. Returns false if the response does not arrive completely.
+    pub(crate) async fn try_step(&mut self) -> bool {
+        let mut body = self.body();
+        body["stream"] = json!(true);
+        let request = self.client.post(format!("{}{}", self.url, self.api.path()));
+        let request = request
+            .header("x-api-key", &self.key)
+            .header("anthropic-version", "2023-06-01")
+            .header("content-type", "application/json")
+            .header("x-session-id", self.session.as_deref().unwrap_or_default());
+        let Ok(response) = request.body(body.to_string()).send().await else {
+            return false;
+        };
+        assert_eq!(response.status(), 200);
+        let Ok(events) = response.text().await else {
+            return false;
+        };
+        let Some(content) = assembled(&events) else {
+            return false;
+        };
+        self.add(&json!({"content": content}))
+    }
+
     /// Adds a response to the conversation, and the results of its calls. Returns true if it has calls.
     fn add(&mut self, response: &Value) -> bool {
         let mut results = Vec::new();
@@ -217,4 +241,36 @@ fn run(input: &Value) -> String {
     let last: u64 = command.rsplit(' ').next().unwrap().parse().unwrap();
     let line = |number: u64| format.replace("%08.0f", &format!("{number:08}"));
     (1..=last).map(|number| line(number) + "\n").collect()
+}
+
+/// Returns the content of a streamed message. `None` if its last event is missing.
+fn assembled(events: &str) -> Option<Vec<Value>> {
+    let data = events
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "));
+    let mut blocks: Vec<Value> = Vec::new();
+    let mut inputs: Vec<String> = Vec::new();
+    for event in data.map(|data| serde_json::from_str::<Value>(data).unwrap()) {
+        let index = usize::try_from(event["index"].as_u64().unwrap_or_default()).unwrap();
+        match event["type"].as_str() {
+            Some("content_block_start") => {
+                blocks.push(event["content_block"].clone());
+                inputs.push(String::new());
+            }
+            Some("content_block_delta") => {
+                let delta = &event["delta"];
+                if let Some(text) = delta["text"].as_str() {
+                    let so_far = blocks[index]["text"].as_str().unwrap_or_default();
+                    blocks[index]["text"] = json!(format!("{so_far}{text}"));
+                }
+                inputs[index] += delta["partial_json"].as_str().unwrap_or_default();
+            }
+            Some("content_block_stop") if !inputs[index].is_empty() => {
+                blocks[index]["input"] = serde_json::from_str(&inputs[index]).unwrap();
+            }
+            Some("message_stop") => return Some(blocks),
+            _ => {}
+        }
+    }
+    None
 }

@@ -4,5 +4,7 @@
 
 mod agent;
 mod faults;
+mod kill;
 mod managed;
+mod upstream_faults;
 mod world;

@@ -2,7 +2,9 @@
 
 use palimpsest_fake_provider::{FakeProvider, Recorded};
 use palimpsest_proto::context::v1::session_event::Event;
-use palimpsest_proto::context::v1::{ListEventsRequest, ListMessagesRequest, SessionEvent};
+use palimpsest_proto::context::v1::{
+    ListEventsRequest, ListMessagesRequest, SessionEvent, TranscriptMessage, Visibility,
+};
 use palimpsest_tests::Server;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -98,6 +100,38 @@ impl World {
     pub(crate) fn upstream(&self) -> Vec<Recorded> {
         self.provider.requests()
     }
+}
+
+/// Returns the messages of the view as JSON, in order.
+pub(crate) async fn visible(server: &Server, session: &str) -> Vec<Value> {
+    let mut messages = listed(server, session).await;
+    messages.retain(|message| message.visibility() == Visibility::Visible);
+    json(&messages)
+}
+
+async fn listed(server: &Server, session: &str) -> Vec<TranscriptMessage> {
+    let mut sessions = server.sessions().await;
+    let mut request = ListMessagesRequest {
+        session: session.to_owned(),
+        page_size: 100,
+        ..ListMessagesRequest::default()
+    };
+    let mut messages = Vec::new();
+    loop {
+        let page = sessions.list_messages(request.clone()).await;
+        let page = page.unwrap().into_inner();
+        messages.extend(page.messages);
+        if page.next_page_token.is_empty() {
+            return messages;
+        }
+        request.page_token = page.next_page_token;
+    }
+}
+
+fn json(messages: &[TranscriptMessage]) -> Vec<Value> {
+    let json = messages.iter().flat_map(|message| &message.messages_json);
+    json.map(|json| serde_json::from_slice(json).unwrap())
+        .collect()
 }
 
 /// Returns a value without cache markers.
