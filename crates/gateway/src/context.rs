@@ -64,6 +64,8 @@ pub enum Purpose {
 pub struct ManagedRequest {
     /// The body for the model.
     pub body: ModelBody,
+    /// The model that the request names.
+    pub model: Option<String>,
     /// The place for the response.
     pub place: ResponsePlace,
 }

@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 use super::context::{ContextPort, RecordedResponse, ResponsePlace};
 use super::metrics::{Outcome, ResponseMetrics};
 use super::reading::{FinishedResponse, ReadMemory, Reader, ResponseApi, ResponseEnd, Unread};
+use super::span::ModelSpan;
 
 /// The maximum content that is parsed on an async thread, in bytes. Parsing takes about one millisecond per MiB.
 const MAX_INLINE_BYTES: usize = 256 * 1024;
@@ -37,6 +38,7 @@ pub(crate) struct Exchange {
     api: ResponseApi,
     /// The place for the record. `None` if the response is not recorded.
     place: Option<ResponsePlace>,
+    span: Option<ModelSpan>,
     reader: Reader,
     shared: Arc<Readings>,
 }
@@ -57,9 +59,12 @@ impl Exchange {
     pub(crate) fn begin(
         shared: &Arc<Readings>,
         api: ResponseApi,
-        place: Option<ResponsePlace>,
+        (place, span): (Option<ResponsePlace>, Option<ModelSpan>),
         head: &Parts,
     ) -> Option<Self> {
+        if let Some(span) = &span {
+            span.responded(head.status);
+        }
         if !head.status.is_success() {
             shared.metrics.ended(api, Outcome::Failed, None);
             tracing::debug!(
@@ -74,6 +79,7 @@ impl Exchange {
             Ok(reader) => Some(Self {
                 api,
                 place,
+                span,
                 reader,
                 shared: Arc::clone(shared),
             }),
@@ -109,6 +115,7 @@ impl Exchange {
         let Self {
             api,
             place,
+            span,
             reader,
             shared,
         } = self;
@@ -134,6 +141,9 @@ impl Exchange {
             ResponseEnd::Cut => Outcome::Cut,
         };
         shared.ended(api, outcome, &finished);
+        if let Some(span) = &span {
+            span.ended(finished.end, &finished.summary);
+        }
         let (Some(json), Some(place), Some(context)) = (finished.json, place, &shared.context)
         else {
             return;

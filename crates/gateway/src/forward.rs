@@ -169,7 +169,9 @@ impl Forwarder {
             Responded::Examined(response) => {
                 // The response is counted as any other rejection.
                 let api = call.map(|call| call.api);
-                drop(api.map(|api| Exchange::begin(&self.readings, api, None, &response.0)));
+                let span = prepared.as_ref().and_then(|prepared| prepared.span.clone());
+                let begin = |api| Exchange::begin(&self.readings, api, (None, span), &response.0);
+                drop(api.map(begin));
                 *response
             }
         };
@@ -191,7 +193,8 @@ impl Forwarder {
         let call = call.filter(|call| call.purpose == Purpose::Response);
         let exchange = call.and_then(|call| {
             let place = prepared.and_then(Prepared::place);
-            Exchange::begin(&self.readings, call.api, place, head)
+            let span = prepared.and_then(|prepared| prepared.span.clone());
+            Exchange::begin(&self.readings, call.api, (place, span), head)
         });
         TeeBody::new(body, exchange)
     }

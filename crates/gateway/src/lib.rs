@@ -28,6 +28,7 @@ pub mod reading;
 mod request_body;
 mod response_body;
 mod route;
+mod span;
 mod tee;
 mod upstream;
 

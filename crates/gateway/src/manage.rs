@@ -6,7 +6,9 @@ use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use palimpsest_core::ids::ProjectId;
+use palimpsest_engine::clock::IdSource;
 use tokio::time::Instant;
+use tracing::{Instrument as _, Span};
 
 use super::context::{
     ContextPort, ManagedRequest, ModelBody, ModelRequest, Purpose, ResponsePlace, Unmanaged,
@@ -15,6 +17,7 @@ use super::managed::session_of_headers;
 use super::metrics::ContextMetrics;
 use super::reading::{ReadMemory, ReservedMemory, ResponseApi, decode_whole};
 use super::request_body::RequestBody;
+use super::span::ModelSpan;
 
 /// The header with the kind of the body that upstream got.
 const BODY_HEADER: HeaderName = HeaderName::from_static("x-palimpsest-body");
@@ -28,6 +31,8 @@ const SESSION_HEADER: HeaderName = HeaderName::from_static("x-palimpsest-session
 pub(crate) struct Manager {
     pub(crate) context: Arc<dyn ContextPort>,
     pub(crate) metrics: ContextMetrics,
+    /// The source of ids for traces. `None` without sessions.
+    pub(crate) ids: Option<Arc<IdSource>>,
     /// The memory of all requests in flight.
     pub(crate) memory: ReadMemory,
     /// The maximum size of a body, in bytes.
@@ -61,6 +66,8 @@ impl ModelCall {
 #[derive(Debug)]
 pub(crate) struct Prepared {
     outcome: Result<Managed, Unmanaged>,
+    /// The span of the request. `None` without sessions.
+    pub(crate) span: Option<ModelSpan>,
 }
 
 /// A request whose conversation a session has taken.
@@ -83,9 +90,21 @@ impl Manager {
         body: &mut RequestBody,
     ) -> Prepared {
         let begun = Instant::now();
-        let outcome = self.run(call, project, headers, body).await;
+        let span = (self.ids.as_ref()).map(|ids| ModelSpan::begin(headers, ids, call.api));
+        let within = span
+            .as_ref()
+            .map_or_else(Span::none, |span| span.span().clone());
+        let running = self.run(call, project, headers, body);
+        let outcome = running.instrument(within).await;
         let kind = match &outcome {
-            Ok(managed) => managed.kind(),
+            Ok(managed) => {
+                if let Some(span) = &span {
+                    let request = &managed.to_upstream;
+                    let (model, session) = (request.model.as_deref(), &request.place.session);
+                    span.prepared(model, session, managed.kind());
+                }
+                managed.kind()
+            }
             Err(reason) => {
                 tracing::debug!(reason = reason.name(), "forwarding a request unmanaged");
                 UNMANAGED
@@ -94,7 +113,7 @@ impl Manager {
         let reason = outcome.as_ref().err().copied();
         self.metrics
             .prepared(call.api, kind, reason, begun.elapsed());
-        Prepared { outcome }
+        Prepared { outcome, span }
     }
 
     async fn run(

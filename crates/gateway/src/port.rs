@@ -95,6 +95,7 @@ impl Port for Gateway {
     async fn serve(self: Box<Self>, parts: PortParts, stop: CancellationToken) {
         let acceptor = Acceptor::new(self.listener, parts.connections, None);
         let prepare_timeout = Duration::from_millis(self.config.prepare_timeout_ms);
+        let ids = parts.engine.as_ref().map(|engine| Arc::clone(&engine.ids));
         let of_process = || {
             let engine = parts.engine.filter(|_| self.config.manage)?;
             let context = EngineContext::new(engine, prepare_timeout);
@@ -104,6 +105,7 @@ impl Port for Gateway {
         let manager = context.clone().map(|context| Manager {
             context,
             metrics: ContextMetrics::new(&parts.metrics),
+            ids,
             memory: ReadMemory::new(self.config.max_request_bytes_in_flight),
             max_bytes: self.config.max_request_bytes,
         });

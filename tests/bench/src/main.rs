@@ -9,6 +9,7 @@
     reason = "it prints what it measures, by the machine's clock"
 )]
 
+mod gateway;
 mod inside;
 mod row;
 mod shared;
@@ -55,6 +56,8 @@ enum Part {
     Start,
     /// The engine on PostgreSQL, compared with pgbench.
     Shared,
+    /// The latency that the gateway adds.
+    Gateway,
 }
 
 /// The variable that names the server's binary for the test harness.
@@ -66,6 +69,7 @@ struct Extent {
     inside: inside::Extent,
     sessions: usize,
     shared: shared::Extent,
+    gateway: gateway::Extent,
 }
 
 const WHOLE: Extent = Extent {
@@ -87,6 +91,13 @@ const WHOLE: Extent = Extent {
         rounds: 5,
         time: Duration::from_secs(4),
     },
+    gateway: gateway::Extent {
+        conversations: 64,
+        tokens: 200_000,
+        rounds: 5,
+        requests: 8,
+        interval_ms: 20,
+    },
 };
 
 const QUICK: Extent = Extent {
@@ -107,6 +118,13 @@ const QUICK: Extent = Extent {
     shared: shared::Extent {
         rounds: 1,
         time: Duration::from_secs(1),
+    },
+    gateway: gateway::Extent {
+        conversations: 4,
+        tokens: 20_000,
+        rounds: 1,
+        requests: 4,
+        interval_ms: 20,
     },
 };
 
@@ -159,6 +177,9 @@ fn rows(options: &Options, out: &Path) -> Result<Vec<Row>> {
     }
     if wanted(Part::Shared) {
         rows.extend(shared::rows(&extent.shared, tell)?);
+    }
+    if wanted(Part::Gateway) {
+        rows.extend(gateway::rows(out, &extent.gateway, tell)?);
     }
     Ok(rows)
 }

@@ -3,6 +3,7 @@
 mod collector;
 mod cost;
 mod dashboards;
+mod gateway;
 mod receiver;
 mod secrets;
 mod traces;

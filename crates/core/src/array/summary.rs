@@ -11,10 +11,11 @@ use crate::session::ContentNotLoaded;
 
 /// Texts with which agents begin a summary of their own.
 ///
-/// Claude Code 2.1 and Codex 0.169, as of November 2026.
-const FRAMES: [&str; 2] = [
+/// Claude Code 2.1, Codex 0.169 and pi 1.6, as of November 2026.
+const FRAMES: [&str; 3] = [
     "This session is being continued from a previous conversation that ran out of context.",
     "Another language model started to solve this problem and produced a summary of its thinking",
+    "The conversation history before this point was compacted into the following summary:",
 ];
 /// The question that precedes a summary as the model's answer. `OpenCode` 1.18, as of November 2026.
 const QUESTION: &str = "What did we do so far?";

@@ -339,6 +339,13 @@ fn a_summary_is_adopted() {
         &frame,
         expect!["Adopted, keep 0, adopt 0 for 0..5, summary, append 1, append 2"],
     );
+    // The end that pi keeps begins with a response.
+    let frame = "user: The conversation history before this point was compacted into the following summary: So far";
+    let frame = Request::new(&[frame, "model: c", "user: d", "user: next"]);
+    adopted(
+        &frame,
+        expect!["Adopted, keep 0, adopt 0 for 0..3, summary, link 3, link 4, append 3"],
+    );
     let answer = Request::new(&["user: What did we do so far?", "model: this", "user: next"]);
     adopted(
         &answer,

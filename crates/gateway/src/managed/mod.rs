@@ -19,6 +19,7 @@ use palimpsest_core::view::Provider;
 use palimpsest_engine::turn::record_response;
 use palimpsest_engine::{Engine, EngineError};
 use tokio::time::timeout;
+use tracing::Instrument as _;
 
 pub(crate) use self::identity::of_headers as session_of_headers;
 use self::session::SessionPolicies;
@@ -52,7 +53,8 @@ impl ContextPort for EngineContext {
         let context = self.clone();
         // A task of its own: a change that has begun continues if the agent disconnects, and a panic ends only this
         // task.
-        let preparing = tokio::spawn(async move { context.run(request).await });
+        let preparing = async move { context.run(request).await };
+        let preparing = tokio::spawn(preparing.in_current_span());
         match timeout(self.prepare_timeout, preparing).await {
             Ok(Ok(prepared)) => prepared,
             Ok(Err(error)) => {

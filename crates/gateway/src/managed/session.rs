@@ -104,7 +104,7 @@ impl EngineContext {
         let deadline = Deadline::after(self.prepare_timeout.mul_f32(0.75));
         let done = Box::pin(deadline.scope(syncing)).await;
         let (_, turn) = done.map_err(|error| reason(&error))?;
-        let body = match (turn.answer.messages, place) {
+        let sent = match (turn.answer.messages, place) {
             // The provider rejected the last view, and no level can shorten it.
             _ if turn.omitted == Some(OmittedCompaction::NothingLeft) => ModelBody::Unsendable,
             (Messages::Unchanged, _) => ModelBody::Original,
@@ -114,7 +114,8 @@ impl EngineContext {
             (Messages::View(_), None) | (Messages::Unsendable, _) => ModelBody::Unsendable,
         };
         Ok(ManagedRequest {
-            body,
+            body: sent,
+            model: fields.model(),
             place: turn.answer.place,
         })
     }

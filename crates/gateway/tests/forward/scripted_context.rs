@@ -48,6 +48,7 @@ impl ContextPort for ScriptedContext {
     async fn prepare(&self, _: ModelRequest) -> Result<ManagedRequest, Unmanaged> {
         Ok(ManagedRequest {
             body: ModelBody::Original,
+            model: None,
             place: ResponsePlace {
                 session: SessionKey::parse("projects/p/sessions/s").unwrap(),
                 after: ChainHead::default(),

@@ -1,0 +1,85 @@
+//! Tests of the spans of requests through the gateway.
+
+use axum::body::Body;
+use axum::http::Request;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::receiver::{attribute, hex};
+use super::*;
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4737";
+const PARENT: &str = "00f067aa0ba902b7";
+
+/// Sends a request and reads the response until the connection is closed.
+async fn send(address: &str, request: Request<Body>, body: &str) -> String {
+    let mut text = format!("POST {} HTTP/1.1\r\n", request.uri());
+    for (name, value) in request.headers() {
+        text += &format!("{name}: {}\r\n", value.to_str().unwrap());
+    }
+    text += &format!(
+        "content-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(text.as_bytes()).await.unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    response
+}
+
+#[tokio::test]
+async fn a_request_through_the_gateway_has_a_span_without_content() {
+    let provider = FakeProvider::start().await.unwrap();
+    let upstream = format!("gateway.upstreams.anthropic.base_url={}", provider.url());
+    let settings = [
+        "gateway.enabled=true",
+        "gateway.listen=127.0.0.1:0",
+        "gateway.prepare_timeout_ms=120000",
+        &upstream,
+    ];
+    let world = World::new(&settings).await;
+    let body = json!({"model": "claude-fake", "max_tokens": 100,
+        "messages": [{"role": "user", "content": "secret question"}]});
+    let request = Request::post("/v1/messages")
+        .header("host", "gateway")
+        .header("x-api-key", "secret-key")
+        .header("anthropic-version", "2023-06-01")
+        .header("x-palimpsest-session", "traced")
+        .header("traceparent", format!("00-{TRACE}-{PARENT}-01"))
+        .body(Body::empty())
+        .unwrap();
+    let response = send(&world.server.gateway(), request, &body.to_string()).await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    let spans = world.receiver.trace_with(TRACE, "chat claude-fake").await;
+    let span = spans.iter().find(|span| span.name == "chat claude-fake");
+    let span = span.unwrap();
+    assert_eq!(hex(&span.parent_span_id), PARENT);
+    assert_eq!(span.kind(), SpanKind::Client);
+    for (name, value) in [
+        ("gen_ai.operation.name", "chat"),
+        ("gen_ai.provider.name", "anthropic"),
+        ("gen_ai.request.model", "claude-fake"),
+        ("gen_ai.conversation.id", "traced"),
+        ("palimpsest.body", "original"),
+        ("http.response.status_code", "200"),
+        ("session", "projects/default/sessions/traced"),
+    ] {
+        assert_eq!(attribute(span, name).as_deref(), Some(value), "{name}");
+    }
+    let tokens = |name: &str| attribute(span, name).unwrap().parse::<u64>().unwrap();
+    assert!(tokens("gen_ai.usage.input_tokens") > 0);
+    assert!(tokens("gen_ai.usage.output_tokens") > 0);
+    let text = format!("{spans:?}");
+    assert!(!text.contains("secret"), "{text}");
+    // The change of the session belongs to the request.
+    let appended = spans.iter().filter(|one| one.name == "store.append");
+    assert!(
+        appended
+            .filter(|one| one.parent_span_id == span.span_id)
+            .count()
+            > 0
+    );
+}
