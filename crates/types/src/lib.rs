@@ -10,6 +10,7 @@ pub mod json;
 pub mod limits;
 pub mod memory;
 pub mod message;
+pub mod models;
 pub mod policy;
 pub mod quoting;
 pub mod summary;
