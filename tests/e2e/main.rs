@@ -29,6 +29,7 @@ mod life;
 mod limits;
 mod memory;
 mod model;
+mod models;
 mod overflow;
 mod persist;
 mod policy;

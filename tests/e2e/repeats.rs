@@ -68,6 +68,12 @@ impl World {
         world
     }
 
+    /// Restarts the server with another configuration file.
+    pub(crate) async fn restarted_with(self, file: &str) -> Self {
+        std::fs::write(self.folder.path().join("settings.toml"), file).unwrap();
+        self.restarted().await
+    }
+
     pub(crate) async fn restarted(self) -> Self {
         self.server.kill();
         let server = start(&self.folder, &self.args);

@@ -27,4 +27,4 @@ pub mod view;
 pub mod working;
 
 pub(crate) use palimpsest_types::quoting;
-pub use palimpsest_types::{hex, ids, json, limits, message, policy, summary, tokens};
+pub use palimpsest_types::{hex, ids, json, limits, message, models, policy, summary, tokens};

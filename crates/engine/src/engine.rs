@@ -5,6 +5,7 @@ use std::sync::Arc;
 use palimpsest_core::command::CreateSession;
 use palimpsest_core::ids::{MessageId, ProjectId, Timestamp};
 use palimpsest_core::limits::Limits;
+use palimpsest_core::models::ModelTable;
 use palimpsest_core::session::Session;
 use palimpsest_store::blobs::Blobs;
 use tokio::sync::Semaphore;
@@ -36,6 +37,8 @@ pub struct Engine {
     pub draining: CancellationToken,
     /// The models that write summaries. Without models, summaries are extractive.
     pub models: Option<Arc<Models>>,
+    /// The table of models, for calls that name a model and state no window.
+    pub model_table: Arc<ModelTable>,
     /// The caller of the users' hooks. `None` calls no hook.
     pub hook_caller: Option<Arc<dyn HookCaller>>,
     /// The threads for searches.
@@ -68,6 +71,7 @@ impl Engine {
             background,
             draining,
             models: None,
+            model_table: Arc::default(),
             hook_caller: None,
             searches: Arc::default(),
             arrays: Arc::default(),

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use palimpsest_core::models::ModelTable;
 use palimpsest_edge::metrics::Sampler;
 use palimpsest_engine::Engine;
 use palimpsest_engine::maintenance::Maintenance;
@@ -86,6 +87,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     )
     .with_quotas(Arc::clone(&quotas))
     .with_prices(context.config.prices)
+    .with_model_table(ModelTable::with_entries(context.config.models.clone()))
     // A shared log may have its worker in another process.
     .with_worker(worker.is_some() || !log.is_exclusive())
     .with_summarizer(models)

@@ -2,6 +2,7 @@
 
 use palimpsest_core::ids::ProjectId;
 use palimpsest_core::limits::Limits;
+use palimpsest_core::models::ModelEntry;
 use palimpsest_core::policy::{Overlay, Prices};
 use palimpsest_engine::maintenance::{RetentionConfig, SweepConfig};
 use palimpsest_engine::quotas::QuotasConfig;
@@ -69,6 +70,8 @@ with_defaults! {
         pub policy: PolicyConfig,
         /// Prices of tokens.
         pub prices: Prices,
+        /// Models that the table of models does not have, or has with other values.
+        pub models: Vec<ModelEntry>,
     }
 
     /// The HTTP port for operators.

@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use palimpsest_core::ids::ProjectId;
+use palimpsest_core::models::ModelEntry;
 use serde_json::Value as Json;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use crate::FieldKind;
+use crate::models;
 use crate::policy::{self, PathMatch, PolicyScope};
 use crate::problem::{ConfigProblem, SettingOrigin};
 use crate::quotas::QuotaOverride;
@@ -37,6 +39,8 @@ pub(crate) struct ParsedFile {
     pub(crate) retention: Vec<(ProjectId, String, RawValue, SettingOrigin)>,
     /// Settings of hook endpoints, by their key without `hooks.endpoints.`.
     pub(crate) endpoints: Vec<(String, RawValue, SettingOrigin)>,
+    /// Entries of the table of models.
+    pub(crate) models: Vec<(ModelEntry, SettingOrigin)>,
     pub(crate) problems: Vec<ConfigProblem>,
 }
 
@@ -53,6 +57,7 @@ pub(crate) fn read(path: &Path, text: &str) -> ParsedFile {
             quotas: Vec::new(),
             retention: Vec::new(),
             endpoints: Vec::new(),
+            models: Vec::new(),
             problems: Vec::new(),
         },
     };
@@ -102,6 +107,14 @@ impl FileParser<'_> {
                 }
                 ("", "projects", DeValue::Table(table)) => self.projects(table),
                 ("hooks", "endpoints", DeValue::Table(table)) => self.endpoints(table),
+                ("", models::KEY, DeValue::Array(entries)) => {
+                    for (index, entry) in entries.iter().enumerate() {
+                        self.model(index, entry);
+                    }
+                }
+                ("", models::KEY, _) => {
+                    self.problem(name.span().start, None, models::NO_LIST.to_owned());
+                }
                 ("", section @ ("policy" | "projects"), _) => {
                     let message = format!("{section} is a section: write [{section}]");
                     self.problem(name.span().start, None, message);
@@ -190,6 +203,17 @@ impl FileParser<'_> {
                 let given = (rest, raw(value.get_ref()), self.origin(field.span().start));
                 self.read.endpoints.push(given);
             }
+        }
+    }
+
+    /// Reads an entry of the table of models.
+    fn model(&mut self, index: usize, entry: &Spanned<DeValue<'_>>) {
+        match models::read(index, entry) {
+            Ok(read) => {
+                let origin = self.origin(entry.span().start);
+                self.read.models.push((read, origin));
+            }
+            Err((at, message)) => self.problem(at, None, message),
         }
     }
 
@@ -307,7 +331,7 @@ fn in_order<'t, 'de>(
 }
 
 /// Converts a value whose form only the core checks.
-fn json(value: &DeValue<'_>) -> Json {
+pub(crate) fn json(value: &DeValue<'_>) -> Json {
     match (value, raw(value)) {
         (DeValue::Table(table), _) => {
             let entry = |(name, value): (&Spanned<DeString<'_>>, &Spanned<DeValue<'_>>)| {

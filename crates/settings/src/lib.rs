@@ -14,6 +14,7 @@ mod file;
 mod gateway;
 mod hooks;
 mod load;
+mod models;
 mod otel;
 mod otlp;
 mod policy;

@@ -12,7 +12,7 @@ use crate::settings::{SETTINGS, Setting, by_key, by_variable};
 use crate::source::{Source, VARIABLE_PREFIX};
 use crate::suggest::did_you_mean;
 use crate::value::RawValue;
-use crate::{Config, checks, claude, file, hooks, otel, quotas, retention};
+use crate::{Config, checks, claude, file, hooks, models, otel, quotas, retention};
 use crate::{PolicyField, policy_fields};
 
 /// Environment variable with the path of the file.
@@ -112,6 +112,11 @@ impl Loader {
                     self.set_endpoint(&rest, &raw, origin);
                 }
                 self.quotas = read.quotas;
+                for (index, (entry, origin)) in read.models.into_iter().enumerate() {
+                    self.config.models.push(entry);
+                    self.origins
+                        .insert(format!("{}[{index}]", models::KEY), origin);
+                }
                 for (project, name, raw, origin) in read.retention {
                     self.set_retention(&project, &name, &raw, origin);
                 }
@@ -182,6 +187,8 @@ impl Loader {
             self.set_policy(field, raw, origin);
         } else if let Some(rest) = key.strip_prefix(hooks::PREFIX) {
             self.set_endpoint(rest, raw, origin);
+        } else if key == models::KEY {
+            self.report(origin, models::NO_LIST.to_owned());
         } else {
             let all = SETTINGS
                 .iter()

@@ -10,7 +10,7 @@ use crate::policy::{self, PolicyScope};
 use crate::problem::SettingOrigin;
 use crate::settings::{SETTINGS, Setting};
 use crate::value::SettingValue as _;
-use crate::{Config, LoadedConfig, hooks, quotas, retention};
+use crate::{Config, LoadedConfig, hooks, models, quotas, retention};
 use crate::{FieldKind, PolicyField, policy_fields};
 
 impl LoadedConfig {
@@ -29,6 +29,7 @@ impl LoadedConfig {
         render_hooks(self, &mut out);
         render_quotas(self, &mut out);
         render_retention(self, &mut out);
+        render_models(self, &mut out);
         self.policy(&mut out);
         for (project, settings) in &self.config.policy.projects {
             self.fields(&mut out, &Some(project.clone()), settings);
@@ -178,6 +179,19 @@ fn render_retention(loaded: &LoadedConfig, out: &mut String) {
             if let Some(value) = value {
                 let origin = loaded.origin(&retention::key(project, name));
                 let _ = writeln!(out, "{name} = {value} # {origin}");
+            }
+        }
+    }
+}
+
+/// Writes the entries of the table of models as sections.
+fn render_models(loaded: &LoadedConfig, out: &mut String) {
+    for (index, entry) in loaded.config.models.iter().enumerate() {
+        let origin = loaded.origin(&format!("{}[{index}]", models::KEY));
+        let _ = write!(out, "\n# {origin}\n[[{}]]\n", models::KEY);
+        if let Ok(Json::Object(fields)) = serde_json::to_value(entry) {
+            for (name, value) in &fields {
+                let _ = writeln!(out, "{name} = {}", toml(value));
             }
         }
     }

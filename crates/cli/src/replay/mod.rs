@@ -120,7 +120,7 @@ fn no_levels_choice() -> PolicyChoice {
 /// Returns a policy for a model with another context window.
 fn with_window(policy: &Policy, window: u32) -> Policy {
     let mut policy = policy.clone();
-    policy.tokens.default_window_tokens = window;
+    policy.tokens.default_window_tokens = Some(window);
     // The reserve of the default policy is larger than the smallest window and would leave no space for the view.
     let reserve = &mut policy.autocompact.output_reserve_tokens;
     *reserve = (*reserve).min(window / 8);

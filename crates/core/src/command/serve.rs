@@ -13,7 +13,7 @@ use crate::view::{Layout, Piece, PieceForm, Speaker, Target, TargetOverride, ext
 pub struct ServeView {
     /// The target of the view.
     pub target: Target,
-    /// The caller's statement about the model's context window.
+    /// The model's context window, as far as the caller or the table of models states it.
     pub window: WindowHint,
     /// Tokens of the prompt prefix, as stated by the caller. `None` keeps the last value.
     pub overhead_tokens: Option<u64>,
@@ -24,7 +24,7 @@ pub struct ServeView {
 impl ServeView {
     /// Serves the view for a target. Parts that the call does not state are those of the last serving.
     pub fn for_target(session: &Session, call: &TargetOverride) -> Self {
-        let (target, window) = session.last_served().overridden(call);
+        let (target, window) = session.target_of(call);
         Self {
             target,
             window,

@@ -98,7 +98,7 @@ pub struct ViewServed {
     pub pieces: Vec<Piece>,
     /// The target of the view.
     pub target: Target,
-    /// The caller's statement about the model's context window.
+    /// The model's context window, as far as the caller or the table of models states it.
     pub window: WindowHint,
     /// Tokens of the prompt prefix (system prompt and tool definitions), as stated by the caller.
     pub overhead_tokens: u64,

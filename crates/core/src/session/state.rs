@@ -115,7 +115,7 @@ pub enum AwaitedParty {
 pub struct LastServed {
     /// The target that the view was rendered for.
     pub target: Target,
-    /// The caller's statement about the model's context window.
+    /// The model's context window, as far as the caller or the table of models states it.
     pub window: WindowHint,
     /// Tokens of the prompt prefix (system prompt and tool definitions), as stated by the caller.
     pub overhead_tokens: u64,
@@ -123,13 +123,34 @@ pub struct LastServed {
 
 impl LastServed {
     /// Returns the target and the window of a call. Parts that the call does not state are those of the last serving.
-    pub fn overridden(&self, call: &TargetOverride) -> (Target, WindowHint) {
+    pub fn overridden(&self, call: &TargetOverride, policy: &Policy) -> (Target, WindowHint) {
         let target = Target {
             provider: call.provider.unwrap_or(self.target.provider),
             model: call.model.as_ref().unwrap_or(&self.target.model).clone(),
             thinking: call.thinking.unwrap_or(self.target.thinking),
         };
-        (target, call.window.unwrap_or(self.window))
+        (target, self.window_of(call, policy))
+    }
+
+    /// Returns the window of a call: as the call states it, or else the policy, or else the table of models.
+    fn window_of(&self, call: &TargetOverride, policy: &Policy) -> WindowHint {
+        let Some(stated) = call.window else {
+            return self.window;
+        };
+        // Without a window, the thresholds use that of the policy.
+        if stated.window_tokens.is_some() || policy.tokens.default_window_tokens.is_some() {
+            return stated;
+        }
+        let known = match call.model {
+            Some(_) => call.known.unwrap_or_default(),
+            // A call without a model is for the model of the last serving, whose window is known as far as it was then.
+            None => self.window,
+        };
+        WindowHint {
+            window_tokens: known.window_tokens,
+            max_output_tokens: stated.max_output_tokens.or(known.max_output_tokens),
+            input_limit_tokens: stated.input_limit_tokens.or(known.input_limit_tokens),
+        }
     }
 }
 
@@ -399,6 +420,11 @@ impl Session {
     /// Returns the target and the sizes of the last serving.
     pub fn last_served(&self) -> &LastServed {
         &self.last_served
+    }
+
+    /// Returns the target and the window of a call. Parts that the call does not state are those of the last serving.
+    pub fn target_of(&self, call: &TargetOverride) -> (Target, WindowHint) {
+        self.last_served.overridden(call, &self.policy)
     }
 
     /// Returns the view-changing events, oldest first.

@@ -1,6 +1,7 @@
 //! The target of a view: the provider, the model and the request options.
 
 use crate::message::{Digest, Message, MessageOrigin};
+use crate::models::ModelTable;
 use crate::policy::WindowHint;
 
 /// The API for which a view is rendered.
@@ -78,6 +79,19 @@ pub struct TargetOverride {
     pub thinking: Option<bool>,
     /// The caller's statement about the model's context window.
     pub window: Option<WindowHint>,
+    /// The sizes of the stated model from the table of models. `None` if the call states no model, or an unknown one.
+    pub known: Option<WindowHint>,
+}
+
+impl TargetOverride {
+    /// Looks up the stated model in the table of models. The result applies if neither the call nor the policy states a
+    /// window.
+    #[must_use]
+    pub fn with_models(mut self, models: &ModelTable) -> Self {
+        let spec = self.model.as_deref().and_then(|model| models.find(model));
+        self.known = spec.map(|spec| spec.window());
+        self
+    }
 }
 
 impl Target {

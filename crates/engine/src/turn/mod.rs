@@ -191,7 +191,7 @@ pub async fn turn<T, I: Into<Intake>>(
 impl TurnCall {
     /// Returns the target of the view and the window of its model.
     pub fn target(&self, session: &Session) -> (Target, WindowHint) {
-        session.last_served().overridden(&self.target)
+        session.target_of(&self.target)
     }
 
     /// Returns the size of the prompt prefix, counted with the session's estimator.

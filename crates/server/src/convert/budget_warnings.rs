@@ -4,6 +4,7 @@ use palimpsest_core::command::SkipReason;
 use palimpsest_core::event::Event;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::Session;
+use palimpsest_core::view::Target;
 use palimpsest_proto::context::v1::{self, WarningCode};
 
 /// The outcome of a compaction as far as warnings depend on it.
@@ -41,7 +42,7 @@ impl CompactionResult {
 /// Returns the warnings about the window and about attempts to free space.
 pub fn budget_warnings(
     session: &Session,
-    window: WindowHint,
+    (target, window): (&Target, WindowHint),
     result: CompactionResult,
 ) -> Vec<v1::Warning> {
     let points = session.policy().thresholds(window);
@@ -61,14 +62,8 @@ pub fn budget_warnings(
             ..v1::Warning::default()
         });
     };
-    if window.window_tokens.is_none() {
-        warn(
-            WarningCode::WindowAssumed,
-            format!(
-                "The call names no window, so {} tokens are assumed. Set target.window_tokens.",
-                points.window
-            ),
-        );
+    if window.window_tokens.is_none() && session.policy().tokens.default_window_tokens.is_none() {
+        warn(WarningCode::WindowAssumed, assumed(target, points.window));
     }
     if tokens >= points.block {
         warn(
@@ -110,4 +105,18 @@ pub fn budget_warnings(
         );
     }
     warnings
+}
+
+/// Describes a window that is neither stated nor known.
+fn assumed(target: &Target, window: u64) -> String {
+    if target.model.is_empty() {
+        return format!(
+            "The target has no model and no window, so {window} tokens are assumed. Set target.model or \
+             target.window_tokens."
+        );
+    }
+    format!(
+        "The server does not know the window of the model, so {window} tokens are assumed. Set \
+         target.window_tokens, or add the model to [[models]] of the configuration."
+    )
 }

@@ -2,6 +2,7 @@
 
 use palimpsest_core::json::{self, JsonError, RawJson};
 use palimpsest_core::message::Block;
+use palimpsest_core::models::ModelTable;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::view::{Provider, Target, TargetOverride};
 use palimpsest_engine::turn::{PrefixPart, PromptPrefix};
@@ -14,8 +15,11 @@ use super::{FieldError, WithFieldPath, saturate_tokens};
 /// The maximum length of a model name in bytes. Etags and events contain the name.
 pub const MAX_MODEL_BYTES: usize = 256;
 
-/// Validates the target of a call.
-pub fn target_override(target: Option<v1::Target>) -> Result<TargetOverride, FieldError> {
+/// Validates the target of a call, and looks up its model in the table of models.
+pub fn target_override(
+    target: Option<v1::Target>,
+    models: &ModelTable,
+) -> Result<TargetOverride, FieldError> {
     let Some(target) = target else {
         return Ok(TargetOverride::default());
     };
@@ -41,12 +45,18 @@ pub fn target_override(target: Option<v1::Target>) -> Result<TargetOverride, Fie
         max_output_tokens: size(target.max_output_tokens, "target.max_output_tokens")?,
         input_limit_tokens: size(target.input_limit_tokens, "target.input_limit_tokens")?,
     };
-    Ok(TargetOverride {
+    let stated = TargetOverride {
         provider,
         model: (!target.model.is_empty()).then(|| target.model.into()),
         // A boolean of proto3 cannot be absent, so a target always decides about thinking.
         thinking: Some(target.thinking),
         window: Some(window),
+        known: None,
+    };
+    // A stated window replaces the whole entry of the table.
+    Ok(match window.window_tokens {
+        Some(_) => stated,
+        None => stated.with_models(models),
     })
 }
 
@@ -121,6 +131,7 @@ fn part(
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use palimpsest_core::policy::Policy;
     use palimpsest_core::session::LastServed;
     use palimpsest_core::tokens::TokenCounter;
     use palimpsest_engine::turn::PrefixTokens;
@@ -144,7 +155,8 @@ mod tests {
     }
 
     fn target(given: Option<v1::Target>) -> Result<(Target, WindowHint), FieldError> {
-        Ok(last().overridden(&target_override(given)?))
+        let call = target_override(given, &ModelTable::builtin())?;
+        Ok(last().overridden(&call, &Policy::default()))
     }
 
     #[test]
@@ -154,7 +166,8 @@ mod tests {
         let (partly, window) = target(Some(v1::Target::default())).unwrap();
         assert_eq!((&*partly.model, partly.thinking), ("m", false));
         assert_eq!(partly.provider, Provider::OpenAi);
-        assert_eq!(window, WindowHint::default());
+        // The model is the last one, so its window is too.
+        assert_eq!(window, last().window);
         let bedrock = v1::Target {
             provider: v1::Provider::Bedrock.into(),
             model: "n".into(),
@@ -166,6 +179,41 @@ mod tests {
         assert_eq!(window.max_output_tokens, Some(7));
         let out = export_target(&given, window);
         assert_eq!(target(Some(out)).unwrap(), (given, window));
+    }
+
+    #[test]
+    fn the_window_of_a_stated_model_comes_from_the_table() {
+        let of = |target: v1::Target, policy: &Policy| {
+            let call = target_override(Some(target), &ModelTable::builtin()).unwrap();
+            let (_, window) = last().overridden(&call, policy);
+            (
+                window.window_tokens,
+                window.max_output_tokens,
+                window.input_limit_tokens,
+            )
+        };
+        let model = |model: &str| v1::Target {
+            model: model.to_owned(),
+            ..v1::Target::default()
+        };
+        let policy = Policy::default();
+        let known = of(model("gpt-4o"), &policy);
+        assert_eq!(known, (Some(128_000), Some(16_384), None));
+        let limited = of(model("gpt-5"), &policy);
+        assert_eq!(limited, (Some(400_000), Some(128_000), Some(272_000)));
+        assert_eq!(of(model("unknown"), &policy), (None, None, None));
+        // Single values of the caller replace those of the table. A stated window replaces all of them.
+        let mut partly = model("gpt-5");
+        partly.max_output_tokens = Some(7);
+        partly.input_limit_tokens = Some(8);
+        assert_eq!(of(partly, &policy), (Some(400_000), Some(7), Some(8)));
+        let mut stated = model("gpt-5");
+        stated.window_tokens = Some(9);
+        assert_eq!(of(stated, &policy), (Some(9), None, None));
+        // So does a window of the policy.
+        let mut policy = policy;
+        policy.tokens.default_window_tokens = Some(200_000);
+        assert_eq!(of(model("gpt-4o"), &policy), (None, None, None));
     }
 
     #[test]

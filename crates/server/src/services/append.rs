@@ -89,7 +89,7 @@ pub(super) async fn append(
     let read = || AppendCall::read(service, messages, adopted, expected_revision, stamp);
     let call = converting.in_scope(read)?;
     // An invalid target is rejected before anything is committed.
-    let target = convert::target_override(target)?;
+    let target = convert::target_override(target, &service.model_table)?;
     let missing = service.create_if_missing(&key.project);
     let finish = |session: &Session, status: &AppendStatus| {
         let appended = status.now();

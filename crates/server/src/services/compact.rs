@@ -16,7 +16,7 @@ use palimpsest_proto::context::v1::{
 use super::Service;
 use super::commit_summary;
 use super::overrides::{NO_MODEL, Overrides};
-use super::view_report::{budget, cache_ledger, removed, tokens, window};
+use super::view_report::{budget, budget_warnings, cache_ledger, removed, tokens};
 use crate::convert::{self, MessageForm};
 use crate::errors::ServiceError;
 
@@ -57,7 +57,7 @@ pub(super) async fn compact(
         }
     };
     // An invalid target is rejected before anything is committed.
-    let target = convert::target_override(request.target.clone())?;
+    let target = convert::target_override(request.target.clone(), &service.model_table)?;
     let stamp = convert::request_stamp(&request, service.limits())?;
     let revision = request.expected_revision.map(Revision::new);
     let change = ChangeCall {
@@ -110,11 +110,7 @@ fn answer(
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
         cache_ledger: Some(cache_ledger(service, session, target)?),
-        warnings: convert::budget_warnings(
-            session,
-            window(session, target),
-            convert::CompactionResult::None,
-        ),
+        warnings: budget_warnings(session, target, convert::CompactionResult::None),
         recovery: removed(session, target, outcome.event()),
         ..CompactResponse::default()
     })
@@ -128,7 +124,7 @@ async fn autocompact(
     by_hand: bool,
 ) -> Result<CompactResponse, ServiceError> {
     // An invalid target is rejected before anything is committed.
-    let target = convert::target_override(request.target.clone())?;
+    let target = convert::target_override(request.target.clone(), &service.model_table)?;
     let stamp = convert::request_stamp(&request, service.limits())?;
     let wanted = wanted(service, &request, target.clone(), (by_hand, stamp))?;
     let call = Autocompact {
@@ -207,7 +203,7 @@ impl Autocompact<'_> {
     fn delegation_options(&self, session: &Session) -> Option<DelegationOptions> {
         let running = session.compactions().running.as_ref();
         running.filter(|running| running.is_delegated())?;
-        let (target, window) = session.last_served().overridden(&self.target);
+        let (target, window) = session.target_of(&self.target);
         // Without a hint, only the policy and the window limit the output.
         let most = window.max_output_tokens.unwrap_or(u64::MAX);
         let thresholds = session.policy().thresholds(window);
@@ -472,7 +468,7 @@ fn compacted(
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
         cache_ledger: Some(cache_ledger(service, session, target)?),
-        warnings: convert::budget_warnings(session, window(session, target), outcome),
+        warnings: budget_warnings(session, target, outcome),
         recovery: removed(session, target, event),
         ..CompactResponse::default()
     })

@@ -41,6 +41,7 @@ use std::sync::Arc;
 
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::limits::Limits;
+use palimpsest_core::models::ModelTable;
 use palimpsest_core::policy::Prices;
 use palimpsest_core::session::Session;
 use palimpsest_edge::metrics::Metrics;
@@ -115,6 +116,13 @@ impl Service {
     #[must_use]
     pub fn with_prices(mut self, prices: Prices) -> Self {
         self.prices = prices;
+        self
+    }
+
+    /// Sets the table of models. The default is the table of the data file.
+    #[must_use]
+    pub fn with_model_table(mut self, table: ModelTable) -> Self {
+        self.engine.model_table = Arc::new(table);
         self
     }
 

@@ -21,7 +21,7 @@ pub(super) async fn restore(
     if request.to_revision == 0 {
         return Err(ServiceError::invalid("to_revision", "must be at least 1"));
     }
-    let target = convert::target_override(request.target.clone())?;
+    let target = convert::target_override(request.target.clone(), &service.model_table)?;
     let input = RestoreInput {
         revision: Revision::new(request.to_revision),
         force: request.force,

@@ -33,7 +33,7 @@ pub(super) async fn rewind(
         }
     };
     // An invalid target is rejected before anything is committed.
-    let view = convert::target_override(request.target.clone())?;
+    let view = convert::target_override(request.target.clone(), &service.model_table)?;
     let input = RewindInput {
         target,
         expected_revision: request.expected_revision.map(Revision::new),

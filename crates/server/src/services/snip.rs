@@ -21,7 +21,7 @@ pub(super) async fn snip(
 ) -> Result<SnipResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     // An invalid target is rejected before anything is committed.
-    let target = convert::target_override(request.target.clone())?;
+    let target = convert::target_override(request.target.clone(), &service.model_table)?;
     let stamp = convert::request_stamp(&request, service.limits())?;
     let limits = service.limits();
     convert::check_count(request.turn_ids.len(), limits.max_messages, "turn_ids")?;

@@ -3,7 +3,6 @@
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::Revision;
 use palimpsest_core::levels::recovery::RecoveryIndex;
-use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::view::{Target, TargetOverride};
 use palimpsest_engine::turn::PrefixTokens;
@@ -17,14 +16,19 @@ pub(super) fn tokens(session: &Session, prefix: Option<PrefixTokens>) -> v1::Tok
     convert::token_report(session, Some(convert::breakdown(session, prefix)))
 }
 
-/// Returns the window hint of the call, or else of the last call that served the view.
-pub(super) fn window(session: &Session, target: &TargetOverride) -> WindowHint {
-    session.last_served().overridden(target).1
+/// Returns the warnings about the window of a call, and about attempts to free space.
+pub(super) fn budget_warnings(
+    session: &Session,
+    target: &TargetOverride,
+    result: convert::CompactionResult,
+) -> Vec<v1::Warning> {
+    let (target, window) = session.target_of(target);
+    convert::budget_warnings(session, (&target, window), result)
 }
 
 /// Returns the budget for a target. The default is the target of the last call that served the view.
 pub(super) fn budget(session: &Session, target: &TargetOverride) -> v1::Budget {
-    let (target, window) = session.last_served().overridden(target);
+    let (target, window) = session.target_of(target);
     convert::budget(session, &target, window)
 }
 
@@ -36,7 +40,7 @@ pub(super) fn removed<'e>(
 ) -> Option<v1::RecoveryReport> {
     let mut events = events.into_iter().peekable();
     events.peek()?;
-    let (target, _) = session.last_served().overridden(target);
+    let (target, _) = session.target_of(target);
     let recovery = RecoveryIndex::new(session, &target);
     let removed = |(revision, event): (Revision, &Event)| recovery.removed_by(event, revision);
     let departed: Vec<_> = events.flat_map(removed).collect();
@@ -49,7 +53,7 @@ pub(super) fn cache_ledger(
     session: &Session,
     target: &TargetOverride,
 ) -> Result<v1::CacheLedger, ContentNotLoaded> {
-    let (target, _) = session.last_served().overridden(target);
+    let (target, _) = session.target_of(target);
     ledger_of(service, session, &target, |pieces| {
         session.message_count_of(pieces, &target)
     })

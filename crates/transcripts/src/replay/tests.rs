@@ -134,7 +134,7 @@ pub(super) fn policies() -> Vec<Policy> {
     tight.microcompact.size.enabled = true;
     tight.microcompact.size.target_tokens = 1_000;
     tight.microcompact.size.min_freed_tokens = 0;
-    tight.tokens.default_window_tokens = 36_000;
+    tight.tokens.default_window_tokens = Some(36_000);
     let mut folding = tight.clone();
     folding.collapse.enabled = true;
     folding.collapse.min_freed_tokens = 1;
@@ -152,7 +152,7 @@ pub(super) fn policies() -> Vec<Policy> {
 /// Returns a policy with level 5 thresholds that small sessions reach.
 fn compacting() -> Policy {
     let mut policy = Policy::default();
-    policy.tokens.default_window_tokens = 36_000;
+    policy.tokens.default_window_tokens = Some(36_000);
     policy.autocompact.min_input_tokens = 0;
     policy.session_memory.start_tokens = 1_000;
     policy.session_memory.update_tokens = 500;
@@ -382,7 +382,7 @@ fn a_stored_failure_is_found_through_its_reference() {
     policy.microcompact.size.target_tokens = 0;
     policy.microcompact.size.min_freed_tokens = 0;
     policy.tool_results.max_result_chars = 50_000;
-    policy.tokens.default_window_tokens = 34_000;
+    policy.tokens.default_window_tokens = Some(34_000);
     check_errors(&old_failure(5_000), policy, 0, 1, 0);
 }
 

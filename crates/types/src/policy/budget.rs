@@ -2,7 +2,10 @@
 
 use super::{AutocompactPolicy, Policy, ThresholdBasis};
 
-/// The properties of a model as a call states them. The policy supplies missing values.
+/// The context window of a model about which nothing is known, in tokens.
+pub const ASSUMED_WINDOW_TOKENS: u64 = 200_000;
+
+/// The properties of a model as a call or the table of models states them. The policy supplies missing values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WindowHint {
     /// The model's context window, in tokens.
@@ -49,23 +52,30 @@ impl Policy {
     /// Calculates the thresholds for a model.
     pub fn thresholds(&self, hint: WindowHint) -> Thresholds {
         let auto = &self.autocompact;
-        let default = u64::from(self.tokens.default_window_tokens);
-        let window = hint.window_tokens.unwrap_or(default);
+        let default = self.tokens.default_window_tokens.map(u64::from);
+        let window = hint.window_tokens.or(default);
+        let window = window.unwrap_or(ASSUMED_WINDOW_TOKENS);
+        // Some providers reject an input far below the window, so no threshold may be above this limit.
+        let capped = |tokens: u64| {
+            hint.input_limit_tokens
+                .map_or(tokens, |most| tokens.min(most))
+        };
         let reserve = u64::from(auto.output_reserve_tokens);
         // A request with a lower output limit needs a smaller reserve.
         let reserve = reserve.min(hint.max_output_tokens.unwrap_or(reserve));
         let rest = window.saturating_sub(reserve);
         let effective = match auto.basis {
+            // With this basis, the limit replaces the reserve.
             ThresholdBasis::InputLimit => hint.input_limit_tokens.unwrap_or(rest).min(window),
-            ThresholdBasis::Reserve | ThresholdBasis::WindowPercent => rest,
+            ThresholdBasis::Reserve | ThresholdBasis::WindowPercent => capped(rest),
         };
-        let compact = auto.compact_at(window, effective);
+        let compact = capped(auto.compact_at(window, effective));
         // With automatic compaction off, the warning is relative to the end of the effective window.
         let counted_from = if auto.enabled { compact } else { effective };
         let (warn, critical) = match auto.basis {
             // With shares, compaction itself is the warning, and the critical point has its own
             // setting.
-            ThresholdBasis::WindowPercent => (compact, auto.critical_at_percent.of(window)),
+            ThresholdBasis::WindowPercent => (compact, capped(auto.critical_at_percent.of(window))),
             _ => (below(counted_from, auto.warn_buffer_tokens), compact),
         };
         let error = auto.error_buffer_tokens.unwrap_or(auto.warn_buffer_tokens);
@@ -77,7 +87,7 @@ impl Policy {
             compact,
             // `state` requires that the critical threshold is not below the warning threshold.
             critical: critical.max(warn),
-            block: auto.block_at(window, effective).max(critical),
+            block: capped(auto.block_at(window, effective)).max(critical),
         }
     }
 }
@@ -170,15 +180,49 @@ mod tests {
             max_output_tokens: Some(8_000),
             input_limit_tokens: Some(900_000),
         };
-        let points = Preset::ClaudeCode.policy().thresholds(hint);
-        assert_eq!((points.effective, points.compact), (992_000, 979_000));
         let points = Preset::OpenCode.policy().thresholds(hint);
         assert_eq!(points.compact, 900_000);
+        let unlimited = WindowHint {
+            input_limit_tokens: None,
+            ..hint
+        };
+        let points = Preset::ClaudeCode.policy().thresholds(unlimited);
+        assert_eq!((points.effective, points.compact), (992_000, 979_000));
         let tiny = WindowHint {
             window_tokens: Some(1_000),
             ..WindowHint::default()
         };
         assert_eq!(Policy::default().thresholds(tiny).effective, 0);
+    }
+
+    #[test]
+    fn no_threshold_is_above_the_input_limit() {
+        let hint = WindowHint {
+            window_tokens: Some(400_000),
+            max_output_tokens: Some(128_000),
+            input_limit_tokens: Some(272_000),
+        };
+        for preset in Preset::ALL {
+            let points = preset.policy().thresholds(hint);
+            let all = [points.warn, points.compact, points.critical, points.block];
+            let highest = all.into_iter().max();
+            assert!(highest <= Some(272_000), "{}: {points:?}", preset.name());
+        }
+        let points = Preset::ClaudeCode.policy().thresholds(hint);
+        assert_eq!((points.compact, points.block), (259_000, 269_000));
+    }
+
+    #[test]
+    fn the_policy_replaces_the_assumed_window() {
+        let mut policy = Policy::default();
+        assert_eq!(policy.thresholds(WindowHint::default()).window, 200_000);
+        policy.tokens.default_window_tokens = Some(90_000);
+        assert_eq!(policy.thresholds(WindowHint::default()).window, 90_000);
+        let hint = WindowHint {
+            window_tokens: Some(50_000),
+            ..WindowHint::default()
+        };
+        assert_eq!(policy.thresholds(hint).window, 50_000);
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl Policy {
                 "must have at most 64 letters, digits, _ and -",
             ),
             (
-                self.tokens.default_window_tokens > 0,
+                self.tokens.default_window_tokens != Some(0),
                 "tokens.default_window_tokens",
                 "must be at least 1",
             ),

@@ -15,7 +15,7 @@ mod unit;
 
 use serde::{Deserialize, Serialize};
 
-pub use budget::{BudgetState, Thresholds, WindowHint};
+pub use budget::{ASSUMED_WINDOW_TOKENS, BudgetState, Thresholds, WindowHint};
 pub use compaction::{
     AttachmentPolicy, AutocompactPolicy, HookFailureMode, HookPolicy, HookRule,
     SessionMemoryPolicy, SummaryPolicy, SummaryStyle, ThresholdBasis,

@@ -24,6 +24,7 @@ pub struct TokenPolicy {
     pub calibrate: bool,
     /// The tokens of an image or a document of unknown size.
     pub unknown_image_tokens: u32,
-    /// The context window of an unknown model, in tokens.
-    pub default_window_tokens: u32,
+    /// The context window of every model if a call states none, in tokens. `None` takes the window of the model from the
+    /// table of models.
+    pub default_window_tokens: Option<u32>,
 }

@@ -20,7 +20,7 @@ pub(super) use self::render::{messages_json, typed};
 use super::append::AppendCall;
 use super::commit_summary::gap_tokens;
 use super::overrides::Overrides;
-use super::view_report::{budget, prepared_cache_ledger, removed, tokens};
+use super::view_report::{budget, budget_warnings, prepared_cache_ledger, removed, tokens};
 use super::{Service, etag};
 use crate::convert::{self, BreakpointOptions, MessageForm};
 use crate::errors::ServiceError;
@@ -87,7 +87,7 @@ pub(super) fn read_call(
     let read = || AppendCall::read(service, request.messages, None, expected, stamp);
     let append = converting.in_scope(read)?;
     // An invalid target is rejected before anything is committed.
-    let target = convert::target_override(request.target)?;
+    let target = convert::target_override(request.target, &service.model_table)?;
     let asked = request.cache_breakpoints.as_ref();
     let breakpoints = convert::breakpoint_options(asked, request.prompt_prefix.as_ref())?;
     let overrides = request.compaction_overrides.as_ref();
@@ -217,13 +217,12 @@ impl PrepareCall {
     ) -> Vec<v1::Warning> {
         let mut warnings = convert::warnings(&outcome.appended.warnings(session));
         warnings.extend(convert::repair_warnings(session, &view.repairs));
-        let (_, window) = self.turn.target(session);
         let compaction = match &outcome.compacted {
             Some(CompactionOutcome::Event(event, _)) => convert::CompactionResult::of(event),
             Some(CompactionOutcome::Skipped(skip)) => convert::CompactionResult::of_skip(*skip),
             _ => convert::CompactionResult::None,
         };
-        warnings.extend(convert::budget_warnings(session, window, compaction));
+        warnings.extend(budget_warnings(session, &self.turn.target, compaction));
         warnings
     }
 

@@ -1,0 +1,152 @@
+//! Entries of the table of models: `[[models]]` in a file.
+
+use palimpsest_core::models::ModelEntry;
+use serde_json::Value as Json;
+use toml::Spanned;
+use toml::de::DeValue;
+
+use crate::file::json;
+
+/// The key of the list of entries.
+pub(crate) const KEY: &str = "models";
+
+/// The error for a value that is no list of tables.
+pub(crate) const NO_LIST: &str = "models is a list of sections: write [[models]] in a file";
+
+/// Reads one entry. An error has its position in the file.
+pub(crate) fn read(
+    index: usize,
+    value: &Spanned<DeValue<'_>>,
+) -> Result<ModelEntry, (usize, String)> {
+    let at = value.span().start;
+    if !matches!(value.get_ref(), DeValue::Table(_)) {
+        return Err((at, NO_LIST.to_owned()));
+    }
+    let entry = json(value.get_ref());
+    // A null stands for a TOML type without a JSON form. An optional field would accept it.
+    if has_null(&entry) {
+        let message =
+            format!("{KEY}[{index}] has a date or a time: write a text, a number or a list");
+        return Err((at, message));
+    }
+    ModelEntry::from_json(entry).map_err(|error| {
+        let dot = if error.path.is_empty() { "" } else { "." };
+        let message = format!("{KEY}[{index}]{dot}{}: {}", error.path, error.message);
+        (position(value, &error.path).unwrap_or(at), message)
+    })
+}
+
+/// Returns the position of a field by its path, such as `prices.input` or `names[1]`.
+fn position(value: &Spanned<DeValue<'_>>, path: &str) -> Option<usize> {
+    let mut found = None;
+    let mut value = value;
+    for name in path.split('.') {
+        let name = name.split('[').next()?;
+        let DeValue::Table(table) = value.get_ref() else {
+            break;
+        };
+        let (key, inner) = table.iter().find(|(key, _)| key.get_ref() == name)?;
+        found = Some(key.span().start);
+        value = inner;
+    }
+    found
+}
+
+fn has_null(value: &Json) -> bool {
+    match value {
+        Json::Null => true,
+        Json::Array(items) => items.iter().any(has_null),
+        Json::Object(fields) => fields.values().any(has_null),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::needless_raw_string_hashes,
+    reason = "as expect-test writes them"
+)]
+mod tests {
+    use expect_test::expect;
+    use palimpsest_core::models::ModelTable;
+
+    use crate::{ConfigErrors, FixedSource, Flags, LoadedConfig, load};
+
+    fn read(text: &str) -> Result<LoadedConfig, ConfigErrors> {
+        let flags = Flags {
+            file: Some("p.toml".into()),
+            ..Flags::default()
+        };
+        load(&flags, &FixedSource::default().file("p.toml", text))
+    }
+
+    const VALID: &str = r#"
+[[models]]
+names = ["our-*", "Other"]
+window_tokens = 90_000
+prices = { input = 0.25, output = 1 }
+cache.ttls_s = [300]
+
+[[models]]
+names = ["gpt-4o"]
+window_tokens = 64_000
+[models.long_prices]
+above_input_tokens = 5
+prices.input = 3
+[models.prices]
+input = 2
+"#;
+
+    #[test]
+    fn entries_extend_the_table_and_override_it() {
+        let loaded = read(VALID).unwrap();
+        let table = ModelTable::with_entries(loaded.config.models.clone());
+        let window = |model: &str| table.find(model).and_then(|spec| spec.window_tokens);
+        assert_eq!(window("acme/other:free"), Some(90_000));
+        assert_eq!(window("gpt-4o"), Some(64_000));
+        assert_eq!(window("gpt-4o-mini"), Some(128_000));
+        assert_eq!(loaded.origin("models[1]").to_string(), "p.toml:8");
+    }
+
+    #[test]
+    fn printed_entries_can_be_loaded() {
+        let loaded = read(VALID).unwrap();
+        let printed = loaded.to_toml();
+        assert_eq!(read(&printed).unwrap().config, loaded.config);
+        let start = printed.find("[[models]]").unwrap();
+        let end = start + printed[start..].find("\n\n").unwrap();
+        expect![[r#"
+            [[models]]
+            cache = { ttls_s = [300] }
+            names = ["our-*", "other"]
+            prices = { input = 0.25, output = 1.0 }
+            window_tokens = 90000"#]]
+        .assert_eq(&printed[start..end]);
+    }
+
+    #[test]
+    fn an_invalid_entry_is_reported_with_its_line() {
+        let file = r#"
+[[models]]
+window_tokens = 5
+[[models]]
+names = ["a"]
+window_tokens = "large"
+[[models]]
+names = ["a"]
+prices = { input = -1 }
+[[models]]
+names = ["a"]
+cache.markers = 1979-05-27
+[[models]]
+names = ["a"]
+window = 5
+"#;
+        expect![[r#""#]].assert_eq(&read(file).unwrap_err().to_string());
+        expect![[r#""#]].assert_eq(&read("models = [5]").unwrap_err().to_string());
+        expect![[r#""#]].assert_eq(&read("models.file = \"m.toml\"").unwrap_err().to_string());
+        let flags = Flags::default().with("--set", "models", Some("a".into()));
+        let error = load(&flags, &FixedSource::default()).unwrap_err();
+        expect![[r#""#]].assert_eq(&error.to_string());
+    }
+}
