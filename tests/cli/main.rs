@@ -236,6 +236,7 @@ async fn add_unreadable_row(data: &Path, session: &str) {
         due: DueChange::Keep,
         blob_bytes: 0,
         completed_intents: Vec::new(),
+        tips: None,
     };
     let key = SessionKey::parse(session).unwrap();
     log.append(&key, batch).await.unwrap();

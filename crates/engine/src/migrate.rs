@@ -6,6 +6,8 @@
 
 mod deletions;
 mod journal;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -18,7 +20,8 @@ use palimpsest_core::session::Session;
 use palimpsest_core::view::{Provider, Target};
 use palimpsest_store::blobs::{BlobError, Blobs, ReplaceOutcome};
 use palimpsest_store::{
-    Batch, DueChange, Frame, MAX_LIST, Position, SessionHead, Store, StoreError, crash_point,
+    Batch, DueChange, Frame, MAX_LIST, Position, SessionHead, SessionTips, Store, StoreError,
+    crash_point,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -27,7 +30,7 @@ use self::journal::MigratedSession;
 pub use self::journal::MigrationJournal;
 use crate::EngineError;
 use crate::clock::Clock;
-use crate::sessions::{DefaultPolicies, READ_BYTES, Sessions};
+use crate::sessions::{DefaultPolicies, READ_BYTES, Sessions, tips_of};
 
 /// Sessions that are copied concurrently.
 const PARALLEL: usize = 8;
@@ -293,6 +296,14 @@ impl SessionMigration<'_> {
         counted: u64,
         done: &mut MigrationReport,
     ) -> Result<Position, MigrateError> {
+        // The index of the target is built from the state of the session. A change of the source after this read is found
+        // at the end.
+        let tips = if at.revision < self.head.revision {
+            let tips = self.from.sessions.read(self.key, tips_of).await;
+            tips.map_err(|error| MigrateError::Session(self.key.clone(), error))?
+        } else {
+            None
+        };
         while at.revision < self.head.revision {
             let after = self.head.position().at(at.revision);
             let frames = self.from.log.read(self.key, after, READ_BYTES).await?;
@@ -304,20 +315,22 @@ impl SessionMigration<'_> {
                 let is_last = frame.last() == self.head.revision;
                 done.events += u64::from(frame.events);
                 done.bytes += frame.bytes.len() as u64;
-                at = self.append(at, frame, is_last, counted).await?;
+                at = self
+                    .append(at, frame, is_last, (counted, tips.clone()))
+                    .await?;
             }
         }
         Ok(at)
     }
 
-    /// Appends one frame. With the last frame the session becomes due for the worker, and the bytes of its results
-    /// are counted.
+    /// Appends one frame. With the last frame the session becomes due for the worker, the bytes of its results are
+    /// counted, and its tips are stored.
     async fn append(
         &self,
         at: Position,
         frame: Frame,
         is_last: bool,
-        counted: u64,
+        (counted, tips): (u64, Option<SessionTips>),
     ) -> Result<Position, MigrateError> {
         let changed = || MigrateError::Changed(self.key.clone());
         let batch = Batch {
@@ -336,6 +349,7 @@ impl SessionMigration<'_> {
             } else {
                 0
             },
+            tips: tips.filter(|_| is_last),
         };
         match self.to.log.append(self.key, batch).await {
             Err(StoreError::Conflict { .. }) => Err(MigrateError::Diverged(self.key.clone())),

@@ -37,6 +37,7 @@ fn batch(expected: Position, seed: u64, len: usize) -> Batch {
         due: DueChange::At(Timestamp::from_millis(i64::try_from(seed).unwrap_or(0))),
         blob_bytes: 0,
         completed_intents: Vec::new(),
+        tips: None,
     }
 }
 

@@ -4,11 +4,13 @@
 
 use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+use palimpsest_core::message::Digest;
 
 use crate::work_queue::{is_due, lease_is_valid};
 use crate::{
     Batch, DueChange, Lease, MAX_FILE_BYTES, MAX_FILES, MAX_FRAME_BYTES, MAX_LIST_ROW_BYTES,
-    MAX_OWNER_BYTES, Position, SessionHead, SnapshotMark, StoreError, Tombstone,
+    MAX_LOOKUP_DIGESTS, MAX_OWNER_BYTES, MAX_SESSION_TIPS, Position, SessionHead, SnapshotMark,
+    StoreError, Tombstone,
 };
 
 /// The head of a session as the engines store it.
@@ -252,7 +254,14 @@ pub fn check_position(current: Option<&HeadRecord>, expected: Position) -> Resul
 pub fn check_batch(batch: &Batch) -> Result<(), StoreError> {
     check_length("an append", batch.frame.len(), MAX_FRAME_BYTES)?;
     check_length("a summary", batch.list_row.len(), MAX_LIST_ROW_BYTES)?;
+    let tips = batch.tips.as_ref().map_or(0, |tips| tips.digests.len());
+    check_length("a list of tips", tips, MAX_SESSION_TIPS)?;
     check_files(&batch.completed_intents)
+}
+
+/// Rejects a lookup with too many digests.
+pub fn check_lookup(digests: &[Digest]) -> Result<(), StoreError> {
+    check_length("a lookup of digests", digests.len(), MAX_LOOKUP_DIGESTS)
 }
 
 /// Rejects a list of files that is too long or contains an empty or too long name.

@@ -4,6 +4,7 @@
 //! [`WorkQueue`]. Only `encoding` knows the events.
 
 pub mod archive;
+mod array_index;
 pub mod blobs;
 mod crash;
 pub mod encoding;
@@ -22,6 +23,7 @@ mod store;
 mod tombstones;
 mod work_queue;
 
+pub use array_index::{ArrayIndex, MAX_LOOKUP_DIGESTS, MAX_SESSION_TIPS, SessionTips};
 pub use crash::crash_point;
 pub use error::{StoreError, error_chain};
 pub use file_intents::{FileIntent, FileIntents, IntentPage, MAX_FILE_BYTES, MAX_FILES};

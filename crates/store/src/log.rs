@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 
-use crate::{DueChange, Lease, StoreError};
+use crate::{DueChange, Lease, SessionTips, StoreError};
 
 /// The maximum size of one append's frame or of one snapshot, in bytes. The limit bounds the memory of
 /// a write and the time that one session can delay others.
@@ -103,6 +103,9 @@ pub struct Batch {
     /// [`FileIntents::declare_intents`](crate::FileIntents::declare_intents), and the append ends its intent. The append
     /// fails with [`StoreError::IntentRevoked`] if a sweep has revoked the intent of one of them.
     pub completed_intents: Vec<Box<str>>,
+    /// The tips of the session from now on. A tip that the session has already keeps its rank among the sessions with
+    /// this tip. `None` changes no tip.
+    pub tips: Option<SessionTips>,
 }
 
 /// The metadata of a session, readable without its log.

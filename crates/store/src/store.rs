@@ -6,7 +6,9 @@ use async_trait::async_trait;
 use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use tokio::sync::broadcast;
 
-use crate::{FileIntents, Lease, SessionLog, StoreError, StoreId, Tombstones, WorkQueue};
+use crate::{
+    ArrayIndex, FileIntents, Lease, SessionLog, StoreError, StoreId, Tombstones, WorkQueue,
+};
 
 /// The storage usage of one project or of all projects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,7 +47,9 @@ pub trait Leadership: Send + Sync + 'static {
 ///   [`StoreError::Closed`]) is unknown. Callers compare the position to find out.
 /// - Dropping a call's future does not undo its change.
 #[async_trait]
-pub trait Store: SessionLog + WorkQueue + Tombstones + FileIntents + Leadership {
+pub trait Store:
+    SessionLog + ArrayIndex + WorkQueue + Tombstones + FileIntents + Leadership
+{
     /// Returns true if no other process can have the log open. Operations left unfinished by an earlier
     /// process are then orphaned.
     fn is_exclusive(&self) -> bool {

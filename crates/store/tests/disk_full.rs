@@ -172,6 +172,7 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
                 due: DueChange::Keep,
                 blob_bytes: 0,
                 completed_intents: Vec::new(),
+                tips: None,
             };
             match log.append_to(&key(session), batch).await {
                 Ok(_) => frames.push((seed, size)),

@@ -35,6 +35,7 @@ fn batch(expected: Position, due: DueChange) -> Batch {
         due,
         blob_bytes: 0,
         completed_intents: Vec::new(),
+        tips: None,
     }
 }
 

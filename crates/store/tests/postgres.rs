@@ -36,6 +36,7 @@ fn batch(expected: Position, frame: impl Into<Bytes>) -> Batch {
         due: DueChange::Keep,
         blob_bytes: 0,
         completed_intents: Vec::new(),
+        tips: None,
     }
 }
 

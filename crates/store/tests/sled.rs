@@ -13,10 +13,11 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use palimpsest_conformance::LatestIncarnation as _;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+use palimpsest_core::message::Digest;
 use palimpsest_store::sled::{SledLog, SledOptions, compact_store};
 use palimpsest_store::{
-    Batch, DueChange, DueQuery, Lease, Position, SessionLog, Store as _, StoreError,
-    StoredSnapshot, WorkQueue as _,
+    ArrayIndex as _, Batch, DueChange, DueQuery, Lease, Position, SessionLog, SessionTips,
+    Store as _, StoreError, StoredSnapshot, WorkQueue as _,
 };
 
 fn key(number: u64) -> SessionKey {
@@ -35,6 +36,7 @@ fn batch(expected: u64, frame: Vec<u8>) -> Batch {
         due: DueChange::At(Timestamp::from_millis(7)),
         blob_bytes: 0,
         completed_intents: Vec::new(),
+        tips: None,
     }
 }
 
@@ -217,10 +219,15 @@ async fn a_compacted_copy_is_complete_and_smaller() {
     let log = open(&from).unwrap();
     for session in 0..12 {
         for revision in 0..6 {
-            let frame = vec![u8::try_from(session * 6 + revision).unwrap(); 150_000];
-            log.append_to(&key(session), batch(revision, frame))
-                .await
-                .unwrap();
+            let byte = u8::try_from(session * 6 + revision).unwrap();
+            let with_tip = Batch {
+                tips: Some(SessionTips {
+                    scope: Digest::default(),
+                    digests: vec![Digest::from_bytes([byte; 16])],
+                }),
+                ..batch(revision, vec![byte; 150_000])
+            };
+            log.append_to(&key(session), with_tip).await.unwrap();
         }
         let snapshot = StoredSnapshot {
             at: Revision::new(4),
@@ -268,6 +275,12 @@ async fn a_compacted_copy_is_complete_and_smaller() {
     assert_eq!((id_of(&from).await, id_of(&old).await), (id, id));
     let log = open(&from).unwrap();
     assert_eq!(dump(&log).await, before);
+    // Only the last tip of each session is in the index, and those of deleted sessions are not.
+    for (tip, session) in [(5, Some(0)), (11, Some(1)), (10, None), (23, None)] {
+        let tips = [Digest::from_bytes([tip; 16])];
+        let found = log.find_by_tip(&key(1).project, Digest::default(), &tips);
+        assert_eq!(found.await.unwrap(), session.map(key), "{tip}");
+    }
     log.append_to(&key(1), batch(6, vec![1])).await.unwrap();
     let created = log.append_to(&key(50), batch(0, vec![1])).await;
     created.unwrap();

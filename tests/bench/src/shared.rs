@@ -76,6 +76,7 @@ fn batch(expected: Position) -> Batch {
         due: DueChange::Keep,
         blob_bytes: 0,
         completed_intents: Vec::new(),
+        tips: None,
     }
 }
 

@@ -70,6 +70,7 @@ pub(super) fn batch(expected: u64, events: u32, frame: Bytes) -> Batch {
         due: DueChange::Keep,
         blob_bytes: 0,
         completed_intents: Vec::new(),
+        tips: None,
     }
 }
 

@@ -16,6 +16,7 @@ mod model;
 mod queue;
 mod races;
 mod sessions;
+mod tips;
 mod tombstones;
 
 pub use self::harness::{Harness, bytes};
@@ -32,5 +33,6 @@ pub async fn run(harness: &dyn Harness) {
     tombstones::run(harness).await;
     leader_tasks::run(harness).await;
     intents::run(harness).await;
+    tips::run(harness).await;
     races::run(harness).await;
 }

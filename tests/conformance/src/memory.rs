@@ -7,15 +7,16 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
+use palimpsest_core::message::Digest;
 
 use palimpsest_store::head_record::{
-    HeadRecord, check_batch, check_files, check_lease, check_position, check_snapshot,
+    HeadRecord, check_batch, check_files, check_lease, check_lookup, check_position, check_snapshot,
 };
 use palimpsest_store::leader_tasks::LeaderTasks;
 use palimpsest_store::{
-    Batch, DueChange, DueQuery, DueSession, FileIntent, FileIntents, Frame, IntentPage, Leadership,
-    Lease, MAX_LIST, Position, RowPage, SessionHead, SessionLog, StorageUsage, Store, StoreError,
-    StoreId, StoredSnapshot, Tombstone, Tombstones, WorkQueue,
+    ArrayIndex, Batch, DueChange, DueQuery, DueSession, FileIntent, FileIntents, Frame, IntentPage,
+    Leadership, Lease, MAX_LIST, Position, RowPage, SessionHead, SessionLog, SessionTips,
+    StorageUsage, Store, StoreError, StoreId, StoredSnapshot, Tombstone, Tombstones, WorkQueue,
 };
 
 /// A log that is lost when the process ends, for tests and evaluation.
@@ -33,6 +34,7 @@ struct State {
     sessions: BTreeMap<SessionKey, Session>,
     tombstones: BTreeMap<SessionKey, Tombstone>,
     incarnations: u64,
+    appends: u64,
     intents: BTreeMap<(SessionKey, Box<str>), FileIntent>,
     closed: bool,
 }
@@ -64,6 +66,23 @@ struct Session {
     record: HeadRecord,
     frames: Vec<Frame>,
     snapshot: Bytes,
+    scope: Digest,
+    /// The tips, each with the number of the append that added it.
+    tips: Vec<(Digest, u64)>,
+}
+
+impl Session {
+    fn set_tips(&mut self, tips: SessionTips, number: u64) {
+        let before = std::mem::take(&mut self.tips);
+        let is_same_scope = self.scope == tips.scope;
+        let numbered = tips.digests.into_iter().map(|digest| {
+            let mut known = before.iter().filter(|_| is_same_scope);
+            let known = known.find(|(known, _)| *known == digest);
+            (digest, known.map_or(number, |(_, number)| *number))
+        });
+        self.tips = numbered.collect();
+        self.scope = tips.scope;
+    }
 }
 
 impl MemoryLog {
@@ -136,6 +155,8 @@ impl SessionLog for MemoryLog {
         }
         state.settle(key, &batch.completed_intents)?;
         state.incarnations += u64::from(creates);
+        state.appends += 1;
+        let appends = state.appends;
         let incarnation = state.incarnations;
         let session = state
             .sessions
@@ -144,8 +165,13 @@ impl SessionLog for MemoryLog {
                 record: HeadRecord::new(incarnation),
                 frames: Vec::new(),
                 snapshot: Bytes::new(),
+                scope: Digest::default(),
+                tips: Vec::new(),
             });
         session.record.append(&batch);
+        if let Some(tips) = batch.tips {
+            session.set_tips(tips, appends);
+        }
         session.frames.push(Frame {
             first: batch.expected.revision.plus(1),
             events: batch.events.get(),
@@ -231,6 +257,29 @@ impl SessionLog for MemoryLog {
             rows: rows.collect(),
             nameless: 0,
         })
+    }
+}
+
+#[async_trait]
+impl ArrayIndex for MemoryLog {
+    async fn find_by_tip(
+        &self,
+        project: &ProjectId,
+        scope: Digest,
+        digests: &[Digest],
+    ) -> Result<Option<SessionKey>, StoreError> {
+        check_lookup(digests)?;
+        let state = self.open()?;
+        let number = |session: &Session, digest: &Digest| {
+            let mut tips = session.tips.iter().filter(|_| session.scope == scope);
+            Some(tips.find(|(tip, _)| tip == digest)?.1)
+        };
+        Ok(digests.iter().find_map(|digest| {
+            let sessions = state.sessions.iter();
+            let own = sessions.filter(|(key, _)| key.project == *project);
+            let found = own.filter_map(|(key, session)| Some((number(session, digest)?, key)));
+            found.max().map(|(_, key)| key.clone())
+        }))
     }
 }
 

@@ -8,7 +8,9 @@ use palimpsest_core::command::{
     Append, AppendSource, Command, ConfirmResponse, ReplacedResponse, SyncArray,
 };
 use palimpsest_core::event::Visibility;
-use palimpsest_core::message::{CANONICAL_VERSION, CanonicalDigests, Message, MessageOrigin, Role};
+use palimpsest_core::message::{
+    CANONICAL_VERSION, CanonicalDigests, Digest, Message, MessageOrigin, Role,
+};
 
 impl SessionHarness {
     /// Records an array of the visible messages, or of some of them. The caller has left a part of the array before.
@@ -46,10 +48,11 @@ impl SessionHarness {
         };
         self.run(Command::SyncArray(SyncArray {
             array: array.clone(),
+            tip: Some(Digest::of_bytes(&[which % 4])),
         }));
         assert_eq!(*self.session.array(), array);
         let revision = self.session.revision();
-        self.run(Command::SyncArray(SyncArray { array }));
+        self.run(Command::SyncArray(SyncArray { array, tip: None }));
         assert_eq!(
             revision,
             self.session.revision(),

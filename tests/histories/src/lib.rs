@@ -359,6 +359,7 @@ impl SessionHarness {
         let key = SessionKey::parse("projects/p/sessions/s").unwrap();
         let create_ = CreateSession {
             policy: Arc::new(policy),
+            scope: Some(palimpsest_core::message::Digest::of_bytes(b"scope")),
             ..CreateSession::default()
         };
         let event = create_session(create_, context).unwrap();

@@ -15,6 +15,7 @@ mod response;
 mod shrunk;
 mod state;
 mod summary;
+mod tips;
 mod unchanged;
 
 pub use change::{
@@ -29,4 +30,5 @@ pub use links::{
 pub use plan::{Identity, plan};
 pub use recorded::recorded;
 pub use response::{ResponseUse, add_response};
+pub use tips::{ArrayTips, MAX_BEGINNINGS, MAX_TIPS};
 pub use unchanged::is_unchanged;

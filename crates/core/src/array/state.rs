@@ -6,7 +6,7 @@
 use super::links::{CallerArray, Link, LinkKind, MAX_RESPONSES, RecordedItem};
 use crate::event::ArraySynced;
 use crate::ids::Ordinal;
-use crate::message::{CANONICAL_VERSION, CanonicalDigests, Message, Role};
+use crate::message::{CANONICAL_VERSION, CanonicalDigests, Digest, Message, Role};
 
 impl CallerArray {
     /// Returns true if the links can be compared with new elements.
@@ -14,9 +14,10 @@ impl CallerArray {
         self.version == u32::from(CANONICAL_VERSION)
     }
 
-    /// Returns the event that turns this array into `after`. `None` if both are equal.
-    pub(crate) fn change_to(&self, after: Self) -> Option<ArraySynced> {
-        if *self == after {
+    /// Returns the event that turns this array into `after` and adds a tip. `None` if both arrays are equal and there is
+    /// no tip.
+    pub(crate) fn change_to(&self, after: Self, tip: Option<Digest>) -> Option<ArraySynced> {
+        if *self == after && tip.is_none() {
             return None;
         }
         let both = self.links.iter().zip(&after.links);
@@ -32,6 +33,7 @@ impl CallerArray {
             is_provisional: after.is_provisional,
             confirmed: Vec::new(),
             abandoned: after.abandoned,
+            tip,
         })
     }
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::decision::DecisionContext;
 use super::reject::Rejection;
-use crate::event::{Event, RULES_VERSION, RequestStamp, SessionCreated};
+use crate::event::{Event, ForkPoint, RULES_VERSION, RequestStamp, SessionCreated};
 use crate::ids::{Attributes, SessionKey};
 use crate::limits::Limits;
+use crate::message::Digest;
 use crate::policy::{LimitPolicy, Policy};
 
 /// Creates a session.
@@ -24,6 +25,10 @@ pub struct CreateSession {
     pub hold: Box<str>,
     /// The parent session, if this is a subagent session.
     pub parent: Option<SessionKey>,
+    /// The origin, if this session is a fork of another one.
+    pub forked_from: Option<ForkPoint>,
+    /// The scope in which the session is found by the content of its array. `None` if it is found by its name only.
+    pub scope: Option<Digest>,
     /// Name and value pairs that the caller stores with the session.
     pub attributes: Attributes,
     /// The resolved policy.
@@ -58,6 +63,8 @@ pub fn create_session(
         branch: command.branch,
         hold: command.hold,
         parent: command.parent,
+        forked_from: command.forked_from,
+        scope: command.scope,
         attributes: command.attributes,
         request: command.request,
     }))

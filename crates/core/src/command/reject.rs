@@ -113,6 +113,13 @@ pub enum Rejection {
         /// True if the array is a branch of the session's own conversation.
         is_branch: bool,
     },
+    /// The array leaves the array of a session that was found by content. Such a session is forked.
+    #[error("the array belongs to a fork of the session: send it under another session name")]
+    ArrayForks {
+        /// The last message that both conversations share. `None` if they share no response, so that they can have equal
+        /// beginnings by chance.
+        shared: Option<MessageId>,
+    },
     /// A comparison needs the original of a message that is not in memory.
     #[error("message {id} is not in memory")]
     OriginalNotLoaded {

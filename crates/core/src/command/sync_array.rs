@@ -5,14 +5,17 @@ use super::reject::Rejection;
 use crate::array::{CallerArray, KnownContent};
 use crate::event::{ArraySynced, Event};
 use crate::ids::Ordinal;
+use crate::message::Digest;
 use crate::session::Session;
 
 /// Records the array as the caller has it. Decided after the other steps of its plan, so that appended messages are
-/// known. Makes no event if the links of these steps are the caller's array already.
+/// known. Makes no event if the links of these steps are the caller's array already, and the tip is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyncArray {
     /// The whole array. See [`PlannedChange::apply`](crate::array::PlannedChange::apply).
     pub array: CallerArray,
+    /// The tip of the array. `None` leaves the tips as they are. A session that is found by its name only records no tip.
+    pub tip: Option<Digest>,
 }
 
 /// Makes a recorded response visible: the one that the caller has sent back, or the newest one before an append without
@@ -39,7 +42,7 @@ impl ConfirmResponse {
         for ordinal in &ordinals {
             session.message(*ordinal)?;
         }
-        let change = array.change_to(after).map(|event| ArraySynced {
+        let change = array.change_to(after, None).map(|event| ArraySynced {
             confirmed: ordinals,
             ..event
         });
@@ -51,7 +54,8 @@ impl ConfirmResponse {
 
 impl SyncArray {
     pub(super) fn decide(self, session: &Session) -> Decided {
-        let change = session.array().change_to(self.array);
+        let tip = self.tip.filter(|tip| session.tips().lacks(*tip));
+        let change = session.array().change_to(self.array, tip);
         Decided::events(change.map(Event::ArraySynced).into_iter().collect())
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::parts::{RequestStamp, Visibility};
 use crate::ids::{Attributes, MessageId, Ordinal, SessionKey};
-use crate::message::Message;
+use crate::message::{Digest, Message};
 use crate::policy::{Policy, WindowHint};
 use crate::tokens::TokenSize;
 use crate::view::{Piece, Target};
@@ -28,10 +28,23 @@ pub struct SessionCreated {
     pub hold: Box<str>,
     /// The parent session, if this is a subagent session.
     pub parent: Option<SessionKey>,
+    /// The origin, if this session is a fork of another one.
+    pub forked_from: Option<ForkPoint>,
+    /// The scope in which the session is found by the content of its array. `None` if it is found by its name only.
+    pub scope: Option<Digest>,
     /// Name and value pairs that the caller stores with the session.
     pub attributes: Attributes,
     /// The stamp of the request.
     pub request: Option<RequestStamp>,
+}
+
+/// The origin of a fork.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForkPoint {
+    /// The session that was forked. It can be deleted since.
+    pub session: SessionKey,
+    /// The last message of it that both sessions share.
+    pub message: MessageId,
 }
 
 /// Metadata of the session changed. Unchanged fields are `None`.

@@ -23,4 +23,6 @@ pub struct ArraySynced {
     pub confirmed: Vec<Ordinal>,
     /// The ends that rewinds left, oldest first.
     pub abandoned: Vec<ChainHead>,
+    /// The tip of the array, if the session is found by content and did not have this tip.
+    pub tip: Option<Digest>,
 }

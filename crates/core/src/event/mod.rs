@@ -14,7 +14,8 @@ mod policy;
 mod working;
 
 pub use self::append::{
-    AppendedMessage, MessagesAppended, ResultSize, SessionCreated, SessionUpdated, ViewServed,
+    AppendedMessage, ForkPoint, MessagesAppended, ResultSize, SessionCreated, SessionUpdated,
+    ViewServed,
 };
 pub use self::array::ArraySynced;
 pub use self::compaction::{

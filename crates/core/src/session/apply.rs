@@ -16,7 +16,7 @@ use super::transcript::{Transcript, TranscriptEntry};
 use super::turns::Turns;
 use super::working_state::SessionWorkingState;
 use super::{AwaitedParty, LastServed, PromptCache, Session, SessionInfo, SnipGrowth};
-use crate::array::CallerArray;
+use crate::array::{ArrayTips, CallerArray};
 use crate::event::{
     AppendedMessage, CallState, CompactionFinished, ContentSnipped, ContextRestored, Event,
     MessagesAppended, Pairing, PendingMessage, PolicyChanged, RecordedEvent, ResultSize,
@@ -62,6 +62,7 @@ impl Session {
                 branch: event.branch.clone(),
                 hold: event.hold.clone(),
                 parent: event.parent.clone(),
+                forked_from: event.forked_from.clone(),
                 attributes: event.attributes.clone(),
                 created: at,
                 modified: at,
@@ -89,6 +90,7 @@ impl Session {
             working: SessionWorkingState::default(),
             pins: Pins::default(),
             array: CallerArray::default(),
+            tips: ArrayTips::new(event.scope),
         };
         if let Some(request) = &event.request {
             session.remember(request, at);

@@ -14,6 +14,9 @@ impl Session {
         }
         self.drop_responses();
         self.array.synced(event);
+        if let Some(tip) = event.tip {
+            self.tips.push(tip);
+        }
     }
 
     /// Makes a message of a recorded response visible.

@@ -19,7 +19,7 @@ use super::transcript::{Transcript, TranscriptEntry};
 use super::turns::Turns;
 use super::working_state::SessionWorkingState;
 use super::{LastServed, PromptCache, Session, SessionInfo, SnipGrowth, ViewChange};
-use crate::array::CallerArray;
+use crate::array::{ArrayTips, CallerArray};
 use crate::event::{PendingMessage, PersistDecision, RequestMethod, Visibility};
 use crate::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use crate::message::{Digest, Message};
@@ -87,6 +87,8 @@ pub struct Snapshot {
     pub working: SessionWorkingState,
     /// The array as the caller has it.
     pub array: CallerArray,
+    /// The tips by which the session is found.
+    pub tips: ArrayTips,
 }
 
 /// A message in a snapshot.
@@ -198,6 +200,7 @@ impl Snapshot {
             pins,
             working: self.working,
             array: self.array,
+            tips: self.tips,
         })
     }
 }
@@ -255,6 +258,7 @@ impl Session {
             prompt_cache: self.prompt_cache.clone(),
             working: self.working.clone(),
             array: self.array.clone(),
+            tips: self.tips.clone(),
         }
     }
 }

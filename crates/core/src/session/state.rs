@@ -15,8 +15,8 @@ use super::stored_results::StoredResults;
 use super::transcript::{ContentNotLoaded, Transcript};
 use super::turns::Turns;
 use super::working_state::SessionWorkingState;
-use crate::array::{CallerArray, Link};
-use crate::event::{PendingMessage, Placeholder, Visibility};
+use crate::array::{ArrayTips, CallerArray, Link};
+use crate::event::{ForkPoint, PendingMessage, Placeholder, Visibility};
 use crate::ids::{
     Attributes, CallKey, Epoch, MessageId, Ordinal, Revision, SessionKey, Timestamp, TurnNumber,
 };
@@ -59,6 +59,7 @@ pub struct Session {
     pub(super) working: SessionWorkingState,
     pub(super) pins: Pins,
     pub(super) array: CallerArray,
+    pub(super) tips: ArrayTips,
 }
 
 /// Summary fields of a session, as shown in lists of sessions.
@@ -70,6 +71,8 @@ pub struct SessionInfo {
     pub first_prompt: Box<str>,
     /// The parent session, if this is a subagent session.
     pub parent: Option<SessionKey>,
+    /// The origin, if this session is a fork of another one.
+    pub forked_from: Option<ForkPoint>,
     /// Name and value pairs that the caller stores with the session.
     pub attributes: Attributes,
     /// Time of the first event.
@@ -247,6 +250,11 @@ impl Session {
     /// Returns the pinned content.
     pub fn pins(&self) -> &Pins {
         &self.pins
+    }
+
+    /// Returns the tips by which the session is found.
+    pub fn tips(&self) -> &ArrayTips {
+        &self.tips
     }
 
     /// Returns the array as the caller has it. Its version is 0 if the session received no whole array.

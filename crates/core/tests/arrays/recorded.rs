@@ -63,7 +63,7 @@ fn synced() -> SessionHarness {
         }],
         ..CallerArray::default()
     };
-    world.run(Command::SyncArray(SyncArray { array }));
+    world.run(Command::SyncArray(SyncArray { array, tip: None }));
     serve(&mut world);
     world
 }

@@ -10,13 +10,15 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures::TryStreamExt as _;
 use futures::future::join_all;
+use palimpsest_core::array::ArrayTips;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 use palimpsest_store::archive::{Archive, hex};
 use palimpsest_store::blobs::{BlobOwner, Blobs};
+use palimpsest_store::encoding::decode_frame;
 use palimpsest_store::sled::{SledLog, SledOptions, swap_folder};
 use palimpsest_store::{
-    Batch, DueChange, MAX_FRAME_BYTES, MAX_LIST_ROW_BYTES, Position, SessionLog, Store as _,
-    StoreId, crash_point,
+    Batch, DueChange, MAX_FRAME_BYTES, MAX_LIST_ROW_BYTES, Position, SessionLog, SessionTips,
+    Store as _, StoreId, crash_point, error_chain,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::task::spawn_blocking;
@@ -358,6 +360,7 @@ async fn session(
     let row = row.filter(|row| row.len() <= MAX_LIST_ROW_BYTES);
     let row = row.ok_or_else(|| damaged(&entry.session, "its row cannot be read"))?;
     let mut at = Position::START;
+    let mut tips = TipReader::default();
     for log in &entry.logs {
         // A missing part of the log would silently drop events, so the parts must be contiguous.
         if log.after != at.revision.get() {
@@ -369,7 +372,13 @@ async fn session(
         // result counts as one byte, so that later backups report it.
         let stored: u64 = entry.results.iter().map(|result| result.bytes).sum();
         let end = last.then_some(stored + entry.damaged.len() as u64);
-        at = append(&mut records, (key, &row, end), at, into).await?;
+        at = append(
+            &mut records,
+            (key, &row, end),
+            at,
+            into.zip(Some(&mut tips)),
+        )
+        .await?;
         done.bytes += log.bytes;
     }
     if at.revision.get() != entry.revision {
@@ -382,12 +391,12 @@ async fn session(
 }
 
 /// Appends all records of a part of a log and returns the new position. The last part has an `end`. With its last
-/// record, the session becomes due for the worker, and the bytes of its results are counted.
+/// record, the session becomes due for the worker, the bytes of its results are counted, and its tips are stored.
 async fn append(
     records: &mut LogPartReader<'_>,
     (key, row, end): (&SessionKey, &[u8], Option<u64>),
     mut at: Position,
-    into: Option<&SessionSink>,
+    mut into: Option<(&SessionSink, &mut TipReader)>,
 ) -> Result<Position, BackupError> {
     loop {
         let mut batches = Vec::new();
@@ -400,6 +409,10 @@ async fn append(
             bytes += frame.len();
             let ends = first + u64::from(events.get()) - 1 == records.log.revision;
             let end = end.filter(|_| ends);
+            let tips = into.as_mut().and_then(|(_, tips)| {
+                tips.read(key, &frame);
+                end.and_then(|_| tips.tips())
+            });
             batches.push(Batch {
                 blob_bytes: end.unwrap_or(0),
                 completed_intents: Vec::new(),
@@ -410,19 +423,56 @@ async fn append(
                 events,
                 frame,
                 list_row: Bytes::copy_from_slice(row),
-                due: match into {
-                    Some(into) if end.is_some() => DueChange::At(into.now),
+                due: match &into {
+                    Some((into, _)) if end.is_some() => DueChange::At(into.now),
                     _ => DueChange::Keep,
                 },
+                tips,
             });
         }
         let Some(last) = batches.last() else {
             return Ok(at);
         };
         at.revision = last.expected.revision.plus(u64::from(last.events.get()));
-        if let Some(into) = into {
+        if let Some((into, _)) = &into {
             at.incarnation = into.append(key, batches).await?;
         }
+    }
+}
+
+/// Collects the tips of a session from its log, because a backup contains no index.
+#[derive(Debug, Default)]
+struct TipReader {
+    tips: ArrayTips,
+    has_read: bool,
+}
+
+impl TipReader {
+    fn read(&mut self, key: &SessionKey, frame: &Bytes) {
+        // The first event states if the session has tips. Other sessions are restored without being decoded.
+        let is_indexed = self.tips.scope.is_some();
+        if std::mem::replace(&mut self.has_read, true) && !is_indexed {
+            return;
+        }
+        match decode_frame(frame) {
+            Ok(events) => {
+                for recorded in &events {
+                    self.tips.apply(&recorded.event);
+                }
+            }
+            // A session whose events cannot be decoded is restored as it is.
+            Err(error) => {
+                tracing::warn!(session = %key, error = %error_chain(&error), "failed to read events of a restored session; it is found by its name only");
+                self.tips = ArrayTips::default();
+            }
+        }
+    }
+
+    fn tips(&self) -> Option<SessionTips> {
+        Some(SessionTips {
+            scope: self.tips.scope?,
+            digests: self.tips.digests.clone(),
+        })
     }
 }
 
@@ -490,6 +540,12 @@ impl<'a> LogPartReader<'a> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::BufMut as _;
+    use palimpsest_core::event::{ArraySynced, Event, RecordedEvent, SessionCreated};
+    use palimpsest_core::message::{Digest, MessageOrigin};
+    use palimpsest_store::ArrayIndex as _;
+    use palimpsest_store::encoding::encode_frame;
+
     use super::*;
 
     #[test]
@@ -505,6 +561,99 @@ mod tests {
             refused.starts_with("failed to read the folder"),
             "{refused}"
         );
+    }
+
+    #[tokio::test]
+    async fn a_restored_session_is_found_by_content_again() {
+        let digest = |byte: u8| Digest::from_bytes([byte; 16]);
+        let created = |scope| {
+            Event::SessionCreated(SessionCreated {
+                rules_version: 1,
+                policy: Arc::default(),
+                implicit: true,
+                title: "".into(),
+                project_path: "".into(),
+                branch: "".into(),
+                hold: "".into(),
+                parent: None,
+                forked_from: None,
+                scope,
+                attributes: Vec::new(),
+                request: None,
+            })
+        };
+        let synced = |byte: u8| {
+            let change = ArraySynced {
+                version: 1,
+                format: MessageOrigin::Anthropic,
+                lead: None,
+                keep: 0,
+                links: Vec::new(),
+                is_provisional: false,
+                confirmed: Vec::new(),
+                abandoned: Vec::new(),
+                tip: Some(digest(byte)),
+            };
+            Event::ArraySynced(change)
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let archive = Archive::open(folder.path().join("backup").to_str().unwrap()).unwrap();
+        let options = SledOptions::new(folder.path().join("log"));
+        let log = Arc::new(SledLog::open(&options).unwrap());
+        let sink = SessionSink {
+            log: Arc::clone(&log),
+            blobs: Blobs::in_memory(),
+            now: Timestamp::default(),
+        };
+        for (name, scope, expected) in [("found", Some(digest(9)), true), ("named", None, false)] {
+            // The log has two parts, as after an incremental backup.
+            let key = SessionKey::parse(&format!("projects/p/sessions/{name}")).unwrap();
+            let parts = [vec![created(scope), synced(1)], vec![synced(2)]];
+            let mut logs = Vec::new();
+            let mut revision = 0;
+            for (number, events) in parts.into_iter().enumerate() {
+                let path = format!("{name}-{number}");
+                let mut writer = archive.writer(&path).unwrap();
+                let after = revision;
+                for event in events {
+                    let at = Timestamp::default();
+                    let frame = encode_frame(&[RecordedEvent { at, event }]);
+                    revision += 1;
+                    let mut head = BytesMut::new();
+                    head.put_u64(revision);
+                    head.put_u32(1);
+                    head.put_u32(u32::try_from(frame.len()).unwrap());
+                    writer.write(&head).await.unwrap();
+                    writer.write(&frame).await.unwrap();
+                }
+                let sum = writer.finish().await.unwrap();
+                logs.push(LogFile {
+                    path,
+                    after,
+                    revision,
+                    sha256: sum.sha256,
+                    bytes: sum.bytes,
+                });
+            }
+            let entry = ManifestEntry {
+                session: key.to_string(),
+                incarnation: 1,
+                revision,
+                last_sha256: String::new(),
+                row: String::new(),
+                logs,
+                results: Vec::new(),
+                damaged: Vec::new(),
+            };
+            session(&archive, &key, &entry, Some(&sink)).await.unwrap();
+            for tip in [1, 2] {
+                let found = log.find_by_tip(&key.project, digest(9), &[digest(tip)]);
+                assert_eq!(found.await.unwrap(), expected.then(|| key.clone()));
+            }
+            // The next session has the same tips.
+            let at = log.head(&key).await.unwrap().unwrap().position();
+            log.delete(&key, at, Timestamp::default()).await.unwrap();
+        }
     }
 
     #[tokio::test]

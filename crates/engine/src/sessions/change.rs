@@ -12,11 +12,13 @@ use std::num::NonZeroU32;
 
 use palimpsest_core::command::{Rejection, effects_of_state};
 use palimpsest_core::effect::{Effect, FollowUp, StoreFile};
-use palimpsest_core::event::RecordedEvent;
+use palimpsest_core::event::{Event, RecordedEvent};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_store::encoding::encode_frame;
-use palimpsest_store::{Batch, DueChange, Position, StoreError, crash_point, error_chain};
+use palimpsest_store::{
+    Batch, DueChange, Position, SessionTips, StoreError, crash_point, error_chain,
+};
 use tracing::Instrument as _;
 
 use super::growth::StorageGrowth;
@@ -339,6 +341,13 @@ impl PendingCommit {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
+    /// Returns the tips of the session, if one of the events adds a tip.
+    fn tips(&self) -> Option<SessionTips> {
+        let adds_tip = |recorded: &RecordedEvent| matches!(&recorded.event, Event::ArraySynced(event) if event.tip.is_some());
+        let is_changed = self.events.iter().any(adds_tip);
+        is_changed.then(|| tips_of(&self.loaded.session)).flatten()
+    }
+
     /// Builds the append of the events. Returns `None` without events.
     fn batch(&self) -> Option<Batch> {
         let events = u32::try_from(self.events.len()).ok();
@@ -358,6 +367,16 @@ impl PendingCommit {
                 .map_or(DueChange::Keep, |due| DueChange::at(due, self.now)),
             blob_bytes: self.file_bytes(),
             completed_intents: files.collect(),
+            tips: self.tips(),
         })
     }
+}
+
+/// Returns the tips by which the store finds a session. `None` if the session is found by its name only.
+pub(crate) fn tips_of(session: &Session) -> Option<SessionTips> {
+    let tips = session.tips();
+    Some(SessionTips {
+        scope: tips.scope?,
+        digests: tips.digests.clone(),
+    })
 }

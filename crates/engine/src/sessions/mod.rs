@@ -41,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::cache::CacheStats;
 use self::cache::SessionCache;
 pub use self::change::Changed;
+pub(crate) use self::change::tips_of;
 pub use self::dry_run::DryRun;
 pub use self::estimator_warmup::warm_up;
 use self::handle::{HandleState, LoadedSession, SessionHandle};

@@ -17,7 +17,7 @@ use palimpsest_core::command::{
 };
 use palimpsest_core::event::Trigger;
 use palimpsest_core::ids::{MessageId, Ordinal, SessionId, SessionKey};
-use palimpsest_core::message::Message;
+use palimpsest_core::message::{Message, Role};
 use palimpsest_core::session::{ContentNotLoaded, Session};
 
 use super::{Adoption, AppendStatus, Appended, Intake, Turn, TurnCall, TurnOutcome, turn};
@@ -63,7 +63,7 @@ pub struct SyncedArray {
     pub appended: usize,
 }
 
-/// Runs a turn for a whole array. Returns the session that took it: the named one, or a lane of it.
+/// Runs a turn for a whole array of a named session. Returns the session that took it: the named one, or a lane of it.
 pub async fn sync<T>(
     engine: &Engine,
     key: &SessionKey,
@@ -75,32 +75,61 @@ pub async fn sync<T>(
     let mut key = key.clone();
     let mut missing = missing.clone();
     let mut lanes = 0;
+    loop {
+        let address = Address {
+            identity: Identity::Named,
+            // A lane takes side requests, so none of its own requests is one.
+            side_requests: input.side_requests && lanes == 0,
+        };
+        let addressed = (input, address);
+        match sync_into(engine, &key, &missing, call, addressed, &finish).await? {
+            Ok(done) => return Ok((key, done)),
+            Err(Rejection::OtherArray { lane, is_branch }) if lanes < MAX_LANES => {
+                missing = lane_of(engine, &key, &missing, is_branch).await?;
+                key = lane_key(&key, &lane)?;
+                lanes += 1;
+            }
+            Err(rejection) => return Err(EngineError::Rejected(rejection).into()),
+        }
+    }
+}
+
+/// The relation of an array to the session that gets it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Address {
+    /// The origin of the session's name.
+    pub(super) identity: Identity,
+    /// True if the array can be a side request.
+    pub(super) side_requests: bool,
+}
+
+/// Runs a turn for a whole array in one session, and loads the content that the plan needs. Returns the rejection if the
+/// session does not take the array.
+pub(super) async fn sync_into<T>(
+    engine: &Engine,
+    key: &SessionKey,
+    missing: &MissingSession,
+    call: &TurnCall,
+    (input, address): (&SyncInput, Address),
+    finish: impl Fn(&Session, &TurnOutcome) -> Result<T, ContentNotLoaded>,
+) -> Result<Result<Turn<T>, Rejection>, CompactionError> {
     let mut past = Past::default();
     loop {
-        let intake = |transaction: &mut Transaction<'_>| {
-            // A lane takes side requests, so none of its own requests is one.
-            input.run(transaction, &past, input.side_requests && lanes == 0)
-        };
-        let rejection = match turn(engine, &key, &missing, call, intake, &finish).await {
-            Ok(done) => return Ok((key, done)),
+        let intake = |transaction: &mut Transaction<'_>| input.run(transaction, address, &past);
+        let rejection = match turn(engine, key, missing, call, intake, &finish).await {
+            Ok(done) => return Ok(Ok(done)),
             Err(CompactionError::Engine(EngineError::Rejected(rejection))) => rejection,
             Err(error) => return Err(error),
         };
         match rejection {
-            Rejection::OtherArray { lane, is_branch } if lanes < MAX_LANES => {
-                missing = lane_of(engine, &key, &missing, is_branch).await?;
-                key = lane_key(&key, &lane)?;
-                lanes += 1;
-                past = Past::default();
-            }
-            Rejection::OriginalNotLoaded { id } => past.load_originals(engine, &key, id).await?,
+            Rejection::OriginalNotLoaded { id } => past.load_originals(engine, key, id).await?,
             // The last message that stays is hidden behind a summary, so its earlier layout is read from the log.
             Rejection::MessageNotVisible { id, .. } if past.layout.is_none() => {
                 let target = rewind(RewindTarget::To(id));
-                let before = target.before_collapse(&engine.sessions, &key).await?;
+                let before = target.before_collapse(&engine.sessions, key).await?;
                 past.layout = Some((id, before.ok_or(EngineError::Rejected(rejection))?));
             }
-            rejection => return Err(EngineError::Rejected(rejection).into()),
+            rejection => return Ok(Err(rejection)),
         }
     }
 }
@@ -229,8 +258,8 @@ impl SyncInput {
     fn run(
         &self,
         transaction: &mut Transaction<'_>,
+        address: Address,
         past: &Past,
-        side_requests: bool,
     ) -> Result<Intake, Rejection> {
         let incoming = Incoming::new(&self.elements, self.has_tools);
         let Some(session) = transaction.session() else {
@@ -249,21 +278,14 @@ impl SyncInput {
             recorded(session, &incoming, &known).map_err(not_loaded)?
         };
         let hints = Hints {
-            side_requests,
+            side_requests: address.side_requests,
             caller_compacted: self.caller_compacted,
             ..Hints::default()
         };
-        let planned = plan(&array, &incoming, Identity::Named, &hints, &known);
+        let planned = plan(&array, &incoming, address.identity, &hints, &known);
         let change = match planned.map_err(not_loaded)? {
             SyncPlan::Change(change) => change,
-            // Only an inferred session is forked.
-            SyncPlan::Fork { .. } => {
-                let lane = lane(&incoming, None);
-                return Err(Rejection::OtherArray {
-                    lane,
-                    is_branch: true,
-                });
-            }
+            SyncPlan::Fork { links } => return Err(fork(session, &array.links[..links])),
             SyncPlan::OtherArray { abandoned } => {
                 return Err(Rejection::OtherArray {
                     lane: lane(&incoming, abandoned),
@@ -343,7 +365,10 @@ impl SyncInput {
             appended: placed(first),
         };
         let array = change.apply(array, &incoming, &placed);
-        transaction.run(Command::SyncArray(SyncArray { array }))?;
+        transaction.run(Command::SyncArray(SyncArray {
+            array,
+            tip: incoming.tip(),
+        }))?;
         Ok(())
     }
 
@@ -384,6 +409,17 @@ impl SyncInput {
         };
         adoption.run(transaction, None, None)?;
         Ok(())
+    }
+}
+
+/// Returns the rejection of an array that shares links with the session. Without a common response, they can be equal by
+/// chance: many conversations begin with the same question.
+fn fork(session: &Session, shared: &[Link]) -> Rejection {
+    let has_response = shared.iter().any(|link| link.role == Role::Assistant);
+    let last = shared.last().filter(|_| has_response);
+    let entry = last.and_then(|last| session.transcript().get(last.message));
+    Rejection::ArrayForks {
+        shared: entry.map(|entry| entry.id),
     }
 }
 

@@ -230,7 +230,7 @@ async fn record(engine: &Engine) {
             ..CallerArray::default()
         };
         let after = array.head();
-        transaction.run(Command::SyncArray(SyncArray { array }))?;
+        transaction.run(Command::SyncArray(SyncArray { array, tip: None }))?;
         transaction.run(Command::Append(Append {
             messages: messages[1..].to_vec(),
             source: AppendSource::Response { after },

@@ -128,6 +128,10 @@ fn created(event: &event::SessionCreated) -> v1::SessionCreated {
             .as_ref()
             .map(ToString::to_string)
             .unwrap_or_default(),
+        forked_from: event
+            .forked_from
+            .as_ref()
+            .map(super::session_out::fork_origin),
     }
 }
 

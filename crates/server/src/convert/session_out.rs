@@ -1,5 +1,6 @@
 //! Sessions from the domain to the API.
 
+use palimpsest_core::event::ForkPoint;
 use palimpsest_core::ids::{Epoch, Revision, SessionKey};
 use palimpsest_core::session::{AwaitedParty, CallState, Session, SessionInfo, Visibility};
 use palimpsest_proto::context::v1;
@@ -46,6 +47,7 @@ pub fn listed_session(listed: SessionListEntry<'_>) -> v1::Session {
             .as_ref()
             .map(ToString::to_string)
             .unwrap_or_default(),
+        forked_from: about.forked_from.as_ref().map(fork_origin),
         attributes: about
             .attributes
             .iter()
@@ -60,6 +62,14 @@ pub fn listed_session(listed: SessionListEntry<'_>) -> v1::Session {
         state: listed.state.into(),
         last_model: listed.last_model.to_owned(),
         ..v1::Session::default()
+    }
+}
+
+/// Converts the origin of a fork.
+pub(super) fn fork_origin(point: &ForkPoint) -> v1::ForkOrigin {
+    v1::ForkOrigin {
+        session: point.session.to_string(),
+        message_id: point.message.to_string(),
     }
 }
 

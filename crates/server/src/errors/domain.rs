@@ -122,7 +122,7 @@ impl From<Rejection> for ServiceError {
             }
             // The engine loads the original and decides again.
             Rejection::OriginalNotLoaded { .. } => Self::fault("load the original of a message"),
-            Rejection::OtherArray { .. } => Self::invalid(
+            Rejection::OtherArray { .. } | Rejection::ArrayForks { .. } => Self::invalid(
                 "payload",
                 "belongs to another conversation than the session: send it under another session name",
             ),

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
+use palimpsest_core::message::Digest;
 use palimpsest_store::{
-    Batch, DueChange, DueQuery, DueSession, FileIntents, Frame, IntentPage, Leadership, Lease,
-    Position, RowPage, SessionHead, SessionLog, StorageUsage, Store, StoreError, StoreId,
+    ArrayIndex, Batch, DueChange, DueQuery, DueSession, FileIntents, Frame, IntentPage, Leadership,
+    Lease, Position, RowPage, SessionHead, SessionLog, StorageUsage, Store, StoreError, StoreId,
     StoredSnapshot, Tombstone, Tombstones, WorkQueue,
 };
 
@@ -203,6 +204,18 @@ impl<L: Store> Tombstones for CountingLog<L> {
         owner: &str,
     ) -> Result<bool, StoreError> {
         self.log.forget(key, incarnation, owner).await
+    }
+}
+
+#[async_trait]
+impl<L: Store> ArrayIndex for CountingLog<L> {
+    async fn find_by_tip(
+        &self,
+        project: &ProjectId,
+        scope: Digest,
+        digests: &[Digest],
+    ) -> Result<Option<SessionKey>, StoreError> {
+        self.log.find_by_tip(project, scope, digests).await
     }
 }
 

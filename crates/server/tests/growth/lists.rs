@@ -151,6 +151,7 @@ async fn rows(log: &Log, count: usize, row: impl Fn(usize) -> bytes::Bytes) {
             due: DueChange::Keep,
             blob_bytes: 0,
             completed_intents: Vec::new(),
+            tips: None,
         };
         let key = SessionKey::parse(&name).unwrap();
         log.append(&key, batch).await.unwrap();

@@ -1,6 +1,6 @@
 //! Encoding of the array that a caller has.
 
-use palimpsest_core::array::{CallerArray, ChainHead, Link, LinkKind, RecordedItem};
+use palimpsest_core::array::{ArrayTips, CallerArray, ChainHead, Link, LinkKind, RecordedItem};
 use palimpsest_core::event::ArraySynced;
 use palimpsest_core::message::{CanonicalDigests, Digest};
 
@@ -9,7 +9,7 @@ use super::stored_as::{StoredAs, cell};
 use super::v1;
 
 stored_struct! {
-    ArraySynced = ArraySynced { version, format, lead, keep, links, confirmed, abandoned }
+    ArraySynced = ArraySynced { version, format, lead, keep, links, confirmed, abandoned, tip }
     renamed { is_provisional = provisional }
 }
 
@@ -121,5 +121,25 @@ pub(super) fn read(stored: Option<v1::CallerArray>) -> Result<CallerArray, Decod
         is_provisional: stored.provisional,
         responses: StoredAs::from_proto(stored.responses)?,
         abandoned: StoredAs::from_proto(stored.abandoned)?,
+    })
+}
+
+/// The tips in a snapshot. Absent if the session is found by its name only.
+pub(super) fn write_tips(tips: &ArrayTips) -> Option<v1::ArrayTips> {
+    let digests = tips.digests.iter().flat_map(|digest| *digest.as_bytes());
+    tips.scope.map(|scope| v1::ArrayTips {
+        scope: scope.to_proto(),
+        digests: digests.collect::<Vec<u8>>().into(),
+    })
+}
+
+pub(super) fn read_tips(stored: Option<v1::ArrayTips>) -> Result<ArrayTips, DecodeError> {
+    let Some(stored) = stored else {
+        return Ok(ArrayTips::default());
+    };
+    let digests = split_ids(&stored.digests)?.into_iter();
+    Ok(ArrayTips {
+        scope: Some(StoredAs::from_proto(stored.scope)?),
+        digests: digests.map(Digest::from_bytes).collect(),
     })
 }

@@ -68,7 +68,7 @@ impl StoredAs<v1::Recorded> for RecordedEvent {
 
 stored_struct! {
     SessionCreated = SessionCreated {
-        implicit, policy, title, project_path, branch, hold, parent, attributes, request,
+        implicit, policy, title, project_path, branch, hold, parent, forked_from, scope, attributes, request,
     }
     renamed { rules_version = rules }
 }

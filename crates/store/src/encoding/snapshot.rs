@@ -63,6 +63,7 @@ pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
         prompt_cache: Some(snapshot.prompt_cache.to_proto()),
         working: snapshot.working.to_proto(),
         array: array::write(&snapshot.array),
+        tips: array::write_tips(&snapshot.tips),
         ..v1::Snapshot::default()
     };
     write_changes(&snapshot.view_changes, &mut stored);
@@ -111,6 +112,7 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
         memory: session_memory::read(stored.notes)?,
         compactions: StoredAs::from_proto(stored.compactions)?,
         array: array::read(stored.array)?,
+        tips: array::read_tips(stored.tips)?,
     })
 }
 
@@ -149,7 +151,7 @@ stored_enum! {
 
 stored_struct! {
     SessionInfo = About {
-        title, first_prompt, parent, attributes, project_path, branch, hold, user_messages, assistant_messages,
+        title, first_prompt, parent, forked_from, attributes, project_path, branch, hold, user_messages, assistant_messages,
         reported_tokens, epoch, last_model,
     }
     renamed { created = created_ms, modified = modified_ms, awaits = waits_for }

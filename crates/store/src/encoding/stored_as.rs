@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use palimpsest_core::event::ForkPoint;
 use palimpsest_core::ids::{
     CallKey, CompactionKey, Epoch, MessageId, Ordinal, PersistDecisionKey, Revision, SessionKey,
     SpanKey, Timestamp, TurnNumber,
@@ -17,6 +18,7 @@ use palimpsest_core::message::Digest;
 use uuid::Uuid;
 
 use super::error::{DecodeError, split_ids};
+use super::v1;
 
 /// A domain type that is stored as `P`, a type of the storage proto.
 #[diagnostic::on_unimplemented(
@@ -276,6 +278,25 @@ impl StoredAs<String> for Option<SessionKey> {
         SessionKey::parse(&stored)
             .map(Some)
             .map_err(|_| DecodeError::Damaged("the name of a parent session is invalid"))
+    }
+}
+
+impl StoredAs<v1::ForkPoint> for ForkPoint {
+    fn to_proto(&self) -> v1::ForkPoint {
+        v1::ForkPoint {
+            session: self.session.to_string(),
+            message: self.message.to_proto(),
+        }
+    }
+
+    fn from_proto(stored: v1::ForkPoint) -> Result<Self, DecodeError> {
+        let session = SessionKey::parse(&stored.session);
+        Ok(Self {
+            session: session.map_err(|_| {
+                DecodeError::Damaged("the name of the session before a fork is invalid")
+            })?,
+            message: StoredAs::from_proto(stored.message)?,
+        })
     }
 }
 

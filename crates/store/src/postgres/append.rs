@@ -8,6 +8,7 @@ use super::names;
 use super::pool::Pool;
 use super::read::{self, RowState};
 use super::retry::{Attempt, RetryBudget, retry};
+use super::tips::TipParameters;
 use super::{error, intents};
 use crate::{Batch, DueChange, Position, StoreError};
 
@@ -47,12 +48,18 @@ pub(super) async fn append(
     let (incarnation, token) = (error::number(incarnation)?, error::number(token)?);
     let statements = pool.statements();
     let files: Vec<&str> = batch.completed_intents.iter().map(|file| &**file).collect();
-    // Separate statements keep appends without files free of the cost of intents.
-    let statement = match (creates, files.is_empty()) {
-        (true, true) => &statements.create,
-        (true, false) => &statements.create_naming,
-        (false, true) => &statements.append,
-        (false, false) => &statements.append_naming,
+    let tips = batch.tips.as_ref().map(|tips| TipParameters::of(key, tips));
+    // Separate statements keep appends without files free of the cost of intents, and those without tips free of the
+    // cost of the index.
+    let statement = match (creates, files.is_empty(), tips.is_none()) {
+        (true, true, true) => &statements.create,
+        (true, true, false) => &statements.create_found,
+        (true, false, true) => &statements.create_naming,
+        (true, false, false) => &statements.create_naming_found,
+        (false, true, true) => &statements.append,
+        (false, true, false) => &statements.append_found,
+        (false, false, true) => &statements.append_naming,
+        (false, false, false) => &statements.append_naming_found,
     };
     let frame: &[u8] = &batch.frame;
     let list_row: &[u8] = &batch.list_row;
@@ -72,6 +79,13 @@ pub(super) async fn append(
         }
         if !files.is_empty() {
             parameters.push(&files);
+        }
+        if let Some(tips) = &tips {
+            parameters.extend([
+                &tips.project as &(dyn ToSql + Sync),
+                &tips.scope,
+                &tips.digests,
+            ]);
         }
         // The statement inserts the frame only if it advanced the head, so a count of 0 is a rejection.
         if client.execute(statement, &parameters).await? == 1 {

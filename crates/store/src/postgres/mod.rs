@@ -22,6 +22,7 @@ mod removal;
 mod retry;
 mod schema;
 mod statements;
+mod tips;
 mod tls;
 mod usage;
 
@@ -32,16 +33,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
+use palimpsest_core::message::Digest;
 use tokio::sync::broadcast;
 
 use self::hints::Hints;
 use self::pool::Pool;
 use self::retry::RetryBudget;
 use self::usage::UsageCache;
-use crate::head_record::{check_batch, check_files, check_lease, check_snapshot};
+use crate::head_record::{check_batch, check_files, check_lease, check_lookup, check_snapshot};
 use crate::{
-    Batch, DueChange, DueQuery, DueSession, FileIntents, Frame, IntentPage, Leadership, Lease,
-    Position, RowPage, SessionHead, SessionLog, StorageUsage, Store, StoreError, StoreId,
+    ArrayIndex, Batch, DueChange, DueQuery, DueSession, FileIntents, Frame, IntentPage, Leadership,
+    Lease, Position, RowPage, SessionHead, SessionLog, StorageUsage, Store, StoreError, StoreId,
     StoredSnapshot, Tombstone, Tombstones, WorkQueue,
 };
 
@@ -173,6 +175,20 @@ impl SessionLog for PostgresLog {
     ) -> Result<RowPage, StoreError> {
         let (pool, budget) = self.pool_and_budget()?;
         read::rows(pool, budget, project, after, limit).await
+    }
+}
+
+#[async_trait]
+impl ArrayIndex for PostgresLog {
+    async fn find_by_tip(
+        &self,
+        project: &ProjectId,
+        scope: Digest,
+        digests: &[Digest],
+    ) -> Result<Option<SessionKey>, StoreError> {
+        check_lookup(digests)?;
+        let (pool, budget) = self.pool_and_budget()?;
+        tips::find(pool, budget, (project, scope), digests).await
     }
 }
 

@@ -163,6 +163,9 @@ pub(super) async fn forget(
         client
             .execute(&statements.forget_snapshot, &[&stored, &number])
             .await?;
+        client
+            .execute(&statements.forget_tips, &[&stored, &number])
+            .await?;
         // The row is the tombstone. It goes last, so that a crash before leaves the name blocked.
         let forgotten = client
             .execute(&statements.forget, &[&stored, &number, &owner])

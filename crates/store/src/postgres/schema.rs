@@ -30,6 +30,10 @@ const VERSIONS: &[SchemaVersion] = &[
         oldest: 1,
         statements: include_str!("schema/0002.sql"),
     },
+    SchemaVersion {
+        oldest: 1,
+        statements: include_str!("schema/0003.sql"),
+    },
 ];
 
 /// The schema version of this release.
@@ -47,8 +51,9 @@ CREATE TABLE IF NOT EXISTS {schema}.versions (
 /// The key of the advisory lock that serializes migrations. The value is arbitrary.
 const LOCK: i64 = 0x7061_6C69_6D70;
 
-const TABLES: [&str; 8] = [
-    "sessions", "frames", "snapshots", "duties", "replicas", "identity", "intents", "versions",
+const TABLES: [&str; 9] = [
+    "sessions", "frames", "snapshots", "duties", "replicas", "identity", "intents", "tips",
+    "versions",
 ];
 
 /// The version of the tables in a database.

@@ -73,6 +73,30 @@ const ADD_FRAME: &str =
          SELECT $1, $2::bigint, revision, $4::bigint, log_bytes, $3::bigint, $10::bytea FROM head
          WHERE {durable}";
 
+/// Replaces the tips of a session after its head was changed. A tip that stays keeps its number. The tips of an earlier
+/// session of this name, which an earlier release deleted, leave too. `{p}` is the project, `{s}` the scope, and `{d}`
+/// the tips.
+const SET_TIPS: &str = "left_tips AS (
+             DELETE FROM {schema}.tips USING head
+             WHERE key = $1 AND (incarnation <> $2 OR scope <> {s}::bytea OR NOT digest = ANY({d}::bytea[]))),
+         new_tips AS (
+             INSERT INTO {schema}.tips (key, incarnation, project, scope, digest)
+             SELECT $1, $2::bigint, {p}::text, {s}::bytea, given.digest
+             FROM head, unnest({d}::bytea[]) WITH ORDINALITY AS given(digest, place)
+             WHERE NOT EXISTS (
+                 SELECT 1 FROM {schema}.tips AS has
+                 WHERE has.key = $1 AND has.incarnation = $2 AND has.scope = {s}::bytea
+                     AND has.digest = given.digest)
+             ORDER BY given.place)";
+
+/// Returns [`SET_TIPS`] with the numbers of its parameters. `first` is the number of the project.
+fn set_tips(first: u32) -> String {
+    SET_TIPS
+        .replace("{p}", &format!("${first}"))
+        .replace("{s}", &format!("${}", first + 1))
+        .replace("{d}", &format!("${}", first + 2))
+}
+
 macro_rules! statements {
     ($($name:ident: $text:literal;)*) => {
         #[cfg(test)]
@@ -95,7 +119,11 @@ macro_rules! statements {
                 let longest_wait = LONGEST_WAIT_MS.to_string();
                 // The order matters: fragments may contain other placeholders, which are replaced later.
                 let of = |text: &str| {
-                    text.replace("{add_session}", ADD_SESSION)
+                    text.replace("{tips_11}", &set_tips(11))
+                        .replace("{tips_12}", &set_tips(12))
+                        .replace("{tips_13}", &set_tips(13))
+                        .replace("{tips_14}", &set_tips(14))
+                        .replace("{add_session}", ADD_SESSION)
                         .replace("{advance}", ADVANCE)
                         .replace("{add_frame}", ADD_FRAME)
                         .replace("{schema}", schema)
@@ -131,10 +159,24 @@ statements! {
              ON CONFLICT (key) DO NOTHING
              RETURNING revision, log_bytes)
          {add_frame}";
+    // As `create`. $11 project, $12 scope, $13 tips.
+    create_found: "WITH head AS (
+             {add_session}
+             VALUES ($1, $2, $4, $3, $5, $6, $7, $9::bigint, $8::bool::int)
+             ON CONFLICT (key) DO NOTHING
+             RETURNING revision, log_bytes),
+         {tips_11}
+         {add_frame}";
     // As `create`. $11 expected revision, $12 expected token.
     append: "WITH head AS (
              {advance}
              RETURNING revision, log_bytes)
+         {add_frame}";
+    // As `append`. $13 project, $14 scope, $15 tips.
+    append_found: "WITH head AS (
+             {advance}
+             RETURNING revision, log_bytes),
+         {tips_13}
          {add_frame}";
     // As `create`. $11 new files. The append fails if one of them has no live intent.
     // `FOR UPDATE` keeps a sweep from revoking an intent before the commit. `USING head` ends intents only with the
@@ -152,6 +194,21 @@ statements! {
              DELETE FROM {schema}.intents USING head
              WHERE key = $1 AND file = ANY($11::text[]))
          {add_frame}";
+    // As `create_naming`. $12 project, $13 scope, $14 tips.
+    create_naming_found: "WITH wanted AS (
+             SELECT file FROM {schema}.intents
+             WHERE key = $1 AND file = ANY($11::text[]) AND NOT is_doomed FOR UPDATE),
+         head AS (
+             {add_session}
+             SELECT $1, $2, $4, $3, $5, $6, $7, $9::bigint, $8::bool::int
+             WHERE (SELECT count(*) FROM wanted) = cardinality($11::text[])
+             ON CONFLICT (key) DO NOTHING
+             RETURNING revision, log_bytes),
+         settled AS (
+             DELETE FROM {schema}.intents USING head
+             WHERE key = $1 AND file = ANY($11::text[])),
+         {tips_12}
+         {add_frame}";
     // As `append`. $13 new files.
     append_naming: "WITH wanted AS (
              SELECT file FROM {schema}.intents
@@ -164,6 +221,30 @@ statements! {
              DELETE FROM {schema}.intents USING head
              WHERE key = $1 AND file = ANY($13::text[]))
          {add_frame}";
+    // As `append_naming`. $14 project, $15 scope, $16 tips.
+    append_naming_found: "WITH wanted AS (
+             SELECT file FROM {schema}.intents
+             WHERE key = $1 AND file = ANY($13::text[]) AND NOT is_doomed FOR UPDATE),
+         head AS (
+             {advance}
+                 AND (SELECT count(*) FROM wanted) = cardinality($13::text[])
+             RETURNING revision, log_bytes),
+         settled AS (
+             DELETE FROM {schema}.intents USING head
+             WHERE key = $1 AND file = ANY($13::text[])),
+         {tips_14}
+         {add_frame}";
+    // $1 project, $2 scope, $3 digests in order of preference. For each digest, the index gives the latest session.
+    find_by_tip: "SELECT found.key FROM unnest($3::bytea[]) WITH ORDINALITY AS given(digest, place)
+         CROSS JOIN LATERAL (
+             SELECT tips.key FROM {schema}.tips AS tips
+             WHERE tips.project = $1 AND tips.scope = $2 AND tips.digest = given.digest
+                 AND EXISTS (
+                     SELECT 1 FROM {schema}.sessions AS live
+                     WHERE live.key = tips.key AND live.incarnation = tips.incarnation
+                         AND live.deleted_at IS NULL)
+             ORDER BY tips.number DESC LIMIT 1) AS found
+         ORDER BY given.place LIMIT 1";
     frame_is: "SELECT 1 FROM {schema}.frames
          WHERE key = $1 AND incarnation = $2 AND last = $3 AND token = $4";
     // $1 key, $2 incarnation, $3 revision, $4 maximum bytes, $5 token at the revision. Returns the first
@@ -219,6 +300,7 @@ statements! {
     delete: "UPDATE {schema}.sessions SET deleted_at = $2, due = NULL
          WHERE key = $1 AND incarnation = $3 AND revision = $4 AND $5::bigint IN (0, token)
              AND deleted_at IS NULL AND {durable}";
+    forget_tips: "DELETE FROM {schema}.tips WHERE key = $1 AND incarnation = $2 AND {durable}";
     was_deleted: "SELECT 1 FROM {schema}.sessions
          WHERE key = $1 AND deleted_at = $2 AND incarnation = $3";
     tombstone: "SELECT {tombstone} FROM {schema}.sessions

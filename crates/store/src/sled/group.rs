@@ -12,6 +12,7 @@ use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use super::keys::{self, MAX_VALUE, OBJECT_HEADER, ObjectHeader};
 use super::read;
 use super::shared::Shared;
+use super::tips::{self, StoredTips};
 use super::usage::UsageDeltas;
 use crate::head_record::{HeadRecord, check_position};
 use crate::{Batch, DueChange, FileIntent, Lease, Position, StoreError, Tombstone};
@@ -26,6 +27,9 @@ const OVERHEAD: usize = 2 * MAX_VALUE;
 
 /// The maximum size of a session name within the key of an intent, in bytes.
 const NAME_BYTES: usize = 520;
+
+/// The size of a tip's record without the session name and the project, in bytes.
+const TIP_BYTES: usize = 64;
 
 /// The maximum size of a chunk key, in bytes.
 const CHUNK_KEY: usize = 32;
@@ -66,6 +70,8 @@ pub(super) struct WriteGroup<'a> {
     usage: UsageDeltas,
     tombstones: HashMap<Vec<u8>, Option<Tombstone>>,
     intents: HashMap<Vec<u8>, Option<FileIntent>>,
+    /// The tips of sessions, by incarnation.
+    tips: HashMap<u64, StoredTips>,
     batch: TreeBatch,
     batch_bytes: usize,
     /// True if the group has written data that needs a sync.
@@ -84,6 +90,7 @@ impl<'a> WriteGroup<'a> {
             usage: UsageDeltas::default(),
             tombstones: HashMap::new(),
             intents: HashMap::new(),
+            tips: HashMap::new(),
             batch: TreeBatch::default(),
             batch_bytes: 0,
             wrote: false,
@@ -108,12 +115,16 @@ impl<'a> WriteGroup<'a> {
                 return Err(StoreError::IntentRevoked(file.clone()).into());
             }
         }
-        // Removing intents adds their keys to the batch, so reserve space for them.
-        let settled = batch
-            .completed_intents
-            .iter()
-            .map(|file| file.len() + NAME_BYTES);
-        let staged = self.reserve(batch.frame.len() + settled.sum::<usize>())?;
+        let old_tips = match (&batch.tips, &old) {
+            (Some(_), Some(record)) => self.tips(record.incarnation)?,
+            _ => StoredTips::default(),
+        };
+        // Intents and tips add keys to the batch that contains the head, so reserve space for them.
+        let files = batch.completed_intents.iter();
+        let settled = files.map(|file| file.len() + NAME_BYTES);
+        let tips = batch.tips.as_ref().map_or(0, |tips| tips.digests.len());
+        let tip_bytes = (old_tips.len() + tips) * (TIP_BYTES + NAME_BYTES);
+        let staged = self.reserve(batch.frame.len() + settled.sum::<usize>() + tip_bytes)?;
         let mut record = match &old {
             Some(record) => record.clone(),
             None => self.create(),
@@ -131,6 +142,10 @@ impl<'a> WriteGroup<'a> {
             self.set_intent(key, file, None);
         }
         record.append(batch);
+        if let Some(tips) = &batch.tips {
+            let new_tips = old_tips.changed(tips, self.counts.sequence);
+            self.set_tips(key, &record, &old_tips, new_tips);
+        }
         let position = record.position();
         self.set_record(key, old.as_ref(), Some(record));
         Ok(position)
@@ -180,10 +195,12 @@ impl<'a> WriteGroup<'a> {
         let Some(old) = old else {
             return Ok(());
         };
-        self.reserve(0)?;
+        let tips = self.tips(old.incarnation)?;
+        self.reserve(tips.len() * (TIP_BYTES + NAME_BYTES))?;
         for prefix in keys::session_prefixes(old.incarnation) {
             self.discard(prefix);
         }
+        self.set_tips(key, &old, &tips, StoredTips::default());
         self.set_record(key, Some(&old), None);
         self.set_tombstone(key, Some(old.tombstone(key, at)));
         Ok(())
@@ -383,6 +400,41 @@ impl<'a> WriteGroup<'a> {
             Some(intent) => Ok(intent.clone()),
             None => read::stored_intent(self.db, key, file),
         }
+    }
+
+    /// Returns the tips of a session, including earlier changes of this group.
+    fn tips(&self, incarnation: u64) -> Result<StoredTips, StoreError> {
+        match self.tips.get(&incarnation) {
+            Some(tips) => Ok(tips.clone()),
+            None => tips::stored(self.db, incarnation),
+        }
+    }
+
+    /// Replaces the tips of a session. `record` is the head with which the new ones become visible.
+    fn set_tips(
+        &mut self,
+        key: &SessionKey,
+        record: &HeadRecord,
+        old: &StoredTips,
+        new: StoredTips,
+    ) {
+        let keys = |tips: &StoredTips| tips.keys(&key.project, record.incarnation);
+        let (old_keys, new_keys) = (keys(old), keys(&new));
+        for gone in old_keys.iter().filter(|key| !new_keys.contains(key)) {
+            self.remove(gone.clone());
+        }
+        // A tip that stays keeps its revision too.
+        for added in new_keys.iter().filter(|key| !old_keys.contains(key)) {
+            let value = tips::encode_tip(record.revision, &key.session);
+            self.insert(added.clone(), &value);
+        }
+        let list = keys::session_tips(record.incarnation);
+        match (old.len(), new.len()) {
+            (0, 0) => return,
+            (_, 0) => self.remove(list),
+            _ => self.insert(list, &new.encode()),
+        }
+        self.tips.insert(record.incarnation, new);
     }
 
     fn set_intent(&mut self, key: &SessionKey, file: &str, new: Option<FileIntent>) {

@@ -2,6 +2,7 @@
 //! Within a kind, the byte order is the order that scans need.
 
 use palimpsest_core::ids::{ProjectId, SessionId, SessionKey, Timestamp};
+use palimpsest_core::message::Digest;
 
 use crate::head_record::{HeadRecord, LeaseRecord, SnapshotRecord};
 use crate::{FileIntent, LONGEST_WAIT_MS, Lease, Tombstone};
@@ -14,6 +15,8 @@ const GARBAGE: u8 = 5;
 const USAGE: u8 = 6;
 const TOMBSTONE: u8 = 7;
 const INTENT: u8 = 8;
+const TIP: u8 = 9;
+const SESSION_TIPS: u8 = 10;
 const LEASED: u8 = 16;
 
 // Kind zero contains the records that exist once per store.
@@ -172,6 +175,32 @@ pub(super) fn decode_intent(key: &[u8], mut value: &[u8]) -> Option<FileIntent> 
         at: Timestamp::from_millis(i64::from_be_bytes(take(&mut value)?)),
         is_revoked: is_doomed != 0,
     })
+}
+
+/// Returns the prefix of the keys of all sessions with a tip.
+pub(super) fn tip(project: &ProjectId, scope: Digest, digest: Digest) -> Vec<u8> {
+    let mut out = vec![TIP];
+    out.extend_from_slice(project.as_str().as_bytes());
+    out.push(0);
+    out.extend_from_slice(scope.as_bytes());
+    out.extend_from_slice(digest.as_bytes());
+    out
+}
+
+/// Returns the key of one session with a tip. Both numbers are inverted, so the latest session is the first one.
+pub(super) fn tip_of(sessions: &[u8], number: u64, incarnation: u64) -> Vec<u8> {
+    let (number, incarnation) = (!number, !incarnation);
+    [sessions, &number.to_be_bytes(), &incarnation.to_be_bytes()].concat()
+}
+
+pub(super) fn parse_tip_incarnation(key: &[u8]) -> Option<u64> {
+    let (_, incarnation) = key.split_last_chunk::<8>()?;
+    Some(!u64::from_be_bytes(*incarnation))
+}
+
+/// Returns the key of the list of a session's tips.
+pub(super) fn session_tips(incarnation: u64) -> Vec<u8> {
+    [&[SESSION_TIPS][..], &incarnation.to_be_bytes()].concat()
 }
 
 /// Encodes a time so that its byte order is its numeric order. Flipping the sign bit sorts negative

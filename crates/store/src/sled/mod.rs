@@ -23,6 +23,7 @@ mod space;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod tips;
 mod usage;
 mod write_error;
 #[cfg(target_os = "linux")]
@@ -34,6 +35,7 @@ use std::thread::{self, JoinHandle};
 use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
+use palimpsest_core::message::Digest;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 
@@ -43,11 +45,11 @@ use self::group::{ChangeError, Sequences, WriteGroup};
 use self::job::{DiskUse, WriteJob};
 use self::queued::QueuedJob;
 use self::shared::Shared;
-use crate::head_record::{check_batch, check_files, check_lease, check_snapshot};
+use crate::head_record::{check_batch, check_files, check_lease, check_lookup, check_snapshot};
 use crate::leader_tasks::LeaderTasks;
 use crate::{
-    Batch, DueChange, DueQuery, DueSession, FileIntents, Frame, IntentPage, Leadership, Lease,
-    Position, RowPage, SessionHead, SessionLog, StorageUsage, Store, StoreError, StoreId,
+    ArrayIndex, Batch, DueChange, DueQuery, DueSession, FileIntents, Frame, IntentPage, Leadership,
+    Lease, Position, RowPage, SessionHead, SessionLog, StorageUsage, Store, StoreError, StoreId,
     StoredSnapshot, Tombstone, Tombstones, WorkQueue,
 };
 
@@ -264,6 +266,21 @@ impl SessionLog for SledLog {
     ) -> Result<RowPage, StoreError> {
         let (project, after) = (project.cloned(), after.cloned());
         self.blocking(move |shared| read::rows(shared, project.as_ref(), after.as_ref(), limit))
+            .await
+    }
+}
+
+#[async_trait]
+impl ArrayIndex for SledLog {
+    async fn find_by_tip(
+        &self,
+        project: &ProjectId,
+        scope: Digest,
+        digests: &[Digest],
+    ) -> Result<Option<SessionKey>, StoreError> {
+        check_lookup(digests)?;
+        let (project, digests) = (project.clone(), digests.to_vec());
+        self.blocking(move |shared| tips::find(shared, &project, scope, &digests))
             .await
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     SessionHead, StoreError, StoredSnapshot, Tombstone,
 };
 
-fn failed(error: &::sled::Error) -> StoreError {
+pub(super) fn failed(error: &::sled::Error) -> StoreError {
     match full_disk_reason(error) {
         Some(why) => StoreError::OutOfSpace(why),
         None => StoreError::Read(error.to_string()),

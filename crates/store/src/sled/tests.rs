@@ -35,6 +35,7 @@ fn batch(expected: u64, frame: &[u8]) -> Batch {
         due: DueChange::Keep,
         blob_bytes: 0,
         completed_intents: Vec::new(),
+        tips: None,
     }
 }
 

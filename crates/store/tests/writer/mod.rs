@@ -131,6 +131,7 @@ async fn write(log: Arc<SledLog>, blobs: Blobs, plan: Plan, writer: u64) {
                 due: DueChange::At(Timestamp::from_millis(0)),
                 blob_bytes: 0,
                 completed_intents: Vec::new(),
+                tips: None,
             };
             match log.append_to(&key, batch).await {
                 Ok(revision) => expected = revision.get(),

@@ -138,6 +138,7 @@ impl Fake {
             due: DueChange::Keep,
             blob_bytes: 0,
             completed_intents: Vec::new(),
+            tips: None,
         };
         self.log.append(&key, batch).await.unwrap();
         self.say(
@@ -232,6 +233,7 @@ impl Fake {
                 due,
                 blob_bytes: 0,
                 completed_intents: Vec::new(),
+                tips: None,
             };
             let appended = self.log.append(key, batch).await;
             appended.map_err(|error| HostError::Failed(error.into()))?;

@@ -99,6 +99,7 @@ async fn committed(log: &SledLog, work: &Workload) -> Result<Vec<Batch>> {
                 due: DueChange::Keep,
                 blob_bytes: 0,
                 completed_intents: Vec::new(),
+                tips: None,
             });
         }
     }

@@ -1,0 +1,180 @@
+//! Tips: digests of arrays that a caller really sent. A conversation without a name is found by them.
+//!
+//! An array without a name begins with an earlier array of its conversation, so a tip of the conversation equals the
+//! digest of one of its beginnings.
+
+use super::links::{Element, Incoming};
+use crate::event::Event;
+use crate::message::{CANONICAL_VERSION, Digest, Role};
+
+/// Maximum number of tips of a session. After an undo of more requests than this, a conversation is not found.
+pub const MAX_TIPS: usize = 16;
+/// Maximum number of beginnings of an array that are looked up.
+pub const MAX_BEGINNINGS: usize = 64;
+
+/// The latest tips of a session that is found by content.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ArrayTips {
+    /// The scope in which the session is found, such as a digest of the credential. `None` if the session is found by
+    /// its name only. Such a session has no tips.
+    pub scope: Option<Digest>,
+    /// The tips, oldest first. At most [`MAX_TIPS`].
+    pub digests: Vec<Digest>,
+}
+
+impl ArrayTips {
+    /// Returns the tips of a new session.
+    pub fn new(scope: Option<Digest>) -> Self {
+        Self {
+            scope,
+            digests: Vec::new(),
+        }
+    }
+
+    /// Returns true if the session is found by content and does not have this tip.
+    pub fn lacks(&self, tip: Digest) -> bool {
+        self.scope.is_some() && !self.digests.contains(&tip)
+    }
+
+    /// Applies an event of the session. The tips of a whole log are those of the session.
+    pub fn apply(&mut self, event: &Event) {
+        match event {
+            Event::SessionCreated(created) => *self = Self::new(created.scope),
+            Event::ArraySynced(synced) => synced.tip.into_iter().for_each(|tip| self.push(tip)),
+            _ => {}
+        }
+    }
+
+    /// Adds a tip, and drops the oldest one if there are too many.
+    pub fn push(&mut self, tip: Digest) {
+        if self.lacks(tip) {
+            let excess = (self.digests.len() + 1).saturating_sub(MAX_TIPS);
+            self.digests.drain(..excess);
+            self.digests.push(tip);
+        }
+    }
+}
+
+impl Incoming<'_> {
+    /// Returns the tip of the array: the digest of the operator messages and of all elements with content. `None` if the
+    /// conversation has no element with content.
+    pub fn tip(&self) -> Option<Digest> {
+        let mut elements = self.with_content().peekable();
+        elements.peek()?;
+        let digests = elements.map(Element::key);
+        Some(digests.fold(self.before_conversation(), then))
+    }
+
+    /// Returns the digests of the beginnings of the array that were possibly sent before, the longest first: the whole
+    /// array, then the ends before each response. At most [`MAX_BEGINNINGS`].
+    pub fn beginnings(&self) -> Vec<Digest> {
+        let mut ends = Vec::new();
+        let mut end = self.before_conversation();
+        // A request ends with an input, so a beginning ends where a response follows an input.
+        let mut is_after_input = false;
+        for element in self.with_content() {
+            let is_response = element.message.role == Role::Assistant;
+            if is_response && is_after_input {
+                ends.push(end);
+            }
+            is_after_input = !is_response;
+            end = then(end, element.key());
+        }
+        ends.extend(self.tip());
+        ends.reverse();
+        ends.truncate(MAX_BEGINNINGS);
+        ends
+    }
+
+    /// Returns the digest of the operator messages. They are a part of every tip, so conversations with different system
+    /// prompts never meet, even if all other messages are equal.
+    fn before_conversation(&self) -> Digest {
+        // Digests of two canonical versions are not comparable.
+        let version = Digest::of_bytes(&[CANONICAL_VERSION]);
+        let lead = self.lead_digests().into_iter().fold(version, then);
+        // The mark separates an operator message before the conversation from an equal element of the conversation. All
+        // other parts of the chain have the length of a digest.
+        lead.chain(b"conversation")
+    }
+
+    fn with_content(&self) -> impl Iterator<Item = &Element> {
+        let elements = self.rest.iter();
+        elements.filter(|element| !element.digests.is_optional())
+    }
+}
+
+fn then(end: Digest, next: Digest) -> Digest {
+    end.chain(next.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::ids::MessageId;
+    use crate::message::{Block, Message};
+
+    /// Returns an array. The first letter of a word is the role.
+    fn elements(words: &[&str]) -> Vec<Element> {
+        let element = |word: &&str| {
+            let role = match &word[..1] {
+                "s" => Role::System,
+                "a" => Role::Assistant,
+                _ => Role::User,
+            };
+            let blocks = vec![Block::text(*word)];
+            let message = Message::new(MessageId::new(Uuid::nil()), role, blocks);
+            Element::new(Arc::new(message))
+        };
+        words.iter().map(element).collect()
+    }
+
+    fn tip(words: &[&str]) -> Digest {
+        Incoming::new(&elements(words), true).tip().unwrap()
+    }
+
+    fn beginnings(words: &[&str]) -> Vec<Digest> {
+        Incoming::new(&elements(words), true).beginnings()
+    }
+
+    #[test]
+    fn beginnings_are_the_arrays_that_were_sent_before() {
+        let words = ["s", "u1", "a1", "a2", "u2", "u3", "a3", "u4"];
+        let expected = [8, 6, 2].map(|length| tip(&words[..length]));
+        assert_eq!(beginnings(&words), expected);
+        assert!(beginnings(&["s"]).is_empty());
+        assert_eq!(beginnings(&["a1"]), [tip(&["a1"])]);
+    }
+
+    #[test]
+    fn operator_messages_are_a_part_of_a_tip() {
+        let all = [
+            tip(&["u1"]),
+            tip(&["s1", "u1"]),
+            tip(&["s2", "u1"]),
+            tip(&["s1", "s2", "u1"]),
+            tip(&["u1", "s1"]),
+        ];
+        for (index, one) in all.iter().enumerate() {
+            assert!(!all[index + 1..].contains(one), "{index}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_tips_and_beginnings_is_limited() {
+        let digest = |number: u8| Digest::of_bytes(&[number]);
+        let mut tips = ArrayTips::new(Some(digest(0)));
+        (0..40).for_each(|number| tips.push(digest(number)));
+        tips.push(digest(39));
+        assert_eq!(tips.digests, (24..40).map(digest).collect::<Vec<_>>());
+        let mut named = ArrayTips::default();
+        named.push(digest(1));
+        assert!(named.digests.is_empty());
+        let long: Vec<&str> = ["u", "a"].into_iter().cycle().take(201).collect();
+        assert_eq!(beginnings(&long).len(), MAX_BEGINNINGS);
+        assert_eq!(beginnings(&long)[0], tip(&long));
+    }
+}
