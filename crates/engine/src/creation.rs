@@ -49,7 +49,7 @@ pub fn session_id(
 }
 
 /// Returns true if this call, or an earlier one with its request id, created the session.
-fn is_answer(
+pub(crate) fn is_answer(
     transaction: &Transaction<'_>,
     stamp: Option<&RequestStamp>,
 ) -> Result<bool, Rejection> {

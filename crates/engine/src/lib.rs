@@ -16,6 +16,7 @@ mod error;
 pub mod export;
 pub mod fair_turns;
 pub mod filter;
+pub mod fork;
 pub mod history;
 pub mod listing;
 pub mod maintenance;

@@ -62,8 +62,8 @@ pub enum TallyItem {
 
 impl EventTally {
     /// Counts some events.
-    pub fn of(events: &[RecordedEvent]) -> Self {
-        let mut items = Vec::with_capacity(2 * events.len());
+    pub fn of<'a>(events: impl IntoIterator<Item = &'a RecordedEvent>) -> Self {
+        let mut items = Vec::new();
         for RecordedEvent { event, .. } in events {
             items.push(TallyItem::Event(event_name(event)));
             items.extend(

@@ -45,6 +45,8 @@ pub struct ForkPoint {
     pub session: SessionKey,
     /// The last message of it that both sessions share.
     pub message: MessageId,
+    /// The offset of the names of its turns. Both sessions have equal names, because views contain them.
+    pub turn_offset: u64,
 }
 
 /// Metadata of the session changed. Unchanged fields are `None`.

@@ -223,6 +223,40 @@ impl Event {
         }
     }
 
+    /// Removes the stamp of the request that the event answers.
+    pub fn clear_request(&mut self) {
+        match self {
+            // No wildcard arm: a new kind of event must be classified here.
+            Self::SessionCreated(event) => event.request = None,
+            Self::SessionUpdated(event) => event.request = None,
+            Self::MessagesAppended(event) => event.request = None,
+            Self::SessionRewound(event) => event.request = None,
+            Self::ContentSnipped(event) => event.request = None,
+            Self::ResultsCleared(event) => event.request = None,
+            Self::ContextRestored(event) => event.request = None,
+            Self::SpansCollapsed(event) => event.request = None,
+            Self::CompactionStarted(event) => event.request = None,
+            Self::CompactionFailed(event) => event.request = None,
+            Self::CompactionShortened(event) => event.request = None,
+            Self::CompactionFinished(event) => event.request = None,
+            Self::PersistDecided(event) => event.request = None,
+            Self::WorkingStateUpdated(event) => event.request = None,
+            Self::ViewServed(_)
+            | Self::ArraySynced(_)
+            | Self::PersistDecisionsConsumed(_)
+            | Self::PolicyChanged(_)
+            | Self::HookCalled(_)
+            | Self::ResultsPersisted(_)
+            | Self::SpansStaged(_)
+            | Self::SummaryPrepared(_)
+            | Self::MemoryUpdateStarted(_)
+            | Self::MemoryUpdated(_)
+            | Self::MemoryUpdateFailed(_)
+            | Self::MemoryFileWritten(_)
+            | Self::CacheEditsIssued(_) => {}
+        }
+    }
+
     /// Returns the stamp of the delegation that the event answers.
     pub(crate) fn commit(&self) -> Option<&RequestStamp> {
         match self {

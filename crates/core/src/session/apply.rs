@@ -50,7 +50,7 @@ impl Session {
     /// Creates the session from its first event, at revision 1.
     pub fn create(key: SessionKey, at: Timestamp, event: &SessionCreated) -> Self {
         // All other state accumulates from later events, so a replay and a live session run the same code.
-        let turns = Turns::new(&key, Vec::new());
+        let turns = Turns::new(&key, event.forked_from.as_ref(), Vec::new());
         let mut session = Self {
             key,
             revision: Revision::new(1),

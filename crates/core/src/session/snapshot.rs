@@ -170,7 +170,7 @@ impl Snapshot {
         let calls = Calls::restore(self.calls);
         let pins = Pins::of(&self.working.state, &transcript);
         Some(Session {
-            turns: Turns::new(&self.key, self.turns),
+            turns: Turns::new(&self.key, self.info.forked_from.as_ref(), self.turns),
             key: self.key,
             revision: self.revision,
             rules_version: self.rules_version,

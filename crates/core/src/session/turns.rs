@@ -4,6 +4,7 @@
 //! that is coprime to 36^6, and an offset of the session is added. Names are therefore unique for two billion turns
 //! and do not look like a count.
 
+use crate::event::ForkPoint;
 use crate::ids::{Ordinal, SessionKey, TurnNumber};
 use crate::message::Digest;
 
@@ -21,15 +22,24 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Creates the turns of a session from their first messages.
-    pub fn new(key: &SessionKey, starts: Vec<Ordinal>) -> Self {
-        let digest = Digest::of_bytes(key.to_string().as_bytes());
-        let mut word = [0; 8];
-        word.copy_from_slice(&digest.as_bytes()[..8]);
+    /// Creates the turns of a session from their first messages. `origin` is set for a fork.
+    pub fn new(key: &SessionKey, origin: Option<&ForkPoint>, starts: Vec<Ordinal>) -> Self {
+        let own = || {
+            let digest = Digest::of_bytes(key.to_string().as_bytes());
+            let mut word = [0; 8];
+            word.copy_from_slice(&digest.as_bytes()[..8]);
+            u64::from_le_bytes(word)
+        };
+        let offset = origin.map_or_else(own, |origin| origin.turn_offset);
         Self {
             starts,
-            offset: u64::from_le_bytes(word) % NAMES,
+            offset: offset % NAMES,
         }
+    }
+
+    /// Returns the offset of the names.
+    pub fn offset(&self) -> u64 {
+        self.offset
     }
 
     /// Returns the first message of each turn.
@@ -111,7 +121,11 @@ mod tests {
 
     fn turns(session: &str, count: u32) -> Turns {
         let key = SessionKey::parse(&format!("projects/p/sessions/{session}")).unwrap();
-        Turns::new(&key, (0..count).map(|n| Ordinal::new(n * 3)).collect())
+        Turns::new(
+            &key,
+            None,
+            (0..count).map(|n| Ordinal::new(n * 3)).collect(),
+        )
     }
 
     #[test]
@@ -152,8 +166,12 @@ mod tests {
             Some(Ordinal::new(3))
         );
         assert_eq!(
-            Turns::new(&SessionKey::parse("projects/p/sessions/s").unwrap(), vec![])
-                .of(Ordinal::new(9)),
+            Turns::new(
+                &SessionKey::parse("projects/p/sessions/s").unwrap(),
+                None,
+                vec![]
+            )
+            .of(Ordinal::new(9)),
             None
         );
     }

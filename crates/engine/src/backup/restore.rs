@@ -647,7 +647,8 @@ mod tests {
             };
             session(&archive, &key, &entry, Some(&sink)).await.unwrap();
             for tip in [1, 2] {
-                let found = log.find_by_tip(&key.project, digest(9), &[digest(tip)]);
+                let tips = [digest(tip)];
+                let found = log.find_by_tip(&key.project, digest(9), &tips);
                 assert_eq!(found.await.unwrap(), expected.then(|| key.clone()));
             }
             // The next session has the same tips.

@@ -49,12 +49,11 @@ async fn a_migrated_session_is_found_by_content() {
         let moved = migrate((&from, &to), None, now, &journal, kept).await;
         assert_eq!(moved.unwrap().moved, 1, "run {run}");
         for known in 1..=tip {
-            let found = to
-                .log
-                .find_by_tip(&key.project, digest(0), &[digest(known)]);
+            let tips = [digest(known)];
+            let found = to.log.find_by_tip(&key.project, digest(0), &tips);
             assert_eq!(found.await.unwrap(), Some(key.clone()));
+            let other = to.log.find_by_tip(&key.project, digest(5), &tips);
+            assert_eq!(other.await.unwrap(), None);
         }
-        let other = to.log.find_by_tip(&key.project, digest(5), &[digest(tip)]);
-        assert_eq!(other.await.unwrap(), None);
     }
 }

@@ -107,14 +107,33 @@ fn locate_by_call(session: &Session, named: &CallName) -> Result<LocatedResult, 
 fn locate_by_reference(session: &Session, reference: &str) -> Result<LocatedResult, LocateError> {
     let template = &session.policy().tool_results.reference_template;
     let stored = session.stored_results();
-    let found = file_from_reference(template, session.key(), reference).and_then(|file| {
-        // A result in the transcript has a position. Otherwise only the decision names its file.
-        match stored.position_of_file(file).zip(stored.find_by_file(file)) {
-            Some((place, stored)) => locate_in_block(session, stored.call, place),
-            None => locate_pending(session, session.persist_decisions().find_by_file(file)?),
-        }
-    });
+    let own = file_from_reference(template, session.key(), reference);
+    let found = own
+        .or_else(|| file_of_origin(session, reference))
+        .and_then(|file| {
+            // A result in the transcript has a position. Otherwise only the decision names its file.
+            match stored.position_of_file(file).zip(stored.find_by_file(file)) {
+                Some((place, stored)) => locate_in_block(session, stored.call, place),
+                None => locate_pending(session, session.persist_decisions().find_by_file(file)?),
+            }
+        });
     found.ok_or_else(|| LocateError::NotFound(reference.to_owned()))
+}
+
+/// Returns the file of a reference that a fork shares with its origin. The view of the fork contains the name of the origin,
+/// because it has the bytes of the origin's view. The fork has a copy of the file under the same name.
+fn file_of_origin<'a>(session: &'a Session, reference: &str) -> Option<&'a str> {
+    let (origin, reference) = (session.info().forked_from.as_ref()?, reference.trim());
+    let template = &session.policy().tool_results.reference_template;
+    let stored = session.stored_results();
+    if let Some(file) = file_from_reference(template, &origin.session, reference) {
+        return Some(&stored.find_by_file(file)?.file);
+    }
+    // The origin can be a fork too.
+    let mut all = stored.iter().map(|(_, _, stored)| stored);
+    let found = all
+        .find(|stored| reference.contains(&*stored.file) && stored.replacement.contains(reference));
+    Some(&found?.file)
 }
 
 /// Locates the result in a block of the transcript.

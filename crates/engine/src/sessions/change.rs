@@ -23,6 +23,7 @@ use tracing::Instrument as _;
 
 use super::growth::StorageGrowth;
 use super::handle::{HandleState, LoadedSession, SessionHandle};
+use super::transaction::CopiedEvents;
 use super::uploads::Uploads;
 use super::{MAX_ATTEMPTS, MissingSession, ReadMode, Sessions, Transaction, row};
 use crate::EngineError;
@@ -278,7 +279,9 @@ impl Sessions {
         // Nothing below can fail the call. Watchers learn the revision before a snapshot or the worker begins.
         growth.count(self, key, file_bytes);
         // Counted after the append, so a rejected attempt that is repeated counts once.
-        self.observer.committed(&EventTally::of(&pending.events));
+        self.observer.committed(&EventTally::of(own_events(
+            &pending.events, &pending.copied,
+        )));
         handle.notify(loaded.session.revision());
         loaded.take_snapshot_if_due(&self.log, key);
         if pending.wakes_worker {
@@ -294,6 +297,7 @@ pub(super) struct PendingCommit {
     before: Revision,
     now: Timestamp,
     events: Vec<RecordedEvent>,
+    copied: CopiedEvents,
     files: Vec<StoreFile>,
     memory_due: Option<Timestamp>,
     wakes_worker: bool,
@@ -305,7 +309,7 @@ impl PendingCommit {
     pub(super) fn new(
         loaded: Box<LoadedSession>,
         (before, now): (Revision, Timestamp),
-        events: Vec<RecordedEvent>,
+        (events, copied): (Vec<RecordedEvent>, CopiedEvents),
         effects: Vec<Effect>,
     ) -> Self {
         // Without events the state did not change, so its place in the queue stays as well.
@@ -315,6 +319,7 @@ impl PendingCommit {
             before,
             now,
             events,
+            copied,
             files: Vec::new(),
             memory_due: None,
             wakes_worker: false,
@@ -328,6 +333,11 @@ impl PendingCommit {
                 Effect::FollowUp(follow_up) => pending.follow_ups.push(follow_up),
             }
         }
+        // A copied session has no `summary.md` yet.
+        if pending.copied.events > 0 && pending.loaded.session.memory().version.is_some() {
+            pending.memory_due = Some(now);
+            pending.wakes_worker = true;
+        }
         pending
     }
 
@@ -338,7 +348,9 @@ impl PendingCommit {
 
     /// The total size of the files, in bytes.
     fn file_bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.bytes).sum()
+        let copied = self.copied.files.iter().map(|(_, bytes)| bytes);
+        let new = self.files.iter().map(|file| &file.bytes);
+        new.chain(copied).sum()
     }
 
     /// Returns the tips of the session, if one of the events adds a tip.
@@ -351,7 +363,8 @@ impl PendingCommit {
     /// Builds the append of the events. Returns `None` without events.
     fn batch(&self) -> Option<Batch> {
         let events = u32::try_from(self.events.len()).ok();
-        let files = self.files.iter().map(|file| file.file.clone());
+        let copied = self.copied.files.iter().map(|(file, _)| file);
+        let files = self.files.iter().map(|file| &file.file).chain(copied);
         Some(Batch {
             // The session in memory has advanced by the new events. The log is still at the revision before them.
             expected: Position {
@@ -366,7 +379,7 @@ impl PendingCommit {
                 .memory_due
                 .map_or(DueChange::Keep, |due| DueChange::at(due, self.now)),
             blob_bytes: self.file_bytes(),
-            completed_intents: files.collect(),
+            completed_intents: files.cloned().collect(),
             tips: self.tips(),
         })
     }
@@ -379,4 +392,14 @@ pub(crate) fn tips_of(session: &Session) -> Option<SessionTips> {
         scope: tips.scope?,
         digests: tips.digests.clone(),
     })
+}
+
+/// Returns the events of a change, without those of a session that it copies.
+fn own_events<'a>(
+    events: &'a [RecordedEvent],
+    copied: &CopiedEvents,
+) -> impl Iterator<Item = &'a RecordedEvent> {
+    // The creation precedes the copied events.
+    let (created, rest) = events.split_at(events.len().min(1));
+    created.iter().chain(rest.iter().skip(copied.events))
 }

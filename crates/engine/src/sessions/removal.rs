@@ -216,7 +216,7 @@ impl Sessions {
     }
 
     /// Removes the remains of an earlier session from a name, so that a new session can use the name.
-    pub(super) async fn free_name(&self, key: &SessionKey) -> Result<(), EngineError> {
+    pub(crate) async fn free_name(&self, key: &SessionKey) -> Result<(), EngineError> {
         if self.finish_removal(key, NAME_WAIT_TIMEOUT).await? {
             return Ok(());
         }

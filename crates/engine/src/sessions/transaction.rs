@@ -29,6 +29,15 @@ pub enum CommandOutcome {
     Skipped(SkipReason),
 }
 
+/// The events that a transaction took from another session, after the creation.
+#[derive(Debug, Default)]
+pub(super) struct CopiedEvents {
+    /// The number of events.
+    pub(super) events: usize,
+    /// The stored files that they name, with their sizes in bytes.
+    pub(super) files: Vec<(Box<str>, u64)>,
+}
+
 /// A sequence of commands on one session. The state in memory is ahead of the log until the transaction is committed.
 #[derive(Debug)]
 pub struct Transaction<'a> {
@@ -41,6 +50,7 @@ pub struct Transaction<'a> {
     can_store: bool,
     file_salt: u64,
     effects: Vec<Effect>,
+    copied: CopiedEvents,
     allowed: AllowedEvents,
     is_refused: bool,
 }
@@ -66,6 +76,7 @@ impl<'a> Transaction<'a> {
             can_store,
             file_salt,
             effects: Vec::new(),
+            copied: CopiedEvents::default(),
             allowed: AllowedEvents::All,
             is_refused: false,
         }
@@ -127,6 +138,35 @@ impl<'a> Transaction<'a> {
             at: self.now,
             event,
         });
+        Ok(())
+    }
+
+    /// Applies the events of another session to a session that this transaction has created. `files` are the files that
+    /// they name, with their sizes. The files are stored, and each of them has an intent.
+    pub fn copy(
+        &mut self,
+        events: &[RecordedEvent],
+        files: &[(Box<str>, u64)],
+    ) -> Result<(), Rejection> {
+        if self.allowed != AllowedEvents::All {
+            self.is_refused = true;
+            // A placeholder, as in `decide`.
+            return Err(Rejection::ContentNotLoaded);
+        }
+        let Some(loaded) = &mut self.loaded else {
+            return Ok(());
+        };
+        for recorded in events {
+            loaded
+                .session
+                .apply(recorded)
+                .expect("the events of a log apply to the session with the events before them");
+        }
+        self.events.extend_from_slice(events);
+        self.copied = CopiedEvents {
+            events: events.len(),
+            files: files.to_vec(),
+        };
         Ok(())
     }
 
@@ -286,7 +326,8 @@ impl<'a> Transaction<'a> {
     pub(super) fn finish(self) -> Option<PendingCommit> {
         let times = (self.before, self.now);
         let loaded = self.loaded?;
-        Some(PendingCommit::new(loaded, times, self.events, self.effects))
+        let changes = (self.events, self.copied);
+        Some(PendingCommit::new(loaded, times, changes, self.effects))
     }
 
     /// The session after the commands, without a commit.

@@ -6,6 +6,9 @@
 mod adopt;
 mod append;
 mod array_reader;
+mod find;
+#[cfg(test)]
+mod find_tests;
 mod prefix;
 mod record;
 mod sync;
@@ -27,6 +30,7 @@ use palimpsest_core::view::{Etag, Provider, Target, TargetOverride};
 pub use self::adopt::Adoption;
 pub use self::append::{AppendContent, AppendInput, AppendStatus, Appended, append};
 pub use self::array_reader::{ArrayPlace, ArrayReader, BodyFields, ReadArray};
+pub use self::find::{UnnamedArray, sync_found};
 pub use self::prefix::{PrefixPart, PrefixTokens, PromptPrefix};
 pub use self::record::record_response;
 pub use self::sync::{SyncInput, SyncedArray, sync};

@@ -286,6 +286,7 @@ impl StoredAs<v1::ForkPoint> for ForkPoint {
         v1::ForkPoint {
             session: self.session.to_string(),
             message: self.message.to_proto(),
+            turn_offset: self.turn_offset,
         }
     }
 
@@ -296,6 +297,7 @@ impl StoredAs<v1::ForkPoint> for ForkPoint {
                 DecodeError::Damaged("the name of the session before a fork is invalid")
             })?,
             message: StoredAs::from_proto(stored.message)?,
+            turn_offset: stored.turn_offset,
         })
     }
 }

@@ -11,6 +11,8 @@ pub enum RequestMethod {
     Prepare,
     /// `CreateSession`.
     Create,
+    /// `ForkSession`.
+    Fork,
     /// `UpdateSession`.
     Update,
     /// `RewindSession`.
