@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::agent::{Agent, Api};
-use crate::world::{World, unmarked};
+use crate::agent::{Agent, Api, Reply};
+use crate::world::{World, unmarked, visible};
 
 #[tokio::test]
 async fn an_unchanged_conversation_leaves_as_it_came() {
@@ -169,7 +169,7 @@ async fn a_count_of_tokens_counts_the_view_and_changes_nothing() {
         ..agent.clone()
     };
     let original = original.post(path, body.to_string()).await;
-    let tokens = |reply: &crate::agent::Reply| reply.json()["input_tokens"].as_u64().unwrap();
+    let tokens = |reply: &Reply| reply.json()["input_tokens"].as_u64().unwrap();
     assert!(2 * tokens(&view) < tokens(&original));
     assert_eq!(world.events(session).await.len(), events);
     // Counting an unknown conversation creates no session.
@@ -215,4 +215,55 @@ async fn a_side_request_goes_to_a_lane() {
     let session = "projects/default/sessions/with-a-title";
     assert_eq!(reply.header("x-palimpsest-session"), Some(session));
     assert_eq!(world.transcript(session).await.len(), 2);
+}
+
+#[tokio::test]
+async fn conversations_without_a_name_are_found_by_their_content() {
+    let world = World::start(&[]).await;
+    for api in Api::ALL {
+        // Two conversations of one credential begin with equal messages and alternate.
+        let mut one = Agent::new(api, &world.url, None);
+        one.model = format!("{}-{api:?}+agent=3+output-bytes=900", api.model());
+        one.say("Hello.");
+        let mut other = one.clone();
+        let session = |reply: &Reply| reply.header("x-palimpsest-session").unwrap().to_owned();
+        let (first, _) = one.step().await;
+        let of_one = session(&first);
+        let (second, _) = other.step().await;
+        for round in 0..2 {
+            let (reply, _) = one.step().await;
+            assert_eq!(session(&reply), of_one, "{api:?} {round}");
+            assert_eq!(reply.header("x-palimpsest-body"), Some("original"));
+            other.step().await;
+        }
+        other.say("Something else.");
+        let (reply, _) = other.step().await;
+        let of_other = session(&reply);
+        assert_ne!(of_one, of_other, "{api:?} {second:?}");
+        // A retry is found, and writes nothing.
+        let body = one.body().to_string();
+        let retried = [
+            one.post(api.path(), body.clone()).await,
+            one.post(api.path(), body).await,
+        ];
+        assert!(retried.iter().all(|reply| session(reply) == of_one));
+        // The user takes back the last turn and asks something else: a fork, and the first conversation stays.
+        let before = visible(&world.server, &of_one).await;
+        let mut edited = one.clone();
+        let last = edited.conversation.len() - 1;
+        edited.conversation.truncate(last);
+        edited.say("Another question.");
+        if api == Api::Messages {
+            // The results of a call must stay beside it, so the whole last round leaves.
+            edited.conversation.drain(last - 1..last);
+        }
+        let reply = edited.post(api.path(), edited.body().to_string()).await;
+        assert_ne!(session(&reply), of_one, "{api:?} {reply:?}");
+        assert_eq!(visible(&world.server, &of_one).await, before);
+        // Another credential never finds the conversation.
+        let mut foreign = one.clone();
+        foreign.key = "another-key".to_owned();
+        let reply = foreign.post(api.path(), foreign.body().to_string()).await;
+        assert_ne!(session(&reply), of_one, "{api:?}");
+    }
 }

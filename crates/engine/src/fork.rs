@@ -260,10 +260,10 @@ fn count(messages: usize) -> u32 {
 /// Returns the last message of the view that the caller appended.
 fn last_message(session: &Session) -> Option<MessageId> {
     let entries = session.transcript().entries();
-    let shown = entries.filter(|(ordinal, entry)| {
+    let mut shown = entries.filter(|(ordinal, entry)| {
         entry.visibility == Visibility::Visible && !session.is_framing(*ordinal)
     });
-    shown.last().map(|(_, entry)| entry.id)
+    shown.next_back().map(|(_, entry)| entry.id)
 }
 
 async fn head_of(engine: &Engine, key: &SessionKey) -> Result<SessionHead, EngineError> {

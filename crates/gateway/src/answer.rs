@@ -44,7 +44,6 @@ impl Reason {
                 Unmanaged::Encoding
                 | Unmanaged::Unreadable
                 | Unmanaged::Stateful
-                | Unmanaged::Unnamed
                 | Unmanaged::Rejected => StatusCode::BAD_REQUEST,
                 Unmanaged::Memory | Unmanaged::Store | Unmanaged::Timeout | Unmanaged::Defect => {
                     StatusCode::SERVICE_UNAVAILABLE

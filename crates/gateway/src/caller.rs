@@ -13,9 +13,9 @@ use palimpsest_edge::access::{AuthError, Authenticator, ProjectSet, Right, key};
 use palimpsest_engine::quotas::{QuotaDemand, QuotaExceeded, QuotaPermit, QuotaTracker};
 
 /// The header of the credential of Palimpsest. No header with its prefix is forwarded.
-const KEY_HEADER: &str = "x-palimpsest-key";
+pub(crate) const KEY_HEADER: &str = "x-palimpsest-key";
 /// The headers of the provider's key.
-const PROVIDER_KEY_HEADERS: [&str; 3] = ["authorization", "x-api-key", "api-key"];
+pub(crate) const PROVIDER_KEY_HEADERS: [&str; 3] = ["authorization", "x-api-key", "api-key"];
 /// The beginning of a path that names a project.
 const PROJECT_PREFIX: &str = "/p/";
 /// The project of a request that names none while authentication is off.

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::array::ChainHead;
 use palimpsest_core::ids::{ProjectId, SessionId, SessionKey};
+use palimpsest_core::message::Digest;
 
 use super::reading::{ResponseApi, ResponseEnd, ResponseSummary};
 
@@ -25,6 +26,8 @@ pub trait ContextPort: fmt::Debug + Send + Sync + 'static {
 pub struct ModelRequest {
     /// The project of the caller.
     pub project: ProjectId,
+    /// The digest of the credentials. A conversation without a name is searched among those with equal credentials.
+    pub scope: Digest,
     /// The API of the request.
     pub api: ResponseApi,
     /// The session that a header names.
@@ -103,8 +106,6 @@ pub enum Unmanaged {
     Unreadable,
     /// The provider keeps a part of the conversation, so the body does not contain all of it.
     Stateful,
-    /// No header and no field names the conversation.
-    Unnamed,
     /// The session rejects the conversation, for example because of a limit or a quota.
     Rejected,
     /// The store is not available.
@@ -117,13 +118,12 @@ pub enum Unmanaged {
 
 impl Unmanaged {
     /// All reasons.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 9] = [
         Self::TooLarge,
         Self::Memory,
         Self::Encoding,
         Self::Unreadable,
         Self::Stateful,
-        Self::Unnamed,
         Self::Rejected,
         Self::Store,
         Self::Timeout,
@@ -138,7 +138,6 @@ impl Unmanaged {
             Self::Encoding => "encoding",
             Self::Unreadable => "unreadable",
             Self::Stateful => "stateful",
-            Self::Unnamed => "unnamed",
             Self::Rejected => "rejected",
             Self::Store => "store",
             Self::Timeout => "timeout",

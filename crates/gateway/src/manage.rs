@@ -6,10 +6,12 @@ use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use palimpsest_core::ids::ProjectId;
+use palimpsest_core::message::Digest;
 use palimpsest_engine::clock::IdSource;
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span};
 
+use super::caller::{KEY_HEADER, PROVIDER_KEY_HEADERS};
 use super::context::{
     ContextPort, ManagedRequest, ModelBody, ModelRequest, Purpose, ResponsePlace, Unmanaged,
 };
@@ -141,6 +143,7 @@ impl Manager {
         let json = decode_whole(coding, &received, max).map_err(|_| Unmanaged::Encoding)?;
         let request = ModelRequest {
             project,
+            scope: scope(headers),
             api: call.api,
             session: session_of_headers(headers),
             body: json,
@@ -183,6 +186,17 @@ impl Manager {
         managed.to_upstream = shorter;
         Some(body)
     }
+}
+
+/// Returns the digest of all credentials of a request.
+fn scope(headers: &HeaderMap) -> Digest {
+    let mut scope = Digest::of_bytes(b"");
+    for name in PROVIDER_KEY_HEADERS.into_iter().chain([KEY_HEADER]) {
+        for value in headers.get_all(name) {
+            scope = scope.chain(name.as_bytes()).chain(value.as_bytes());
+        }
+    }
+    scope
 }
 
 /// The kind of an unmanaged body.

@@ -24,6 +24,10 @@ fn digest(byte: u8) -> Digest {
     Digest::from_bytes([byte; 16])
 }
 
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "an append takes an optional value"
+)]
 fn tips(scope: u8, digests: &[u8]) -> Option<SessionTips> {
     Some(SessionTips {
         scope: digest(scope),

@@ -221,7 +221,7 @@ metrics! {
     GATEWAY_REQUESTS = Counter, "palimpsest.gateway.requests", "", ["api", "body"],
         "Requests with a conversation, by API (messages, chat or responses) and body that the provider got: original, view, unsendable if the view could not be sent, or unmanaged if no session took the conversation. In the last two cases it got the original body.";
     GATEWAY_UNMANAGED = Counter, "palimpsest.gateway.unmanaged", "", ["reason"],
-        "Requests whose conversation no session took, by reason: too_large, memory, encoding, unreadable, stateful, unnamed, rejected, store, timeout or defect.";
+        "Requests whose conversation no session took, by reason: too_large, memory, encoding, unreadable, stateful, rejected, store, timeout or defect.";
     GATEWAY_PREPARE_DURATION = Histogram(DISK), "palimpsest.gateway.prepare.duration", "s", [],
         "The time from the head of a request with a conversation to the body for the provider. It includes the time in which the agent sends its body.";
     GATEWAY_RESPONSES = Counter, "palimpsest.gateway.responses", "", ["api", "outcome"],

@@ -70,10 +70,10 @@ pub async fn sync_found<T>(
                     Err(error) => return Err(error.into()),
                 }
             }
-            Ok(Err(Rejection::OtherArray { .. } | Rejection::ArrayForks { .. })) => {}
+            // The conversations differ, or the session was deleted after the search.
+            Ok(Err(Rejection::OtherArray { .. } | Rejection::ArrayForks { .. }))
+            | Err(CompactionError::Engine(EngineError::SessionNotFound(_))) => {}
             Ok(Err(rejection)) => return Err(EngineError::Rejected(rejection).into()),
-            // The session was deleted after the search.
-            Err(CompactionError::Engine(EngineError::SessionNotFound(_))) => {}
             Err(error) => return Err(error),
         }
     }

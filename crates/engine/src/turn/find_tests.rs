@@ -25,6 +25,7 @@ fn message(engine: &Engine, (role, text): &Line) -> Arc<Message> {
 fn input(engine: &Engine, lines: &[Line]) -> SyncInput {
     let elements = lines.iter().map(|line| message(engine, line));
     SyncInput {
+        side_requests: false,
         elements: elements.map(Element::new).collect(),
         has_tools: true,
         caller_compacted: false,

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use palimpsest_core::array::is_unchanged;
 use palimpsest_core::codec;
 use palimpsest_core::command::CreateSession;
-use palimpsest_core::ids::{ProjectId, SessionKey};
+use palimpsest_core::hex;
+use palimpsest_core::ids::{ProjectId, SessionId, SessionKey};
 use palimpsest_core::json::RawJson;
 use palimpsest_core::message::Block;
 use palimpsest_core::policy::{Overlay, Policy, WindowHint};
@@ -18,7 +19,7 @@ use palimpsest_engine::compaction::CompactionError;
 use palimpsest_engine::sessions::{DefaultPolicies, MissingSession};
 use palimpsest_engine::turn::{
     self, BodyFields, OmittedCompaction, Overflow, PrefixPart, PromptPrefix, ReadArray, SyncInput,
-    TurnCall, TurnOutcome,
+    Turn, TurnCall, TurnOutcome, UnnamedArray,
 };
 use palimpsest_engine::{Engine, EngineError};
 use tokio::task::spawn_blocking;
@@ -77,34 +78,27 @@ enum Messages {
 impl EngineContext {
     /// Takes the conversation of a request and returns the body for the model.
     pub(super) async fn run(&self, request: ModelRequest) -> Result<ManagedRequest, Unmanaged> {
-        let name = request.session.clone();
-        let name = name.or_else(|| identity::of_body(&request.body));
-        let name = name.ok_or(Unmanaged::Unnamed)?;
-        let key = SessionKey::new(request.project.clone(), name.id);
+        let named = request.session.clone();
+        let named = named.or_else(|| identity::of_body(&request.body));
+        let side_requests = named.as_ref().is_some_and(|named| !named.is_own);
+        let key = named.map(|named| SessionKey::new(request.project.clone(), named.id));
         let provider = provider(request.api);
-        let array = read(&self.engine, &key, provider, &request.body).await?;
+        let known_as = match &key {
+            Some(key) => key.clone(),
+            None => place_of_unnamed(&request)?,
+        };
+        let array = read(&self.engine, &known_as, provider, &request.body).await?;
         let body = array.body.as_ref().ok_or(Unmanaged::Unreadable)?;
         let fields = RequestFields(&body.options);
         if fields.is_stateful() {
             return Err(Unmanaged::Stateful);
         }
-        let call = call(provider, fields, body, request.purpose);
-        let place = array.place;
-        let input = self.input(&array, !name.is_own);
-        let policy = (self.policies).of(self.engine.sessions.policies(), &key.project);
-        let missing = MissingSession::Create(CreateSession {
-            policy,
-            implicit: true,
-            ..CreateSession::default()
-        });
+        let mut call = call(provider, fields, body, request.purpose);
+        call.target = call.target.with_models(&self.engine.model_table);
+        let input = self.input(&array, side_requests);
         let markers = markers::of_elements(&input.elements);
-        let finish = |session: &Session, _: &TurnOutcome| render(session, &call, &markers);
-        let syncing = turn::sync(&self.engine, &key, &missing, &call, &input, finish);
-        // A compaction that waits for a model continues in the background before the request times out.
-        let deadline = Deadline::after(self.prepare_timeout.mul_f32(0.75));
-        let done = Box::pin(deadline.scope(syncing)).await;
-        let (_, turn) = done.map_err(|error| reason(&error))?;
-        let sent = match (turn.answer.messages, place) {
+        let turn = self.sync(&request, key, &call, &input, &markers).await?;
+        let sent = match (turn.answer.messages, array.place) {
             // The provider rejected the last view, and no level can shorten it.
             _ if turn.omitted == Some(OmittedCompaction::NothingLeft) => ModelBody::Unsendable,
             (Messages::Unchanged, _) => ModelBody::Original,
@@ -120,6 +114,41 @@ impl EngineContext {
         })
     }
 
+    /// Runs the turn in the named session, or in the one that the content of the array finds.
+    async fn sync(
+        &self,
+        request: &ModelRequest,
+        key: Option<SessionKey>,
+        call: &TurnCall,
+        input: &SyncInput,
+        markers: &[RawJson],
+    ) -> Result<Turn<RenderedView>, Unmanaged> {
+        let policies = self.engine.sessions.policies();
+        let create = CreateSession {
+            policy: self.policies.of(policies, &request.project),
+            implicit: true,
+            ..CreateSession::default()
+        };
+        let finish = |session: &Session, _: &TurnOutcome| render(session, call, markers);
+        let syncing = async {
+            if let Some(key) = key {
+                let missing = MissingSession::Create(create);
+                return turn::sync(&self.engine, &key, &missing, call, input, finish).await;
+            }
+            let unnamed = UnnamedArray {
+                project: request.project.clone(),
+                scope: request.scope,
+                create,
+            };
+            turn::sync_found(&self.engine, &unnamed, call, input, finish).await
+        };
+        // A compaction that waits for a model continues in the background before the request times out.
+        let deadline = Deadline::after(self.prepare_timeout.mul_f32(0.75));
+        let done = Box::pin(deadline.scope(syncing)).await;
+        let (_, turn) = done.map_err(|error| reason(&error))?;
+        Ok(turn)
+    }
+
     fn input(&self, array: &ReadArray, side_requests: bool) -> SyncInput {
         let tools = array.body.as_ref().and_then(|body| body.tools.as_ref());
         SyncInput {
@@ -132,6 +161,13 @@ impl EngineContext {
             mark: self.engine.ids.message_id(),
         }
     }
+}
+
+/// Returns the name under which the reader knows the last array without a name of these credentials.
+fn place_of_unnamed(request: &ModelRequest) -> Result<SessionKey, Unmanaged> {
+    let name = format!("unnamed.{}", hex(request.scope.as_bytes()));
+    let name = SessionId::new(&name).map_err(|_| Unmanaged::Defect)?;
+    Ok(SessionKey::new(request.project.clone(), name))
 }
 
 /// Reads the array of a body.
@@ -191,6 +227,7 @@ fn call(
                 max_output_tokens: fields.max_output_tokens(),
                 ..WindowHint::default()
             }),
+            known: None,
         },
         prefix: Some(PromptPrefix::new(
             part(body.system.as_ref().map(system)),

@@ -70,6 +70,7 @@ impl Stack {
                     admin: double,
                 };
                 Ok(App {
+                    engine: None,
                     quotas: None,
                     routes: services.into_routes(&context.config.limits),
                     backend: shared,
