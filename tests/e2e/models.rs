@@ -27,14 +27,14 @@ fn request(session: &str, target: Target) -> PrepareContextRequest {
 }
 
 impl World {
-    async fn prepared(&mut self, request: PrepareContextRequest) -> PrepareContextResponse {
+    async fn prepare_reply(&mut self, request: PrepareContextRequest) -> PrepareContextResponse {
         let reply = self.client.prepare_context(request).await;
         reply.unwrap().into_inner()
     }
 
     /// Returns the window that a new session has for a target, and true if it is assumed.
     async fn window_of(&mut self, session: &str, target: Target) -> (u32, bool) {
-        let reply = self.prepared(request(session, target)).await;
+        let reply = self.prepare_reply(request(session, target)).await;
         let is_assumed = codes(&reply.warnings).contains(&WarningCode::WindowAssumed);
         (reply.budget.unwrap().window_tokens, is_assumed)
     }
@@ -47,7 +47,7 @@ async fn a_known_model_gets_no_view_above_its_threshold() {
     // The rounds have about 120,000 tokens, more than the threshold of a window of 128,000.
     for number in 0..40 {
         let reply = world
-            .prepared(PrepareContextRequest {
+            .prepare_reply(PrepareContextRequest {
                 target: Some(target(Provider::Openai, "gpt-4o")),
                 ..prepare(&name("s"), work(number))
             })
@@ -149,7 +149,9 @@ async fn a_configured_model_overrides_the_table_and_a_stated_window_both() {
         world.window_of("own", openai("openai/gpt-4o")).await,
         (90_000, false)
     );
-    let reply = world.prepared(request("new", openai("acme-large"))).await;
+    let reply = world
+        .prepare_reply(request("new", openai("acme-large")))
+        .await;
     let budget = reply.budget.unwrap();
     let (window, effective) = (budget.window_tokens, budget.effective_window_tokens);
     assert_eq!((window, effective), (80_000, 75_000));
@@ -161,7 +163,7 @@ async fn a_configured_model_overrides_the_table_and_a_stated_window_both() {
     // A policy with a window has it for every model, even if it equals the assumed one.
     let mut of_policy = request("any", openai("gpt-4o"));
     of_policy.session = "projects/own/sessions/s".to_owned();
-    let reply = world.prepared(of_policy).await;
+    let reply = world.prepare_reply(of_policy).await;
     assert!(codes(&reply.warnings).is_empty(), "{:?}", reply.warnings);
     assert_eq!(reply.budget.unwrap().window_tokens, 200_000);
 }
@@ -175,7 +177,7 @@ async fn another_table_changes_no_recorded_window() {
     let mut world = world.restarted_with(file).await;
     // The state comes from the log, and a call without a target uses it.
     let reply = world
-        .prepared(prepare(&name("s"), vec![user("go on")]))
+        .prepare_reply(prepare(&name("s"), vec![user("go on")]))
         .await;
     assert_eq!(reply.budget.unwrap().window_tokens, 128_000);
     // A call that names the model takes the new value.

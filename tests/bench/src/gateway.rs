@@ -1,6 +1,7 @@
 //! Measures the latency that the gateway adds to requests with long conversations. The limit is the target: the same
 //! requests go to the same provider directly, in turn with those through the gateway.
 
+use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use palimpsest_tests::Server;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 use tokio::time::interval;
 
 use crate::row::{MILLIS, Row, Target};
@@ -125,8 +127,7 @@ async fn round(
     let mut ticks = interval(Duration::from_millis(extent.interval_ms));
     let count = conversations.len();
     let mut idle: Vec<Option<Conversation>> = conversations.into_iter().map(Some).collect();
-    let mut running: Vec<Option<tokio::task::JoinHandle<Result<(Conversation, Latency)>>>> =
-        (0..count).map(|_| None).collect();
+    let mut running: Vec<Option<Running>> = (0..count).map(|_| None).collect();
     let mut round = Round::default();
     for request in 0..extent.requests {
         let through = request % 2 == 1;
@@ -148,7 +149,7 @@ async fn round(
         if let Some(task) = running[at].take() {
             let (conversation, latency) = task.await??;
             idle[at] = Some(conversation);
-            round.add(latency, extent.requests % 2 == 0);
+            round.add(latency, extent.requests.is_multiple_of(2));
         }
     }
     Ok((round, idle.into_iter().flatten().collect()))
@@ -164,6 +165,9 @@ impl Round {
         latencies.push(latency);
     }
 }
+
+/// A request that runs.
+type Running = JoinHandle<Result<(Conversation, Latency)>>;
 
 /// A conversation with a connection to each side.
 struct Conversation {
@@ -265,7 +269,7 @@ async fn provider() -> Result<std::net::SocketAddr> {
     for event in events {
         let kind = event["type"].as_str().unwrap_or_default();
         let event = format!("event: {kind}\ndata: {event}\n\n");
-        response += &format!("{:x}\r\n{event}\r\n", event.len());
+        let _ = write!(response, "{:x}\r\n{event}\r\n", event.len());
     }
     response += "0\r\n\r\n";
     let response = Arc::new(response);

@@ -1,5 +1,7 @@
 //! Tests of the spans of requests through the gateway.
 
+use std::fmt::Write as _;
+
 use axum::body::Body;
 use axum::http::Request;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
@@ -17,11 +19,12 @@ const PARENT: &str = "00f067aa0ba902b7";
 async fn send(address: &str, request: Request<Body>, body: &str) -> String {
     let mut text = format!("POST {} HTTP/1.1\r\n", request.uri());
     for (name, value) in request.headers() {
-        text += &format!("{name}: {}\r\n", value.to_str().unwrap());
+        let _ = write!(text, "{name}: {}\r\n", value.to_str().unwrap());
     }
-    text += &format!(
-        "content-length: {}\r\nconnection: close\r\n\r\n{body}",
-        body.len()
+    let length = body.len();
+    let _ = write!(
+        text,
+        "content-length: {length}\r\nconnection: close\r\n\r\n{body}"
     );
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(text.as_bytes()).await.unwrap();

@@ -102,9 +102,9 @@ mod tests {
         let marker = RawJson::parse(r#"{"type":"ephemeral"}"#).unwrap();
         let message =
             r#"{"role":"user","content":[{"type":"text","text":"a}"},{"type":"text","text":"b"}]}"#;
-        let marked = with_marker(message.as_bytes(), 0, &marker).unwrap();
+        let written = with_marker(message.as_bytes(), 0, &marker).unwrap();
         assert_eq!(
-            String::from_utf8(marked).unwrap(),
+            String::from_utf8(written).unwrap(),
             r#"{"role":"user","content":[{"type":"text","text":"a}","cache_control":{"type":"ephemeral"}},{"type":"text","text":"b"}]}"#
         );
         assert_eq!(with_marker(message.as_bytes(), 2, &marker), None);
