@@ -13,9 +13,8 @@ use palimpsest_histories::SessionHarness;
 use uuid::Uuid;
 
 /// Unknown fields and block types are sent as received, because a newer version of the API may accept them. A message
-/// with such a part is sent as a whole. Ids of items are sent as received too, and no repair replaces a repeated one.
-const SENT_AS_RECEIVED: [&str; 4] = [
-    "duplicate item id",
+/// with such a part is sent as a whole.
+const SENT_AS_RECEIVED: [&str; 3] = [
     "extra inputs are not permitted",
     "the part is empty",
     "this part may not stand here",

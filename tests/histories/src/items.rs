@@ -64,7 +64,9 @@ fn json(item: &ItemDraft) -> Value {
             };
             json!({"type": kind.output_type(), "call_id": format!("call_{id}"), "output": output})
         }
-        ItemDraft::Search => json!({"type": "web_search_call", "status": "completed"}),
+        ItemDraft::Search => {
+            json!({"type": "web_search_call", "id": "ws_1", "status": "completed"})
+        }
         ItemDraft::Compaction => json!({"type": "compaction", "encrypted_content": "sealed"}),
     }
 }

@@ -1,10 +1,13 @@
 //! Removes and changes pieces of a view so that the rest stays valid for its provider. The first
 //! message is the user's, calls keep their results, no message ends with thinking, and two responses are not merged.
 
+use std::collections::HashSet;
+
 use crate::message::Block;
 use crate::session::{ContentNotLoaded, Session};
 use crate::view::{
-    DropReason, LaterBlocks, LayoutChange, LayoutChangeBuilder, Piece, PieceForm, Speaker, speaker,
+    DropReason, LaterBlocks, LayoutChange, LayoutChangeBuilder, Piece, PieceForm, Speaker, item_id,
+    speaker,
 };
 
 /// The change of one piece.
@@ -63,6 +66,7 @@ pub fn repair_pieces(
             PieceAction::ChangeForm(form) => Some(Piece { form, ..*piece }),
         })
         .collect();
+    drop_repeated_items(&mut after, session);
     let inserted = new.map(|(at, _)| at);
     drop_trailing_thinking(before, &mut after, inserted, session);
     let mut builder = LayoutChangeBuilder::default();
@@ -139,6 +143,22 @@ fn form_at_position(session: &Session, piece: &Piece, leads: bool) -> PieceForm 
             }
         }
         form => form,
+    }
+}
+
+/// Drops items whose ids an earlier item has. An undo can show an item again that was repeated after it had left.
+fn drop_repeated_items(after: &mut [Option<Piece>], session: &Session) {
+    let mut seen = HashSet::new();
+    for piece in after.iter_mut().flatten() {
+        let message = session.transcript().content(piece.message);
+        let block = message.and_then(|message| message.blocks.get(usize::from(piece.block)));
+        let id = message
+            .zip(block)
+            .filter(|_| piece.form == PieceForm::Block);
+        let id = id.and_then(|(message, block)| item_id(message, block));
+        if id.is_some_and(|id| !seen.insert(id)) {
+            piece.form = PieceForm::Dropped(DropReason::RepeatedItem);
+        }
     }
 }
 

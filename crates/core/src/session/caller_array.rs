@@ -27,7 +27,7 @@ impl Session {
         };
         let size = self.transcript.get(ordinal).map(|entry| entry.size);
         self.transcript.set_visibility(ordinal, Visibility::Visible);
-        self.transcript.count_images(ordinal, &message);
+        self.transcript.index_blocks(ordinal, &message);
         self.register_calls(ordinal, &message, true);
         // The reported tokens were added when the response was recorded. A response contains no tool results.
         self.show(ordinal, &message, size.unwrap_or_default(), &[]);

@@ -47,6 +47,8 @@ pub struct Snapshot {
     pub turns: Vec<Ordinal>,
     /// Blocks with images, as message, block and number of images.
     pub image_counts: Vec<(Ordinal, u16, u16)>,
+    /// Items that are sent with their ids, as message, block and digest of the id.
+    pub item_ids: Vec<(Ordinal, u16, Digest)>,
     /// The tool calls.
     pub calls: Vec<Call>,
     /// The stored results.
@@ -152,6 +154,7 @@ impl Snapshot {
             transcript.push_with(entry, emission);
         }
         transcript.set_image_counts(self.image_counts);
+        transcript.set_item_ids(self.item_ids);
         let is_spoken = |entry: &TranscriptEntry| {
             entry.visibility == Visibility::Visible && !entry.role.is_system()
         };
@@ -227,6 +230,7 @@ impl Session {
                 .collect(),
             turns: self.turns.starts().to_vec(),
             image_counts: self.transcript.image_counts().collect(),
+            item_ids: self.transcript.item_ids().collect(),
             calls: self.calls.iter().map(|(_, call)| call.clone()).collect(),
             stored_results: self
                 .stored_results

@@ -11,6 +11,7 @@ use crate::ids::{MessageId, Ordinal, Revision};
 use crate::message::{Block, Digest, Message, MessageKind, Role};
 use crate::policy::TokenEstimator;
 use crate::tokens::TokenSize;
+use crate::view::item_id;
 
 /// Error: the content of a message is stored in the log and not loaded into memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -52,6 +53,8 @@ pub struct Transcript {
     unloaded_count: usize,
     /// Number of images per block, for blocks with images in a format that a provider accepts.
     image_counts: BTreeMap<(Ordinal, u16), u16>,
+    /// Digests of the ids of items that are sent as received, by message and block.
+    item_ids: BTreeMap<(Ordinal, u16), Digest>,
 }
 
 impl TranscriptEntry {
@@ -111,6 +114,19 @@ impl Transcript {
         let image_counts = image_counts.into_iter();
         self.image_counts = image_counts
             .map(|(message, block, count)| ((message, block), count))
+            .collect();
+    }
+
+    /// Iterates over the items that are sent with their ids, as message, block and digest of the id.
+    pub(crate) fn item_ids(&self) -> impl Iterator<Item = (Ordinal, u16, Digest)> {
+        let item_ids = self.item_ids.iter();
+        item_ids.map(|(&(message, block), &id)| (message, block, id))
+    }
+
+    pub(crate) fn set_item_ids(&mut self, item_ids: Vec<(Ordinal, u16, Digest)>) {
+        let item_ids = item_ids.into_iter();
+        self.item_ids = item_ids
+            .map(|(message, block, id)| ((message, block), id))
             .collect();
     }
 
@@ -220,19 +236,22 @@ impl Transcript {
         let key = reemission_key(message, entry.digest);
         let visible = entry.visibility == Visibility::Visible;
         let ordinal = self.push_with(entry, key);
-        // A message that is hidden when it is appended has no images in the view.
+        // A message that is hidden when it is appended has no blocks in the view.
         if visible {
-            self.count_images(ordinal, message);
+            self.index_blocks(ordinal, message);
         }
         ordinal
     }
 
-    /// Counts the images of a message that is or becomes visible.
-    pub(crate) fn count_images(&mut self, ordinal: Ordinal, message: &Message) {
+    /// Records the images and the ids of items of a message that is or becomes visible.
+    pub(crate) fn index_blocks(&mut self, ordinal: Ordinal, message: &Message) {
         for (block, content) in (0_u16..).zip(&message.blocks) {
             let count = content.image_count();
             if count > 0 {
                 self.image_counts.insert((ordinal, block), count);
+            }
+            if let Some(id) = item_id(message, content) {
+                self.item_ids.insert((ordinal, block), id);
             }
         }
     }

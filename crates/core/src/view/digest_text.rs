@@ -43,6 +43,7 @@ impl PieceForm {
             Self::Dropped(DropReason::TrailingThinking) => write!(out, "Dropped(TrailingThinking)"),
             Self::Dropped(DropReason::UnsignedThinking) => write!(out, "Dropped(UnsignedThinking)"),
             Self::Dropped(DropReason::WrongRole) => write!(out, "Dropped(WrongRole)"),
+            Self::Dropped(DropReason::RepeatedItem) => write!(out, "Dropped(RepeatedItem)"),
             Self::Dropped(DropReason::Snipped) => write!(out, "Dropped(Snipped)"),
             Self::Interrupted(call) => write!(out, "Interrupted({call})"),
             Self::Opening => write!(out, "Opening"),

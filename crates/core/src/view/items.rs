@@ -1,7 +1,14 @@
 //! Items of OpenAI's Responses API: blocks that are no content of a message.
 
-use super::WireBlock;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashSet};
+
+use super::{PieceForm, WireBlock};
+use crate::event::PendingMessage;
+use crate::ids::Ordinal;
 use crate::json::{RawJson, UnknownFields};
+use crate::message::{Block, Digest, Message, MessageOrigin};
+use crate::session::{ContentNotLoaded, Session};
 
 /// Types of parts that are kept verbatim. All other blocks of unknown types are items.
 const PART_TYPES: [&str; 4] = [
@@ -14,6 +21,68 @@ const PART_TYPES: [&str; 4] = [
 /// Returns true if a block of this type is a part of a message and not an item.
 pub(crate) fn is_part_type(kind: &str) -> bool {
     PART_TYPES.contains(&kind)
+}
+
+/// Returns the digest of the id of an item that is sent as received. All other items are sent without an id.
+///
+/// The provider rejects an array with two items of one id. A reference repeats the id of another item.
+pub(crate) fn item_id(message: &Message, block: &Block) -> Option<Digest> {
+    let Block::Opaque { kind, json } = block else {
+        return None;
+    };
+    let is_item = message.origin == MessageOrigin::OpenAiResponses
+        && !is_part_type(kind)
+        && &**kind != "item_reference";
+    let fields = is_item.then(|| UnknownFields::from_object(json.as_str()).ok())??;
+    let id: String = serde_json::from_str(fields.get("id")?.as_str()).ok()?;
+    Some(Digest::of_bytes(id.as_bytes()))
+}
+
+/// The pending blocks of a session without the items whose ids an earlier item has.
+pub(super) struct FreshBlocks<'a> {
+    /// The messages that still have blocks.
+    pub(super) pending: Cow<'a, [PendingMessage]>,
+    /// The blocks that were removed.
+    pub(super) repeated: BTreeSet<(Ordinal, u16)>,
+}
+
+impl<'a> FreshBlocks<'a> {
+    pub(super) fn of(session: &'a Session) -> Result<Self, ContentNotLoaded> {
+        let mut seen = HashSet::new();
+        let mut repeated = BTreeSet::new();
+        for item in session.pending() {
+            let message = session.transcript().require_content(item.message)?;
+            for (block, _) in &item.blocks {
+                let id = item_id(message, &message.blocks[usize::from(*block)]);
+                if id.is_some_and(|id| !seen.insert(id) || is_shown(session, id)) {
+                    repeated.insert((item.message, *block));
+                }
+            }
+        }
+        let mut pending = Cow::Borrowed(session.pending());
+        if !repeated.is_empty() {
+            let all = pending.to_mut();
+            for item in all.iter_mut() {
+                let at = item.message;
+                (item.blocks).retain(|(block, _)| !repeated.contains(&(at, *block)));
+            }
+            all.retain(|item| !item.blocks.is_empty());
+        }
+        Ok(Self { pending, repeated })
+    }
+}
+
+/// Returns true if the sealed view shows an item with this id. A marker in place of an item has no id.
+fn is_shown(session: &Session, id: Digest) -> bool {
+    let with_id = session.transcript().item_ids();
+    let places = with_id.filter(|(.., other)| *other == id);
+    let places: HashSet<_> = places.map(|(at, block, _)| (at, block)).collect();
+    let mut sealed = session.sealed().pieces().iter();
+    // Almost every id is new, and then the view is not searched.
+    !places.is_empty()
+        && sealed.any(|piece| {
+            piece.form == PieceForm::Block && places.contains(&(piece.message, piece.block))
+        })
 }
 
 /// Returns true if an image or a file refers to nothing. The provider rejects the whole request for such a part.

@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 
 use super::annotate::annotate_user_input;
+use super::items::FreshBlocks;
 use super::tail::{Speaker, ViewTail};
 use super::{DropReason, LaterBlocks, MarkerReason, Piece, PieceForm, TextReason};
 use crate::event::{CallState, Pairing, PendingMessage};
@@ -39,7 +40,8 @@ pub struct Layout {
 pub fn extend_layout(session: &Session, interrupt: bool) -> Result<Layout, ContentNotLoaded> {
     let (sealed, transcript) = (session.sealed(), session.transcript());
     let tail = ViewTail::of(sealed.pieces(), transcript);
-    let sorted = PendingBlocks::of(transcript, session.calls(), session.pending(), &tail)?;
+    let fresh = FreshBlocks::of(session)?;
+    let sorted = PendingBlocks::of(transcript, session.calls(), &fresh, &tail)?;
     let mut writer = LayoutBuilder {
         session,
         transcript,
@@ -89,13 +91,18 @@ impl PendingBlocks {
     fn of(
         transcript: &Transcript,
         calls: &Calls,
-        pending: &[PendingMessage],
+        fresh: &FreshBlocks<'_>,
         tail: &ViewTail,
     ) -> Result<Self, ContentNotLoaded> {
         let mut sorted = Self::default();
+        let repeated = PieceForm::Dropped(DropReason::RepeatedItem);
+        let drop = |(message, block)| (message, block, repeated);
+        sorted
+            .early
+            .extend(fresh.repeated.iter().copied().map(drop));
         // A result finds the response with its call through `group_of`, even if other groups follow that response.
         let mut group_of: HashMap<Ordinal, usize> = HashMap::new();
-        for item in pending {
+        for item in fresh.pending.iter() {
             let message = transcript.require_content(item.message)?;
             match message.role {
                 Role::Assistant => {

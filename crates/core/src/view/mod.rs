@@ -28,7 +28,7 @@ pub use breakpoints::{
 };
 pub use etag::{Etag, Prefix};
 pub(crate) use fixed_texts::{CLEARED, NO_OUTPUT};
-pub(crate) use items::is_part_type;
+pub(crate) use items::{is_part_type, item_id};
 pub use layout::{Layout, extend_layout};
 pub use layout_change::{LayoutChange, LayoutChangeBuilder, Splice};
 pub use of_session::{NotSendableReason, View};

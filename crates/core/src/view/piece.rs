@@ -100,6 +100,8 @@ pub enum DropReason {
     UnsignedThinking,
     /// A block that its role may not contain, such as a tool result of the model or a call of the user.
     WrongRole,
+    /// An earlier item of the view has the same id. The provider rejects an id that is repeated.
+    RepeatedItem,
     /// The block was snipped, or the call to which it belongs was.
     Snipped,
 }
@@ -179,6 +181,8 @@ pub enum RepairKind {
     UnsignedThinking,
     /// A block that its role may not contain is omitted.
     WrongRole,
+    /// An item with the id of an earlier item is omitted.
+    RepeatedItem,
     /// A user message is inserted before the first message of the model.
     Opening,
     /// A call has another id on the wire, because its own id is illegal or already used.
@@ -218,6 +222,7 @@ impl Piece {
             PieceForm::Dropped(DropReason::TrailingThinking) => RepairKind::TrailingThinking,
             PieceForm::Dropped(DropReason::UnsignedThinking) => RepairKind::UnsignedThinking,
             PieceForm::Dropped(DropReason::WrongRole) => RepairKind::WrongRole,
+            PieceForm::Dropped(DropReason::RepeatedItem) => RepairKind::RepeatedItem,
             PieceForm::Interrupted(call) => RepairKind::InterruptedCall(call),
             PieceForm::Opening => RepairKind::Opening,
         };

@@ -1,10 +1,11 @@
 //! Thinking in conversations whose messages have the formats of several APIs. A target receives neither the thinking nor
-//! the blocks of unknown types of another API, so such a block keeps no foreign thinking in the view.
+//! the blocks of unknown types of another API, so such a block keeps no foreign thinking in the view. Also ids of items,
+//! which one array must not repeat.
 
 use std::sync::Arc;
 
 use palimpsest_core::codec;
-use palimpsest_core::command::{Append, Command, ServeView, Snip};
+use palimpsest_core::command::{Append, Command, RestoreContext, ServeView, Snip};
 use palimpsest_core::event::Trigger;
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::message::Role;
@@ -33,24 +34,30 @@ impl Conversation {
             world: SessionHarness::with_policy(policy),
             ids: Vec::new(),
         };
-        for (provider, json) in messages {
-            let id = MessageId::new(Uuid::from_u128(conversation.ids.len() as u128 + 1));
-            let json = json.to_string();
-            let mut read = codec::read(*provider, json.as_bytes(), &mut || id).unwrap();
-            let mut message = read.remove(0);
-            if message.role == Role::Assistant {
-                message.provider_message_id = response.map(Into::into);
-            }
-            conversation.ids.push(id);
-            conversation.world.run(Command::Append(Append {
-                messages: vec![Arc::new(message)],
-                ..Append::default()
-            }));
+        for message in messages {
+            conversation.append(message, response);
         }
+        conversation.serve();
         conversation
-            .world
-            .run(Command::ServeView(ServeView::default()));
-        conversation
+    }
+
+    fn append(&mut self, (provider, json): &(Provider, Value), response: Option<&str>) {
+        let id = MessageId::new(Uuid::from_u128(self.ids.len() as u128 + 1));
+        let json = json.to_string();
+        let mut read = codec::read(*provider, json.as_bytes(), &mut || id).unwrap();
+        let mut message = read.remove(0);
+        if message.role == Role::Assistant {
+            message.provider_message_id = response.map(Into::into);
+        }
+        self.ids.push(id);
+        self.world.run(Command::Append(Append {
+            messages: vec![Arc::new(message)],
+            ..Append::default()
+        }));
+    }
+
+    fn serve(&mut self) {
+        self.world.run(Command::ServeView(ServeView::default()));
     }
 
     fn snip(&mut self, message: usize) {
@@ -101,11 +108,13 @@ impl Conversation {
 
     /// Returns the number of thinking blocks that a repair removed.
     fn dropped_thinking(&self) -> usize {
+        self.repairs(RepairKind::TrailingThinking)
+    }
+
+    fn repairs(&self, kind: RepairKind) -> usize {
         let view = self.world.session.view(&Target::default(), None).unwrap();
         let repairs = view.repairs.iter();
-        repairs
-            .filter(|it| it.kind == RepairKind::TrailingThinking)
-            .count()
+        repairs.filter(|it| it.kind == kind).count()
     }
 }
 
@@ -130,6 +139,11 @@ fn output() -> (Provider, Value) {
 
 fn search() -> (Provider, Value) {
     (RESPONSES, json!({"type": "web_search_call"}))
+}
+
+/// An item that is sent with its id.
+fn identified() -> (Provider, Value) {
+    (RESPONSES, json!({"type": "web_search_call", "id": "ws_1"}))
 }
 
 fn assistant(blocks: Value) -> (Provider, Value) {
@@ -192,4 +206,63 @@ fn a_new_view_has_no_thinking_before_a_block_of_another_api_alone() {
     let types = ["message", "reasoning", "web_search_call", "message"];
     assert_eq!(conversation.types(RESPONSES), types);
     assert_eq!(conversation.dropped_thinking(), 0);
+}
+
+#[test]
+fn an_item_with_the_id_of_an_earlier_item_is_dropped() {
+    let messages = [user("a"), identified(), user("b"), identified(), user("c")];
+    let conversation = Conversation::new(&messages, None);
+    let types = ["message", "web_search_call", "message", "message"];
+    assert_eq!(conversation.types(RESPONSES), types);
+    assert_eq!(conversation.repairs(RepairKind::RepeatedItem), 1);
+}
+
+#[test]
+fn reasoning_before_an_item_with_a_repeated_id_leaves_with_the_item() {
+    let again = [user("b"), reasoning(), identified(), user("c")];
+    let messages = [&[user("a"), identified()], &again[..]].concat();
+    let conversation = Conversation::new(&messages, None);
+    let types = ["message", "web_search_call", "message", "message"];
+    assert_eq!(conversation.types(RESPONSES), types);
+    assert_eq!(conversation.dropped_thinking(), 1);
+}
+
+#[test]
+fn the_id_of_an_item_is_known_after_a_reload() {
+    let mut conversation = Conversation::new(&[user("a"), identified(), user("b")], None);
+    // The content of the first item is not loaded.
+    conversation.world.session = conversation.world.loaded();
+    conversation.append(&identified(), None);
+    conversation.append(&user("c"), None);
+    conversation.serve();
+    conversation.world.load_content();
+    let types = ["message", "web_search_call", "message", "message"];
+    assert_eq!(conversation.types(RESPONSES), types);
+    assert_eq!(conversation.repairs(RepairKind::RepeatedItem), 1);
+}
+
+#[test]
+fn an_undo_shows_an_item_once_that_was_repeated_after_it_had_left() {
+    let mut conversation = Conversation::new(&[user("a"), identified(), user("b")], None);
+    let before = conversation.world.session.revision();
+    conversation.snip(1);
+    conversation.append(&identified(), None);
+    conversation.append(&user("c"), None);
+    conversation.serve();
+    let types = ["message", "message", "web_search_call", "message"];
+    assert_eq!(conversation.types(RESPONSES), types);
+    assert_eq!(conversation.repairs(RepairKind::RepeatedItem), 0);
+    let world = &mut conversation.world;
+    let restore = RestoreContext {
+        past: Box::new(world.at(before)),
+        later: Vec::new(),
+        force: true,
+        expected_revision: None,
+        request: None,
+    };
+    world.run(Command::Restore(restore));
+    world.load_content();
+    let types = ["message", "web_search_call", "message", "message"];
+    assert_eq!(conversation.types(RESPONSES), types);
+    assert_eq!(conversation.repairs(RepairKind::RepeatedItem), 1);
 }

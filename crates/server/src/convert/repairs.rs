@@ -60,6 +60,7 @@ const fn call_of(kind: RepairKind) -> Option<CallKey> {
         | RepairKind::TrailingThinking
         | RepairKind::UnsignedThinking
         | RepairKind::WrongRole
+        | RepairKind::RepeatedItem
         | RepairKind::Opening => None,
     }
 }
@@ -100,6 +101,10 @@ fn described(session: &Session, kind: RepairKind) -> (v1::RepairKind, &'static s
         RepairKind::WrongRole => (
             Out::UnsupportedBlockReplaced,
             "A message of this role must not hold such a block; it was left out.",
+        ),
+        RepairKind::RepeatedItem => (
+            Out::RepeatedItemDropped,
+            "An earlier item of the view has the same id; this item was left out.",
         ),
         RepairKind::Opening => (
             Out::FirstUserMessageAdded,

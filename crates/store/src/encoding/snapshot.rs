@@ -87,6 +87,7 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
         info: StoredAs::from_proto(stored.about)?,
         entries: read_entries(&entries)?,
         image_counts: read_pictures(&entries)?,
+        item_ids: read_item_ids(&entries)?,
         turns: StoredAs::from_proto(entries.turns)?,
         calls: read_calls(&stored.calls.unwrap_or_default())?,
         pending: StoredAs::from_proto(stored.pending)?,
@@ -203,7 +204,26 @@ fn write_entries(snapshot: &Snapshot) -> v1::Entries {
         stored.pictures_block.push((*block).into());
         stored.pictures.push((*count).into());
     }
+    let mut item_ids = Vec::new();
+    for (message, block, id) in &snapshot.item_ids {
+        stored.items_of.push(message.get());
+        stored.items_block.push((*block).into());
+        item_ids.extend_from_slice(id.as_bytes());
+    }
+    stored.item_ids = item_ids.into();
     stored
+}
+
+fn read_item_ids(stored: &v1::Entries) -> Result<Vec<(Ordinal, u16, Digest)>, DecodeError> {
+    let ids = split_ids(&stored.item_ids)?;
+    let item = |(row, id)| {
+        Ok((
+            cell(&stored.items_of, row)?,
+            cell(&stored.items_block, row)?,
+            Digest::from_bytes(id),
+        ))
+    };
+    ids.into_iter().enumerate().map(item).collect()
 }
 
 fn read_pictures(stored: &v1::Entries) -> Result<Vec<(Ordinal, u16, u16)>, DecodeError> {
