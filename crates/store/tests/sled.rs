@@ -278,7 +278,8 @@ async fn a_compacted_copy_is_complete_and_smaller() {
     // Only the last tip of each session is in the index, and those of deleted sessions are not.
     for (tip, session) in [(5, Some(0)), (11, Some(1)), (10, None), (23, None)] {
         let tips = [Digest::from_bytes([tip; 16])];
-        let found = log.find_by_tip(&key(1).project, Digest::default(), &tips);
+        let project = key(1).project;
+        let found = log.find_by_tip(&project, Digest::default(), &tips);
         assert_eq!(found.await.unwrap(), session.map(key), "{tip}");
     }
     log.append_to(&key(1), batch(6, vec![1])).await.unwrap();

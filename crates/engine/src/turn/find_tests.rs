@@ -316,7 +316,9 @@ async fn run_steps(steps: Vec<(usize, Step)>) {
         array: Vec::new(),
         taken: None,
     });
-    agents.iter_mut().for_each(|agent| agent.restart(0));
+    for agent in &mut agents {
+        agent.restart(0);
+    }
     let mut sessions: std::collections::BTreeMap<SessionKey, Option<&str>> =
         std::collections::BTreeMap::new();
     for (round, (which, step)) in steps.into_iter().enumerate() {
