@@ -16,6 +16,7 @@ mod reimport;
 mod replay;
 mod replay_settings;
 mod rewinds;
+mod run;
 
 use std::fs;
 use std::num::NonZeroU32;

@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     backup, compact_store, completions, config, demo, export, health, import, inspect, keys, man,
-    migrate, replay, restore, retention, schema, serve, sessions, terminal, verify, verify_store,
-    view, worker,
+    migrate, replay, restore, retention, run, schema, serve, sessions, terminal, verify,
+    verify_store, view, worker,
 };
 
 /// A gRPC service that owns the context of LLM agents
@@ -14,6 +14,7 @@ use crate::{
 #[command(max_term_width = 100)]
 #[command(after_help = "Examples:
   palimpsest demo                           play a generated session; needs no setup
+  palimpsest run -- claude                  run an agent with a private gateway; needs no setup
   palimpsest serve                          run a server on 127.0.0.1:50051 with the data in ./data
   palimpsest serve --data-dir /var/lib/palimpsest --log-format json
   palimpsest config                         print every setting, its value and its origin
@@ -30,7 +31,8 @@ Exit codes:
   1      the command failed; the error is on standard error
   64     the command line or the configuration is invalid
   130    a signal interrupted `demo`
-  128+N  a second signal N ended `serve` or `worker` during the drain")]
+  128+N  a second signal N ended `serve` or `worker` during the drain
+  any    `run` returns the exit code of the agent")]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -39,6 +41,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(demo::Demo),
+    Run(run::RunCommand),
     Serve(serve::ServeCommand),
     Worker(worker::WorkerCommand),
     Health(health::HealthCommand),
@@ -67,6 +70,7 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
             Command::Demo(command) => command.run(),
+            Command::Run(command) => command.run(),
             Command::Serve(command) => command.run(),
             Command::Worker(command) => command.run(),
             Command::Health(command) => command.run(),

@@ -1,13 +1,16 @@
 //! `palimpsest serve`: runs the server.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
+use palimpsest_edge::metrics::Metrics;
+use palimpsest_edge::port::Port as _;
 use palimpsest_edge::{net, telemetry};
 use palimpsest_gateway::Gateway;
 use palimpsest_server::serve::Server;
 use palimpsest_server::{app, signals};
-use palimpsest_settings::LoadedConfig;
+use palimpsest_settings::{Config, LoadedConfig};
 
 use super::allocator::return_free_memory_at_once;
 use super::settings::Settings;
@@ -50,21 +53,27 @@ pub(super) fn run(loaded: LoadedConfig) -> anyhow::Result<()> {
         .build()?;
     let outcome = runtime.block_on(async {
         let stop = signals::stop_on_signals()?;
-        let config = loaded.config;
-        let gateway =
-            (config.gateway.enabled && config.role.serves()).then(|| config.gateway.clone());
-        let mut server = Server::bind(config)
-            .await?
-            .with_metrics(telemetry.metrics());
-        // Bound before the store is opened, so that a conflict does not cost that time.
-        if let Some(gateway) = gateway {
-            let gateway = Gateway::bind(gateway).await?;
-            server = server.with_port(Box::new(gateway));
-        }
+        let (server, _) = bind(loaded.config, telemetry.metrics()).await?;
         Ok(server.run(app::build, stop).await?)
     });
     runtime.shutdown_timeout(RUNTIME_CLOSE);
     // Telemetry ends last, so that the last spans and metrics are exported.
     telemetry.shutdown();
     outcome
+}
+
+/// Binds the ports of a server. Returns the address of its gateway too, if the gateway is on.
+pub(super) async fn bind(
+    config: Config,
+    metrics: Metrics,
+) -> anyhow::Result<(Server, Option<SocketAddr>)> {
+    let gateway = (config.gateway.enabled && config.role.serves()).then(|| config.gateway.clone());
+    let server = Server::bind(config).await?.with_metrics(metrics);
+    let Some(gateway) = gateway else {
+        return Ok((server, None));
+    };
+    // Bound before the store is opened, so that a conflict does not cost that time.
+    let gateway = Gateway::bind(gateway).await?;
+    let address = gateway.address()?;
+    Ok((server.with_port(Box::new(gateway)), Some(address)))
 }

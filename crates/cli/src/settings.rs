@@ -49,7 +49,8 @@ pub(super) struct Settings {
     role_from: Option<&'static str>,
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+/// Parses a value of `--set`.
+pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     let (key, value) = text
         .split_once('=')
         .ok_or("write KEY=VALUE, such as limits.max_messages=500")?;

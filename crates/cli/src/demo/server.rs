@@ -1,25 +1,20 @@
 //! The server of the demo: a complete server on a temporary folder and free ports.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use palimpsest_core::ids::Timestamp;
 use palimpsest_core::policy::Prices;
 use palimpsest_engine::clock::{Clock, SystemClock};
-use palimpsest_server::app;
-use palimpsest_server::serve::{ServeError, Server};
+use palimpsest_server::serve::Server;
 use palimpsest_settings::Config;
 use tempfile::TempDir;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
-/// The pause between two attempts to connect to the starting server.
-const CONNECT_PAUSE: Duration = Duration::from_millis(20);
-const MAX_CONNECT_ATTEMPTS: u32 = 500;
+use crate::private_server::{ANY_PORT, PrivateServer};
+
 /// The drain time at the end, in milliseconds.
 const DRAIN_MS: u64 = 2_000;
 
@@ -28,8 +23,7 @@ pub(super) struct DemoServer {
     pub(super) channel: Channel,
     pub(super) clock: Arc<OffsetClock>,
     pub(super) prices: Prices,
-    stop: CancellationToken,
-    serving: JoinHandle<Result<(), ServeError>>,
+    server: PrivateServer,
     folder: TempDir,
 }
 
@@ -40,46 +34,22 @@ impl DemoServer {
             .prefix("palimpsest-demo-")
             .tempdir()
             .context("cannot create a temporary folder: set TMPDIR to a writable folder")?;
-        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let mut config = Config {
-            listen: any_port,
+            listen: ANY_PORT,
             data_dir: folder.path().to_owned(),
             ..Config::default()
         };
-        config.admin.listen = any_port;
+        config.admin.listen = ANY_PORT;
         config.shutdown.drain_ms = DRAIN_MS;
         let prices = config.prices;
         let clock = Arc::new(OffsetClock::default());
         let server = Server::bind(config).await?.with_clock(clock.clone());
-        let address = server.address()?;
-        let stop = CancellationToken::new();
-        let serving = tokio::spawn(server.run(app::build, stop.clone()));
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))?.tcp_nodelay(true);
-        let mut attempts = 0;
-        let channel = loop {
-            // The server binds its port before it opens the store. A connection can therefore precede readiness, and
-            // calls wait until the server is ready.
-            match endpoint.connect().await {
-                Ok(channel) => break channel,
-                Err(_) if serving.is_finished() => {
-                    serving.await??;
-                    return Err(anyhow!(
-                        "the server of the demo ended while it was starting"
-                    ));
-                }
-                Err(error) if attempts >= MAX_CONNECT_ATTEMPTS => {
-                    return Err(anyhow!("the server of the demo does not answer: {error}"));
-                }
-                Err(_) => tokio::time::sleep(CONNECT_PAUSE).await,
-            }
-            attempts += 1;
-        };
+        let server = PrivateServer::start(server).await?;
         Ok(Self {
-            channel,
+            channel: server.channel(),
             clock,
             prices,
-            stop,
-            serving,
+            server,
             folder,
         })
     }
@@ -88,14 +58,12 @@ impl DemoServer {
     pub(super) async fn close(self) -> anyhow::Result<()> {
         let Self {
             channel,
-            stop,
-            serving,
+            server,
             folder,
             ..
         } = self;
         drop(channel);
-        stop.cancel();
-        serving.await??;
+        server.close().await?;
         folder
             .close()
             .context("failed to remove the temporary folder of the demo: delete it by hand")

@@ -1,4 +1,4 @@
-//! Telemetry of the server: logs on stderr, and spans and metrics to an optional collector. Contents of conversations
+//! Telemetry of the server: logs on stderr or in a file, and spans and metrics to an optional collector. Contents of conversations
 //! are never included.
 //!
 //! All exported spans have the target `SPANS`, so no span of a library is exported by accident, above all none of the
@@ -14,6 +14,7 @@ mod tls;
 mod trace;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fs::File;
 use std::io::{self, IsTerminal as _};
 use std::panic;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -87,13 +88,24 @@ impl Telemetry {
     }
 }
 
-/// Sets up logging, the export to the collector and the panic hook of the process.
+/// Sets up logging on standard error, the export to the collector and the panic hook of the process.
 pub fn init(config: &Config) -> Result<Telemetry, TelemetryError> {
-    let is_terminal = io::stderr().is_terminal();
+    set_up(config, io::stderr().is_terminal(), io::stderr)
+}
+
+/// Sets up telemetry like [`init`], with log lines in a file.
+pub fn init_to(config: &Config, file: File) -> Result<Telemetry, TelemetryError> {
+    set_up(config, false, file)
+}
+
+fn set_up<W>(config: &Config, is_terminal: bool, writer: W) -> Result<Telemetry, TelemetryError>
+where
+    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+{
     let filter = EnvFilter::try_new(directives(config.log.level.as_str()))?;
     // The limiter lives as long as the process, because its report thread never ends.
     let limit: &'static LogRateLimit = Box::leak(Box::default());
-    let lines = lines(config.log.format, is_terminal, io::stderr);
+    let lines = lines(config.log.format, is_terminal, writer);
     let lines = RateLimitedLayer::new(lines, limit).with_filter(filter);
     rate_limit::report(limit);
     let endpoint = config.otlp.endpoint.as_ref();
