@@ -1,6 +1,6 @@
 # The commands of this repository. A change must pass `make test`. CONTRIBUTING.md lists all targets.
 
-.PHONY: run test lint docs bench peers chaos siege soak scale load fuzz image dist dist-check deny tools
+.PHONY: run test agents lint docs bench peers chaos siege soak scale load fuzz image dist dist-check deny tools
 
 # Runs the server on this machine with its embedded store.
 run:
@@ -16,6 +16,14 @@ test: tools lint
 	cargo test --workspace --locked
 	PALIMPSEST_TEST_STORE=postgres cargo test --workspace --locked --test e2e
 	$(MAKE) docs
+
+# Runs released coding agents (Codex, OpenCode, pi, and Claude Code if this machine has it) through a release build, on a
+# longer task than `make test`. `ROUNDS=500` sets the number of rounds.
+agents: ROUNDS = 200
+agents: tools
+	cargo build --release --locked
+	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest AGENTS_ROUNDS=$(ROUNDS) AGENTS_CLAUDE=1 \
+		cargo test --locked --workspace --test agents -- --nocapture
 
 lint: tools
 	cargo fmt --all --check

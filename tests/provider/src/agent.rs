@@ -70,7 +70,10 @@ fn input(schema: &Value, command: &str) -> Value {
         let Some(required) = required.as_str().filter(|name| !input.contains_key(*name)) else {
             continue;
         };
-        let value = match schema["properties"][required]["type"].as_str() {
+        let property = &schema["properties"][required];
+        let value = match property["type"].as_str() {
+            // Strict schemas require optional fields too.
+            _ if is_nullable(property) => Value::Null,
             Some("boolean") => json!(false),
             Some("number" | "integer") => json!(1_000),
             Some("array") => json!([]),
@@ -80,6 +83,14 @@ fn input(schema: &Value, command: &str) -> Value {
         input.insert(required.to_owned(), value);
     }
     Value::Object(input)
+}
+
+/// Returns true if a property can be null.
+fn is_nullable(property: &Value) -> bool {
+    let variants = property["anyOf"].as_array().into_iter().flatten();
+    let types = property["type"].as_array().into_iter().flatten();
+    let mut types = types.chain(variants.map(|variant| &variant["type"]));
+    types.any(|name| name == "null")
 }
 
 #[cfg(test)]
@@ -119,6 +130,13 @@ mod tests {
         });
         let described = json!({"command": line, "description": "Prints lines"});
         assert_eq!(call("Bash", &schema), Some(described));
+        let optional = json!({"anyOf": [{"type": "number"}, {"type": "null"}]});
+        let schema = json!({
+            "properties": {"command": {"type": "string"}, "timeout": optional, "cwd": {"type": ["string", "null"]}},
+            "required": ["command", "timeout", "cwd"],
+        });
+        let strict = json!({"command": line, "timeout": null, "cwd": null});
+        assert_eq!(call("bash", &schema), Some(strict));
         assert_eq!(call("Write", &schema), None);
     }
 }

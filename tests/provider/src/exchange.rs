@@ -269,6 +269,7 @@ fn deliver(
         }
         Outcome::Whole(whole, plan) => {
             let delivery = delivery(shared, api, request, &whole, &plan, line);
+            let delivery = delivery.counted(&shared.abandoned);
             encoded(api, headers, request, &plan, delivery, id)
         }
         Outcome::Failed(refusal) => {

@@ -1,6 +1,7 @@
 //! The HTTP server and the handle that tests keep of it.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ const MAX_CONTROL_BYTES: usize = 16 * 1024 * 1024;
 pub(crate) struct Shared {
     state: Mutex<State>,
     pub(crate) clock: Clock,
+    /// The number of answers whose client disconnected before the end.
+    pub(crate) abandoned: Arc<AtomicU64>,
     /// False while the port refuses connections.
     open: watch::Sender<bool>,
 }
@@ -73,6 +76,7 @@ impl FakeProvider {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             clock: Clock::default(),
+            abandoned: Arc::default(),
             open,
         });
         let app = routes(&shared).into_make_service_with_connect_info::<Connection>();
@@ -119,6 +123,11 @@ impl FakeProvider {
     /// Returns the latest requests, oldest first.
     pub fn requests(&self) -> Vec<Recorded> {
         self.shared.state().recorded()
+    }
+
+    /// Returns the number of answers whose client disconnected before the end.
+    pub fn abandoned(&self) -> u64 {
+        self.shared.abandoned.load(Ordering::Relaxed)
     }
 
     /// Serves until the listener fails.

@@ -9,6 +9,7 @@ pub(crate) mod responses;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -81,6 +82,18 @@ pub(crate) struct Delivery {
     sent: usize,
     line: Arc<Line>,
     clock: Clock,
+    /// Counts deliveries that the client ended.
+    abandoned: Option<Arc<AtomicU64>>,
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        let is_cut = self.cut_after.is_some_and(|most| self.sent >= most);
+        let is_left = !self.pieces.is_empty() || !self.frames.is_empty();
+        if let Some(abandoned) = self.abandoned.as_ref().filter(|_| is_left && !is_cut) {
+            abandoned.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Delivery {
@@ -113,7 +126,14 @@ impl Delivery {
             sent: 0,
             line,
             clock,
+            abandoned: None,
         }
+    }
+
+    /// Counts this delivery in `abandoned` if the client disconnects before its end.
+    pub(crate) fn counted(mut self, abandoned: &Arc<AtomicU64>) -> Self {
+        self.abandoned = Some(Arc::clone(abandoned));
+        self
     }
 
     pub(crate) fn ends(mut self, end: End) -> Self {
