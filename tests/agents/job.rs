@@ -101,8 +101,21 @@ impl Job {
 
     /// Returns the command of a prompt that `palimpsest run` runs. Its requests go to the provider.
     pub(crate) fn through_run(&self, provider: &FakeProvider, prompt: Prompt<'_>) -> Command {
+        self.through_run_with(&[], provider, prompt)
+    }
+
+    /// Returns the command of a prompt that `palimpsest run` runs with settings.
+    pub(crate) fn through_run_with(
+        &self,
+        settings: &[&str],
+        provider: &FakeProvider,
+        prompt: Prompt<'_>,
+    ) -> Command {
         let mut command = Command::new(binary());
         command.arg("run").arg("--data-dir").arg(self.data());
+        // A busy machine must not change the outcome.
+        command.args(["--set", "gateway.prepare_timeout_ms=120000"]);
+        command.args(settings.iter().flat_map(|setting| ["--set", setting]));
         command.args(["--upstream-anthropic", &provider.url()]);
         command.args(["--upstream-openai", &provider.url(), "--"]);
         command.args(self.kind.words(self.home.path(), prompt, Way::Run));

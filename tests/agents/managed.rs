@@ -1,8 +1,5 @@
 //! Assertions about a gateway that manages conversations: it compacts them, costs no more, keeps the prompt cache, and
 //! loses nothing.
-//!
-//! The tests are ignored, because the gateway forwards requests and does not manage conversations yet. To run them:
-//! `cargo test -p palimpsest-tests --test agents -- --ignored managed`.
 
 use std::process::{Command, Output};
 
@@ -19,9 +16,12 @@ fn long_task() -> Task {
     Task {
         rounds: rounds().max(30),
         output_bytes: (4_000, 20_000),
-        window: 48_000,
+        window: WINDOW,
     }
 }
+
+/// The window of the model, in tokens. The session and the agent know it too.
+const WINDOW: u64 = 60_000;
 
 /// The bytes of a line that the fake model's command prints.
 const LINE_BYTES: u64 = 40;
@@ -39,7 +39,9 @@ async fn is_managed(kind: Kind) {
     let provider = FakeProvider::start().await.unwrap();
     let task = long_task();
     let job = Job::new(kind, "managed", &provider, task);
-    let done = output(&job.through_run(&provider, Prompt::First(&job.first())));
+    let window = format!("policy.tokens.default_window_tokens={WINDOW}");
+    let prompt = Prompt::First(&job.first());
+    let done = output(&job.through_run_with(&[&window], &provider, prompt));
     assert_answer(&done, FIRST_ANSWER);
 
     // The strict provider accepts no request above the window, and the agent did not compact by itself.
@@ -182,25 +184,21 @@ fn assert_not_dearer(job: &Job, provider: &FakeProvider, task: Task) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "the gateway does not manage conversations yet"]
 async fn codex_is_managed() {
     is_managed(Kind::Codex).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "the gateway does not manage conversations yet"]
 async fn opencode_is_managed() {
     is_managed(Kind::OpenCode).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "the gateway does not manage conversations yet"]
 async fn pi_is_managed() {
     is_managed(Kind::Pi).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "the gateway does not manage conversations yet"]
 async fn claude_code_is_managed() {
     if Kind::all().contains(&Kind::ClaudeCode) {
         is_managed(Kind::ClaudeCode).await;

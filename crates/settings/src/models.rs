@@ -62,10 +62,6 @@ fn has_null(value: &Json) -> bool {
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::needless_raw_string_hashes,
-    reason = "as expect-test writes them"
-)]
 mod tests {
     use expect_test::expect;
     use palimpsest_core::models::ModelTable;
