@@ -201,11 +201,11 @@ impl Beginning {
             } else {
                 created.parent
             },
-            forked_from: Some(ForkPoint {
+            forked_from: Some(Box::new(ForkPoint {
                 session: fork.source.clone(),
                 message: self.last,
                 turn_offset: self.turn_offset,
-            }),
+            })),
             scope: fork.scope,
             attributes: created.attributes,
             policy: created.policy,

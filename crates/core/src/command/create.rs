@@ -26,7 +26,7 @@ pub struct CreateSession {
     /// The parent session, if this is a subagent session.
     pub parent: Option<SessionKey>,
     /// The origin, if this session is a fork of another one.
-    pub forked_from: Option<ForkPoint>,
+    pub forked_from: Option<Box<ForkPoint>>,
     /// The scope in which the session is found by the content of its array. `None` if it is found by its name only.
     pub scope: Option<Digest>,
     /// Name and value pairs that the caller stores with the session.
@@ -63,7 +63,7 @@ pub fn create_session(
         branch: command.branch,
         hold: command.hold,
         parent: command.parent,
-        forked_from: command.forked_from,
+        forked_from: command.forked_from.map(|origin| *origin),
         scope: command.scope,
         attributes: command.attributes,
         request: command.request,

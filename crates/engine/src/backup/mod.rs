@@ -8,6 +8,7 @@ mod manifest;
 mod prune;
 mod restore;
 mod session_copy;
+mod tip_reader;
 
 use palimpsest_store::blobs::BlobError;
 use palimpsest_store::{StoreError, StoreId, error_chain};

@@ -10,20 +10,19 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures::TryStreamExt as _;
 use futures::future::join_all;
-use palimpsest_core::array::ArrayTips;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 use palimpsest_store::archive::{Archive, hex};
 use palimpsest_store::blobs::{BlobOwner, Blobs};
-use palimpsest_store::encoding::decode_frame;
 use palimpsest_store::sled::{SledLog, SledOptions, swap_folder};
 use palimpsest_store::{
-    Batch, DueChange, MAX_FRAME_BYTES, MAX_LIST_ROW_BYTES, Position, SessionLog, SessionTips,
-    Store as _, StoreId, crash_point, error_chain,
+    Batch, DueChange, MAX_FRAME_BYTES, MAX_LIST_ROW_BYTES, Position, SessionLog, Store as _,
+    StoreId, crash_point,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::task::spawn_blocking;
 
 use super::manifest::{LogFile, ManifestEntry, ManifestReader, result_path};
+use super::tip_reader::TipReader;
 use super::{BackupError, damaged};
 
 /// Sessions that are restored concurrently.
@@ -437,42 +436,6 @@ async fn append(
         if let Some((into, _)) = &into {
             at.incarnation = into.append(key, batches).await?;
         }
-    }
-}
-
-/// Collects the tips of a session from its log, because a backup contains no index.
-#[derive(Debug, Default)]
-struct TipReader {
-    tips: ArrayTips,
-    has_read: bool,
-}
-
-impl TipReader {
-    fn read(&mut self, key: &SessionKey, frame: &Bytes) {
-        // The first event states if the session has tips. Other sessions are restored without being decoded.
-        let is_indexed = self.tips.scope.is_some();
-        if std::mem::replace(&mut self.has_read, true) && !is_indexed {
-            return;
-        }
-        match decode_frame(frame) {
-            Ok(events) => {
-                for recorded in &events {
-                    self.tips.apply(&recorded.event);
-                }
-            }
-            // A session whose events cannot be decoded is restored as it is.
-            Err(error) => {
-                tracing::warn!(session = %key, error = %error_chain(&error), "failed to read events of a restored session; it is found by its name only");
-                self.tips = ArrayTips::default();
-            }
-        }
-    }
-
-    fn tips(&self) -> Option<SessionTips> {
-        Some(SessionTips {
-            scope: self.tips.scope?,
-            digests: self.tips.digests.clone(),
-        })
     }
 }
 

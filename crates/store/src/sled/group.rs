@@ -12,7 +12,7 @@ use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use super::keys::{self, MAX_VALUE, OBJECT_HEADER, ObjectHeader};
 use super::read;
 use super::shared::Shared;
-use super::tips::{self, StoredTips};
+use super::tips::StoredTips;
 use super::usage::UsageDeltas;
 use crate::head_record::{HeadRecord, check_position};
 use crate::{Batch, DueChange, FileIntent, Lease, Position, StoreError, Tombstone};
@@ -64,14 +64,14 @@ pub(super) struct Sequences {
 /// The changes between two syncs.
 pub(super) struct WriteGroup<'a> {
     shared: &'a Shared,
-    db: &'a Db,
+    pub(super) db: &'a Db,
     counts: &'a mut Sequences,
     heads: HashMap<Vec<u8>, Option<HeadRecord>>,
     usage: UsageDeltas,
     tombstones: HashMap<Vec<u8>, Option<Tombstone>>,
     intents: HashMap<Vec<u8>, Option<FileIntent>>,
     /// The tips of sessions, by incarnation.
-    tips: HashMap<u64, StoredTips>,
+    pub(super) tips: HashMap<u64, StoredTips>,
     batch: TreeBatch,
     batch_bytes: usize,
     /// True if the group has written data that needs a sync.
@@ -402,41 +402,6 @@ impl<'a> WriteGroup<'a> {
         }
     }
 
-    /// Returns the tips of a session, including earlier changes of this group.
-    fn tips(&self, incarnation: u64) -> Result<StoredTips, StoreError> {
-        match self.tips.get(&incarnation) {
-            Some(tips) => Ok(tips.clone()),
-            None => tips::stored(self.db, incarnation),
-        }
-    }
-
-    /// Replaces the tips of a session. `record` is the head with which the new ones become visible.
-    fn set_tips(
-        &mut self,
-        key: &SessionKey,
-        record: &HeadRecord,
-        old: &StoredTips,
-        new: StoredTips,
-    ) {
-        let keys = |tips: &StoredTips| tips.keys(&key.project, record.incarnation);
-        let (old_keys, new_keys) = (keys(old), keys(&new));
-        for gone in old_keys.iter().filter(|key| !new_keys.contains(key)) {
-            self.remove(gone.clone());
-        }
-        // A tip that stays keeps its revision too.
-        for added in new_keys.iter().filter(|key| !old_keys.contains(key)) {
-            let value = tips::encode_tip(record.revision, &key.session);
-            self.insert(added.clone(), &value);
-        }
-        let list = keys::session_tips(record.incarnation);
-        match (old.len(), new.len()) {
-            (0, 0) => return,
-            (_, 0) => self.remove(list),
-            _ => self.insert(list, &new.encode()),
-        }
-        self.tips.insert(record.incarnation, new);
-    }
-
     fn set_intent(&mut self, key: &SessionKey, file: &str, new: Option<FileIntent>) {
         let stored = keys::intent(key, file);
         match &new {
@@ -562,13 +527,13 @@ impl<'a> WriteGroup<'a> {
         self.garbage.push(prefix);
     }
 
-    fn insert(&mut self, key: Vec<u8>, value: &[u8]) {
+    pub(super) fn insert(&mut self, key: Vec<u8>, value: &[u8]) {
         debug_assert!(value.len() <= MAX_VALUE, "a value must stay inline");
         self.batch_bytes += key.len() + value.len();
         self.batch.insert(key, value);
     }
 
-    fn remove(&mut self, key: Vec<u8>) {
+    pub(super) fn remove(&mut self, key: Vec<u8>) {
         self.batch_bytes += key.len();
         self.batch.remove(key);
     }

@@ -5,9 +5,11 @@ use ::sled::Db;
 use palimpsest_core::ids::{ProjectId, SessionId, SessionKey};
 use palimpsest_core::message::Digest;
 
+use super::group::WriteGroup;
 use super::keys;
 use super::read::failed;
 use super::shared::Shared;
+use crate::head_record::HeadRecord;
 use crate::{SessionTips, StoreError};
 
 /// The tips of a session, each with the number that orders the sessions with this tip.
@@ -75,8 +77,45 @@ impl StoredTips {
     }
 }
 
+impl WriteGroup<'_> {
+    /// Returns the tips of a session, including earlier changes of this group.
+    pub(super) fn tips(&self, incarnation: u64) -> Result<StoredTips, StoreError> {
+        match self.tips.get(&incarnation) {
+            Some(tips) => Ok(tips.clone()),
+            None => stored(self.db, incarnation),
+        }
+    }
+
+    /// Replaces the tips of a session. `record` is the head with which the new ones become visible.
+    pub(super) fn set_tips(
+        &mut self,
+        key: &SessionKey,
+        record: &HeadRecord,
+        old: &StoredTips,
+        new: StoredTips,
+    ) {
+        let keys = |tips: &StoredTips| tips.keys(&key.project, record.incarnation);
+        let (old_keys, new_keys) = (keys(old), keys(&new));
+        for gone in old_keys.iter().filter(|key| !new_keys.contains(key)) {
+            self.remove(gone.clone());
+        }
+        // A tip that stays keeps its revision too.
+        for added in new_keys.iter().filter(|key| !old_keys.contains(key)) {
+            let value = encode_tip(record.revision, &key.session);
+            self.insert(added.clone(), &value);
+        }
+        let list = keys::session_tips(record.incarnation);
+        match (old.len(), new.len()) {
+            (0, 0) => return,
+            (_, 0) => self.remove(list),
+            _ => self.insert(list, &new.encode()),
+        }
+        self.tips.insert(record.incarnation, new);
+    }
+}
+
 /// Returns the tips of a session from the tree, durable or not.
-pub(super) fn stored(db: &Db, incarnation: u64) -> Result<StoredTips, StoreError> {
+fn stored(db: &Db, incarnation: u64) -> Result<StoredTips, StoreError> {
     let value = db.get(keys::session_tips(incarnation));
     let value = value.map_err(|e| failed(&e))?;
     // The tips of an unreadable list stay as they are. A lookup compares each of them with the head of its session.
@@ -86,7 +125,7 @@ pub(super) fn stored(db: &Db, incarnation: u64) -> Result<StoredTips, StoreError
 }
 
 /// The value of a tip's record: the revision of the session with the tip, and the name of the session.
-pub(super) fn encode_tip(revision: u64, session: &SessionId) -> Vec<u8> {
+fn encode_tip(revision: u64, session: &SessionId) -> Vec<u8> {
     [&revision.to_be_bytes(), session.as_str().as_bytes()].concat()
 }
 
