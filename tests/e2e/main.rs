@@ -20,6 +20,7 @@ mod disk;
 mod estimators;
 mod events;
 mod exports;
+mod forks;
 mod forms;
 mod hooks;
 mod idempotency;

@@ -142,7 +142,7 @@ fn the_services_have_exactly_the_documented_methods() {
         ("HookService", "PreCompact PostCompact SessionStart"),
         (
             "SessionService",
-            "CreateSession GetSession UpdateSession DeleteSession ListSessions ListMessages \
+            "CreateSession ForkSession GetSession UpdateSession DeleteSession ListSessions ListMessages \
              SearchMessages ListEvents WatchSession ExportTranscript",
         ),
     ];
@@ -226,7 +226,7 @@ fn every_writing_method_has_a_request_id() {
     let writing = [
         "AppendMessages", "PrepareContext", "Compact", "CommitSummary", "Snip",
         "PersistToolResult", "UpdateWorkingState", "RestoreContext", "RewindSession", "CallTool",
-        "CreateSession", "UpdateSession", "DeleteSession",
+        "CreateSession", "ForkSession", "UpdateSession", "DeleteSession",
     ];
     let files = files();
     for method in writing {

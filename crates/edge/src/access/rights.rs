@@ -36,6 +36,7 @@ const TABLE: &[(&str, Right)] = &[
     ("ContextService/ListTools", Read),
     ("ContextService/CallTool", Read),
     ("SessionService/CreateSession", Write),
+    ("SessionService/ForkSession", Write),
     ("SessionService/GetSession", Read),
     ("SessionService/UpdateSession", Write),
     ("SessionService/DeleteSession", Admin),

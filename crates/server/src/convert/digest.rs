@@ -159,6 +159,7 @@ mutations! {
     // `Snip` is the only tool that changes a session.
     CallToolRequest = Snip, no_maps;
     CreateSessionRequest = Create, |request| of_session(request.session.as_mut());
+    ForkSessionRequest = Fork, no_maps;
     UpdateSessionRequest = Update, |request| of_session(request.session.as_mut());
 }
 

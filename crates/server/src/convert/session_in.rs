@@ -4,11 +4,12 @@ use palimpsest_core::command::{CreateSession, UpdateSession};
 use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Overlay;
+use palimpsest_engine::fork::Fork;
 use palimpsest_proto::context::v1;
 
 use super::messages_in::attributes;
 use super::policy::{OVERRIDES, PolicyChange, masked_path, overlay};
-use super::scalars::{project, session_key};
+use super::scalars::{message_id, project, session_key};
 use super::{FieldError, WithFieldPath};
 
 /// A validated `CreateSession` request.
@@ -41,13 +42,7 @@ pub fn create(
     limits: &Limits,
 ) -> Result<NewSession, FieldError> {
     let project = project(&request.parent, "parent")?;
-    let session = match request.session_id.as_str() {
-        "" => None,
-        id => Some(
-            SessionId::new(id)
-                .map_err(|error| FieldError::invalid("session_id", error.to_string()))?,
-        ),
-    };
+    let session = session_id(&request.session_id)?;
     let given = request.session.unwrap_or_default();
     let overrides = given.policy_overrides.as_ref();
     let overrides = overrides.map(|overrides| overlay(overrides, OVERRIDES));
@@ -82,6 +77,36 @@ pub fn create(
         create,
         overrides,
     })
+}
+
+/// Validates `ForkSession`. Returns the id of the fork, if the caller chose one. The handler adds the stamp.
+pub fn fork(
+    request: v1::ForkSessionRequest,
+    limits: &Limits,
+) -> Result<(Option<SessionId>, Fork), FieldError> {
+    let source = session_key(&request.session, "session")?;
+    let last = match request.last_message_id.as_str() {
+        "" => None,
+        id => Some(message_id(id, "last_message_id")?),
+    };
+    let fork = Fork {
+        source,
+        last,
+        is_subagent: request.as_subagent,
+        title: text("title", request.title, limits)?,
+        scope: None,
+        request: None,
+    };
+    Ok((session_id(&request.session_id)?, fork))
+}
+
+fn session_id(id: &str) -> Result<Option<SessionId>, FieldError> {
+    if id.is_empty() {
+        return Ok(None);
+    }
+    let id = SessionId::new(id);
+    id.map(Some)
+        .map_err(|error| FieldError::invalid("session_id", error.to_string()))
 }
 
 /// Validates `UpdateSession`. The handler adds the stamp and the policy.
@@ -150,13 +175,17 @@ fn policy_change(
 }
 
 /// Validates a title, a path or a branch.
-fn name(field: &str, text: String, limits: &Limits) -> Result<Box<str>, FieldError> {
-    let (limit, len) = (limits.max_title_bytes, text.len());
+fn name(field: &str, given: String, limits: &Limits) -> Result<Box<str>, FieldError> {
+    text(format!("session.{field}"), given, limits)
+}
+
+fn text(path: impl Into<String>, given: String, limits: &Limits) -> Result<Box<str>, FieldError> {
+    let (limit, len) = (limits.max_title_bytes, given.len());
     if len > limit {
         let what = format!("must have at most {limit} bytes, has {len}");
-        return Err(FieldError::invalid(format!("session.{field}"), what));
+        return Err(FieldError::invalid(path, what));
     }
-    Ok(text.into())
+    Ok(given.into())
 }
 
 /// Returns an error if an update mask's path names no mutable field.

@@ -3,12 +3,13 @@
 use palimpsest_core::ids::{ProjectId, SessionKey};
 use palimpsest_proto::context::v1::{
     AppendMessagesRequest, CallToolRequest, CommitSummaryRequest, CompactRequest,
-    CreateSessionRequest, DeleteSessionRequest, ExportTranscriptRequest, GetSessionMemoryRequest,
-    GetSessionRequest, ListEventsRequest, ListMessagesRequest, ListSessionsRequest,
-    ListStoredSessionsRequest, ListToolsRequest, PersistToolResultRequest, PrepareContextRequest,
-    ReadStoredFileRequest, ReadStoredSessionRequest, ReadToolResultRequest, RestoreContextRequest,
-    RewindSessionRequest, SearchMessagesRequest, SnipRequest, StreamContextRequest,
-    SyncContextRequest, UpdateSessionRequest, UpdateWorkingStateRequest, WatchSessionRequest,
+    CreateSessionRequest, DeleteSessionRequest, ExportTranscriptRequest, ForkSessionRequest,
+    GetSessionMemoryRequest, GetSessionRequest, ListEventsRequest, ListMessagesRequest,
+    ListSessionsRequest, ListStoredSessionsRequest, ListToolsRequest, PersistToolResultRequest,
+    PrepareContextRequest, ReadStoredFileRequest, ReadStoredSessionRequest, ReadToolResultRequest,
+    RestoreContextRequest, RewindSessionRequest, SearchMessagesRequest, SnipRequest,
+    StreamContextRequest, SyncContextRequest, UpdateSessionRequest, UpdateWorkingStateRequest,
+    WatchSessionRequest,
 };
 use tonic::{Request, Status};
 
@@ -50,6 +51,7 @@ names!(
     ListToolsRequest.session,
     CallToolRequest.session,
     CreateSessionRequest.parent,
+    ForkSessionRequest.session,
     GetSessionRequest.session,
     DeleteSessionRequest.session,
     ListSessionsRequest.parent,

@@ -5,10 +5,11 @@ use palimpsest_core::ids::{ProjectId, SessionKey};
 use palimpsest_core::policy::Overlay;
 use palimpsest_core::session::Session;
 use palimpsest_engine::creation;
+use palimpsest_engine::fork::{self, Fork};
 use palimpsest_engine::sessions::{MissingSession, Transaction, warm_up};
 use palimpsest_proto::context::v1::{
-    CreateSessionRequest, CreateSessionResponse, GetSessionRequest, GetSessionResponse,
-    UpdateSessionRequest, UpdateSessionResponse,
+    CreateSessionRequest, CreateSessionResponse, ForkSessionRequest, ForkSessionResponse,
+    GetSessionRequest, GetSessionResponse, UpdateSessionRequest, UpdateSessionResponse,
 };
 
 use super::{Service, recovery};
@@ -44,6 +45,30 @@ pub(super) async fn create(
     let key = SessionKey::new(new.project, session);
     let session = creation::create(service, &key, new.create, convert::session).await?;
     Ok(CreateSessionResponse {
+        session: Some(session),
+    })
+}
+
+pub(super) async fn fork(
+    service: &Service,
+    request: ForkSessionRequest,
+) -> Result<ForkSessionResponse, ServiceError> {
+    let (request_id, limits) = (request.request_id.clone(), service.limits());
+    let stamp = convert::request_stamp(&request, limits)?;
+    let (session, fork) = convert::fork(request, limits)?;
+    let fork = Fork {
+        request: stamp,
+        ..fork
+    };
+    let project = fork.source.project.clone();
+    let session = match session {
+        Some(session) => session,
+        // As in `create`.
+        None => creation::session_id(service, &project, &request_id)?,
+    };
+    let key = SessionKey::new(project, session);
+    let session = fork::fork(service, &key, &fork, convert::session).await?;
+    Ok(ForkSessionResponse {
         session: Some(session),
     })
 }

@@ -14,6 +14,7 @@ pub struct SessionHandlers(pub Service);
 
 rpcs! { impl SessionService for SessionHandlers {
     change create_session(CreateSessionRequest) -> CreateSessionResponse = manage::create;
+    change fork_session(ForkSessionRequest) -> ForkSessionResponse = manage::fork;
     change update_session(UpdateSessionRequest) -> UpdateSessionResponse = manage::update;
     change delete_session(DeleteSessionRequest) -> DeleteSessionResponse = delete::delete;
     read get_session(GetSessionRequest) -> GetSessionResponse = manage::get;

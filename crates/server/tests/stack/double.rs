@@ -156,6 +156,7 @@ impl SessionService for Double {
 
     refused! {
         create_session(CreateSessionRequest) -> v1::CreateSessionResponse;
+        fork_session(ForkSessionRequest) -> v1::ForkSessionResponse;
         get_session(GetSessionRequest) -> v1::GetSessionResponse;
         update_session(UpdateSessionRequest) -> v1::UpdateSessionResponse;
         delete_session(DeleteSessionRequest) -> v1::DeleteSessionResponse;
