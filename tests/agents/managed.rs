@@ -4,7 +4,7 @@
 use std::process::{Command, Output};
 
 use palimpsest_fake_provider::{FakeProvider, Recorded};
-use palimpsest_proto::context::v1::{ListSessionsRequest, Session};
+use palimpsest_proto::context::v1::{GetSessionRequest, ListSessionsRequest, Session};
 use palimpsest_tests::{Server, binary};
 use serde_json::Value;
 
@@ -79,14 +79,19 @@ async fn longest_session(job: &Job) -> Session {
         parent: "projects/default".to_owned(),
         ..ListSessionsRequest::default()
     };
-    let listed = server.sessions().await.list_sessions(request).await;
+    let mut client = server.sessions().await;
+    let listed = client.list_sessions(request).await;
     let sessions = listed.unwrap().into_inner().sessions;
-    server.stop();
     let messages = |session: &Session| session.counts.unwrap_or_default().messages;
-    sessions
-        .into_iter()
-        .max_by_key(messages)
-        .expect("a session was recorded")
+    let longest = sessions.into_iter().max_by_key(messages);
+    // A list does not count compactions.
+    let request = GetSessionRequest {
+        session: longest.expect("a session was recorded").name,
+        ..GetSessionRequest::default()
+    };
+    let reply = client.get_session(request).await.unwrap().into_inner();
+    server.stop();
+    reply.session.unwrap()
 }
 
 /// Counts the requests that do not begin with the conversation of the request before. Each one costs a prompt cache.

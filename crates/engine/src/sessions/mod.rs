@@ -67,10 +67,6 @@ pub const READ_BYTES: usize = 4 * 1024 * 1024;
 
 /// The behavior of a change if the session does not exist.
 #[derive(Debug, Clone)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a call has one value, which lives on its stack"
-)]
 pub enum MissingSession {
     /// Creates the session.
     Create(CreateSession),
