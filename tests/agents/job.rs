@@ -22,7 +22,7 @@ const TIMEOUT_S: &str = "1500";
 /// Returns the number of rounds of a conversation.
 pub(crate) fn rounds() -> u64 {
     let rounds = std::env::var("AGENTS_ROUNDS").ok();
-    rounds.map_or(30, |rounds| {
+    rounds.map_or(10, |rounds| {
         rounds.parse().expect("AGENTS_ROUNDS is a number")
     })
 }

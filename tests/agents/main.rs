@@ -2,7 +2,7 @@
 //!
 //! `scripts/install-tools` installs Codex, OpenCode and pi. Each agent runs without a terminal, in a home folder of its
 //! own, with a key that only the fake provider accepts, and without any other network. The fake model calls the shell of
-//! the agent in each round. `AGENTS_ROUNDS` sets the number of rounds, 30 by default. `AGENTS_CLAUDE=1` adds Claude Code,
+//! the agent in each round. `AGENTS_ROUNDS` sets the number of rounds, 10 by default. `AGENTS_CLAUDE=1` adds Claude Code,
 //! if the machine has it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]

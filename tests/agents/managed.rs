@@ -14,14 +14,14 @@ use crate::kinds::{Kind, Prompt};
 /// A task whose conversation exceeds the window of the model several times.
 fn long_task() -> Task {
     Task {
-        rounds: rounds().max(30),
+        rounds: rounds().max(60),
         output_bytes: (4_000, 20_000),
         window: WINDOW,
     }
 }
 
 /// The window of the model, in tokens. The session and the agent know it too.
-const WINDOW: u64 = 60_000;
+const WINDOW: u64 = 100_000;
 
 /// The bytes of a line that the fake model's command prints.
 const LINE_BYTES: u64 = 40;
@@ -153,8 +153,17 @@ fn assert_complete(job: &Job, session: &Session, task: Task) {
     collect_texts(&transcript, &mut texts);
     for round in 1..=task.rounds {
         let output = output_of_round(task, round);
+        let is_there = |text: &&&str| match job.kind {
+            // Codex cuts the middle of a long output before it sends it.
+            Kind::Codex => {
+                let mut lines = output.lines();
+                let ends = [lines.next(), lines.next_back()];
+                ends.into_iter().flatten().all(|line| text.contains(line))
+            }
+            _ => text.contains(&output),
+        };
         assert!(
-            texts.iter().any(|text| text.contains(&output)),
+            texts.iter().find(is_there).is_some(),
             "the output of round {round} is lost"
         );
     }
@@ -171,9 +180,14 @@ fn collect_texts<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
     }
 }
 
-/// Asserts that the same task costs no less without the gateway.
+/// Asserts that the same task costs no less without the gateway, with a model whose window is large enough.
 #[track_caller]
 fn assert_not_dearer(job: &Job, provider: &FakeProvider, task: Task) {
+    // Without the gateway, OpenCode fails at the smaller window.
+    let task = Task {
+        window: 1_000_000,
+        ..task
+    };
     let direct = Job::new(job.kind, "direct", provider, task);
     let done = output(&direct.to(&provider.url(), Prompt::First(&direct.first())));
     assert_answer(&done, FIRST_ANSWER);
