@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::json;
 
 /// The folder that `scripts/install-tools` installs agents to.
-const INSTALLED: &str = concat!(
+pub(crate) const INSTALLED: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../target/tools/agents/node_modules"
 );

@@ -14,6 +14,7 @@
 mod job;
 mod kinds;
 mod managed;
+mod readme;
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};

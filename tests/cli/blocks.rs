@@ -13,6 +13,8 @@ use std::process::{Command, Stdio};
 use palimpsest_tests::markdown::{Block, blocks_of};
 use palimpsest_tests::palimpsest;
 
+use super::for_help;
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
@@ -101,11 +103,7 @@ fn check_shell(block: &Block, targets: &BTreeSet<String>) {
     accepted(block, "bash", &["-n"]);
     for line in block.text.replace("\\\n", " ").lines() {
         if let Some(args) = arguments(line) {
-            // With `--help` as last argument, the binary parses the other arguments and then prints help instead of
-            // running.
-            let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
-            args.push("--help");
-            let output = palimpsest(&args);
+            let output = palimpsest(&for_help(&args));
             let stderr = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{}: {line}: {stderr}", block.place);
             continue;

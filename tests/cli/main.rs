@@ -40,6 +40,13 @@ fn said(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Returns the arguments with `--help` as last one: the binary parses the others and prints help instead of running.
+/// Arguments after `--` are those of another program.
+fn for_help(arguments: &[String]) -> Vec<&str> {
+    let own = arguments.iter().take_while(|argument| *argument != "--");
+    own.map(String::as_str).chain(["--help"]).collect()
+}
+
 /// Writes two sessions in Claude Code's format: fragments, a result between them, an abandoned branch, and a line that
 /// is not JSON.
 fn transcripts(folder: &Path) -> Vec<PathBuf> {

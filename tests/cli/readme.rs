@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::palimpsest;
+use super::{for_help, palimpsest};
 
 /// Returns the arguments of every `cargo run --release -- …` in the README.
 fn commands() -> Vec<Vec<String>> {
@@ -23,11 +23,7 @@ fn every_command_of_the_readme_is_accepted_by_the_binary() {
     let commands = commands();
     assert!(commands.len() >= 7, "{commands:?}");
     for command in commands {
-        // With `--help` as last argument, the binary parses the other arguments and then prints help instead of
-        // running.
-        let mut args: Vec<&str> = command.iter().map(String::as_str).collect();
-        args.push("--help");
-        let output = palimpsest(&args);
+        let output = palimpsest(&for_help(&command));
         assert!(output.status.success(), "{command:?} is not a command");
     }
 }

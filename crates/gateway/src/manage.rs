@@ -199,15 +199,19 @@ fn scope(headers: &HeaderMap) -> Digest {
     scope
 }
 
-/// The kind of an unmanaged body.
+/// The kinds of bodies, in metrics and headers.
+pub(crate) const BODIES: [&str; 4] = [ORIGINAL, VIEW, UNSENDABLE, UNMANAGED];
+const ORIGINAL: &str = "original";
+const VIEW: &str = "view";
+const UNSENDABLE: &str = "unsendable";
 const UNMANAGED: &str = "unmanaged";
 
 impl Managed {
     const fn kind(&self) -> &'static str {
         match self.to_upstream.body {
-            ModelBody::Original => "original",
-            ModelBody::View(_) => "view",
-            ModelBody::Unsendable => "unsendable",
+            ModelBody::Original => ORIGINAL,
+            ModelBody::View(_) => VIEW,
+            ModelBody::Unsendable => UNSENDABLE,
         }
     }
 }

@@ -9,6 +9,7 @@ use palimpsest_edge::metrics::instruments::{counter, histogram};
 use palimpsest_edge::metrics::{Metrics, names};
 
 use super::context::Unmanaged;
+use super::manage::BODIES;
 use super::reading::{ResponseApi, Unread};
 
 /// The outcome of a response.
@@ -64,11 +65,7 @@ impl ResponseMetrics {
             tokens: of(&names::GATEWAY_TOKENS),
         };
         // All series exist from the start, so that a rate contains the first response too.
-        for api in [
-            ResponseApi::Messages,
-            ResponseApi::Chat,
-            ResponseApi::Responses,
-        ] {
+        for api in ResponseApi::ALL {
             for outcome in Outcome::ALL {
                 metrics.add_response(api, outcome, 0);
             }
@@ -137,6 +134,12 @@ impl ContextMetrics {
             unmanaged: of(&names::GATEWAY_UNMANAGED),
             duration: histogram(metrics.meter(), &names::GATEWAY_PREPARE_DURATION),
         };
+        // All series exist from the start, so that a rate contains the first request too.
+        for api in ResponseApi::ALL {
+            for body in BODIES {
+                metrics.add_request(api, body, 0);
+            }
+        }
         for reason in Unmanaged::ALL {
             let reason = KeyValue::new("reason", reason.name());
             metrics.unmanaged.add(0, &[reason]);
@@ -152,15 +155,19 @@ impl ContextMetrics {
         unmanaged: Option<Unmanaged>,
         duration: Duration,
     ) {
-        let labels = [
-            KeyValue::new("api", api.name()),
-            KeyValue::new("body", body),
-        ];
-        self.requests.add(1, &labels);
+        self.add_request(api, body, 1);
         if let Some(reason) = unmanaged {
             let reason = KeyValue::new("reason", reason.name());
             self.unmanaged.add(1, &[reason]);
         }
         self.duration.record(duration.as_secs_f64(), &[]);
+    }
+
+    fn add_request(&self, api: ResponseApi, body: &'static str, count: u64) {
+        let labels = [
+            KeyValue::new("api", api.name()),
+            KeyValue::new("body", body),
+        ];
+        self.requests.add(count, &labels);
     }
 }

@@ -43,6 +43,9 @@ fn every_row_is_measured_with_its_limit() {
         "start with 100 sessions, ready",
         "memory then, while nothing goes on",
         "append to PostgreSQL, 1 KB frame",
+        "gateway, median, ",
+        "gateway, p99, ",
+        "gateway, first byte, ",
     ];
     assert_eq!(rows.len(), expected.len(), "{said}");
     for (row, expected) in rows.iter().zip(expected) {

@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use axum::body::Body;
+use axum::http::Request;
 use palimpsest_proto::context::v1::{ListEventsRequest, SnipRequest};
 use palimpsest_test_servers::Cluster;
 use palimpsest_tests::Server;
 use promql_parser::parser::{Expr, LabelModifier, parse};
 use serde_json::Value;
 
+use super::gateway::send;
 use super::*;
 
 /// The names of metrics, with their labels.
@@ -36,11 +39,26 @@ async fn told() -> (Told, String) {
     let (cluster, folder) = (Cluster::start(), tempfile::tempdir().unwrap());
     let url = format!("store.postgres.url={}", cluster.url());
     let blobs = format!("blobs.url=file://{}", folder.path().join("blobs").display());
-    // The gateway reports its metrics from its start.
-    let gateway = ["gateway.enabled=true", "gateway.listen=127.0.0.1:0"];
+    let upstream = format!(
+        "gateway.upstreams.anthropic.base_url={}",
+        world.provider.url()
+    );
+    let gateway = [
+        "gateway.enabled=true",
+        "gateway.listen=127.0.0.1:0",
+        &upstream,
+    ];
     let mut settings = vec!["--set", &url, "--set", &blobs];
     settings.extend(gateway.iter().flat_map(|setting| ["--set", setting]));
     let shared = Server::start(&folder.path().join("data"), &settings);
+    // A duration is reported after the first request.
+    let request = Request::post("/v1/messages").header("host", "gateway");
+    send(
+        &shared.gateway(),
+        request.body(Body::empty()).unwrap(),
+        "{}",
+    )
+    .await;
     text.push_str(&shared.scrape());
     (read(&text), text)
 }

@@ -16,7 +16,7 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4737";
 const PARENT: &str = "00f067aa0ba902b7";
 
 /// Sends a request and reads the response until the connection is closed.
-async fn send(address: &str, request: Request<Body>, body: &str) -> String {
+pub(super) async fn send(address: &str, request: Request<Body>, body: &str) -> String {
     let mut text = format!("POST {} HTTP/1.1\r\n", request.uri());
     for (name, value) in request.headers() {
         let _ = write!(text, "{name}: {}\r\n", value.to_str().unwrap());

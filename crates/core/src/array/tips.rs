@@ -4,7 +4,6 @@
 //! digest of one of its beginnings.
 
 use super::links::{Element, Incoming};
-use crate::event::Event;
 use crate::message::{CANONICAL_VERSION, Digest, Role};
 
 /// Maximum number of tips of a session. After an undo of more requests than this, a conversation is not found.
@@ -34,15 +33,6 @@ impl ArrayTips {
     /// Returns true if the session is found by content and does not have this tip.
     pub fn lacks(&self, tip: Digest) -> bool {
         self.scope.is_some() && !self.digests.contains(&tip)
-    }
-
-    /// Applies an event of the session. The tips of a whole log are those of the session.
-    pub fn apply(&mut self, event: &Event) {
-        match event {
-            Event::SessionCreated(created) => *self = Self::new(created.scope),
-            Event::ArraySynced(synced) => synced.tip.into_iter().for_each(|tip| self.push(tip)),
-            _ => {}
-        }
     }
 
     /// Adds a tip, and drops the oldest one if there are too many.

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use palimpsest_core::array::ArrayTips;
+use palimpsest_core::event::Event;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_store::encoding::decode_frame;
 use palimpsest_store::{SessionTips, error_chain};
@@ -22,8 +23,8 @@ impl TipReader {
         }
         match decode_frame(frame) {
             Ok(events) => {
-                for recorded in &events {
-                    self.tips.apply(&recorded.event);
+                for recorded in events {
+                    self.add(&recorded.event);
                 }
             }
             // A session whose events cannot be decoded is restored as it is.
@@ -31,6 +32,19 @@ impl TipReader {
                 tracing::warn!(session = %key, error = %error_chain(&error), "failed to read events of a restored session; it is found by its name only");
                 self.tips = ArrayTips::default();
             }
+        }
+    }
+
+    /// Adds the tip of an event. The tips of a whole log are those of the session.
+    fn add(&mut self, event: &Event) {
+        match event {
+            Event::SessionCreated(created) => self.tips = ArrayTips::new(created.scope),
+            Event::ArraySynced(synced) => {
+                if let Some(tip) = synced.tip {
+                    self.tips.push(tip);
+                }
+            }
+            _ => {}
         }
     }
 

@@ -33,6 +33,9 @@ pub enum ResponseApi {
 }
 
 impl ResponseApi {
+    /// All APIs.
+    pub(crate) const ALL: [Self; 3] = [Self::Messages, Self::Chat, Self::Responses];
+
     /// Returns the API of a request whose response is read. `None` for any other request.
     pub(crate) fn of(method: &Method, path: &str) -> Option<Self> {
         if *method != Method::POST {

@@ -132,6 +132,7 @@ fn a_resolved_policy_sets_every_field_with_a_default() {
     assert_eq!(
         unset,
         [
+            "tokens.default_window_tokens",
             "tool_results.rules",
             "microcompact.protected_tools",
             "autocompact.error_buffer_tokens",
