@@ -288,11 +288,11 @@ fn tables_of_another_release_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     server(folder.path(), &url, &[own]).stop();
     // The tables have a later version that declares this release compatible.
-    cluster.psql("INSERT INTO versions.versions (version, oldest) VALUES (3, 1)");
+    cluster.psql("INSERT INTO versions.versions (version, oldest) VALUES (4, 1)");
     server(folder.path(), &url, &[own]).stop();
     // The tables have a later version that declares this release incompatible.
-    cluster.psql("INSERT INTO versions.versions (version, oldest) VALUES (4, 3)");
-    tells(&said(&url, &[own]), &["format 4", "use a newer one"]);
+    cluster.psql("INSERT INTO versions.versions (version, oldest) VALUES (5, 4)");
+    tells(&said(&url, &[own]), &["format 5", "use a newer one"]);
 }
 
 #[test]

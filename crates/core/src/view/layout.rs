@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use super::annotate::annotate_user_input;
-use super::items::FreshBlocks;
+use super::repeated_items::FreshBlocks;
 use super::tail::{Speaker, ViewTail};
 use super::{DropReason, LaterBlocks, MarkerReason, Piece, PieceForm, TextReason};
 use crate::event::{CallState, Pairing, PendingMessage};
