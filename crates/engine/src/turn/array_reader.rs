@@ -13,7 +13,7 @@ use palimpsest_core::view::Provider;
 use serde_json::value::RawValue;
 
 /// Maximum size of the JSON of all known arrays.
-const MAX_KNOWN_BYTES: usize = 32 << 20;
+const MAX_KNOWN_BYTES: usize = 128 << 20;
 /// Maximum size of a known array.
 const MAX_ARRAY_BYTES: usize = 8 << 20;
 
@@ -543,7 +543,7 @@ mod tests {
         let reader = ArrayReader::default();
         let text = "x".repeat(MAX_ARRAY_BYTES / 2);
         let json = Bytes::from(json!([{"role": "user", "content": text}]).to_string());
-        for number in 0..20 {
+        for number in 0..40 {
             let key = SessionKey::parse(&format!("projects/p/sessions/{number}")).unwrap();
             let mut next_id = || MessageId::new(Uuid::nil());
             let source = (Provider::Anthropic, &json);
