@@ -96,8 +96,7 @@ impl EngineContext {
         let mut call = call(provider, fields, body, request.purpose);
         call.target = call.target.with_models(&self.engine.model_table);
         let input = self.input(&array, side_requests);
-        let markers = markers::of_elements(&input.elements);
-        let turn = self.sync(&request, key, &call, &input, &markers).await?;
+        let turn = self.sync(&request, key, &call, &input).await?;
         let sent = match (turn.answer.messages, array.place) {
             // The provider rejected the last view, and no level can shorten it.
             _ if turn.omitted == Some(OmittedCompaction::NothingLeft) => ModelBody::Unsendable,
@@ -121,7 +120,6 @@ impl EngineContext {
         key: Option<SessionKey>,
         call: &TurnCall,
         input: &SyncInput,
-        markers: &[RawJson],
     ) -> Result<Turn<RenderedView>, Unmanaged> {
         let policies = self.engine.sessions.policies();
         let create = CreateSession {
@@ -129,7 +127,7 @@ impl EngineContext {
             implicit: true,
             ..CreateSession::default()
         };
-        let finish = |session: &Session, _: &TurnOutcome| render(session, call, markers);
+        let finish = |session: &Session, _: &TurnOutcome| render(session, call, input);
         let syncing = async {
             if let Some(key) = key {
                 let missing = MissingSession::Create(create);
@@ -243,7 +241,7 @@ fn call(
 fn render(
     session: &Session,
     call: &TurnCall,
-    markers: &[RawJson],
+    input: &SyncInput,
 ) -> Result<RenderedView, ContentNotLoaded> {
     let place = ResponsePlace {
         session: session.key().clone(),
@@ -264,7 +262,8 @@ fn render(
             codec::write(target.provider, message, &mut out);
             messages.push(out);
         }
-        markers::place(markers, session, &target, &mut messages)?;
+        let markers = markers::of_elements(&input.elements);
+        markers::place(&markers, session, &target, &mut messages)?;
         Messages::View(messages)
     };
     Ok(RenderedView { place, messages })
