@@ -122,10 +122,19 @@ pub(super) fn parts(links: &[Link]) -> usize {
 /// A message of a response that the caller has not sent back yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordedItem {
-    /// The digests of the message.
+    /// The digests of the element: those of the message, unless the caller gets only a part of it.
     pub digests: CanonicalDigests,
     /// The message.
     pub message: Ordinal,
+    /// The relation of the message to its element.
+    pub kind: LinkKind,
+}
+
+impl RecordedItem {
+    /// Returns true if the message is an element of its own, or the first message of one.
+    pub(super) fn is_element(&self) -> bool {
+        self.kind != LinkKind::Part
+    }
 }
 
 /// The digest of an array up to one of its ends. Elements that a caller may leave out are not part of it.

@@ -12,6 +12,7 @@ mod links;
 mod plan;
 mod recorded;
 mod response;
+mod shown;
 mod shrunk;
 mod state;
 mod summary;
@@ -30,5 +31,6 @@ pub use links::{
 pub use plan::{Identity, plan};
 pub use recorded::recorded;
 pub use response::{ResponseUse, add_response};
+pub(crate) use shown::items as shown_items;
 pub use tips::{ArrayTips, MAX_BEGINNINGS, MAX_TIPS};
 pub use unchanged::is_unchanged;

@@ -109,7 +109,8 @@ impl Planner<'_> {
         let response = use_of(self.array, &after[end..], self.known)?;
         let mut matches = tail.map_or(0, |tail| tail.matches);
         if let ResponseUse::Confirmed { response } = response {
-            matches += self.array.responses[response].len();
+            let items = self.array.responses[response].iter();
+            matches += items.filter(|item| item.is_element()).count();
         }
         // Short user messages repeat by chance, so a response must be part of the match.
         let has_response = tail.is_some_and(|tail| tail.has_response) || is_confirmed(response);
@@ -274,11 +275,18 @@ impl Planner<'_> {
         let mut end = end;
         if let ResponseUse::Confirmed { response } = response {
             for item in &self.array.responses[response] {
-                links.push(new_link(
-                    &self.incoming.rest[end],
-                    LinkSource::Recorded(item.message),
-                ));
-                end += 1;
+                let source = LinkSource::Recorded(item.message);
+                links.push(if item.is_element() {
+                    end += 1;
+                    new_link(&self.incoming.rest[end - 1], source)
+                } else {
+                    NewLink {
+                        digest: item.digests.key(),
+                        role: Role::Assistant,
+                        kind: LinkKind::Part,
+                        source,
+                    }
+                });
             }
         }
         let appended = self.incoming.rest.iter().enumerate().skip(end);

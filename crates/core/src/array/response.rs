@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::change::add_metadata;
 use super::hints::KnownContent;
 use super::links::{CallerArray, Element};
+use super::shown::shown_messages;
 use crate::message::{Block, Message, Role};
 use crate::session::ContentNotLoaded;
 
@@ -41,8 +42,9 @@ pub(super) fn use_of(
     }
     let responses = || array.responses.iter().enumerate().rev();
     for (response, items) in responses() {
-        let strict = items.iter().map(|item| item.digests.strict);
-        let given = run.iter().take(items.len());
+        let strict = items.iter().filter(|item| item.is_element());
+        let strict = strict.map(|item| item.digests.strict);
+        let given = run.iter().take(strict.clone().count());
         if !items.is_empty() && strict.eq(given.map(|element| element.digests.strict)) {
             return Ok(ResponseUse::Confirmed { response });
         }
@@ -52,11 +54,9 @@ pub(super) fn use_of(
             .iter()
             .map(|item| known.message(item.message))
             .collect::<Result<_, _>>()?;
+        let recorded = shown_messages(&recorded.iter().map(|one| &**one).collect::<Vec<_>>());
         let given: Vec<&Message> = run.iter().map(|element| &*element.message).collect();
-        if are_related(
-            &recorded.iter().map(|one| &**one).collect::<Vec<_>>(),
-            &given,
-        ) {
+        if are_related(&recorded.iter().collect::<Vec<_>>(), &given) {
             let elements = run.len();
             return Ok(ResponseUse::Replaced { response, elements });
         }

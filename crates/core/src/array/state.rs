@@ -64,7 +64,7 @@ impl CallerArray {
             digest: item.digests.key(),
             role: Role::Assistant,
             message: item.message,
-            kind: LinkKind::of(&item.digests),
+            kind: item.kind,
         });
         after.links.extend(links);
         after.responses.clear();

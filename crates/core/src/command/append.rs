@@ -154,16 +154,32 @@ impl Append {
     }
 }
 
-/// Rejects a response with a message of another author.
+/// Rejects a response with a message of another author. The results of its own calls are allowed: a gateway can run
+/// calls within a response.
 fn check_response(messages: &[Arc<Message>]) -> Result<(), Rejection> {
-    let other = messages
-        .iter()
-        .position(|message| message.role != Role::Assistant);
-    other.map_or(Ok(()), |index| {
-        let field = format!("messages[{index}].role");
-        let problem = "must be the model's in a response that is recorded for an array";
-        Err(Rejection::invalid(field, problem))
-    })
+    let mut calls: HashSet<&str> = HashSet::new();
+    for (index, message) in messages.iter().enumerate() {
+        let is_own = |block: &Block| match block {
+            Block::ToolResult(result) => calls.contains(&*result.tool_use_id),
+            _ => false,
+        };
+        match message.role {
+            Role::Assistant => {
+                calls.extend(message.blocks.iter().filter_map(|block| match block {
+                    Block::ToolUse(call) => Some(&*call.id),
+                    _ => None,
+                }))
+            }
+            Role::User if message.blocks.iter().all(is_own) => {}
+            _ => {
+                let field = format!("messages[{index}]");
+                let problem = "must be a message of the model, or results of the response's own calls, in a response \
+                               that is recorded for an array";
+                return Err(Rejection::invalid(field, problem));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns the visibility of a response. A response to an earlier end is never sent back.

@@ -1,10 +1,11 @@
 //! Applies events to the array that a caller has, and to the responses that are recorded for it.
 
 use super::Session;
-use crate::array::RecordedItem;
-use crate::event::{AppendedMessage, ArraySynced, Visibility};
+use crate::array::shown_items;
+use crate::event::{AppendedMessage, ArraySynced, ResultSize, Visibility};
 use crate::ids::Ordinal;
-use crate::message::CanonicalDigests;
+use crate::levels::results::result_chars;
+use crate::message::{Block, Message};
 use crate::tokens::is_credible;
 
 impl Session {
@@ -29,8 +30,24 @@ impl Session {
         self.transcript.set_visibility(ordinal, Visibility::Visible);
         self.transcript.index_blocks(ordinal, &message);
         self.register_calls(ordinal, &message, true);
-        // The reported tokens were added when the response was recorded. A response contains no tool results.
-        self.show(ordinal, &message, size.unwrap_or_default(), &[]);
+        // Calls that a gateway ran itself have their results in the response.
+        let results = self.result_sizes(&message);
+        // The reported tokens were added when the response was recorded.
+        self.show(ordinal, &message, size.unwrap_or_default(), &results);
+    }
+
+    /// Returns the sizes of the results in a message.
+    fn result_sizes(&self, message: &Message) -> Vec<ResultSize> {
+        let blocks = (0_u16..).zip(&message.blocks);
+        let results = blocks.filter_map(|(block, content)| match content {
+            Block::ToolResult(result) => Some(ResultSize {
+                block,
+                chars: result_chars(result),
+                tokens: self.counter().result(result),
+            }),
+            _ => None,
+        });
+        results.collect()
     }
 
     /// Leaves the recorded responses in the transcript for the record only.
@@ -52,12 +69,8 @@ impl Session {
         let ordinals = (first.get()..).map(Ordinal::new);
         let items = appended.iter().zip(ordinals);
         let items = items.filter(|(one, _)| one.visibility == Visibility::Unconfirmed);
-        let items: Vec<RecordedItem> = items
-            .map(|(one, message)| RecordedItem {
-                digests: CanonicalDigests::of(&one.message),
-                message,
-            })
-            .collect();
+        let response: Vec<_> = items.map(|(one, at)| (at, &*one.message)).collect();
+        let items = shown_items(&response);
         if items.is_empty() {
             return;
         }

@@ -43,12 +43,12 @@ fn append(world: &mut SessionHarness, messages: Vec<Arc<Message>>, source: Appen
     }));
 }
 
-fn serve(world: &mut SessionHarness) {
+pub(crate) fn serve(world: &mut SessionHarness) {
     world.run(Command::ServeView(ServeView::default()));
 }
 
 /// Creates a session that was served and has an array of one question.
-fn synced() -> SessionHarness {
+pub(crate) fn synced() -> SessionHarness {
     let mut world = SessionHarness::with_policy(Preset::ClaudeCode.policy());
     let question = message("user: question", 1);
     let digests = CanonicalDigests::of(&question);

@@ -121,7 +121,11 @@ impl World {
             let element = element(line.as_ref());
             let digests = element.digests;
             let message = self.push(element.message);
-            RecordedItem { digests, message }
+            RecordedItem {
+                digests,
+                message,
+                kind: LinkKind::of(&digests),
+            }
         });
         let items = items.collect();
         self.array.responses.push(items);

@@ -75,6 +75,11 @@ impl StoredAs<v1::RecordedResponse> for Vec<RecordedItem> {
             message: self.iter().map(|item| item.message.to_proto()).collect(),
             strict: strict.collect::<Vec<u8>>().into(),
             loose: loose.collect::<Vec<u8>>().into(),
+            part: (0..)
+                .zip(self)
+                .filter(|(_, item)| item.kind == LinkKind::Part)
+                .map(|(row, _)| row)
+                .collect(),
         }
     }
 
@@ -84,12 +89,19 @@ impl StoredAs<v1::RecordedResponse> for Vec<RecordedItem> {
         let item = |(row, strict)| {
             let loose = loose.get(row).copied();
             let loose = loose.ok_or(DecodeError::Damaged("a response without a digest"))?;
+            let digests = CanonicalDigests {
+                strict: Digest::from_bytes(strict),
+                loose: Digest::from_bytes(loose),
+            };
+            let is_part = u32::try_from(row).is_ok_and(|row| stored.part.contains(&row));
             Ok(RecordedItem {
-                digests: CanonicalDigests {
-                    strict: Digest::from_bytes(strict),
-                    loose: Digest::from_bytes(loose),
-                },
+                digests,
                 message: cell(&stored.message, row)?,
+                kind: if is_part {
+                    LinkKind::Part
+                } else {
+                    LinkKind::of(&digests)
+                },
             })
         };
         strict.map(item).collect()
