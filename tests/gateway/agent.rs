@@ -187,7 +187,7 @@ impl Agent {
     }
 
     /// Adds a response to the conversation, and the results of its calls. Returns true if it has calls.
-    fn add(&mut self, response: &Value) -> bool {
+    pub(crate) fn add(&mut self, response: &Value) -> bool {
         let mut results = Vec::new();
         match self.api {
             Api::Messages => {

@@ -6,5 +6,6 @@ mod agent;
 mod faults;
 mod kill;
 mod managed;
+mod read_back;
 mod upstream_faults;
 mod world;

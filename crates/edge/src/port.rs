@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use palimpsest_engine::Engine;
 use palimpsest_engine::quotas::QuotaTracker;
+use palimpsest_engine::tools::ToolRunner;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -28,6 +29,8 @@ pub struct PortParts {
     pub quotas: Option<Arc<QuotaTracker>>,
     /// The sessions of the process. `None` in tests without sessions.
     pub engine: Option<Engine>,
+    /// Runs the service's tools for models. `None` in tests without sessions.
+    pub tools: Option<Arc<dyn ToolRunner>>,
     /// The metrics of the process.
     pub metrics: Metrics,
 }

@@ -1,6 +1,7 @@
 //! The interface between the gateway and the context of sessions.
 
 use std::fmt;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -19,6 +20,9 @@ pub trait ContextPort: fmt::Debug + Send + Sync + 'static {
     /// Records a response. The agent gets the last event of the response after the record, or after
     /// `gateway.hold_timeout_ms`.
     async fn record(&self, response: RecordedResponse) -> Result<(), RecordError>;
+
+    /// Runs the calls of offered tools in a response.
+    async fn run_tools(&self, calls: OwnCalls) -> Result<ToolRound, RecordError>;
 }
 
 /// A request to a model.
@@ -71,6 +75,50 @@ pub struct ManagedRequest {
     pub model: Option<String>,
     /// The place for the response.
     pub place: ResponsePlace,
+    /// The tools that the body offers in addition to the agent's. `None` without such tools.
+    pub offered: Option<OfferedTools>,
+}
+
+/// The tools of the service that a body offers to the model. The gateway runs their calls itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfferedTools {
+    /// The names.
+    pub names: Arc<[String]>,
+    /// The position after the last message in the body.
+    pub array_end: usize,
+}
+
+/// A response with calls of offered tools.
+#[derive(Debug, Clone)]
+pub struct OwnCalls {
+    /// The session of the response.
+    pub session: SessionKey,
+    /// The API of the response.
+    pub api: ResponseApi,
+    /// The names of the offered tools.
+    pub names: Arc<[String]>,
+    /// The JSON of the response, as the provider sends it without a stream.
+    pub json: Bytes,
+    /// False if the response has used up its calls. Each call then fails, and the model is told to continue.
+    pub may_run: bool,
+}
+
+/// The results of calls of offered tools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolRound {
+    /// The messages of the model with the calls, as JSON for an array of a request, with commas between them.
+    pub calls: Vec<u8>,
+    /// The results, in the same form.
+    pub results: Vec<u8>,
+}
+
+/// A part of a response: the calls of offered tools that the model made, and their results.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResponseRound {
+    /// The JSON of the provider's response.
+    pub json: Bytes,
+    /// The results, as JSON for an array of a request, with commas between them.
+    pub results: Bytes,
 }
 
 /// The body of a request for the model.
@@ -155,8 +203,14 @@ pub struct RecordedResponse {
     pub api: ResponseApi,
     /// The end of the response.
     pub end: ResponseEnd,
+    /// The provider's earlier responses within this one. Each ended with calls of offered tools only.
+    pub rounds: Vec<ResponseRound>,
     /// The JSON of the response, as the provider sends it without a stream.
     pub json: Bytes,
+    /// The results of calls of offered tools in the response, beside calls of the agent's tools. Empty without such calls.
+    pub results: Bytes,
+    /// The names of the offered tools. Empty if none were offered.
+    pub offered: Arc<[String]>,
     /// Usage and stop reason of the response.
     pub summary: ResponseSummary,
 }

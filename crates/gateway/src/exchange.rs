@@ -1,15 +1,17 @@
 //! The reading of one response: its reader, its outcome and its record.
 
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::response::Parts;
 use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_util::task::TaskTracker;
 
-use super::context::{ContextPort, RecordedResponse, ResponsePlace};
+use super::context::{ContextPort, RecordedResponse, ResponsePlace, ResponseRound};
 use super::metrics::{Outcome, ResponseMetrics};
 use super::reading::{FinishedResponse, ReadMemory, Reader, ResponseApi, ResponseEnd, Unread};
 use super::span::ModelSpan;
@@ -40,6 +42,20 @@ pub(crate) struct Exchange {
     place: Option<ResponsePlace>,
     span: Option<ModelSpan>,
     reader: Reader,
+    shared: Arc<Readings>,
+    /// The earlier responses of the provider within this one.
+    rounds: Vec<ResponseRound>,
+    /// The names of the offered tools.
+    offered: Arc<[String]>,
+}
+
+/// A response that has been read and not recorded yet. It is recorded when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Unrecorded {
+    api: ResponseApi,
+    /// `None` if the response is not recorded.
+    record: Option<RecordedResponse>,
+    json: Option<Bytes>,
     shared: Arc<Readings>,
 }
 
@@ -82,6 +98,8 @@ impl Exchange {
                 span,
                 reader,
                 shared: Arc::clone(shared),
+                rounds: Vec::new(),
+                offered: Arc::default(),
             }),
             Err(reason) => {
                 shared.unread(api, reason);
@@ -95,6 +113,11 @@ impl Exchange {
         // The agent must get its response even if the reader has a defect.
         let read = catch_unwind(AssertUnwindSafe(|| self.reader.read(frame)));
         read.unwrap_or(Err(Unread::Panic))
+    }
+
+    /// Returns true if the response is a stream of events.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.reader.is_stream()
     }
 
     /// Ends a reading that failed.
@@ -111,13 +134,43 @@ impl Exchange {
         Some(tasks.spawn_on(self.record(end), &runtime))
     }
 
+    /// Adds the earlier responses of the provider, and the names of the tools that were offered.
+    pub(crate) fn with_rounds(
+        mut self,
+        offered: Arc<[String]>,
+        rounds: Vec<ResponseRound>,
+    ) -> Self {
+        self.offered = offered;
+        self.rounds = rounds;
+        self
+    }
+
+    /// Runs a task that ends the reading and records the response. It delays the drain.
+    pub(crate) fn spawn<F>(self, task: impl FnOnce(Self) -> F) -> Option<JoinHandle<()>>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let runtime = Handle::try_current().ok()?;
+        let tasks = self.shared.tasks.clone();
+        Some(tasks.spawn_on(task(self), &runtime))
+    }
+
     async fn record(self, end: BodyEnd) {
+        if let Some(unrecorded) = self.finish(end).await {
+            unrecorded.record(Bytes::new()).await;
+        }
+    }
+
+    /// Ends the reading. Returns `None` if the response cannot be read.
+    pub(crate) async fn finish(self, end: BodyEnd) -> Option<Unrecorded> {
         let Self {
             api,
             place,
             span,
             reader,
             shared,
+            rounds,
+            offered,
         } = self;
         let is_large = reader.content_bytes() > MAX_INLINE_BYTES;
         let finish = move || {
@@ -132,7 +185,10 @@ impl Exchange {
         };
         let finished = match finished {
             Ok(finished) => finished,
-            Err(reason) => return shared.unread(api, reason),
+            Err(reason) => {
+                shared.unread(api, reason);
+                return None;
+            }
         };
         let outcome = match finished.end {
             ResponseEnd::Complete => Outcome::Complete,
@@ -144,23 +200,26 @@ impl Exchange {
         if let Some(span) = &span {
             span.ended(finished.end, &finished.summary);
         }
-        let (Some(json), Some(place), Some(context)) = (finished.json, place, &shared.context)
-        else {
-            return;
-        };
-        let response = RecordedResponse {
-            place,
+        let json: Option<Bytes> = finished.json.map(Into::into);
+        let record = json
+            .clone()
+            .zip(place)
+            .map(|(json, place)| RecordedResponse {
+                place,
+                api,
+                end: finished.end,
+                rounds,
+                json,
+                results: Bytes::new(),
+                offered,
+                summary: finished.summary,
+            });
+        Some(Unrecorded {
             api,
-            end: finished.end,
-            json: json.into(),
-            summary: finished.summary,
-        };
-        if let Err(error) = context.record(response).await {
-            tracing::warn!(
-                api = api.name(), %error,
-                "cannot record a response. The next request of its conversation contains the response"
-            );
-        }
+            record,
+            json,
+            shared,
+        })
     }
 
     /// Returns the maximum time that the last event waits for its record.
@@ -174,7 +233,77 @@ impl Exchange {
     }
 }
 
+impl Unrecorded {
+    /// Returns the JSON of the response, if the response has begun.
+    pub(crate) fn json(&self) -> Option<&Bytes> {
+        self.json.as_ref()
+    }
+
+    pub(crate) fn place(&self) -> Option<ResponsePlace> {
+        self.record.as_ref().map(|record| record.place.clone())
+    }
+
+    /// Records the response, with the results of its calls of offered tools.
+    pub(crate) async fn record(mut self, results: Bytes) {
+        let (api, shared) = (self.api, Arc::clone(&self.shared));
+        if let Some(record) = self.record.take() {
+            shared.record(api, record, results).await;
+        }
+    }
+
+    /// Records the response in a task.
+    pub(crate) fn spawn(mut self, results: Bytes) -> impl Future<Output = ()> {
+        let task = self.begin_record(results);
+        async move {
+            if let Some(task) = task {
+                // A panic is reported by the runtime.
+                let _ = task.await;
+            }
+        }
+    }
+
+    fn begin_record(&mut self, results: Bytes) -> Option<JoinHandle<()>> {
+        let runtime = Handle::try_current().ok()?;
+        let (api, shared) = (self.api, Arc::clone(&self.shared));
+        let record = self.record.take()?;
+        let tasks = self.shared.tasks.clone();
+        let recording = async move { shared.record(api, record, results).await };
+        Some(tasks.spawn_on(recording, &runtime))
+    }
+
+    /// Returns the rounds so far, of which this response is the last one. The response is recorded with the next one.
+    pub(crate) fn into_rounds(mut self, results: Bytes) -> Vec<ResponseRound> {
+        let Some(record) = self.record.take() else {
+            return Vec::new();
+        };
+        let mut rounds = record.rounds;
+        let json = record.json;
+        rounds.push(ResponseRound { json, results });
+        rounds
+    }
+}
+
+impl Drop for Unrecorded {
+    fn drop(&mut self) {
+        // The agent is gone, or the next request failed. The agent got the response so far.
+        drop(self.begin_record(Bytes::new()));
+    }
+}
+
 impl Readings {
+    async fn record(&self, api: ResponseApi, record: RecordedResponse, results: Bytes) {
+        let Some(context) = &self.context else {
+            return;
+        };
+        let response = RecordedResponse { results, ..record };
+        if let Err(error) = context.record(response).await {
+            tracing::warn!(
+                api = api.name(), %error,
+                "cannot record a response. The next request of its conversation contains the response"
+            );
+        }
+    }
+
     fn unread(&self, api: ResponseApi, reason: Unread) {
         self.metrics.unread(api, reason);
         tracing::debug!(api = api.name(), %reason, "cannot read a response, which is forwarded all the same");

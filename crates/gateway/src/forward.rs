@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::CONTENT_ENCODING;
 use http::request::Parts as RequestHead;
 use http::response::Parts as ResponseHead;
 use http::{Request, Response, Version};
@@ -27,8 +28,9 @@ use super::headers;
 use super::in_flight::InFlight;
 use super::manage::{Manager, ModelCall, Prepared};
 use super::overlong;
+use super::read_back::{ReadBack, ReadBackBody, read_whole};
 use super::request_body::RequestBody;
-use super::response_body::{ForwardedBody, ResponseBody};
+use super::response_body::{ForwardedBody, ResponseBody, UpstreamBody};
 use super::route::{Api, Route};
 use super::tee::TeeBody;
 use super::upstream::{Upstreams, io_kind, is_reset};
@@ -125,7 +127,7 @@ impl Forwarder {
         request: Request<Incoming>,
         project: ProjectId,
         agent: &Agent<'_>,
-    ) -> Result<Result<(ResponseHead, TeeBody), Reason>, NoResponse> {
+    ) -> Result<Result<(ResponseHead, UpstreamBody), Reason>, NoResponse> {
         let call = ModelCall::of(request.method(), request.uri().path());
         let has_stalled = Arc::new(AtomicBool::new(false));
         let (head, body) = request.into_parts();
@@ -142,7 +144,7 @@ impl Forwarder {
             return Ok(Err(Reason::Unmanaged(reason)));
         }
         let request = match prepared.as_ref().and_then(Prepared::view) {
-            Some(view) => self.changed(head.clone(), view, agent.api),
+            Some((view, offers)) => self.changed(head.clone(), view, (agent.api, offers)),
             None => self.to_upstream(head.clone(), body, agent.api),
         };
         let Ok(request) = request else {
@@ -162,9 +164,12 @@ impl Forwarder {
         };
         let (mut head, body) = match responded {
             Responded::Body(response) => {
-                let (head, body) = response.into_parts();
-                let body = self.read(body, call, prepared.as_ref(), &head);
-                (head, body)
+                let read_back = self.read_back(&head, prepared.as_ref(), call, agent.api);
+                let read = self.read(response, (call, prepared.as_ref()), read_back);
+                match read.await {
+                    Ok(read) => read,
+                    Err(error) => return agent.failure(error, false).map(Err),
+                }
             }
             Responded::Examined(response) => {
                 // The response is counted as any other rejection.
@@ -172,7 +177,8 @@ impl Forwarder {
                 let span = prepared.as_ref().and_then(|prepared| prepared.span.clone());
                 let begin = |api| Exchange::begin(&self.readings, api, (None, span), &response.0);
                 drop(api.map(begin));
-                *response
+                let (head, body) = *response;
+                (head, UpstreamBody::Tee(Box::new(body)))
             }
         };
         head.headers = headers::of_response(&head.headers, agent.version);
@@ -182,21 +188,65 @@ impl Forwarder {
         Ok(Ok((head, body)))
     }
 
-    /// Returns the body of a response, which is read beside its forwarding.
-    fn read(
+    /// Returns a response whose body is read beside its forwarding.
+    async fn read(
         &self,
-        body: Incoming,
-        call: Option<ModelCall>,
-        prepared: Option<&Prepared>,
-        head: &ResponseHead,
-    ) -> TeeBody {
+        response: Response<Incoming>,
+        (call, prepared): (Option<ModelCall>, Option<&Prepared>),
+        read_back: Option<ReadBack>,
+    ) -> Result<(ResponseHead, UpstreamBody), ClientError> {
         let call = call.filter(|call| call.purpose == Purpose::Response);
+        let (head, body) = response.into_parts();
         let exchange = call.and_then(|call| {
             let place = prepared.and_then(Prepared::place);
             let span = prepared.and_then(|prepared| prepared.span.clone());
-            Exchange::begin(&self.readings, call.api, (place, span), head)
+            Exchange::begin(&self.readings, call.api, (place, span), &head)
         });
-        TeeBody::new(body, exchange)
+        // A response with a coding cannot be changed. The request asked for none.
+        let read_back = read_back.filter(|_| !head.headers.contains_key(CONTENT_ENCODING));
+        let (exchange, read_back) = match (exchange, read_back) {
+            (Some(exchange), Some(read_back)) => (exchange, read_back),
+            (exchange, _) => {
+                let body = TeeBody::new(body, exchange);
+                return Ok((head, UpstreamBody::Tee(Box::new(body))));
+            }
+        };
+        let exchange = exchange.with_rounds(Arc::clone(&read_back.offered.names), Vec::new());
+        if exchange.is_stream() {
+            let body = Box::new(ReadBackBody::new(body, exchange, read_back));
+            return Ok((head, UpstreamBody::ReadBack(body)));
+        }
+        let response = Response::from_parts(head, body);
+        let (head, body) = read_whole(response, exchange, read_back).await?;
+        Ok((head, UpstreamBody::Tee(Box::new(body))))
+    }
+
+    /// Returns the parts for further requests within the response, if the body offers tools.
+    fn read_back(
+        &self,
+        agents: &RequestHead,
+        prepared: Option<&Prepared>,
+        call: Option<ModelCall>,
+        api: Api,
+    ) -> Option<ReadBack> {
+        let (prepared, call) = (prepared?, call?);
+        let (place, offered) = (prepared.place()?, prepared.offered()?.clone());
+        let (body, _) = prepared.view()?;
+        let request = self.changed(agents.clone(), body.clone(), (api, true));
+        let (head, _) = request.ok()?.into_parts();
+        Some(ReadBack {
+            client: self.client.clone(),
+            context: Arc::clone(&self.manager.as_ref()?.context),
+            readings: Arc::clone(&self.readings),
+            api: call.api,
+            session: place.session,
+            span: prepared.span.clone(),
+            offered,
+            head,
+            body,
+            appended: Vec::new(),
+            rounds: 1,
+        })
     }
 
     /// Shortens the conversation and sends it again, once, if the provider rejected the prompt as too long. Returns the
@@ -222,7 +272,8 @@ impl Forwarder {
         let Some(shorter) = manager.shorten(prepared, too_long.gap_tokens).await else {
             return rejected;
         };
-        let Ok(request) = self.changed(request.clone(), shorter, api) else {
+        let offers = prepared.offered().is_some();
+        let Ok(request) = self.changed(request.clone(), shorter, (api, offers)) else {
             return rejected;
         };
         tracing::debug!("a provider rejected a prompt as too long; a shorter one is sent");
@@ -251,14 +302,14 @@ impl Forwarder {
         Ok(Request::from_parts(head, body))
     }
 
-    /// Addresses a request with another body.
+    /// Addresses a request with another body. `offers_tools` is true if the body offers tools of the service.
     fn changed(
         &self,
         mut head: RequestHead,
         body: Bytes,
-        api: Api,
+        (api, offers_tools): (Api, bool),
     ) -> Result<Request<RequestBody>, http::Error> {
-        head.headers = headers::of_changed_request(&head.headers, body.len());
+        head.headers = headers::of_changed_request(&head.headers, body.len(), !offers_tools);
         self.to_upstream(head, RequestBody::whole(vec![body]), api)
     }
 }
@@ -275,7 +326,7 @@ impl Agent<'_> {
     /// Returns the response of upstream for the agent.
     fn response(
         &self,
-        (mut head, body): (ResponseHead, TeeBody),
+        (mut head, body): (ResponseHead, UpstreamBody),
         in_flight: InFlight,
     ) -> Response<ResponseBody> {
         // The extensions of the head contain the case of the headers and the reason phrase, so the head is reused.

@@ -4,7 +4,8 @@
 //! of the removed one, and the order of headers must stay.
 
 use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HOST, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
@@ -28,12 +29,19 @@ pub(crate) fn of_request(headers: &HeaderMap, version: Version, host: &HeaderVal
     forwarded
 }
 
-/// Returns the headers of a request whose body was replaced by one of this length, without a content coding.
-pub(crate) fn of_changed_request(headers: &HeaderMap, length: usize) -> HeaderMap {
+/// Returns the headers of a request whose body was replaced by one of this length, without a content coding. The
+/// response can have a content coding only if `permits_coding` is true.
+pub(crate) fn of_changed_request(
+    headers: &HeaderMap,
+    length: usize,
+    permits_coding: bool,
+) -> HeaderMap {
     let mut changed = HeaderMap::with_capacity(headers.len() + 1);
     for (name, value) in headers {
         if *name == CONTENT_LENGTH {
             changed.insert(CONTENT_LENGTH, length.into());
+        } else if *name == ACCEPT_ENCODING && !permits_coding {
+            changed.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         } else if *name != CONTENT_ENCODING && *name != TRANSFER_ENCODING {
             changed.append(name.clone(), value.clone());
         }
@@ -42,6 +50,11 @@ pub(crate) fn of_changed_request(headers: &HeaderMap, length: usize) -> HeaderMa
         .entry(CONTENT_LENGTH)
         .or_insert_with(|| length.into());
     changed
+}
+
+/// Returns the headers of a response whose body was replaced by one of this length.
+pub(crate) fn of_changed_response(headers: &HeaderMap, length: usize) -> HeaderMap {
+    of_changed_request(headers, length, true)
 }
 
 /// Returns the headers of a response for an agent that uses the HTTP version.
@@ -160,10 +173,10 @@ mod tests {
             "content-encoding: zstd",
             "b: 2",
         ]);
-        let changed = of_changed_request(&headers, 7);
+        let changed = of_changed_request(&headers, 7, true);
         assert_eq!(lines(&changed), ["a: 1", "content-length: 7", "b: 2"]);
         let chunked = map(&["transfer-encoding: chunked", "a: 1"]);
-        let changed = of_changed_request(&chunked, 7);
+        let changed = of_changed_request(&chunked, 7, true);
         assert_eq!(lines(&changed), ["a: 1", "content-length: 7"]);
     }
 

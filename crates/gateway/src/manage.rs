@@ -13,7 +13,8 @@ use tracing::{Instrument as _, Span};
 
 use super::caller::{KEY_HEADER, PROVIDER_KEY_HEADERS};
 use super::context::{
-    ContextPort, ManagedRequest, ModelBody, ModelRequest, Purpose, ResponsePlace, Unmanaged,
+    ContextPort, ManagedRequest, ModelBody, ModelRequest, OfferedTools, Purpose, ResponsePlace,
+    Unmanaged,
 };
 use super::managed::session_of_headers;
 use super::metrics::ContextMetrics;
@@ -222,12 +223,17 @@ impl Prepared {
         self.outcome.as_ref().err().copied()
     }
 
-    /// Returns the body that replaces the agent's.
-    pub(crate) fn view(&self) -> Option<Bytes> {
+    /// Returns the body that replaces the agent's, and true if it offers tools.
+    pub(crate) fn view(&self) -> Option<(Bytes, bool)> {
         match &self.outcome.as_ref().ok()?.to_upstream.body {
-            ModelBody::View(body) => Some(body.clone()),
+            ModelBody::View(body) => Some((body.clone(), self.offered().is_some())),
             ModelBody::Original | ModelBody::Unsendable => None,
         }
+    }
+
+    /// Returns the tools that the body offers in addition to the agent's.
+    pub(crate) fn offered(&self) -> Option<&OfferedTools> {
+        self.outcome.as_ref().ok()?.to_upstream.offered.as_ref()
     }
 
     /// Returns the place for the response.

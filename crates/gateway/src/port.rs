@@ -98,7 +98,7 @@ impl Port for Gateway {
         let ids = parts.engine.as_ref().map(|engine| Arc::clone(&engine.ids));
         let of_process = || {
             let engine = parts.engine.filter(|_| self.config.manage)?;
-            let context = EngineContext::new(engine, prepare_timeout);
+            let context = EngineContext::new(engine, parts.tools, prepare_timeout);
             Some(Arc::new(context) as Arc<dyn ContextPort>)
         };
         let context = self.context.or_else(of_process);

@@ -9,7 +9,8 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::connection::ConnectionEnd;
 use super::in_flight::InFlight;
-use super::tee::TeeBody;
+use super::read_back::ReadBackBody;
+use super::tee::{Polled, TeeBody};
 use super::upstream::is_reset;
 
 /// The body of a response.
@@ -21,13 +22,31 @@ pub(crate) enum ResponseBody {
     Forwarded(Box<ForwardedBody>),
 }
 
+/// A body that upstream sends.
+#[derive(Debug)]
+pub(crate) enum UpstreamBody {
+    /// The bytes of upstream.
+    Tee(Box<TeeBody>),
+    /// A stream whose model may call offered tools.
+    ReadBack(Box<ReadBackBody>),
+}
+
+impl UpstreamBody {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Polled> {
+        match self {
+            Self::Tee(body) => body.poll_next(cx),
+            Self::ReadBack(body) => body.poll_next(cx),
+        }
+    }
+}
+
 /// The body of the upstream's response.
 ///
 /// hyper reads a frame only when the agent can take it, so a slow agent slows upstream. If the agent disconnects, hyper
 /// drops this value, which ends the request to upstream.
 #[derive(Debug)]
 pub(crate) struct ForwardedBody {
-    inner: TeeBody,
+    inner: UpstreamBody,
     /// The end of the agent's connection. `None` for HTTP/2, where an error ends a stream and not the connection.
     end: Option<Arc<ConnectionEnd>>,
     /// The error of upstream, and the number of flushes before it.
@@ -37,7 +56,7 @@ pub(crate) struct ForwardedBody {
 
 impl ForwardedBody {
     pub(crate) fn new(
-        inner: TeeBody,
+        inner: UpstreamBody,
         end: Option<Arc<ConnectionEnd>>,
         in_flight: InFlight,
     ) -> Self {

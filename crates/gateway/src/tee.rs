@@ -26,7 +26,8 @@ const MAX_DRAINED_BYTES: usize = 64 * 1024;
 /// The maximum time of that reading.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-type Polled = Option<Result<Frame<Bytes>, hyper::Error>>;
+/// A frame of a response for the agent.
+pub(crate) type Polled = Option<Result<Frame<Bytes>, hyper::Error>>;
 
 /// The body of an upstream's response, which can be read while it is forwarded.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ pub(crate) struct TeeBody {
 
 /// The end of a response, which waits for the record of the response.
 #[derive(Debug)]
-struct Hold {
+pub(crate) struct Hold {
     /// The record. `None` while the runtime shuts down.
     recording: Option<JoinHandle<()>>,
     timeout: Pin<Box<Sleep>>,
@@ -122,11 +123,7 @@ impl TeeBody {
             None => (Bytes::new(), None, BodyEnd::Whole),
         };
         self.tasks = Some(exchange.tasks().clone());
-        self.hold = Some(Hold {
-            timeout: Box::pin(sleep(exchange.hold_timeout())),
-            recording: exchange.end(end),
-            held,
-        });
+        self.hold = Some(Hold::new(exchange, end, held));
         if first.is_empty() {
             return self.poll_next(cx);
         }
@@ -135,8 +132,32 @@ impl TeeBody {
 }
 
 impl Hold {
+    /// Ends the reading of a response, and records it. `held` is what the agent gets afterwards.
+    pub(crate) fn new(exchange: Exchange, end: BodyEnd, held: Polled) -> Self {
+        let limit = exchange.hold_timeout();
+        Self::of_task(exchange.end(end), limit, held)
+    }
+
+    /// Waits for a record that has begun.
+    pub(crate) fn of_task(
+        recording: Option<JoinHandle<()>>,
+        limit: Duration,
+        held: Polled,
+    ) -> Self {
+        Self {
+            recording,
+            timeout: Box::pin(sleep(limit)),
+            held,
+        }
+    }
+
+    /// Returns what was held.
+    pub(crate) fn take(&mut self) -> Polled {
+        self.held.take()
+    }
+
     /// Returns ready when the response is recorded, or after the maximum time.
-    fn poll_recorded(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_recorded(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(recording) = &mut self.recording
             && Pin::new(recording).poll(cx).is_pending()
         {

@@ -10,6 +10,7 @@ use palimpsest_engine::Engine;
 use palimpsest_engine::maintenance::Maintenance;
 use palimpsest_engine::quotas::QuotaTracker;
 use palimpsest_engine::sessions::{DefaultPolicies, Sessions};
+use palimpsest_engine::tools::ToolRunner;
 use palimpsest_store::blobs::BlobOwner;
 use palimpsest_store::sled::PendingWrites;
 use palimpsest_worker::sessions;
@@ -110,6 +111,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
     // Followed in every role: hints only speed up watchers, and nothing depends on their delivery.
     let hints = BackgroundTask::start(|stop| watched.follow_hints(stop));
     let engine = Engine::clone(&service);
+    let tools: Arc<dyn ToolRunner> = Arc::new(service.clone());
     let routes = if role.serves() {
         let handlers = Services {
             context: ContextHandlers(service.clone()),
@@ -124,6 +126,7 @@ pub async fn build(context: ServerContext) -> Result<App, BoxError> {
         routes,
         quotas: Some(quotas),
         engine: Some(engine),
+        tools: Some(tools),
         backend: Arc::new(StoreBackend {
             log,
             background: Mutex::new([worker, maintenance, Some(hints)]),

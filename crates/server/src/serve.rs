@@ -15,6 +15,7 @@ use palimpsest_engine::Engine;
 use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
 use palimpsest_engine::maintenance;
 use palimpsest_engine::quotas::QuotaTracker;
+use palimpsest_engine::tools::ToolRunner;
 use palimpsest_settings::Config;
 use palimpsest_store::StoreError;
 use palimpsest_worker::WorkerStats;
@@ -109,6 +110,8 @@ pub struct App {
     pub quotas: Option<Arc<QuotaTracker>>,
     /// The sessions behind the handlers. `None` in tests without sessions.
     pub engine: Option<Engine>,
+    /// Runs the service's tools for models. `None` in tests without sessions.
+    pub tools: Option<Arc<dyn ToolRunner>>,
     /// The backend of the handlers.
     pub backend: Arc<dyn Backend>,
 }
@@ -243,6 +246,7 @@ impl Server {
             authenticator: access,
             quotas: app.quotas,
             engine: app.engine,
+            tools: app.tools,
             metrics: context.metrics.clone(),
         };
         // A task of its own, which the drain can abort.

@@ -168,7 +168,7 @@ fn check_response(messages: &[Arc<Message>]) -> Result<(), Rejection> {
                 calls.extend(message.blocks.iter().filter_map(|block| match block {
                     Block::ToolUse(call) => Some(&*call.id),
                     _ => None,
-                }))
+                }));
             }
             Role::User if message.blocks.iter().all(is_own) => {}
             _ => {

@@ -267,6 +267,11 @@ impl<'a> Transaction<'a> {
         })
     }
 
+    /// Keeps results in the view whatever their size.
+    pub fn keep_results_inline(&mut self) {
+        self.can_store = false;
+    }
+
     /// Returns true if results can be stored in files.
     pub fn can_store(&self) -> bool {
         self.can_store

@@ -2,6 +2,8 @@
 
 mod definitions;
 mod page;
+mod runner;
 
 pub use self::definitions::{ToolDefinition, all, by_name, tokens};
 pub use self::page::{NOTE_BYTES, page};
+pub use self::runner::{ToolAnswer, ToolRunner};

@@ -29,6 +29,7 @@ fn input(engine: &Engine, lines: &[Line]) -> SyncInput {
         elements: elements.map(Element::new).collect(),
         has_tools: true,
         caller_compacted: false,
+        first_store: FirstStore::Large,
         last_response: Vec::new(),
         ids: Arc::clone(&engine.ids),
         mark: engine.ids.message_id(),

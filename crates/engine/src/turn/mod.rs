@@ -33,7 +33,7 @@ pub use self::array_reader::{ArrayPlace, ArrayReader, BodyFields, ReadArray};
 pub use self::find::{UnnamedArray, sync_found};
 pub use self::prefix::{PrefixPart, PrefixTokens, PromptPrefix};
 pub use self::record::record_response;
-pub use self::sync::{SyncInput, SyncedArray, sync};
+pub use self::sync::{FirstStore, SyncInput, SyncedArray, sync};
 use crate::Engine;
 use crate::call::Deadline;
 use crate::change::ChangeResult;

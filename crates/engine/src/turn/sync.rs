@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use palimpsest_core::array::{
     ArrayOutcome, CallerArray, Element, Hints, Identity, Incoming, KnownContent, Link,
-    PlacedMessages, PlannedChange, ResponseUse, SyncPlan, add_response, lane, plan, recorded,
+    PlacedMessages, PlannedChange, ResponseUse, SyncPlan, add_response, is_unchanged, lane, plan,
+    recorded,
 };
 use palimpsest_core::command::{
     Append, AppendSource, Command, ConfirmResponse, CreateSession, ExternalSummary, Rejection,
@@ -17,7 +18,7 @@ use palimpsest_core::command::{
 };
 use palimpsest_core::event::Trigger;
 use palimpsest_core::ids::{MessageId, Ordinal, SessionId, SessionKey};
-use palimpsest_core::message::{Message, Role};
+use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_core::session::{ContentNotLoaded, Session};
 
 use super::{Adoption, AppendStatus, Appended, Intake, Turn, TurnCall, TurnOutcome, turn};
@@ -44,6 +45,8 @@ pub struct SyncInput {
     pub side_requests: bool,
     /// True if the caller states that the array begins with its own summary.
     pub caller_compacted: bool,
+    /// The condition for the first result that is stored.
+    pub first_store: FirstStore,
     /// The complete last response of the model, if known. It has the usage.
     pub last_response: Vec<Arc<Message>>,
     /// The source of further ids.
@@ -61,6 +64,17 @@ pub struct SyncedArray {
     pub lead: usize,
     /// Number of messages of the array that were appended.
     pub appended: usize,
+}
+
+/// The condition for the first stored result of a session (level 1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FirstStore {
+    /// The size of the result alone decides.
+    #[default]
+    Large,
+    /// An unchanged array gets its first change only where that pays at once: the provider's cache has its prefix, and
+    /// the first change breaks it.
+    PaysAtOnce,
 }
 
 /// Runs a turn for a whole array of a named session. Returns the session that took it: the named one, or a lane of it.
@@ -298,6 +312,9 @@ impl SyncInput {
         let mut messages = messages.map_err(not_loaded)?;
         add_response(&mut messages, &self.last_response);
         self.renew_ids(session, &mut messages);
+        if !self.permits_storing(session, &messages) {
+            transaction.keep_results_inline();
+        }
         let appended = messages.len();
         self.carry_out(
             transaction,
@@ -313,6 +330,18 @@ impl SyncInput {
                 appended,
             }),
         })
+    }
+
+    /// Returns true if results among new messages may be stored (level 1).
+    fn permits_storing(&self, session: &Session, messages: &[Arc<Message>]) -> bool {
+        let blocks = messages.iter().flat_map(|message| &message.blocks);
+        let results = blocks.filter_map(|block| match block {
+            Block::ToolResult(result) => Some(u64::from(session.counter().result(result))),
+            _ => None,
+        });
+        // The tokens that leave cost at least as much as the prefix that is written again.
+        let pays = || results.sum::<u64>() >= session.tokens().tokens;
+        self.first_store == FirstStore::Large || pays() || !is_unchanged(session)
     }
 
     /// Gives a new id to each message that the session has already: an element keeps its id while its bytes are known, and

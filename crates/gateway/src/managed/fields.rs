@@ -37,6 +37,12 @@ impl<'a> RequestFields<'a> {
         thinking.is_some_and(|thinking| thinking.r#type != "disabled")
     }
 
+    /// Returns true if further tools can be added: the request asks for one response.
+    pub(super) fn permits_tools(self) -> bool {
+        let count: Option<u64> = self.get("n").and_then(read);
+        count.is_none_or(|count| count == 1)
+    }
+
     /// Returns the maximum number of tokens of the response.
     pub(super) fn max_output_tokens(self) -> Option<u64> {
         let names = ["max_tokens", "max_completion_tokens", "max_output_tokens"];

@@ -6,16 +6,17 @@
 mod fields;
 mod identity;
 mod markers;
+mod response;
 mod rewrite;
 mod session;
+mod tools;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use palimpsest_core::codec;
-use palimpsest_core::message::{Message, Role};
 use palimpsest_core::view::Provider;
+use palimpsest_engine::tools::ToolRunner;
 use palimpsest_engine::turn::record_response;
 use palimpsest_engine::{Engine, EngineError};
 use tokio::time::timeout;
@@ -24,7 +25,8 @@ use tracing::Instrument as _;
 pub(crate) use self::identity::of_headers as session_of_headers;
 use self::session::SessionPolicies;
 use super::context::{
-    ContextPort, ManagedRequest, ModelRequest, RecordError, RecordedResponse, Unmanaged,
+    ContextPort, ManagedRequest, ModelRequest, OwnCalls, RecordError, RecordedResponse, ToolRound,
+    Unmanaged,
 };
 use super::reading::ResponseApi;
 
@@ -33,14 +35,21 @@ use super::reading::ResponseApi;
 pub(crate) struct EngineContext {
     engine: Engine,
     policies: Arc<SessionPolicies>,
+    /// Runs the service's tools for models. `None` offers no tools.
+    tools: Option<Arc<dyn ToolRunner>>,
     /// The maximum time of a request before it is forwarded as it is.
     prepare_timeout: Duration,
 }
 
 impl EngineContext {
-    pub(crate) fn new(engine: Engine, prepare_timeout: Duration) -> Self {
+    pub(crate) fn new(
+        engine: Engine,
+        tools: Option<Arc<dyn ToolRunner>>,
+        prepare_timeout: Duration,
+    ) -> Self {
         Self {
             engine,
+            tools,
             policies: Arc::default(),
             prepare_timeout,
         }
@@ -66,29 +75,20 @@ impl ContextPort for EngineContext {
     }
 
     async fn record(&self, response: RecordedResponse) -> Result<(), RecordError> {
-        let mut next_id = self.engine.next_id();
-        let provider = provider(response.api);
-        let read = codec::read(provider, &response.json, &mut next_id);
-        let messages = read.map_err(|error| RecordError(error.to_string()))?;
-        let is_response = |message: &Message| message.role == Role::Assistant;
-        if messages.is_empty() || !messages.iter().all(is_response) {
-            return Err(RecordError(
-                "the response contains no message of the model".to_owned(),
-            ));
-        }
-        let now = self.engine.sessions.clock().now();
-        let messages: Vec<_> = messages
-            .into_iter()
-            .map(|mut message| {
-                message.at.get_or_insert(now);
-                Arc::new(message)
-            })
-            .collect();
+        let messages = response::messages(&self.engine, &response)?;
         let place = &response.place;
         let recorded = record_response(&self.engine, &place.session, place.after, &messages);
         recorded
             .await
             .map_err(|error: EngineError| RecordError(error.to_string()))
+    }
+
+    async fn run_tools(&self, calls: OwnCalls) -> Result<ToolRound, RecordError> {
+        let runner = self.tools.as_ref();
+        let runner = runner.ok_or_else(|| RecordError("no tool was offered".to_owned()))?;
+        let running = tools::run(&**runner, &calls, self.engine.next_id());
+        let round = timeout(self.prepare_timeout, running).await;
+        round.unwrap_or_else(|_| Err(RecordError("the calls exceeded their time".to_owned())))
     }
 }
 

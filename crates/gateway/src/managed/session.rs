@@ -18,43 +18,61 @@ use palimpsest_engine::call::Deadline;
 use palimpsest_engine::compaction::CompactionError;
 use palimpsest_engine::sessions::{DefaultPolicies, MissingSession};
 use palimpsest_engine::turn::{
-    self, BodyFields, OmittedCompaction, Overflow, PrefixPart, PromptPrefix, ReadArray, SyncInput,
-    Turn, TurnCall, TurnOutcome, UnnamedArray,
+    self, BodyFields, FirstStore, OmittedCompaction, Overflow, PrefixPart, PromptPrefix, ReadArray,
+    SyncInput, Turn, TurnCall, TurnOutcome, UnnamedArray,
 };
 use palimpsest_engine::{Engine, EngineError};
 use tokio::task::spawn_blocking;
 
 use super::fields::RequestFields;
+use super::tools::{self, AddedTools};
 use super::{EngineContext, identity, markers, provider, rewrite};
 use crate::context::{ManagedRequest, ModelBody, ModelRequest, Purpose, ResponsePlace, Unmanaged};
 
 /// The maximum body that is parsed on an async thread, in bytes. Parsing takes a few milliseconds per MiB.
 const MAX_INLINE_BYTES: usize = 256 * 1024;
-/// The policy settings of new sessions of the gateway.
-///
-/// The agent does not offer the tools of the service to its model. The view therefore has no ids of turns, and refers to
-/// no stored result that the model could not read.
+/// The policy settings of new sessions of the gateway. The view has no ids of turns, because these cost tokens without a
+/// level having acted.
 const SETTINGS: &str = "\
     snip.tag_turns = false
     snip.nudge = false
     snip.wrap_interjections = false
+";
+/// The further settings if the gateway offers the tools that read stored content. The prefix keeps their names apart from
+/// those of the agent's tools.
+const WITH_TOOLS: &str = "\
+    model_tools.name_prefix = \"palimpsest_\"
+    model_tools.enabled_tools = [\"read_tool_result\", \"read_transcript\", \"search_transcript\"]
+";
+/// The further settings if it does not: no view refers to a stored result that the model could not read.
+const WITHOUT_TOOLS: &str = "\
     tool_results.enabled = false
     model_tools.enabled_tools = []
 ";
 
-/// The policies of new sessions, by the policy of their project.
+/// The policies of new sessions, by the policy of their project and whether the gateway offers tools.
 #[derive(Debug, Default)]
-pub(super) struct SessionPolicies(Mutex<HashMap<usize, Arc<Policy>>>);
+pub(super) struct SessionPolicies(Mutex<HashMap<(usize, bool), Arc<Policy>>>);
 
 impl SessionPolicies {
     /// Returns the policy of a new session in the project.
-    fn of(&self, policies: &DefaultPolicies, project: &ProjectId) -> Arc<Policy> {
+    fn of(
+        &self,
+        policies: &DefaultPolicies,
+        project: &ProjectId,
+        offers_tools: bool,
+    ) -> Arc<Policy> {
         let inherited = policies.of(project);
         // The policies of projects live as long as the engine, so their addresses identify them.
         let id = Arc::as_ptr(inherited).addr();
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let policy = known.entry(id).or_insert_with(|| {
-            let settings = Overlay::from_toml(SETTINGS);
+        let policy = known.entry((id, offers_tools)).or_insert_with(|| {
+            let further = if offers_tools {
+                WITH_TOOLS
+            } else {
+                WITHOUT_TOOLS
+            };
+            let settings = Overlay::from_toml(&[SETTINGS, further].concat());
             let policy = settings.and_then(|settings| policies.with(project, &settings));
             policy.unwrap_or_else(|_| Arc::clone(inherited))
         });
@@ -66,6 +84,8 @@ impl SessionPolicies {
 struct RenderedView {
     place: ResponsePlace,
     messages: Messages,
+    /// The tools that the body offers in addition. `None` without such tools.
+    tools: Option<AddedTools>,
 }
 
 /// The messages of a view.
@@ -96,20 +116,31 @@ impl EngineContext {
         let mut call = call(provider, fields, body, request.purpose);
         call.target = call.target.with_models(&self.engine.model_table);
         let input = self.input(&array, side_requests);
-        let turn = self.sync(&request, key, &call, &input).await?;
-        let sent = match (turn.answer.messages, array.place) {
+        let agents = body.tools.as_ref().filter(|_| fields.permits_tools());
+        let offer = agents.filter(|_| self.tools.is_some());
+        let turn = self.sync(&request, (key, offer), (&call, &input)).await?;
+        let RenderedView {
+            place,
+            messages,
+            tools,
+        } = turn.answer;
+        let (sent, offered) = match (messages, array.place) {
             // The provider rejected the last view, and no level can shorten it.
-            _ if turn.omitted == Some(OmittedCompaction::NothingLeft) => ModelBody::Unsendable,
-            (Messages::Unchanged, _) => ModelBody::Original,
-            (Messages::View(messages), Some(place)) => {
-                ModelBody::View(rewrite::with_messages(&request.body, place, &messages))
+            _ if turn.omitted == Some(OmittedCompaction::NothingLeft) => {
+                (ModelBody::Unsendable, None)
             }
-            (Messages::View(_), None) | (Messages::Unsendable, _) => ModelBody::Unsendable,
+            (Messages::Unchanged, _) => (ModelBody::Original, None),
+            (Messages::View(messages), Some(place)) => {
+                let rewritten = rewrite::with_messages(&request.body, place, &messages, tools);
+                (ModelBody::View(rewritten.0), rewritten.1)
+            }
+            (Messages::View(_), None) | (Messages::Unsendable, _) => (ModelBody::Unsendable, None),
         };
         Ok(ManagedRequest {
             body: sent,
             model: fields.model(),
-            place: turn.answer.place,
+            place,
+            offered,
         })
     }
 
@@ -117,17 +148,18 @@ impl EngineContext {
     async fn sync(
         &self,
         request: &ModelRequest,
-        key: Option<SessionKey>,
-        call: &TurnCall,
-        input: &SyncInput,
+        (key, offer): (Option<SessionKey>, Option<&RawJson>),
+        (call, input): (&TurnCall, &SyncInput),
     ) -> Result<Turn<RenderedView>, Unmanaged> {
         let policies = self.engine.sessions.policies();
         let create = CreateSession {
-            policy: self.policies.of(policies, &request.project),
+            policy: self
+                .policies
+                .of(policies, &request.project, offer.is_some()),
             implicit: true,
             ..CreateSession::default()
         };
-        let finish = |session: &Session, _: &TurnOutcome| render(session, call, input);
+        let finish = |session: &Session, _: &TurnOutcome| render(session, call, input, offer);
         let syncing = async {
             if let Some(key) = key {
                 let missing = MissingSession::Create(create);
@@ -154,6 +186,7 @@ impl EngineContext {
             has_tools: tools.is_some_and(|tools| !is_empty_array(tools)),
             side_requests,
             caller_compacted: false,
+            first_store: FirstStore::PaysAtOnce,
             last_response: Vec::new(),
             ids: Arc::clone(&self.engine.ids),
             mark: self.engine.ids.message_id(),
@@ -242,6 +275,7 @@ fn render(
     session: &Session,
     call: &TurnCall,
     input: &SyncInput,
+    agents: Option<&RawJson>,
 ) -> Result<RenderedView, ContentNotLoaded> {
     let place = ResponsePlace {
         session: session.key().clone(),
@@ -249,9 +283,14 @@ fn render(
     };
     if is_unchanged(session) {
         let messages = Messages::Unchanged;
-        return Ok(RenderedView { place, messages });
+        return Ok(RenderedView {
+            place,
+            messages,
+            tools: None,
+        });
     }
     let (target, _) = call.target(session);
+    let tools = tools::added(session.policy(), target.provider, agents);
     let view = session.view(&target, None)?;
     let messages = if view.not_sendable.is_some() {
         Messages::Unsendable
@@ -266,7 +305,11 @@ fn render(
         markers::place(&markers, session, &target, &mut messages)?;
         Messages::View(messages)
     };
-    Ok(RenderedView { place, messages })
+    Ok(RenderedView {
+        place,
+        messages,
+        tools,
+    })
 }
 
 fn is_empty_array(json: &RawJson) -> bool {
@@ -299,8 +342,12 @@ mod tests {
         let policies = DefaultPolicies::default();
         let project = ProjectId::new("p").unwrap();
         let own = SessionPolicies::default();
-        let policy = own.of(&policies, &project);
+        let policy = own.of(&policies, &project, false);
         assert!(!policy.snip.tag_turns && policy.model_tools.enabled_tools.is_empty());
-        assert!(Arc::ptr_eq(&policy, &own.of(&policies, &project)));
+        assert!(!policy.tool_results.enabled);
+        assert!(Arc::ptr_eq(&policy, &own.of(&policies, &project, false)));
+        let policy = own.of(&policies, &project, true);
+        assert!(!policy.snip.tag_turns && policy.tool_results.enabled);
+        assert_eq!(policy.model_tools.enabled_tools.len(), 3);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error as _, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -14,17 +14,25 @@ const MAX_FIELDS: usize = 256;
 /// A response is assembled from the provider's own text, because a number or a key order that is written again can
 /// differ.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Fields(Vec<(String, Box<RawValue>)>);
+pub(crate) struct Fields(Vec<(String, Box<RawValue>)>);
 
 impl Fields {
     /// Returns the value of a field.
-    pub(super) fn get(&self, name: &str) -> Option<&RawValue> {
+    pub(crate) fn get(&self, name: &str) -> Option<&RawValue> {
         let found = self.0.iter().find(|(field, _)| field == name);
         found.map(|(_, value)| &**value)
     }
 
+    /// Reads the value of a field. `None` if the field is absent or null.
+    pub(crate) fn read<T: DeserializeOwned>(&self, name: &str) -> serde_json::Result<Option<T>> {
+        let value = self.get(name).filter(|value| value.get() != "null");
+        value
+            .map(|value| serde_json::from_str(value.get()))
+            .transpose()
+    }
+
     /// Sets a field at its place, or at the end if the object has no such field.
-    pub(super) fn set(&mut self, name: &str, value: Box<RawValue>) {
+    pub(crate) fn set(&mut self, name: &str, value: Box<RawValue>) {
         match self.0.iter_mut().find(|(field, _)| field == name) {
             Some(field) => field.1 = value,
             None => self.0.push((name.to_owned(), value)),
@@ -32,7 +40,7 @@ impl Fields {
     }
 
     /// Sets a field to a value that becomes JSON.
-    pub(super) fn set_value(
+    pub(crate) fn set_value(
         &mut self,
         name: &str,
         value: &impl Serialize,
@@ -42,12 +50,12 @@ impl Fields {
     }
 
     /// Removes a field.
-    pub(super) fn remove(&mut self, name: &str) {
+    pub(crate) fn remove(&mut self, name: &str) {
         self.0.retain(|(field, _)| field != name);
     }
 
     /// Sets all fields of another object. A null changes no field that exists.
-    pub(super) fn merge(&mut self, other: Self) {
+    pub(crate) fn merge(&mut self, other: Self) {
         for (name, value) in other.0 {
             if value.get() != "null" || self.get(&name).is_none() {
                 self.set(&name, value);

@@ -16,9 +16,10 @@ use http::{HeaderMap, Method};
 use self::assemble::{Assembler, Progress};
 use self::coding::Decoder;
 pub(crate) use self::coding::decode_whole;
+pub(crate) use self::fields::Fields;
 pub use self::memory::ReadMemory;
 pub(crate) use self::memory::ReservedMemory;
-use self::sse::EventParser;
+pub(crate) use self::sse::EventParser;
 pub use self::summary::ResponseSummary;
 
 /// An API whose responses are read.
@@ -245,6 +246,11 @@ impl Reader {
                 Ok(None)
             }
         }
+    }
+
+    /// Returns true if the response is a stream of events.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.body, ReadBody::Stream { .. })
     }
 
     /// Returns the size of the content so far, in bytes.

@@ -9,7 +9,7 @@ pub(super) const MAX_EVENT_BYTES: usize = 8 << 20;
 ///
 /// Names of events are ignored: the data of each event repeats its name where the provider has one.
 #[derive(Debug, Default)]
-pub(super) struct EventParser {
+pub(crate) struct EventParser {
     /// The line that the input so far has not completed.
     line: Vec<u8>,
     /// The data of the current event. `None` before its first line.
@@ -25,7 +25,7 @@ pub(super) struct EventParser {
 impl EventParser {
     /// Consumes input until an event is complete, and returns its data. Returns `None` if the input contains no further
     /// end of an event.
-    pub(super) fn next(&mut self, input: &mut &[u8]) -> Result<Option<Vec<u8>>, Unread> {
+    pub(crate) fn next(&mut self, input: &mut &[u8]) -> Result<Option<Vec<u8>>, Unread> {
         loop {
             self.skip_line_feed(input);
             self.is_after_event &= input.is_empty();
@@ -73,7 +73,7 @@ impl EventParser {
     }
 
     /// Returns the size of the buffers, in bytes.
-    pub(super) fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         self.line.capacity() + self.data.as_ref().map_or(0, Vec::capacity)
     }
 

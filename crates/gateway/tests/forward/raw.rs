@@ -89,6 +89,7 @@ pub(crate) async fn limited_gateway(
         authenticator,
         quotas,
         engine: None,
+        tools: None,
         metrics: metrics.clone(),
     };
     let serving = tokio::spawn(Box::new(gateway).serve(parts, stop.clone()));

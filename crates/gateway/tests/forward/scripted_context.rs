@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use palimpsest_core::array::ChainHead;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_gateway::context::{
-    ContextPort, ManagedRequest, ModelBody, ModelRequest, RecordError, RecordedResponse,
-    ResponsePlace, Unmanaged,
+    ContextPort, ManagedRequest, ModelBody, ModelRequest, OwnCalls, RecordError, RecordedResponse,
+    ResponsePlace, ToolRound, Unmanaged,
 };
 use tokio::sync::{Semaphore, mpsc};
 
@@ -53,6 +53,7 @@ impl ContextPort for ScriptedContext {
                 session: SessionKey::parse("projects/p/sessions/s").unwrap(),
                 after: ChainHead::default(),
             },
+            offered: None,
         })
     }
 
@@ -61,5 +62,9 @@ impl ContextPort for ScriptedContext {
         self.permits.acquire().await.unwrap().forget();
         let failure = self.failure.lock().unwrap().take();
         failure.map_or(Ok(()), |reason| Err(RecordError(reason)))
+    }
+
+    async fn run_tools(&self, _: OwnCalls) -> Result<ToolRound, RecordError> {
+        Err(RecordError("no tool was offered".to_owned()))
     }
 }

@@ -6,7 +6,7 @@ use palimpsest_core::array::ArrayOutcome;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::Session;
 use palimpsest_engine::call::SPANS;
-use palimpsest_engine::turn::{self, SyncInput, TurnOutcome};
+use palimpsest_engine::turn::{self, FirstStore, SyncInput, TurnOutcome};
 use palimpsest_proto::context::v1::{
     self, PrepareContextRequest, SyncContextRequest, SyncContextResponse,
 };
@@ -73,6 +73,7 @@ fn read_input(
         has_tools: prefix.is_some_and(has_tools),
         side_requests: false,
         caller_compacted: request.caller_compacted,
+        first_store: FirstStore::Large,
         last_response: response.into_iter().map(Arc::new).collect(),
         ids: Arc::clone(&service.ids),
         mark: next_id(),

@@ -71,6 +71,7 @@ impl Stack {
                 };
                 Ok(App {
                     engine: None,
+                    tools: None,
                     quotas: None,
                     routes: services.into_routes(&context.config.limits),
                     backend: shared,

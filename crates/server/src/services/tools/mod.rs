@@ -2,6 +2,7 @@
 
 mod call;
 mod run;
+mod runner;
 
 use palimpsest_core::policy::{ModelTool, Policy};
 use palimpsest_core::session::Session;

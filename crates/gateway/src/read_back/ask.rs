@@ -1,0 +1,93 @@
+//! Runs the calls of a response, and sends the next request to the provider.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts as RequestHead;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Error as ClientError;
+use palimpsest_core::ids::SessionKey;
+
+use super::{MAX_ROUNDS, MAX_RUN_ROUNDS};
+use crate::client::UpstreamClient;
+use crate::context::{ContextPort, OfferedTools, OwnCalls, RecordError, ResponseRound, ToolRound};
+use crate::exchange::{Exchange, Readings};
+use crate::headers;
+use crate::reading::ResponseApi;
+use crate::request_body::RequestBody;
+use crate::span::ModelSpan;
+
+/// The parts that the requests for one response share.
+#[derive(Debug)]
+pub(crate) struct ReadBack {
+    pub(crate) client: UpstreamClient,
+    pub(crate) context: Arc<dyn ContextPort>,
+    pub(crate) readings: Arc<Readings>,
+    pub(crate) api: ResponseApi,
+    pub(crate) session: SessionKey,
+    pub(crate) span: Option<ModelSpan>,
+    pub(crate) offered: OfferedTools,
+    /// The head of the first request to upstream.
+    pub(crate) head: RequestHead,
+    /// The body of the first request.
+    pub(crate) body: Bytes,
+    /// The calls and their results, as they follow the messages of the first request.
+    pub(crate) appended: Vec<u8>,
+    /// The number of requests so far.
+    pub(crate) rounds: usize,
+}
+
+impl ReadBack {
+    /// Returns true if another request may follow the current one.
+    pub(super) fn may_continue(&self) -> bool {
+        self.rounds < MAX_ROUNDS
+    }
+
+    /// Runs the calls of offered tools in a response.
+    pub(super) async fn run(&self, json: &Bytes) -> Result<ToolRound, RecordError> {
+        let calls = OwnCalls {
+            session: self.session.clone(),
+            api: self.api,
+            names: Arc::clone(&self.offered.names),
+            json: json.clone(),
+            may_run: self.rounds <= MAX_RUN_ROUNDS,
+        };
+        let round = self.context.run_tools(calls).await;
+        if let Err(error) = &round {
+            tracing::warn!(%error, session = %self.session, "cannot run calls of a model");
+        }
+        round
+    }
+
+    /// Sends the conversation with the calls and their results.
+    pub(super) async fn ask(
+        &mut self,
+        round: &ToolRound,
+    ) -> Result<Response<Incoming>, ClientError> {
+        for part in [&round.calls, &round.results] {
+            self.appended.push(b',');
+            self.appended.extend_from_slice(part);
+        }
+        self.rounds += 1;
+        let parts = vec![
+            self.body.slice(..self.offered.array_end),
+            Bytes::copy_from_slice(&self.appended),
+            self.body.slice(self.offered.array_end..),
+        ];
+        let mut head = self.head.clone();
+        let length = self.body.len() + self.appended.len();
+        head.headers = headers::of_changed_request(&head.headers, length, false);
+        let request = Request::from_parts(head, RequestBody::whole(parts));
+        self.client.request(request).await
+    }
+
+    /// Begins to read the next response. `rounds` are the earlier ones.
+    pub(super) fn begin(
+        &self,
+        exchange: Option<Exchange>,
+        rounds: Vec<ResponseRound>,
+    ) -> Option<Exchange> {
+        exchange.map(|exchange| exchange.with_rounds(Arc::clone(&self.offered.names), rounds))
+    }
+}

@@ -1,0 +1,27 @@
+//! Runs the model's calls of the service's tools inside a response, so that the agent never sees them.
+//!
+//! A view can refer to content that is stored. The body of such a request offers the tools that read it, in addition to
+//! the agent's tools. If the model calls one of them, the gateway runs the call, sends the result, and joins both
+//! responses of the provider to one. A response without such calls reaches the agent byte for byte.
+//!
+//! `calls` writes the results of calls. `splice` decides about each event of a stream, and `whole` about responses
+//! without a stream. `ask` runs the calls and sends the next request. `body` is the stream for the agent.
+
+mod ask;
+mod body;
+mod calls;
+mod chat;
+mod messages;
+mod responses;
+mod splice;
+mod whole;
+
+pub(crate) use self::ask::ReadBack;
+pub(crate) use self::body::ReadBackBody;
+pub(crate) use self::calls::results_json;
+pub(crate) use self::whole::read_whole;
+
+/// The maximum number of requests to the provider for one response to the agent.
+const MAX_ROUNDS: usize = 10;
+/// The number of rounds after which calls fail, so that the model continues without them.
+const MAX_RUN_ROUNDS: usize = 8;

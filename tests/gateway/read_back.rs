@@ -1,0 +1,355 @@
+//! Calls of the service's tools by the model, which the gateway runs inside the response.
+
+use http::HeaderMap;
+use palimpsest_fake_provider::{Call, Fault, Match, Script, ScriptedTurn, Status};
+use palimpsest_gateway::reading::{ReadMemory, Reader, ResponseApi};
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, Api, Reply};
+use crate::world::{World, unmarked};
+
+const QUESTION: &str = "What was line 1 of round 3?";
+/// The first line of the third output.
+const LINE: &str = "round 000003 line 00000001";
+
+/// Returns an agent whose conversation was compacted, so that its view offers tools.
+async fn compacted(world: &World, api: Api, name: &str) -> Agent {
+    let mut agent = Agent::new(api, &world.url, Some(name));
+    agent.key = format!("key-{name}");
+    agent.model = format!(
+        "{}-{name}+agent=12+output-bytes=24000+window=200000",
+        api.model()
+    );
+    agent.say("Run all rounds.");
+    while agent.step().await.1 {}
+    let session = format!("projects/default/sessions/{name}");
+    assert!(world.compactions(&session).await > 0, "{api:?}");
+    // The rounds belong to the name of the model, and the answers to the key.
+    agent.model = format!("{}-{name}-after+window=200000", api.model());
+    agent
+}
+
+fn call(name: &str, input: Value) -> Call {
+    let name = name.to_owned();
+    Call { name, input }
+}
+
+fn search() -> Call {
+    call("palimpsest_SearchTranscript", json!({"pattern": LINE}))
+}
+
+fn bash() -> Call {
+    call("Bash", json!({"command": "seq -f 'after %08.0f' 1 3"}))
+}
+
+/// Makes the model give these answers to a question.
+fn answer(world: &World, agent: &Agent, question: &str, turns: Vec<ScriptedTurn>) {
+    let script = Script {
+        matches: Match {
+            key: Some(agent.key.clone()),
+            text: Some(question.to_owned()),
+            ..Match::default()
+        },
+        turns: turns.into(),
+        ..Script::default()
+    };
+    world.provider.add_script(script).unwrap();
+}
+
+fn turn(text: &str, calls: Vec<Call>) -> ScriptedTurn {
+    ScriptedTurn {
+        text: text.to_owned(),
+        calls,
+        ..ScriptedTurn::default()
+    }
+}
+
+/// Sends the conversation, with a stream or without, and adds the response. Returns the response, and true if it has
+/// calls.
+async fn step(agent: &mut Agent, streams: bool) -> (Reply, Value, bool) {
+    if !streams {
+        let (reply, has_calls) = agent.step().await;
+        let json = reply.json();
+        return (reply, json, has_calls);
+    }
+    let mut body = agent.body();
+    body["stream"] = json!(true);
+    let reply = agent.post(agent.api.path(), body.to_string()).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let json = assembled(agent.api, &reply);
+    let has_calls = agent.add(&json);
+    (reply, json, has_calls)
+}
+
+fn assembled(api: Api, reply: &Reply) -> Value {
+    let api = match api {
+        Api::Messages => ResponseApi::Messages,
+        Api::Chat => ResponseApi::Chat,
+        Api::Responses => ResponseApi::Responses,
+    };
+    let mut headers = HeaderMap::new();
+    headers.insert("content-type", "text/event-stream".parse().unwrap());
+    let memory = ReadMemory::new(usize::MAX / 2);
+    let mut reader = Reader::new(api, &headers, usize::MAX / 4, memory).unwrap();
+    reader.read(reply.text.as_bytes()).unwrap();
+    let finished = reader.finish(true).unwrap();
+    serde_json::from_slice(&finished.json.unwrap()).unwrap()
+}
+
+/// Returns the text of a response.
+fn text_of(api: Api, response: &Value) -> String {
+    let texts = |blocks: &Value| -> String {
+        let blocks = blocks.as_array().into_iter().flatten();
+        blocks.filter_map(|block| block["text"].as_str()).collect()
+    };
+    match api {
+        Api::Messages => texts(&response["content"]),
+        Api::Chat => response["choices"][0]["message"]["content"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned(),
+        Api::Responses => {
+            let items = response["output"].as_array().unwrap();
+            items.iter().map(|item| texts(&item["content"])).collect()
+        }
+    }
+}
+
+/// Returns the arrays of the agent's requests that upstream got, without cache markers.
+fn arrays(world: &World, agent: &Agent) -> Vec<Vec<Value>> {
+    let requests = world.upstream().into_iter();
+    let own = requests.filter(|request| request.body["model"] == json!(agent.model));
+    let own = own.inspect(|request| assert_eq!(request.status, 200, "{request:?}"));
+    own.map(|request| {
+        unmarked(&request.body)[agent.api.field()]
+            .as_array()
+            .unwrap()
+            .clone()
+    })
+    .collect()
+}
+
+#[tokio::test]
+async fn the_model_reads_what_left_its_view_and_the_agent_sees_one_response() {
+    let world = World::start(&["policy.tokens.default_window_tokens=60000"]).await;
+    for api in Api::ALL {
+        for streams in [false, true] {
+            let name = format!("reads-{api:?}-{streams}").to_lowercase();
+            let mut agent = compacted(&world, api, &name).await;
+            let before = arrays(&world, &agent).len();
+            let turns = vec![
+                turn("I look it up. ", vec![search()]),
+                turn("", vec![search(), search()]),
+                turn("It was found.", vec![]),
+            ];
+            answer(&world, &agent, QUESTION, turns);
+            agent.say(QUESTION);
+            let (reply, response, has_calls) = step(&mut agent, streams).await;
+            assert_eq!(reply.header("x-palimpsest-body"), Some("view"));
+            assert!(!has_calls, "{api:?} {response:#}");
+            assert_eq!(
+                text_of(api, &response),
+                "I look it up. It was found.",
+                "{response:#}"
+            );
+            assert!(
+                !reply.text.contains("palimpsest_"),
+                "{api:?} {streams}: {}",
+                reply.text
+            );
+
+            let sent = arrays(&world, &agent);
+            assert_eq!(sent.len() - before, 3, "{api:?} {streams}");
+            assert!(sent[before + 1].starts_with(&sent[before]));
+            assert!(sent[before + 2].starts_with(&sent[before + 1]));
+            // The first result has the original line, which is not in the view.
+            assert!(!json!(sent[before]).to_string().contains(LINE), "{api:?}");
+            let results = json!(sent[before + 1][sent[before].len()..]).to_string();
+            assert!(results.contains("line 00000001"), "{api:?}: {results}");
+
+            // The next prompt begins with the last one, so the model still has what it read.
+            agent.say("Go on.");
+            let (_, response, _) = step(&mut agent, streams).await;
+            let after = arrays(&world, &agent);
+            let last = after.last().unwrap();
+            assert!(
+                last.starts_with(&sent[before + 2]),
+                "{api:?} {streams}: {response:#}\n{last:#?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_beside_one_of_the_agent_is_answered_with_it() {
+    let world = World::start(&["policy.tokens.default_window_tokens=60000"]).await;
+    for api in Api::ALL {
+        for streams in [false, true] {
+            let name = format!("beside-{api:?}-{streams}").to_lowercase();
+            let mut agent = compacted(&world, api, &name).await;
+            let before = arrays(&world, &agent).len();
+            let turns = vec![
+                turn("First. ", vec![search()]),
+                turn("Both. ", vec![search(), bash(), search()]),
+                turn("Done.", vec![]),
+            ];
+            answer(&world, &agent, QUESTION, turns);
+            agent.say(QUESTION);
+            let (_, response, has_calls) = step(&mut agent, streams).await;
+            assert!(has_calls, "{api:?} {streams}: {response:#}");
+            assert_eq!(text_of(api, &response), "First. Both. ");
+            assert!(
+                !response.to_string().contains("palimpsest_"),
+                "{response:#}"
+            );
+            let (_, response, has_calls) = step(&mut agent, streams).await;
+            assert!(!has_calls);
+            assert_eq!(text_of(api, &response), "Done.");
+            // The provider accepts a prompt only if each call has its result.
+            let sent = arrays(&world, &agent);
+            assert_eq!(sent.len() - before, 3, "{api:?} {streams}");
+            let last = &sent[before + 2];
+            assert!(
+                last.starts_with(&sent[before + 1]),
+                "{api:?} {streams}: {last:#?}"
+            );
+            let further = json!(last[sent[before + 1].len()..]).to_string();
+            assert!(further.contains("after 00000003"), "{api:?}: {further}");
+            assert!(further.contains("line 00000001"), "{api:?}: {further}");
+        }
+    }
+}
+
+/// Adds the result of a call that the model made, with this text.
+async fn use_tool(world: &World, agent: &mut Agent, question: &str, bytes: usize) {
+    let command = format!("seq -f 'filler %08.0f' 1 {}", bytes / 16);
+    let big = call("Bash", json!({"command": command}));
+    answer(
+        world,
+        agent,
+        question,
+        vec![turn("", vec![big]), turn("Read.", vec![])],
+    );
+    agent.say(question);
+    let (reply, has_calls) = agent.step().await;
+    assert!(has_calls, "{reply:?}");
+}
+
+#[tokio::test]
+async fn a_large_result_is_stored_only_where_that_pays_at_once() {
+    let world = World::start(&[]).await;
+    for api in Api::ALL {
+        let name = format!("large-{api:?}").to_lowercase();
+        let mut agent = Agent::new(api, &world.url, Some(&name));
+        agent.key = format!("key-{name}");
+        agent.model = format!("{}-{name}+window=1000000", api.model());
+        // The result is larger than all before it, so it is stored, and the tools that read it are offered.
+        use_tool(&world, &mut agent, "Read the first file.", 120_000).await;
+        let (reply, _) = agent.step().await;
+        assert_eq!(reply.header("x-palimpsest-body"), Some("view"), "{api:?}");
+        let sent = world.upstream().pop().unwrap();
+        assert!(sent.raw.len() < 20_000, "{api:?}: {}", sent.raw.len());
+        let text = sent.body.to_string();
+        assert!(text.contains("Output too large") && text.contains("palimpsest_ReadToolResult"));
+        let reference = text.split("palimpsest://").nth(1).unwrap();
+        let reference = reference.split(['\\', '"', ' ']).next().unwrap();
+        let read = json!({"reference": format!("palimpsest://{reference}"), "tail_lines": 1});
+        let turns = vec![
+            turn("", vec![call("palimpsest_ReadToolResult", read)]),
+            turn("It ends with 7500.", vec![]),
+        ];
+        answer(&world, &agent, "How does it end?", turns);
+        agent.say("How does it end?");
+        assert!(!agent.step().await.1);
+        let sent = world.upstream().pop().unwrap();
+        assert!(sent.body.to_string().contains("filler 00007500"), "{api:?}");
+
+        // A result behind a long unchanged conversation stays, because the cache has all before it.
+        let name = format!("spared-{api:?}").to_lowercase();
+        let mut agent = Agent::new(api, &world.url, Some(&name));
+        agent.key = format!("key-{name}");
+        agent.model = format!("{}-{name}+window=1000000", api.model());
+        agent.say(&"A long text. ".repeat(20_000));
+        agent.step().await;
+        use_tool(&world, &mut agent, "Read the second file.", 120_000).await;
+        let (reply, _) = agent.step().await;
+        assert_eq!(
+            reply.header("x-palimpsest-body"),
+            Some("original"),
+            "{api:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_only_reads_is_stopped() {
+    let world = World::start(&["policy.tokens.default_window_tokens=60000"]).await;
+    for api in Api::ALL {
+        for streams in [false, true] {
+            let name = format!("endless-{api:?}-{streams}").to_lowercase();
+            let mut agent = compacted(&world, api, &name).await;
+            let before = arrays(&world, &agent).len();
+            let turns = (0..20).map(|_| turn("", vec![search()])).collect();
+            answer(&world, &agent, QUESTION, turns);
+            agent.say(QUESTION);
+            let (reply, response, has_calls) = step(&mut agent, streams).await;
+            assert!(
+                !has_calls && !reply.text.contains("palimpsest_"),
+                "{response:#}"
+            );
+            let reason = match api {
+                Api::Messages => &response["stop_reason"],
+                Api::Chat => &response["choices"][0]["finish_reason"],
+                Api::Responses => &response["status"],
+            };
+            let expected = match api {
+                Api::Messages => "end_turn",
+                Api::Chat => "stop",
+                Api::Responses => "completed",
+            };
+            assert_eq!(reason, expected, "{response:#}");
+            let sent = arrays(&world, &agent);
+            assert_eq!(sent.len() - before, 10, "{api:?} {streams}");
+            let last = json!(sent.last().unwrap()).to_string();
+            assert!(last.contains("has used up its calls"), "{last}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_error_after_a_call_reaches_the_agent_and_a_retry_succeeds() {
+    let world = World::start(&["policy.tokens.default_window_tokens=60000"]).await;
+    for api in Api::ALL {
+        for streams in [false, true] {
+            let name = format!("fails-{api:?}-{streams}").to_lowercase();
+            let mut agent = compacted(&world, api, &name).await;
+            let failing = ScriptedTurn {
+                fault: Some(Fault::Status(Status {
+                    status: 529,
+                    retry_after: None,
+                })),
+                ..turn("", vec![])
+            };
+            let turns = vec![
+                turn("Looking. ", vec![search()]),
+                failing,
+                turn("Again. ", vec![search()]),
+                turn("Found.", vec![]),
+            ];
+            answer(&world, &agent, QUESTION, turns);
+            agent.say(QUESTION);
+            let mut body = agent.body();
+            body["stream"] = json!(streams);
+            let reply = agent.post(api.path(), body.to_string()).await;
+            // A stream has begun, so its error is an event. Without a stream, the response is that of the provider.
+            assert_eq!(reply.status, if streams { 200 } else { 529 }, "{reply:?}");
+            assert!(reply.text.contains("error"), "{reply:?}");
+            assert!(!reply.text.contains("palimpsest_"), "{reply:?}");
+            let (_, response, has_calls) = step(&mut agent, streams).await;
+            assert!(!has_calls);
+            assert_eq!(text_of(api, &response), "Again. Found.");
+            agent.say("Go on.");
+            step(&mut agent, streams).await;
+        }
+    }
+}
