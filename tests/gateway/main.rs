@@ -7,5 +7,6 @@ mod faults;
 mod kill;
 mod managed;
 mod read_back;
+mod transcripts;
 mod upstream_faults;
 mod world;
