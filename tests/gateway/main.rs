@@ -6,6 +6,7 @@ mod agent;
 mod faults;
 mod kill;
 mod managed;
+mod own_faults;
 mod read_back;
 mod transcripts;
 mod upstream_faults;
