@@ -76,7 +76,11 @@ fn recording(path: &Path) -> Option<Recording> {
         }
     }
     rounds.extend(last.map(|turn| (sent, turn)));
-    rounds.retain(|(_, turn)| !turn.text.trim().is_empty() || !turn.calls.is_empty());
+    for (_, turn) in &mut rounds {
+        // Providers accept no blank text.
+        turn.text.truncate(turn.text.trim_end().len());
+    }
+    rounds.retain(|(_, turn)| !turn.text.is_empty() || !turn.calls.is_empty());
     let name = path.file_stem()?.to_string_lossy().into_owned();
     (!rounds.is_empty()).then_some(Recording { name, rounds })
 }
