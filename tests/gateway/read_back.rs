@@ -1,7 +1,7 @@
 //! Calls of the service's tools by the model, which the gateway runs inside the response.
 
 use http::HeaderMap;
-use palimpsest_fake_provider::{Call, Fault, Match, Script, ScriptedTurn, Status};
+use palimpsest_fake_provider::{Call, Fault, Match, Pace, Script, ScriptedTurn, Split, Status};
 use palimpsest_gateway::reading::{ReadMemory, Reader, ResponseApi};
 use serde_json::{Value, json};
 
@@ -57,9 +57,24 @@ fn answer(world: &World, agent: &Agent, question: &str, turns: Vec<ScriptedTurn>
 }
 
 fn turn(text: &str, calls: Vec<Call>) -> ScriptedTurn {
+    // The borders of frames differ between the responses of a test.
+    let splits = [
+        Split::Event,
+        Split::Together,
+        Split::Field,
+        Split::LineEnd,
+        Split::Utf8,
+    ];
+    let split = splits[(text.len() + calls.len()) % splits.len()];
     ScriptedTurn {
         text: text.to_owned(),
         calls,
+        pace: Pace {
+            split,
+            pings: 1,
+            crlf: text.len() % 2 == 0,
+            ..Pace::default()
+        },
         ..ScriptedTurn::default()
     }
 }

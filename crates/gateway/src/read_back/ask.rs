@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Error as ClientError;
 use palimpsest_core::ids::SessionKey;
 
-use super::{MAX_ROUNDS, MAX_RUN_ROUNDS};
+use super::{MAX_APPENDED_BYTES, MAX_ROUNDS, MAX_RUN_ROUNDS};
 use crate::client::UpstreamClient;
 use crate::context::{ContextPort, OfferedTools, OwnCalls, RecordError, ResponseRound, ToolRound};
 use crate::exchange::{Exchange, Readings};
@@ -51,7 +51,7 @@ impl ReadBack {
             api: self.api,
             names: Arc::clone(&self.offered.names),
             json: json.clone(),
-            may_run: self.rounds <= MAX_RUN_ROUNDS,
+            may_run: self.rounds <= MAX_RUN_ROUNDS && self.appended.len() < MAX_APPENDED_BYTES,
         };
         let round = self.context.run_tools(calls).await;
         if let Err(error) = &round {

@@ -25,3 +25,6 @@ pub(crate) use self::whole::read_whole;
 const MAX_ROUNDS: usize = 10;
 /// The number of rounds after which calls fail, so that the model continues without them.
 const MAX_RUN_ROUNDS: usize = 8;
+/// The size of calls and results in one response after which calls fail, in bytes. The space that compactions leave in the
+/// context window is larger.
+const MAX_APPENDED_BYTES: usize = 64 * 1024;
