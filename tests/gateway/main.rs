@@ -8,6 +8,7 @@ mod kill;
 mod managed;
 mod own_faults;
 mod read_back;
+mod streams;
 mod transcripts;
 mod upstream_faults;
 mod world;
