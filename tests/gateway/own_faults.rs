@@ -70,10 +70,6 @@ async fn unmanaged(agent: &mut Agent, provider: &FakeProvider, text: &str) -> Re
 }
 
 /// Sends the conversation until a session takes it.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the server recovers in real time"
-)]
 async fn until_managed(agent: &mut Agent) {
     for number in 0.. {
         agent.say(&format!("Is it over? {number}"));
@@ -95,7 +91,6 @@ async fn is_complete(server: &Server, agent: &Agent, name: &str) {
 }
 
 #[tokio::test]
-#[expect(clippy::print_stderr, reason = "a test that is left out says so")]
 async fn an_agent_goes_on_while_the_disk_is_full() {
     let Some(disk) = Mounted::new() else {
         eprintln!("skipped: nothing can be mounted here, which takes root");

@@ -72,7 +72,7 @@ fn turn(text: &str, calls: Vec<Call>) -> ScriptedTurn {
         pace: Pace {
             split,
             pings: 1,
-            crlf: text.len() % 2 == 0,
+            crlf: text.len().is_multiple_of(2),
             ..Pace::default()
         },
         ..ScriptedTurn::default()
