@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::message::{Block, Message, ResultContent, Role};
-use palimpsest_fake_provider::{Behaviour, Bill, Call, FakeProvider, Plan, Turn};
+use palimpsest_fake_provider::{Behaviour, Bill, Call, Plan, Turn};
+use palimpsest_proto::context::v1::GetSessionMemoryRequest;
 use palimpsest_transcripts::import::{self, ImportFormat, ImportStep};
 use serde_json::{Value, json};
 
@@ -137,10 +138,37 @@ fn made(seed: u64) -> Recording {
     Recording { name, rounds }
 }
 
+/// The way of the requests to the provider.
+#[derive(Clone, Copy)]
+enum Side {
+    Managed,
+    Direct,
+}
+
+/// Waits for the session memory, as the time between two requests of an agent does.
+async fn until_remembered(world: &World, session: &str) {
+    let mut client = world.server.context().await;
+    let request = GetSessionMemoryRequest {
+        session: format!("projects/default/sessions/{session}"),
+        wait: Some(prost_types::Duration {
+            seconds: 30,
+            nanos: 0,
+        }),
+        known_version: u64::MAX,
+    };
+    // A session without memory, such as a short one, is nothing to wait for.
+    let _ = client.get_session_memory(request).await;
+}
+
 /// Runs a conversation, and returns its bill and the number of requests that left changed.
-async fn run(provider: &FakeProvider, url: &str, side: &str, recording: &Recording) -> (Bill, u32) {
+async fn run(world: &World, side: Side, recording: &Recording) -> (Bill, u32) {
+    let provider = &world.provider;
+    let (side, url) = match side {
+        Side::Managed => ("managed", world.url.clone()),
+        Side::Direct => ("direct", provider.url()),
+    };
     let session = format!("{side}-{}", recording.name);
-    let mut agent = Agent::new(Api::Messages, url, Some(&session));
+    let mut agent = Agent::new(Api::Messages, &url, Some(&session));
     agent.key = format!("key-{session}");
     agent.model = format!("claude-fake-{session}");
     let calls = recording.rounds.iter().flat_map(|(_, turn)| &turn.calls);
@@ -178,6 +206,9 @@ async fn run(provider: &FakeProvider, url: &str, side: &str, recording: &Recordi
         body["max_tokens"] = json!(60_000);
         let reply = agent.post(agent.api.path(), body.to_string()).await;
         assert_eq!(reply.status, 200, "{session}: {reply:?}");
+        if side == "managed" {
+            until_remembered(world, &session).await;
+        }
         changed += u32::from(reply.header("x-palimpsest-body") == Some("view"));
         let content = reply.json()["content"].clone();
         let calls = content.as_array().unwrap().iter();
@@ -216,9 +247,8 @@ async fn a_managed_conversation_costs_no_more_and_stays_valid() {
     assert!(!recordings.is_empty());
     let (mut managed_sum, mut direct_sum, mut long) = (0, 0, 0);
     for recording in &recordings {
-        let (provider, direct) = (&world.provider, world.provider.url());
-        let (managed, changed) = run(provider, &world.url, "managed", recording).await;
-        let (direct, _) = run(provider, &direct, "direct", recording).await;
+        let (managed, changed) = run(&world, Side::Managed, recording).await;
+        let (direct, _) = run(&world, Side::Direct, recording).await;
         let share = permille(managed.cost_milli, direct.cost_milli);
         println!(
             "{share:>5} per mille  {:>4} requests, {changed:>4} changed  {}",
