@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::caller::Callers;
 use super::client::{self, UpstreamClient};
+use super::compress::{Compression, CompressionMetrics};
 use super::context::ContextPort;
 use super::exchange::Readings;
 use super::forward::Forwarder;
@@ -96,17 +97,30 @@ impl Port for Gateway {
         let acceptor = Acceptor::new(self.listener, parts.connections, None);
         let prepare_timeout = Duration::from_millis(self.config.prepare_timeout_ms);
         let ids = parts.engine.as_ref().map(|engine| Arc::clone(&engine.ids));
-        let of_process = || {
-            let engine = parts.engine.filter(|_| self.config.manage)?;
-            let context = EngineContext::new(engine, prepare_timeout);
-            Some(Arc::new(context) as Arc<dyn ContextPort>)
-        };
-        let context = self.context.or_else(of_process);
+        let engine = parts.engine.filter(|_| self.config.manage);
+        let of_process = engine
+            .as_ref()
+            .map(|engine| EngineContext::new(engine.clone(), prepare_timeout));
+        let memory = ReadMemory::new(self.config.max_request_bytes_in_flight);
+        let compression = engine
+            .zip(of_process.clone())
+            .map(|(engine, context)| Compression {
+                engine,
+                context,
+                metrics: CompressionMetrics::new(&parts.metrics),
+                memory: memory.clone(),
+                max_bytes: self.config.max_request_bytes,
+                prepare_timeout,
+                stall: Duration::from_millis(self.config.stall_timeout_ms),
+                requires_session: self.config.require_session,
+            });
+        let of_process = of_process.map(|context| Arc::new(context) as Arc<dyn ContextPort>);
+        let context = self.context.or(of_process);
         let manager = context.clone().map(|context| Manager {
             context,
             metrics: ContextMetrics::new(&parts.metrics),
             ids,
-            memory: ReadMemory::new(self.config.max_request_bytes_in_flight),
+            memory,
             max_bytes: self.config.max_request_bytes,
         });
         let readings = Readings {
@@ -125,6 +139,7 @@ impl Port for Gateway {
             stall: Duration::from_millis(self.config.stall_timeout_ms),
             readings: Arc::new(readings),
             manager,
+            compression,
             requires_session: self.config.require_session,
             callers: Callers {
                 authenticator: parts.authenticator,

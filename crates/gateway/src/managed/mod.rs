@@ -21,7 +21,7 @@ use palimpsest_engine::{Engine, EngineError};
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
-pub(crate) use self::identity::of_headers as session_of_headers;
+pub(crate) use self::identity::{named as session_named, of_headers as session_of_headers};
 use self::session::SessionPolicies;
 use super::context::{
     ContextPort, ManagedRequest, ModelRequest, RecordError, RecordedResponse, Unmanaged,
@@ -67,7 +67,7 @@ impl ContextPort for EngineContext {
 
     async fn record(&self, response: RecordedResponse) -> Result<(), RecordError> {
         let mut next_id = self.engine.next_id();
-        let provider = provider(response.api);
+        let provider = provider_of(response.api);
         let read = codec::read(provider, &response.json, &mut next_id);
         let messages = read.map_err(|error| RecordError(error.to_string()))?;
         let is_response = |message: &Message| message.role == Role::Assistant;
@@ -93,7 +93,7 @@ impl ContextPort for EngineContext {
 }
 
 /// Returns the format of the messages of an API.
-const fn provider(api: ResponseApi) -> Provider {
+pub(crate) const fn provider_of(api: ResponseApi) -> Provider {
     match api {
         ResponseApi::Messages => Provider::Anthropic,
         ResponseApi::Chat => Provider::OpenAi,
