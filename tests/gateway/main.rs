@@ -6,6 +6,7 @@ mod agent;
 mod compress;
 mod faults;
 mod kill;
+mod litellm;
 mod managed;
 mod upstream_faults;
 mod world;
