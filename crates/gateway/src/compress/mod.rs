@@ -13,6 +13,7 @@ mod retrieve;
 mod rows;
 mod shape;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -144,7 +145,8 @@ impl Compression {
         policy: Arc<Policy>,
     ) -> Result<ReadRows, Unmanaged> {
         let engine = self.engine.clone();
-        let is_large = request.body.len() > MAX_INLINE_BYTES;
+        // The first count loads the vocabulary of the estimator, which takes longer than the count.
+        let is_large = request.body.len() > MAX_INLINE_BYTES || !policy.counter().is_ready();
         let read = move || {
             let array = request.array();
             let api = shape::api(array, request.has_system);
@@ -323,7 +325,7 @@ async fn store_all(
     storing.buffered(CONCURRENT_STORES).collect().await
 }
 
-/// Runs work that a large input would make too long for an async thread.
+/// Runs work that a large input would make too long for an async thread. A panic ends only the work.
 async fn on_fitting_thread<T: Send + 'static>(
     is_large: bool,
     work: impl FnOnce() -> T + Send + 'static,
@@ -331,7 +333,7 @@ async fn on_fitting_thread<T: Send + 'static>(
     if is_large {
         return spawn_blocking(work).await.map_err(|_| Unmanaged::Defect);
     }
-    Ok(work())
+    catch_unwind(AssertUnwindSafe(work)).map_err(|_| Unmanaged::Defect)
 }
 
 fn count(counter: TokenCounter, messages: &[Message]) -> u64 {
