@@ -1,6 +1,8 @@
 //! The contract of compression guardrails: `POST /v1/compress` and `GET /v1/retrieve/{hash}`.
 
 use futures::future::join_all;
+use palimpsest_proto::context::v1::DeleteSessionRequest;
+use palimpsest_tests::Server;
 use palimpsest_tests::tenant::keys;
 use reqwest::Client;
 use serde_json::value::RawValue;
@@ -198,6 +200,57 @@ async fn a_large_result_is_replaced_and_its_original_is_returned() {
     ] {
         assert!(counts.contains(line), "{line}: {counts}");
     }
+}
+
+#[tokio::test]
+async fn an_original_is_returned_after_a_kill_and_stored_again_after_a_deletion() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = [
+        "gateway.enabled=true",
+        "gateway.listen=127.0.0.1:0",
+        "gateway.prepare_timeout_ms=120000",
+        LIMIT,
+    ];
+    let args: Vec<&str> = settings.iter().flat_map(|it| ["--set", it]).collect();
+    let text = output("killed", 200);
+    let rows = [json!({"role": "tool", "tool_call_id": "a", "content": text})];
+    let server = Server::start(folder.path(), &args);
+    let compressed = Guardrail::new(&format!("http://{}", server.gateway()))
+        .compress(&rows)
+        .await;
+    let hash = hashes(&compressed)[0];
+    server.kill();
+
+    let server = Server::start(folder.path(), &args);
+    let guardrail = Guardrail::new(&format!("http://{}", server.gateway()));
+    assert_eq!(
+        guardrail.retrieve(hash, "").await.json()["original_content"],
+        text
+    );
+    let request = DeleteSessionRequest {
+        session: format!("projects/default/sessions/{hash}"),
+        ..DeleteSessionRequest::default()
+    };
+    server
+        .sessions()
+        .await
+        .delete_session(request)
+        .await
+        .unwrap();
+    assert_eq!(guardrail.retrieve(hash, "").await.status, 404);
+    // The name is free once the files are removed. Until then, the result stays in its array.
+    let again = loop {
+        let again = guardrail.compress(&rows).await;
+        if !hashes(&again).is_empty() {
+            break again;
+        }
+        assert_eq!(again["messages"], json!(rows));
+    };
+    assert_eq!(again, compressed);
+    assert_eq!(
+        guardrail.retrieve(hash, "").await.json()["original_content"],
+        text
+    );
 }
 
 #[tokio::test]

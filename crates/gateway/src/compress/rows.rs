@@ -177,6 +177,8 @@ mod tests {
     use palimpsest_core::codec;
     use palimpsest_core::ids::MessageId;
     use palimpsest_core::policy::Policy;
+    use proptest::collection::vec;
+    use proptest::prelude::{any, prop_assert_eq, proptest};
 
     use super::*;
 
@@ -221,6 +223,39 @@ mod tests {
             {"type":"text","text":"a text of a person"},
             {"type":"tool_result","tool_use_id":"b","content":[{"type":"text","text":"R\"","cache_control":{"type":"ephemeral"}}],"cache_control":{"type":"ephemeral"}}]}]"#;
         assert_eq!(replace(Provider::Anthropic, array, 0), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn all_other_rows_keep_their_bytes(
+            texts in vec((any::<bool>(), "\\PC{0,12}"), 0..8),
+            frozen in 0..9_usize,
+            space in "[ \n]{0,3}",
+        ) {
+            let row = |(is_result, text): &(bool, String)| {
+                let text = serde_json::to_string(text).unwrap();
+                match is_result {
+                    true => format!(r#"{{"role":"tool",{space}"tool_call_id":"a","content":{text}{space}}}"#),
+                    false => format!(r#"{{"role":"user","content":{space}{text}}}"#),
+                }
+            };
+            let rows: Vec<String> = texts.iter().map(row).collect();
+            let array = format!("[{space}{}{space}]", rows.join(&format!(",{space}")));
+            let replaced = replace(Provider::OpenAi, &array, frozen);
+            let after: Vec<&RawValue> = serde_json::from_str(&replaced).unwrap();
+            prop_assert_eq!(after.len(), rows.len());
+            for (at, (after, before)) in after.iter().zip(&rows).enumerate() {
+                let (is_result, text) = &texts[at];
+                // An empty result stays, and so does a text within the limit of 5 characters.
+                let is_large = text.chars().count() > 5 && !text.trim().is_empty();
+                if *is_result && is_large && at >= frozen {
+                    let message: serde_json::Value = serde_json::from_str(after.get()).unwrap();
+                    prop_assert_eq!(&message["content"], "R\"");
+                } else {
+                    prop_assert_eq!(after.get(), before);
+                }
+            }
+        }
     }
 
     #[test]
