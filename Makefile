@@ -1,6 +1,6 @@
 # The commands of this repository. A change must pass `make test`. CONTRIBUTING.md lists all targets.
 
-.PHONY: run test agents lint docs bench peers chaos siege soak scale load fuzz image dist dist-check deny tools
+.PHONY: run test agents litellm lint docs bench peers chaos siege soak scale load fuzz image dist dist-check deny tools
 
 # Runs the server on this machine with its embedded store.
 run:
@@ -24,6 +24,12 @@ agents: tools
 	cargo build --release --locked
 	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest AGENTS_ROUNDS=$(ROUNDS) AGENTS_CLAUDE=1 \
 		cargo test --locked --workspace --test agents -- --nocapture
+
+# Runs LiteLLM's proxy with its compression guardrail in front of the gateway. Installs LiteLLM (550 MB) in
+# target/tools/litellm.
+litellm: tools
+	scripts/install-litellm
+	cargo test --locked --workspace --test gateway litellm -- --ignored --nocapture
 
 lint: tools
 	cargo fmt --all --check

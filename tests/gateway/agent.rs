@@ -69,6 +69,8 @@ pub(crate) struct Agent {
     /// The name of the conversation in a header.
     pub(crate) session: Option<String>,
     pub(crate) conversation: Vec<Value>,
+    /// True if a cache marker is at the end of the conversation. Default: true.
+    pub(crate) marks: bool,
     pub(crate) client: Client,
 }
 
@@ -85,6 +87,7 @@ impl Agent {
             key: "key-of-the-agent".to_owned(),
             session: session.map(str::to_owned),
             conversation,
+            marks: true,
             client: Client::new(),
         }
     }
@@ -123,6 +126,7 @@ impl Agent {
     fn marked(&self) -> Vec<Value> {
         let mut conversation = self.conversation.clone();
         if self.api == Api::Messages
+            && self.marks
             && let Some(blocks) = conversation
                 .last_mut()
                 .and_then(|last| last["content"].as_array_mut())

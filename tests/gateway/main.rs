@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
 mod agent;
+mod compress;
 mod faults;
 mod kill;
+mod litellm;
 mod managed;
 mod own_faults;
 mod read_back;

@@ -6,6 +6,7 @@ use http::{HeaderValue, Response, StatusCode};
 use serde_json::json;
 
 use super::caller::Rejection;
+use super::compress::Problem;
 use super::context::Unmanaged;
 use super::response_body::ResponseBody;
 use super::route::Api;
@@ -31,6 +32,8 @@ pub(crate) enum Reason {
     Unmanaged(Unmanaged),
     /// The path of the request cannot follow the base URL of the upstream.
     Target,
+    /// A compression guardrail gets no messages, or no original.
+    Compression(Problem),
 }
 
 impl Reason {
@@ -61,6 +64,7 @@ impl Reason {
                 Rejection::Quota(_) => StatusCode::TOO_MANY_REQUESTS,
             },
             Self::Target => StatusCode::BAD_REQUEST,
+            Self::Compression(problem) => problem.status(),
         }
     }
 
@@ -88,6 +92,7 @@ impl Reason {
                 "invalid_request_error",
                 "invalid_target",
             ),
+            Self::Compression(problem) => problem.kinds(),
         }
     }
 
@@ -124,6 +129,7 @@ impl Reason {
                 "palimpsest: the path of the request cannot follow gateway.upstreams.{name}.base_url. Correct the \
                  path."
             ),
+            Self::Compression(problem) => problem.message(),
         }
     }
 
@@ -145,7 +151,7 @@ impl Reason {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         match self {
-            Self::Overloaded => {
+            Self::Overloaded | Self::Compression(Problem::Memory) => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
             }
             Self::Caller(rejection) => {

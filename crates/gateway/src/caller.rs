@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::CONTENT_LENGTH;
+use http::header::{AUTHORIZATION, CONTENT_LENGTH};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use palimpsest_core::ids::ProjectId;
@@ -66,15 +66,16 @@ pub(crate) struct Caller {
 }
 
 impl Callers {
-    /// Authenticates and authorizes a request. `project` is the project in its path.
+    /// Authenticates and authorizes a request. `project` is the project in its path. `is_own` is true if the gateway
+    /// answers the request itself.
     pub(crate) fn authorize(
         &self,
         method: &Method,
         path: &str,
         project: Option<ProjectId>,
-        headers: &HeaderMap,
+        (headers, is_own): (&HeaderMap, bool),
     ) -> Result<Caller, Rejection> {
-        if has_misplaced_key(headers) {
+        if !is_own && has_misplaced_key(headers) {
             return Err(Rejection::MisplacedKey);
         }
         let Some(authenticator) = &self.authenticator else {
@@ -83,7 +84,7 @@ impl Callers {
                 project: project.map_or_else(default, Ok)?,
             });
         };
-        let credential = credential(headers);
+        let credential = credential(headers, is_own);
         let principal = authenticator.principal(credential).map_err(|error| {
             tracing::debug!(%error, "rejected a credential");
             Rejection::Credential(error)
@@ -152,9 +153,11 @@ pub(crate) fn take_project(target: &mut Uri) -> Result<Option<ProjectId>, Reject
     Ok(Some(project))
 }
 
-/// Returns the right that a request needs. A count of tokens changes nothing.
+/// Returns the right that a request needs. A count of tokens and the read of an original change nothing.
 fn required_right(method: &Method, path: &str) -> Right {
-    if *method == Method::POST && path.ends_with("/messages/count_tokens") {
+    let counts = *method == Method::POST && path.ends_with("/messages/count_tokens");
+    let reads = *method == Method::GET && path.starts_with("/v1/retrieve/");
+    if counts || reads {
         Right::Read
     } else {
         Right::Write
@@ -162,13 +165,27 @@ fn required_right(method: &Method, path: &str) -> Right {
 }
 
 /// Returns the credential of Palimpsest.
-fn credential(headers: &HeaderMap) -> Result<&str, AuthError> {
-    let mut values = headers.get_all(KEY_HEADER).iter();
+///
+/// A request that the gateway answers itself has no key of a provider, so `authorization` can contain the credential.
+/// Guardrails can send no other header.
+fn credential(headers: &HeaderMap, is_own: bool) -> Result<&str, AuthError> {
+    let is_bearer = is_own && !headers.contains_key(KEY_HEADER);
+    let mut values = if is_bearer {
+        headers.get_all(AUTHORIZATION).iter()
+    } else {
+        headers.get_all(KEY_HEADER).iter()
+    };
     let value = values.next().ok_or(AuthError::Missing)?;
     if values.next().is_some() {
         return Err(AuthError::Several);
     }
-    value.to_str().map_err(|_| AuthError::Scheme)
+    let text = value.to_str().map_err(|_| AuthError::Scheme)?;
+    if !is_bearer {
+        return Ok(text);
+    }
+    let (scheme, credential) = text.trim().split_once(' ').ok_or(AuthError::Scheme)?;
+    let is_bearer = scheme.eq_ignore_ascii_case("bearer");
+    is_bearer.then_some(credential).ok_or(AuthError::Scheme)
 }
 
 /// Returns true if a header of the provider's key contains a key of Palimpsest, with or without a scheme before it.
@@ -213,8 +230,32 @@ mod tests {
     }
 
     #[test]
-    fn only_a_count_of_tokens_needs_no_right_to_write() {
+    fn the_gateway_s_own_routes_accept_a_bearer_token() {
+        let of = |headers: &[(&'static str, &'static str)], is_own| {
+            let headers = headers
+                .iter()
+                .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+            let headers: HeaderMap = headers.collect();
+            credential(&headers, is_own).map(str::to_owned)
+        };
+        let bearer = ("authorization", "Bearer plk_a");
+        let own = ("x-palimpsest-key", "plk_b");
+        assert_eq!(of(&[bearer], true).as_deref(), Ok("plk_a"));
+        assert_eq!(of(&[bearer, own], true).as_deref(), Ok("plk_b"));
+        assert_eq!(of(&[bearer], false), Err(AuthError::Missing));
+        assert_eq!(of(&[bearer, bearer], true), Err(AuthError::Several));
+        assert_eq!(
+            of(&[("authorization", "Basic YQ==")], true),
+            Err(AuthError::Scheme)
+        );
+        assert_eq!(of(&[], true), Err(AuthError::Missing));
+    }
+
+    #[test]
+    fn only_reads_need_no_right_to_write() {
         let right = |method, path| required_right(&method, path);
+        assert_eq!(right(Method::GET, "/v1/retrieve/0a"), Right::Read);
+        assert_eq!(right(Method::POST, "/v1/compress"), Right::Write);
         assert_eq!(
             right(Method::POST, "/v1/messages/count_tokens"),
             Right::Read

@@ -19,8 +19,9 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::answer::Reason;
-use super::caller::{self, Callers};
+use super::caller::{self, Caller, Callers};
 use super::client::UpstreamClient;
+use super::compress::{Compression, Problem};
 use super::connection::ConnectionEnd;
 use super::context::Purpose;
 use super::exchange::{Exchange, Readings};
@@ -31,7 +32,7 @@ use super::overlong;
 use super::read_back::{ReadBack, ReadBackBody, read_whole};
 use super::request_body::RequestBody;
 use super::response_body::{ForwardedBody, ResponseBody, UpstreamBody};
-use super::route::{Api, Route};
+use super::route::{Api, OwnRoute, Route};
 use super::tee::TeeBody;
 use super::upstream::{Upstreams, io_kind, is_reset};
 
@@ -48,6 +49,8 @@ pub(crate) struct Forwarder {
     pub(crate) stall: Duration,
     /// The sessions that take conversations. `None` if requests are only forwarded.
     pub(crate) manager: Option<Manager>,
+    /// The answers to compression guardrails. `None` without sessions.
+    pub(crate) compression: Option<Compression>,
     /// True if a request is rejected whose conversation no session takes.
     pub(crate) requires_session: bool,
     /// The reading of responses.
@@ -79,36 +82,24 @@ impl Forwarder {
     ) -> Result<Response<ResponseBody>, NoResponse> {
         let project = caller::take_project(request.uri_mut());
         let route = Route::of(request.method(), request.uri().path(), request.headers());
-        let api = match route {
-            Route::Forward(api) => api,
+        let (api, own) = match route {
+            Route::Forward(api) => (api, None),
+            Route::Own(own) => (Api::OpenAi, Some(own)),
             Route::WebSocket(api) => return Ok(Reason::WebSocket.answer(api)),
             Route::Tunnel => return Ok(Reason::Tunnel.answer(Api::OpenAi)),
         };
-        let path = request.uri().path();
-        let authorized = project.and_then(|project| {
-            let (method, headers) = (request.method(), request.headers());
-            self.callers.authorize(method, path, project, headers)
-        });
-        let caller = match authorized {
-            Ok(caller) => caller,
-            Err(rejection) => return Ok(Reason::Caller(rejection).answer(api)),
+        let admitted = project.map_err(Reason::Caller);
+        let admitted =
+            admitted.and_then(|project| self.admit(&request, project, own.is_some(), connection));
+        let (caller, in_flight) = match admitted {
+            Ok(admitted) => admitted,
+            Err(reason) => return Ok(reason.answer(api)),
         };
-        let Ok(permit) = Arc::clone(&self.streams).try_acquire_owned() else {
-            tracing::warn!("rejected a request: gateway.max_streams requests are in flight");
-            return Ok(Reason::Overloaded.answer(api));
-        };
-        let quota = match self.callers.take_quota(&caller, request.headers()) {
-            Ok(quota) => quota,
-            Err(rejection) => return Ok(Reason::Caller(rejection).answer(api)),
-        };
-        // From here on, the connection is not the first one to be evicted for a new one.
-        connection.mark_used();
-        let in_flight = InFlight {
-            _permit: permit,
-            _quota: quota,
-            _call: connection.call(),
-            _request: self.requests.token(),
-        };
+        if let Some(own) = own {
+            let answering = self.answer_own(&own, request, (caller.project, in_flight));
+            let answered = answering.await;
+            return Ok(answered.unwrap_or_else(|reason| reason.answer(api)));
+        }
         let agent = Agent {
             version: request.version(),
             end,
@@ -119,6 +110,48 @@ impl Forwarder {
             Ok((head, body)) => agent.response((head, body), in_flight),
             Err(reason) => reason.answer(api),
         })
+    }
+
+    /// Authorizes the caller of a request, and takes its place among the requests in flight.
+    fn admit(
+        &self,
+        request: &Request<Incoming>,
+        project: Option<ProjectId>,
+        is_own: bool,
+        connection: &Arc<Connection>,
+    ) -> Result<(Caller, InFlight), Reason> {
+        let (method, path, headers) = (request.method(), request.uri().path(), request.headers());
+        let authorized = self
+            .callers
+            .authorize(method, path, project, (headers, is_own));
+        let caller = authorized.map_err(Reason::Caller)?;
+        let Ok(permit) = Arc::clone(&self.streams).try_acquire_owned() else {
+            tracing::warn!("rejected a request: gateway.max_streams requests are in flight");
+            return Err(Reason::Overloaded);
+        };
+        let quota = self.callers.take_quota(&caller, headers);
+        let in_flight = InFlight {
+            _permit: permit,
+            _quota: quota.map_err(Reason::Caller)?,
+            _call: connection.call(),
+            _request: self.requests.token(),
+        };
+        // From here on, the connection is not the first one to be evicted for a new one.
+        connection.mark_used();
+        Ok((caller, in_flight))
+    }
+
+    /// Answers a request without an upstream.
+    async fn answer_own(
+        &self,
+        route: &OwnRoute,
+        request: Request<Incoming>,
+        caller: (ProjectId, InFlight),
+    ) -> Result<Response<ResponseBody>, Reason> {
+        match &self.compression {
+            Some(compression) => compression.answer(route, request, caller).await,
+            None => Err(Reason::Compression(Problem::NoSessions)),
+        }
     }
 
     /// Sends a request to upstream, and returns its response or the reason for an answer of the gateway.

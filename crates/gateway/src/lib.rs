@@ -4,6 +4,7 @@
 //! response is forwarded back, both byte for byte as far as HTTP permits. `forward` contains the steps of a request.
 //! `manage` gives the conversation of a request to its session, and sends the view instead if a level has changed it.
 //! `tee` reads the response of a model beside its forwarding, and hands the assembled response to the session.
+//! `compress` answers the compression guardrails of other gateways, which forward requests themselves.
 //!
 //! Three principles decide about faults. An answer or a broken connection of upstream reaches the agent as it is. The
 //! gateway answers itself only if upstream received no complete request. If a session cannot take a conversation, the
@@ -12,6 +13,7 @@
 mod answer;
 mod caller;
 mod client;
+mod compress;
 mod connection;
 pub mod context;
 mod exchange;

@@ -23,11 +23,11 @@ use super::request_body::RequestBody;
 use super::span::ModelSpan;
 
 /// The header with the kind of the body that upstream got.
-const BODY_HEADER: HeaderName = HeaderName::from_static("x-palimpsest-body");
+pub(crate) const BODY_HEADER: HeaderName = HeaderName::from_static("x-palimpsest-body");
 /// The header with the reason for an unmanaged request.
-const REASON_HEADER: HeaderName = HeaderName::from_static("x-palimpsest-reason");
+pub(crate) const REASON_HEADER: HeaderName = HeaderName::from_static("x-palimpsest-reason");
 /// The header with the session of the conversation.
-const SESSION_HEADER: HeaderName = HeaderName::from_static("x-palimpsest-session");
+pub(crate) const SESSION_HEADER: HeaderName = HeaderName::from_static("x-palimpsest-session");
 
 /// Gives conversations to the context.
 #[derive(Debug)]
@@ -190,7 +190,7 @@ impl Manager {
 }
 
 /// Returns the digest of all credentials of a request.
-fn scope(headers: &HeaderMap) -> Digest {
+pub(crate) fn scope(headers: &HeaderMap) -> Digest {
     let mut scope = Digest::of_bytes(b"");
     for name in PROVIDER_KEY_HEADERS.into_iter().chain([KEY_HEADER]) {
         for value in headers.get_all(name) {

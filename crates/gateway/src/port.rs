@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::caller::Callers;
 use super::client::{self, UpstreamClient};
+use super::compress::{Compression, CompressionMetrics};
 use super::context::ContextPort;
 use super::exchange::Readings;
 use super::forward::Forwarder;
@@ -96,17 +97,34 @@ impl Port for Gateway {
         let acceptor = Acceptor::new(self.listener, parts.connections, None);
         let prepare_timeout = Duration::from_millis(self.config.prepare_timeout_ms);
         let ids = parts.engine.as_ref().map(|engine| Arc::clone(&engine.ids));
-        let of_process = || {
-            let engine = parts.engine.filter(|_| self.config.manage)?;
-            let context = EngineContext::new(engine, parts.tools, prepare_timeout);
-            Some(Arc::new(context) as Arc<dyn ContextPort>)
+        let engine = parts.engine.filter(|_| self.config.manage);
+        let context_with = |tools| {
+            let engine = engine.clone()?;
+            Some(EngineContext::new(engine, tools, prepare_timeout))
         };
-        let context = self.context.or_else(of_process);
+        let memory = ReadMemory::new(self.config.max_request_bytes_in_flight);
+        // A guardrail gets messages only, so no tools can be offered with them.
+        let compression = engine
+            .clone()
+            .zip(context_with(None))
+            .map(|(engine, context)| Compression {
+                engine,
+                context,
+                metrics: CompressionMetrics::new(&parts.metrics),
+                memory: memory.clone(),
+                max_bytes: self.config.max_request_bytes,
+                prepare_timeout,
+                stall: Duration::from_millis(self.config.stall_timeout_ms),
+                requires_session: self.config.require_session,
+            });
+        let of_process = context_with(parts.tools);
+        let of_process = of_process.map(|context| Arc::new(context) as Arc<dyn ContextPort>);
+        let context = self.context.or(of_process);
         let manager = context.clone().map(|context| Manager {
             context,
             metrics: ContextMetrics::new(&parts.metrics),
             ids,
-            memory: ReadMemory::new(self.config.max_request_bytes_in_flight),
+            memory,
             max_bytes: self.config.max_request_bytes,
         });
         let readings = Readings {
@@ -125,6 +143,7 @@ impl Port for Gateway {
             stall: Duration::from_millis(self.config.stall_timeout_ms),
             readings: Arc::new(readings),
             manager,
+            compression,
             requires_session: self.config.require_session,
             callers: Callers {
                 authenticator: parts.authenticator,

@@ -12,11 +12,22 @@ pub(crate) enum Api {
     OpenAi,
 }
 
+/// A request that the gateway answers itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum OwnRoute {
+    /// `POST /v1/compress`.
+    Compress,
+    /// `GET /v1/retrieve/{hash}`, with the hash.
+    Retrieve(Box<str>),
+}
+
 /// The way of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Route {
     /// Forwarded to the upstream of the API.
     Forward(Api),
+    /// Answered by the gateway itself.
+    Own(OwnRoute),
     /// A request for a WebSocket, which is not forwarded.
     WebSocket(Api),
     /// A request for a tunnel, which belongs to a forward proxy.
@@ -28,6 +39,9 @@ impl Route {
         if *method == Method::CONNECT {
             return Self::Tunnel;
         }
+        if let Some(own) = OwnRoute::of(method, path) {
+            return Self::Own(own);
+        }
         let api = Api::of(path, headers);
         let upgrades = headers.get_all(UPGRADE).iter();
         let mut upgrades = upgrades.flat_map(|value| value.as_bytes().split(|b| *b == b','));
@@ -36,6 +50,19 @@ impl Route {
             return Self::WebSocket(api);
         }
         Self::Forward(api)
+    }
+}
+
+impl OwnRoute {
+    fn of(method: &Method, path: &str) -> Option<Self> {
+        match *method {
+            Method::POST if path == "/v1/compress" => Some(Self::Compress),
+            Method::GET => {
+                let hash = path.strip_prefix("/v1/retrieve/")?;
+                Some(Self::Retrieve(hash.into()))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -111,6 +138,20 @@ mod tests {
         check("/v1/files", &oauth, Api::Anthropic);
         check("/", &[], Api::Anthropic);
         check("/v1", &[], Api::Anthropic);
+    }
+
+    #[test]
+    fn the_contract_of_compression_guardrails_is_answered_here() {
+        let own = |method, path| match route(method, path, &[]) {
+            Route::Own(own) => Some(own),
+            _ => None,
+        };
+        assert_eq!(own("POST", "/v1/compress"), Some(OwnRoute::Compress));
+        let retrieve = OwnRoute::Retrieve("0a".into());
+        assert_eq!(own("GET", "/v1/retrieve/0a"), Some(retrieve));
+        assert_eq!(own("GET", "/v1/compress"), None);
+        assert_eq!(own("POST", "/v1/compress/response"), None);
+        assert_eq!(own("POST", "/v1/retrieve/0a"), None);
     }
 
     #[test]

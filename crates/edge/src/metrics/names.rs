@@ -224,6 +224,14 @@ metrics! {
         "Requests whose conversation no session took, by reason: too_large, memory, encoding, unreadable, stateful, rejected, store, timeout or defect.";
     GATEWAY_PREPARE_DURATION = Histogram(DISK), "palimpsest.gateway.prepare.duration", "s", [],
         "The time from the head of a request with a conversation to the body for the provider. It includes the time in which the agent sends its body.";
+    GATEWAY_COMPRESSIONS = Counter, "palimpsest.gateway.compressions", "", ["outcome"],
+        "Requests to /v1/compress, by outcome: original if no level acted, replaced if replacements stand in place of tool results, view if the messages are those of a session's view, unmanaged if no session took the messages, or rejected.";
+    GATEWAY_COMPRESSION_TOKENS = Counter, "palimpsest.gateway.compression.tokens", "", ["kind"],
+        "Estimated tokens of the messages of requests to /v1/compress, by kind: before or after the levels.";
+    GATEWAY_COMPRESSION_DURATION = Histogram(DISK), "palimpsest.gateway.compression.duration", "s", [],
+        "The time from the head of a request to /v1/compress to its answer. It includes the time in which the caller sends the body.";
+    GATEWAY_RETRIEVALS = Counter, "palimpsest.gateway.retrievals", "", ["outcome"],
+        "Requests to /v1/retrieve, by outcome: found, not_found or failed.";
     GATEWAY_RESPONSES = Counter, "palimpsest.gateway.responses", "", ["api", "outcome"],
         "Responses of models that the gateway forwarded, by API (messages, chat or responses) and outcome: complete, failed for an error of the provider, cut if the provider disconnected, cancelled if the agent disconnected, or unread.";
     GATEWAY_UNREAD = Counter, "palimpsest.gateway.unread", "", ["reason"],

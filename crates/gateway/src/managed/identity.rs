@@ -27,7 +27,7 @@ const SESSION_MARK: &str = "_session_";
 pub(crate) fn of_headers(headers: &HeaderMap) -> Option<NamedSession> {
     let value = |name: &&str| {
         let text = headers.get(*name)?.to_str().ok()?;
-        session(text).filter(|_| !text.is_empty())
+        named(text).filter(|_| !text.is_empty())
     };
     if let Some(id) = value(&OWN_HEADER) {
         return Some(NamedSession { id, is_own: true });
@@ -57,14 +57,14 @@ pub(super) fn of_body(body: &[u8]) -> Option<NamedSession> {
     let body: Body = serde_json::from_slice(body).ok()?;
     let user = body.metadata?.user_id?;
     let id = match serde_json::from_str::<User>(&user) {
-        Ok(user) => session(&user.session_id)?,
-        Err(_) => session(user.rsplit_once(SESSION_MARK)?.1)?,
+        Ok(user) => named(&user.session_id)?,
+        Err(_) => named(user.rsplit_once(SESSION_MARK)?.1)?,
     };
     Some(NamedSession { id, is_own: false })
 }
 
-/// Returns the name, or its digest if it is no legal name of a session.
-fn session(text: &str) -> Option<SessionId> {
+/// Returns the session of a name: the name, or its digest if it is no legal name of a session.
+pub(crate) fn named(text: &str) -> Option<SessionId> {
     let digest = || hex(Digest::of_bytes(text.as_bytes()).as_bytes());
     let name = SessionId::new(text).or_else(|_| SessionId::new(&digest()));
     name.ok()

@@ -22,7 +22,7 @@ use palimpsest_engine::{Engine, EngineError};
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
-pub(crate) use self::identity::of_headers as session_of_headers;
+pub(crate) use self::identity::{named as session_named, of_headers as session_of_headers};
 use self::session::SessionPolicies;
 use super::context::{
     ContextPort, ManagedRequest, ModelRequest, OwnCalls, RecordError, RecordedResponse, ToolRound,
@@ -93,7 +93,7 @@ impl ContextPort for EngineContext {
 }
 
 /// Returns the format of the messages of an API.
-const fn provider(api: ResponseApi) -> Provider {
+pub(crate) const fn provider_of(api: ResponseApi) -> Provider {
     match api {
         ResponseApi::Messages => Provider::Anthropic,
         ResponseApi::Chat => Provider::OpenAi,

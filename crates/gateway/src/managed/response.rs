@@ -7,7 +7,7 @@ use palimpsest_core::codec::{self, CodecError};
 use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_engine::Engine;
 
-use super::provider;
+use super::provider_of;
 use crate::context::{RecordError, RecordedResponse};
 
 /// Returns the messages of a response: those of the model, and the results of its calls of offered tools.
@@ -15,7 +15,7 @@ pub(super) fn messages(
     engine: &Engine,
     response: &RecordedResponse,
 ) -> Result<Vec<Arc<Message>>, RecordError> {
-    let provider = provider(response.api);
+    let provider = provider_of(response.api);
     let mut next_id = engine.next_id();
     let mut read = |json: &[u8]| {
         let read = codec::read(provider, json, &mut next_id);

@@ -26,7 +26,7 @@ use tokio::task::spawn_blocking;
 
 use super::fields::RequestFields;
 use super::tools::{self, AddedTools};
-use super::{EngineContext, identity, markers, provider, rewrite};
+use super::{EngineContext, identity, markers, provider_of, rewrite};
 use crate::context::{ManagedRequest, ModelBody, ModelRequest, Purpose, ResponsePlace, Unmanaged};
 
 /// The maximum body that is parsed on an async thread, in bytes. Parsing takes a few milliseconds per MiB.
@@ -102,7 +102,7 @@ impl EngineContext {
         let named = named.or_else(|| identity::of_body(&request.body));
         let side_requests = named.as_ref().is_some_and(|named| !named.is_own);
         let key = named.map(|named| SessionKey::new(request.project.clone(), named.id));
-        let provider = provider(request.api);
+        let provider = provider_of(request.api);
         let known_as = match &key {
             Some(key) => key.clone(),
             None => place_of_unnamed(&request)?,

@@ -12,7 +12,7 @@ use palimpsest_engine::tools::{self, ToolAnswer, ToolRunner};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::provider;
+use super::provider_of;
 use crate::context::{OwnCalls, RecordError, ToolRound};
 use crate::read_back::results_json;
 
@@ -83,7 +83,7 @@ pub(super) async fn run(
     calls: &OwnCalls,
     mut next_id: impl FnMut() -> MessageId,
 ) -> Result<ToolRound, RecordError> {
-    let provider = provider(calls.api);
+    let provider = provider_of(calls.api);
     let messages = codec::read(provider, &calls.json, &mut next_id);
     let messages = messages.map_err(|error| RecordError(error.to_string()))?;
     let mut results = Vec::new();
