@@ -21,6 +21,7 @@ use crate::credential::Credential;
 use crate::exchange::{Route, handle};
 use crate::plan::Plan;
 use crate::refusal::{Api, Refusal, respond};
+use crate::resources;
 use crate::script::Script;
 use crate::state::{Recorded, State};
 use crate::wire::{Connection, Port};
@@ -125,6 +126,11 @@ impl FakeProvider {
         self.shared.state().recorded()
     }
 
+    /// Returns the latest requests for models, files and batches, oldest first.
+    pub fn resource_requests(&self) -> Vec<Recorded> {
+        self.shared.state().recorded_resources()
+    }
+
     /// Returns the number of answers whose client disconnected before the end.
     pub fn abandoned(&self) -> u64 {
         self.shared.abandoned.load(Ordering::Relaxed)
@@ -167,8 +173,22 @@ fn routes(shared: &Arc<Shared>) -> Router {
         )
         .route("/_control/refuse", post(control::refuse))
         .layer(DefaultBodyLimit::max(MAX_CONTROL_BYTES));
+    let resource = any(
+        async move |Extension(shared): Extension<Arc<Shared>>,
+                    ConnectInfo(connection): ConnectInfo<Connection>,
+                    request: Request| {
+            resources::handle(&shared, &connection, request).await
+        },
+    );
+    let resources = ["models", "files", "batches", "messages/batches"];
+    let resources = resources.iter().fold(Router::new(), |router, path| {
+        router
+            .route(&format!("/v1/{path}"), resource.clone())
+            .route(&format!("/v1/{path}/{{*rest}}"), resource.clone())
+    });
     Router::new()
         .merge(control)
+        .merge(resources)
         .route("/v1/messages", route(Route::Messages))
         .route("/v1/messages/count_tokens", route(Route::CountTokens))
         .route("/v1/chat/completions", route(Route::Chat))
