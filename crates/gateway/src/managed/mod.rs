@@ -8,6 +8,7 @@ mod identity;
 mod markers;
 mod rewrite;
 mod session;
+mod short_input;
 
 use std::sync::Arc;
 use std::time::Duration;
