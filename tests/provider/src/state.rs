@@ -39,7 +39,7 @@ impl Recorded {
     }
 }
 
-const MAX_RECORDED: usize = 256;
+const MAX_RECORDED: usize = 2_000;
 const MAX_RECORDED_BYTES: usize = 256 * 1024 * 1024;
 const MAX_MODELS: usize = 10_000;
 

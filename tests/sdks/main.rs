@@ -1,0 +1,52 @@
+//! The official SDKs of Anthropic and OpenAI: each case runs directly and through the gateway, with the same results.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+
+mod compare;
+mod language;
+mod world;
+
+use crate::compare::{Line, check, normal_text};
+use crate::language::Language;
+use crate::world::World;
+
+/// Runs all cases of a language and checks their results, and the requests that the providers got.
+async fn cases_have_the_same_results(language: Language, least: usize) {
+    // Builds the binary first, because a build would block this runtime's threads during the test.
+    palimpsest_tests::binary();
+    let program = language.build().await;
+    let world = World::start().await;
+    let printed = program.run(&world.variables()).await;
+    let lines: Vec<Line> = printed.lines().map(Line::parse).collect();
+    let pairs: Vec<(&Line, &Line)> = lines.chunks(2).map(|pair| (&pair[0], &pair[1])).collect();
+    assert!(pairs.len() >= least, "{language:?}: {} cases", pairs.len());
+    let addresses = world.addresses();
+    let mut differences = Vec::new();
+    for (direct, through) in &pairs {
+        let requests = [&world.direct, &world.upstream].map(|provider| {
+            let mut all = provider.requests();
+            all.extend(provider.resource_requests());
+            all.retain(|request| request.headers.contains(&direct.header()));
+            all
+        });
+        let text = |text: &str| normal_text(text, &addresses);
+        if let Err(difference) = check(direct, through, &requests, &text) {
+            differences.push(format!("{}: {difference}", direct.case));
+        }
+    }
+    assert!(
+        differences.is_empty(),
+        "{language:?}: {} of {} cases:\n{}",
+        differences.len(),
+        pairs.len(),
+        differences.join("\n")
+    );
+    let aborts = pairs.iter().map(|(direct, _)| direct.aborts).sum();
+    assert!(aborts > 0);
+    world.wait_for_aborts(aborts).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn python_gets_the_same_objects_through_the_gateway() {
+    cases_have_the_same_results(Language::Python, 60).await;
+}
