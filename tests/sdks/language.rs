@@ -1,7 +1,8 @@
 //! The programs with the cases, and the SDKs that `scripts/install-tools` installs.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 /// The root of the repository.
 const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -10,41 +11,71 @@ const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Language {
     Python,
+    TypeScript,
 }
 
-/// A program that runs.
+/// A program that can run.
 pub(crate) struct Program {
     interpreter: PathBuf,
     file: PathBuf,
 }
 
 impl Language {
-    /// Returns the program with all cases.
-    pub(crate) async fn build(self) -> Program {
-        match self {
-            Self::Python => self.program(&Path::new(TOP).join("tests/sdks/python/main.py")),
+    /// Returns the program with all cases, compiled if its language requires that.
+    pub(crate) async fn program(self) -> Program {
+        let file = match self {
+            Self::Python => at("tests/sdks/python/main.py"),
+            Self::TypeScript => {
+                self.compile().await;
+                self.packages().join("js/main.js")
+            }
+        };
+        Program {
+            interpreter: self.interpreter(),
+            file,
         }
     }
 
-    /// Returns a program in one file.
-    pub(crate) fn program(self, file: &Path) -> Program {
-        let interpreter = match self {
-            Self::Python => "target/tools/sdks/python/bin/python",
-        };
-        let interpreter = Path::new(TOP).join(interpreter);
-        assert!(
-            interpreter.exists(),
-            "{} is missing: run scripts/install-tools",
-            interpreter.display()
-        );
-        Program {
-            interpreter,
-            file: file.to_owned(),
+    /// The folder with the packages.
+    pub(crate) fn packages(self) -> PathBuf {
+        match self {
+            Self::Python => at("target/tools/sdks/python"),
+            Self::TypeScript => at("target/tools/sdks/typescript"),
         }
+    }
+
+    fn interpreter(self) -> PathBuf {
+        match self {
+            Self::Python => self.packages().join("bin/python"),
+            // The SDK of OpenAI needs a later version of Node than that of Debian.
+            Self::TypeScript => at("target/tools/agents/node_modules/.bin/node"),
+        }
+    }
+
+    /// Compiles the cases if a source has changed since the last time.
+    async fn compile(self) {
+        let (sources, packages) = (at("tests/sdks/typescript"), self.packages());
+        let now = fingerprint(&sources);
+        let stamp = packages.join("compiled");
+        if std::fs::read_to_string(&stamp).is_ok_and(|then| then == now) {
+            return;
+        }
+        let mut build = Command::new(sources.join("build"));
+        build.arg(&packages).arg(self.interpreter());
+        output(build).await;
+        std::fs::write(stamp, now).unwrap();
     }
 }
 
 impl Program {
+    /// Returns a program in one file.
+    pub(crate) fn of(language: Language, file: &Path) -> Self {
+        Self {
+            interpreter: language.interpreter(),
+            file: file.to_owned(),
+        }
+    }
+
     /// Runs the program with these variables only. Returns its standard output.
     pub(crate) async fn run(&self, variables: &[(&str, String)]) -> String {
         let mut command = Command::new(&self.interpreter);
@@ -52,19 +83,62 @@ impl Program {
             .arg(&self.file)
             .env_clear()
             .env("PYTHONDONTWRITEBYTECODE", "1")
-            .envs(variables.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null());
-        // Runs on a blocking thread, because the providers share this runtime.
-        let done = tokio::task::spawn_blocking(move || command.output().unwrap());
-        let done = done.await.unwrap();
-        let [stdout, stderr] =
-            [&done.stdout, &done.stderr].map(|it| String::from_utf8_lossy(it).into_owned());
-        assert!(
-            done.status.success(),
-            "{}: {}\n{stdout}\n{stderr}",
-            self.file.display(),
-            done.status
-        );
-        stdout
+            .envs(variables.iter().map(|(name, value)| (name, value)));
+        let done = output(command).await;
+        String::from_utf8(done.stdout).unwrap()
+    }
+}
+
+/// Runs a command that must succeed.
+async fn output(mut command: Command) -> Output {
+    command.stdin(Stdio::null());
+    let shown = format!("{command:?}");
+    // Runs on a blocking thread, because the providers share this runtime.
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap());
+    let done = done.await.unwrap();
+    let [stdout, stderr] =
+        [&done.stdout, &done.stderr].map(|it| String::from_utf8_lossy(it).into_owned());
+    assert!(
+        done.status.success(),
+        "{shown}: {}\n{stdout}\n{stderr}",
+        done.status
+    );
+    done
+}
+
+/// Returns the path of a file of the repository.
+fn at(path: &str) -> PathBuf {
+    let top = Path::new(TOP).canonicalize().unwrap();
+    let path = top.join(path);
+    assert!(
+        path.exists(),
+        "{} is missing: run scripts/install-tools",
+        path.display()
+    );
+    path
+}
+
+/// Returns a digest of all files of a folder.
+fn fingerprint(folder: &Path) -> String {
+    let mut files = Vec::new();
+    list(folder, &mut files);
+    files.sort();
+    let mut hasher = DefaultHasher::new();
+    for file in files {
+        std::fs::read(&file).unwrap().hash(&mut hasher);
+        file.hash(&mut hasher);
+    }
+    format!("{:016x}", hasher.finish())
+}
+
+/// Adds all files of a folder to `files`, recursively.
+fn list(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            list(&path, files);
+        } else {
+            files.push(path);
+        }
     }
 }

@@ -14,7 +14,7 @@ use crate::world::World;
 async fn cases_have_the_same_results(language: Language, least: usize) {
     // Builds the binary first, because a build would block this runtime's threads during the test.
     palimpsest_tests::binary();
-    let program = language.build().await;
+    let program = language.program().await;
     let world = World::start().await;
     let printed = program.run(&world.variables()).await;
     let lines: Vec<Line> = printed.lines().map(Line::parse).collect();
@@ -49,4 +49,9 @@ async fn cases_have_the_same_results(language: Language, least: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn python_gets_the_same_objects_through_the_gateway() {
     cases_have_the_same_results(Language::Python, 60).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn typescript_gets_the_same_objects_through_the_gateway() {
+    cases_have_the_same_results(Language::TypeScript, 50).await;
 }

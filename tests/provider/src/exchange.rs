@@ -103,7 +103,6 @@ pub(crate) async fn handle(
         raw,
         head: line.head(),
     };
-    line.next_request();
     shared.state().record(recorded);
     response
 }

@@ -99,7 +99,6 @@ pub(crate) async fn handle(
         raw,
         head: line.head(),
     };
-    line.next_request();
     shared.state().record_resource(recorded);
     response
 }

@@ -9,6 +9,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State as Extension};
 use axum::http::{Method, Response};
+use axum::middleware::{Next, from_fn};
 use axum::routing::{any, get, post};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -195,7 +196,19 @@ fn routes(shared: &Arc<Shared>) -> Router {
         .route("/v1/responses", route(Route::Responses).get(no_websocket))
         .route("/v1/responses/compact", route(Route::Compact))
         .fallback(any(nothing_here))
+        .layer(from_fn(begin_next_request))
         .with_state(Arc::clone(shared))
+}
+
+/// Discards the recorded head of each request, also of those that are not recorded.
+async fn begin_next_request(
+    ConnectInfo(connection): ConnectInfo<Connection>,
+    request: Request,
+    next: Next,
+) -> Response<Body> {
+    let response = next.run(request).await;
+    connection.0.next_request();
+    response
 }
 
 /// Rejects a WebSocket, so that clients continue with HTTP.
