@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
 mod compare;
+mod docs;
 mod language;
 mod world;
 

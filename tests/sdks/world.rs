@@ -52,6 +52,11 @@ impl World {
         ]
     }
 
+    /// Returns the host and the port of the gateway.
+    pub(crate) fn gateway_host(&self) -> String {
+        self.gateway.trim_start_matches("http://").to_owned()
+    }
+
     /// Returns the addresses that differ between the ways.
     pub(crate) fn addresses(&self) -> Vec<String> {
         let urls = [self.gateway.clone(), self.direct.url(), self.upstream.url()];

@@ -26,7 +26,7 @@ pub(crate) struct Refusal {
     pub(crate) param: Option<String>,
     pub(crate) code: Option<&'static str>,
     /// The field `details` of Anthropic's errors.
-    pub(crate) details: Option<Value>,
+    pub(crate) details: Option<Box<Value>>,
     pub(crate) headers: Vec<(&'static str, String)>,
 }
 
@@ -59,7 +59,7 @@ impl Refusal {
     }
 
     pub(crate) fn details(mut self, details: Value) -> Self {
-        self.details = Some(details);
+        self.details = Some(Box::new(details));
         self
     }
 
@@ -84,7 +84,7 @@ impl Refusal {
             }}),
         };
         if let Some(details) = &self.details {
-            body["error"]["details"] = details.clone();
+            body["error"]["details"] = Value::clone(details);
         }
         let mut response = json_response(self.status, &body, api, id);
         for (name, value) in &self.headers {

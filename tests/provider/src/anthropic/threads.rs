@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(threads.joined(&next).unwrap_err().status, 400);
         let unknown = json!({"thread": {"type": "continue", "previous_message_id": "msg_2"}});
         let refusal = threads.joined(&unknown).unwrap_err();
-        let details = json!({"error_code": "thread_not_found"});
+        let details = Box::new(json!({"error_code": "thread_not_found"}));
         assert_eq!((refusal.status, refusal.details), (404, Some(details)));
     }
 }

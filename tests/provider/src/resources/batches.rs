@@ -52,7 +52,8 @@ impl Call<'_> {
         if let (&Method::GET, []) = (self.method(), path) {
             let batches = state.resources.batches.iter();
             let batches = batches.map(|batch| (batch.id.as_str(), self.batch(batch)));
-            return Ok(Reply::Json(self.page(batches.collect())?));
+            let batches: Vec<_> = batches.collect();
+            return Ok(Reply::Json(self.page(&batches)?));
         }
         let id = path.first().copied().unwrap_or_default();
         let position = state.resources.batches.iter().position(|it| it.id == id);
@@ -256,5 +257,10 @@ fn charge<'a>(credential: &'a Credential, params: &'a Value, answer: &Answer) ->
 }
 
 fn lines(values: &[Value]) -> String {
-    values.iter().map(|value| format!("{value}\n")).collect()
+    let mut lines = String::new();
+    for value in values {
+        lines.push_str(&value.to_string());
+        lines.push('\n');
+    }
+    lines
 }

@@ -45,7 +45,8 @@ impl Call<'_> {
             (&Method::GET, []) => {
                 let files = state.resources.files.iter();
                 let files = files.map(|file| (file.id.as_str(), self.file(file)));
-                Ok(Reply::Json(self.page(files.collect())?))
+                let files: Vec<_> = files.collect();
+                Ok(Reply::Json(self.page(&files)?))
             }
             (&Method::GET, [id]) => Ok(Reply::Json(self.file(found(id)?))),
             (&Method::GET, [id, "content"]) => {

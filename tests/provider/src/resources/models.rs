@@ -20,7 +20,8 @@ impl Call<'_> {
         match (self.method(), path) {
             (&Method::GET, []) => {
                 let models = names.iter().map(|name| (*name, self.model(name)));
-                Ok(Reply::Json(self.page(models.collect())?))
+                let models: Vec<_> = models.collect();
+                Ok(Reply::Json(self.page(&models)?))
             }
             (&Method::GET, [name]) if names.contains(name) => Ok(Reply::Json(self.model(name))),
             (&Method::GET, [name]) => Err(not_found(format!("model: {name}"))),

@@ -10,7 +10,7 @@ const MAX_LIMIT: usize = 1_000;
 
 impl Call<'_> {
     /// Returns the page of a list that the query selects. Each item has its id.
-    pub(super) fn page(&self, items: Vec<(&str, Value)>) -> Result<Value, Refusal> {
+    pub(super) fn page(&self, items: &[(&str, Value)]) -> Result<Value, Refusal> {
         let limit = match self.query("limit") {
             None => DEFAULT_LIMIT,
             Some(limit) => limit
