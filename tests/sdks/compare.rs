@@ -51,7 +51,7 @@ impl Line {
 pub(crate) fn check(
     direct: &Line,
     through: &Line,
-    requests: &[Vec<Recorded>; 2],
+    requests: &[Vec<&Recorded>; 2],
     normal: &dyn Fn(&str) -> String,
 ) -> Result<(), String> {
     assert_eq!(direct.case, through.case);
@@ -100,7 +100,7 @@ pub(crate) fn check(
 }
 
 /// Checks the header `x-palimpsest-body` of all responses.
-fn described_as_expected(line: &Line, upstream: &[Recorded]) -> Result<(), String> {
+fn described_as_expected(line: &Line, upstream: &[&Recorded]) -> Result<(), String> {
     let bodies: Vec<&str> = line.bodies.iter().flatten().map(String::as_str).collect();
     let wrong = || Err(format!("{:?}: the bodies are {bodies:?}", line.expects));
     // A connection that upstream resets has no response.
@@ -130,14 +130,14 @@ fn described_as_expected(line: &Line, upstream: &[Recorded]) -> Result<(), Strin
 
 /// Checks that upstream accepted all requests of a managed conversation, and that the last one is shorter than without
 /// the gateway. The provider rejects any request above the window.
-fn fits_and_is_shorter(direct: &[Recorded], upstream: &[Recorded]) -> Result<(), String> {
+fn fits_and_is_shorter(direct: &[&Recorded], upstream: &[&Recorded]) -> Result<(), String> {
     if let Some(rejected) = upstream.iter().find(|request| request.status != 200) {
         return Err(format!(
             "upstream rejected a request with {}",
             rejected.status
         ));
     }
-    let last = |requests: &[Recorded]| requests.last().map_or(0, |request| request.raw.len());
+    let last = |requests: &[&Recorded]| requests.last().map_or(0, |request| request.raw.len());
     let (direct, through) = (last(direct), last(upstream));
     if 2 * through > direct {
         return Err(format!("the last request has {through} of {direct} bytes"));

@@ -41,7 +41,7 @@ async fn run(language: Language, name: &'static str, extension: &str) {
         assert!(program != block.text, "{}", block.place);
         let file = folder.path().join(format!("program-{count}.{extension}"));
         std::fs::write(&file, program).unwrap();
-        let printed = Program::of(language, &file).run(&keys).await;
+        let printed = Program::of(language, &file).run(&[], &keys).await;
         let expected = output.text.replace("python-1", &format!("{name}-{count}"));
         assert_eq!(printed, expected, "{}", block.place);
     }

@@ -77,10 +77,11 @@ impl Program {
     }
 
     /// Runs the program with these variables only. Returns its standard output.
-    pub(crate) async fn run(&self, variables: &[(&str, String)]) -> String {
+    pub(crate) async fn run(&self, args: &[&str], variables: &[(&str, String)]) -> String {
         let mut command = Command::new(&self.interpreter);
         command
             .arg(&self.file)
+            .args(args)
             .env_clear()
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .envs(variables.iter().map(|(name, value)| (name, value)));

@@ -2,7 +2,7 @@
 
 import OpenAI, { toFile } from "openai";
 
-import { ENDLESS, failed, first } from "./anthropic-requests.js";
+import { ENDLESS, failed, first, isWhole } from "./anthropic-requests.js";
 import type { Cases } from "./case.js";
 import { request as chat } from "./openai-chat.js";
 import { ANSWER } from "./openai-chat.js";
@@ -35,7 +35,9 @@ export const openaiRequests: Cases = {
   "openai-extras": {
     async run(run) {
       const options = { headers: { "x-extra": "one" }, query: { extra: "two" }, idempotencyKey: "three" };
-      return Promise.all(both(run, run.openai, { user: "someone" }).map((api) => api.whole(options)));
+      const results = [];
+      for (const api of both(run, run.openai, { user: "someone" })) results.push(await api.whole(options));
+      return results;
     },
   },
   "openai-codings": {
@@ -116,7 +118,8 @@ export const openaiRequests: Cases = {
             for await (const event of await api.streamed()) events.push(event);
             throw new RangeError("the stream ends");
           };
-          results.push([await raised(read()), events]);
+          const error = await raised(read());
+          results.push([error, isWhole(fault) ? events : null]);
         }
       }
       return results;
@@ -132,7 +135,7 @@ export const openaiRequests: Cases = {
         const controller = new AbortController();
         const stream = await api.streamed({ signal: controller.signal });
         controller.abort();
-        results.push(await all(stream));
+        await all(stream);
       }
       return results;
     },

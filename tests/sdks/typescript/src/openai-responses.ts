@@ -2,6 +2,7 @@
 
 import type OpenAI from "openai";
 import { zodTextFormat } from "openai/helpers/zod";
+import { toResponseInputItems } from "openai/lib/responses/ResponseInputItems";
 
 import { Weather } from "./anthropic-messages.js";
 import type { Cases } from "./case.js";
@@ -27,7 +28,8 @@ function next(response: OpenAI.Responses.Response, output: (input: Record<string
     call_id: call.call_id,
     output: output(JSON.parse(call.arguments)),
   }));
-  return [...(response.output as Input), ...results];
+  // Removes the parsed arguments, which the stream helper adds and the API rejects.
+  return [...toResponseInputItems(response.output), ...results];
 }
 
 export const openaiResponses: Cases = {
@@ -113,11 +115,7 @@ export const openaiResponses: Cases = {
         const response = await run.openai.responses.stream({ ...body, stream: true }).finalResponse();
         responses.push(response);
         if (!response.output.some((item) => item.type === "function_call")) return responses;
-        const items = next(response, ({ command = "" }) => linesOf(command));
-        // The helper adds the parsed arguments, which the API rejects.
-        const isAdded = (name: string) => name === "parsed" || name === "parsed_arguments";
-        const bare = JSON.stringify(items, (name, value: unknown) => (isAdded(name) ? undefined : value));
-        input.push(...(JSON.parse(bare) as Input));
+        input.push(...next(response, ({ command = "" }) => linesOf(command)));
       }
     },
   },
