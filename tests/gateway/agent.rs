@@ -68,6 +68,8 @@ pub(crate) struct Agent {
     pub(crate) key: String,
     /// The name of the conversation in a header.
     pub(crate) session: Option<String>,
+    /// The header `anthropic-beta`.
+    pub(crate) betas: Option<&'static str>,
     pub(crate) conversation: Vec<Value>,
     pub(crate) client: Client,
 }
@@ -84,6 +86,7 @@ impl Agent {
             model: api.model().to_owned(),
             key: "key-of-the-agent".to_owned(),
             session: session.map(str::to_owned),
+            betas: None,
             conversation,
             client: Client::new(),
         }
@@ -144,6 +147,9 @@ impl Agent {
         };
         if let Some(session) = &self.session {
             request = request.header("x-session-id", session);
+        }
+        if let Some(betas) = self.betas {
+            request = request.header("anthropic-beta", betas);
         }
         let request = request.header("content-type", "application/json");
         let response = request.body(body).send().await.unwrap();

@@ -2,6 +2,7 @@
 
 import json
 import os
+import ssl
 import urllib.request
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,8 @@ import anthropic
 import openai
 from pydantic import BaseModel
 
+# The clients share it, because each one would read all certificates of the system again.
+TLS = ssl.create_default_context()
 # A PNG with one pixel, and the beginning of a PDF.
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PDF = "JVBERi0xLjQKJSVFT0YK"
@@ -49,22 +52,22 @@ class Run:
 
     @cached_property
     def anthropic(self):
-        http = anthropic.DefaultHttpxClient(event_hooks=self._hooks)
+        http = anthropic.DefaultHttpxClient(event_hooks=self._hooks, verify=TLS)
         return anthropic.Anthropic(base_url=self.way.url, http_client=http, **self._options)
 
     @cached_property
     def async_anthropic(self):
-        http = anthropic.DefaultAsyncHttpxClient(event_hooks=self._async_hooks)
+        http = anthropic.DefaultAsyncHttpxClient(event_hooks=self._async_hooks, verify=TLS)
         return anthropic.AsyncAnthropic(base_url=self.way.url, http_client=http, **self._options)
 
     @cached_property
     def openai(self):
-        http = openai.DefaultHttpx2Client(event_hooks=self._hooks)
+        http = openai.DefaultHttpx2Client(event_hooks=self._hooks, verify=TLS)
         return openai.OpenAI(base_url=f"{self.way.url}/v1", http_client=http, **self._options)
 
     @cached_property
     def async_openai(self):
-        http = openai.DefaultAsyncHttpx2Client(event_hooks=self._async_hooks)
+        http = openai.DefaultAsyncHttpx2Client(event_hooks=self._async_hooks, verify=TLS)
         return openai.AsyncOpenAI(base_url=f"{self.way.url}/v1", http_client=http, **self._options)
 
     def _see(self, response):
