@@ -4,6 +4,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use tokio::sync::OnceCell;
+
 /// The root of the repository.
 const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -11,12 +13,16 @@ const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Language {
     Python,
+    /// TypeScript, compiled and on Node.
     TypeScript,
+    /// The same program on Deno.
+    Deno,
 }
 
 /// A program that can run.
 pub(crate) struct Program {
-    interpreter: PathBuf,
+    /// The interpreter and its arguments.
+    interpreter: Vec<PathBuf>,
     file: PathBuf,
 }
 
@@ -25,8 +31,8 @@ impl Language {
     pub(crate) async fn program(self) -> Program {
         let file = match self {
             Self::Python => at("tests/sdks/python/main.py"),
-            Self::TypeScript => {
-                self.compile().await;
+            Self::TypeScript | Self::Deno => {
+                compile().await;
                 self.packages().join("js/main.js")
             }
         };
@@ -40,31 +46,52 @@ impl Language {
     pub(crate) fn packages(self) -> PathBuf {
         match self {
             Self::Python => at("target/tools/sdks/python"),
-            Self::TypeScript => at("target/tools/sdks/typescript"),
+            Self::TypeScript | Self::Deno => at("target/tools/sdks/typescript"),
         }
     }
 
-    fn interpreter(self) -> PathBuf {
+    fn interpreter(self) -> Vec<PathBuf> {
         match self {
-            Self::Python => self.packages().join("bin/python"),
-            // The SDK of OpenAI needs a later version of Node than that of Debian.
-            Self::TypeScript => at("target/tools/agents/node_modules/.bin/node"),
+            Self::Python => vec![self.packages().join("bin/python")],
+            Self::TypeScript => vec![node()],
+            Self::Deno => {
+                let deno = self.packages().join("node_modules/.bin/deno");
+                let args = [
+                    "run",
+                    "--allow-all",
+                    "--no-config",
+                    "--node-modules-dir=manual",
+                ];
+                let args = args.iter().map(PathBuf::from);
+                std::iter::once(deno).chain(args).collect()
+            }
         }
     }
+}
 
-    /// Compiles the cases if a source has changed since the last time.
-    async fn compile(self) {
-        let (sources, packages) = (at("tests/sdks/typescript"), self.packages());
+/// Returns Node. The SDK of OpenAI needs a later version than that of Debian.
+fn node() -> PathBuf {
+    at("target/tools/agents/node_modules/.bin/node")
+}
+
+/// Compiles the cases in TypeScript if a source has changed since the last time.
+async fn compile() {
+    // Two tests of one process must not compile at the same time.
+    static COMPILED: OnceCell<()> = OnceCell::const_new();
+    let compiled = COMPILED.get_or_init(async || {
+        let sources = at("tests/sdks/typescript");
+        let packages = Language::TypeScript.packages();
         let now = fingerprint(&sources);
         let stamp = packages.join("compiled");
         if std::fs::read_to_string(&stamp).is_ok_and(|then| then == now) {
             return;
         }
         let mut build = Command::new(sources.join("build"));
-        build.arg(&packages).arg(self.interpreter());
+        build.arg(&packages).arg(node());
         output(build).await;
         std::fs::write(stamp, now).unwrap();
-    }
+    });
+    compiled.await;
 }
 
 impl Program {
@@ -78,12 +105,15 @@ impl Program {
 
     /// Runs the program with these variables only. Returns its standard output.
     pub(crate) async fn run(&self, args: &[&str], variables: &[(&str, String)]) -> String {
-        let mut command = Command::new(&self.interpreter);
+        let mut command = Command::new(&self.interpreter[0]);
         command
+            .args(&self.interpreter[1..])
             .arg(&self.file)
             .args(args)
             .env_clear()
             .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("DENO_NO_UPDATE_CHECK", "1")
+            .env("DENO_DIR", Path::new(TOP).join("target/tools/sdks/deno"))
             .envs(variables.iter().map(|(name, value)| (name, value)));
         let done = output(command).await;
         String::from_utf8(done.stdout).unwrap()

@@ -63,3 +63,8 @@ async fn python_gets_the_same_objects_through_the_gateway() {
 async fn typescript_gets_the_same_objects_through_the_gateway() {
     cases_have_the_same_results(Language::TypeScript, 50).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deno_gets_the_same_objects_through_the_gateway() {
+    cases_have_the_same_results(Language::Deno, 50).await;
+}

@@ -130,6 +130,8 @@ export const anthropicRequests: Cases = {
     },
   },
   "reset-before-response": {
+    // Deno sometimes sends a request again by itself, so the number of the SDK's retries varies.
+    onDeno: false,
     async run(run) {
       await run.script(run.claude, [{ fault: "reset" }, { fault: "reset" }, ANSWER]);
       const error = await raised(run.anthropic.messages.create(request(run), { maxRetries: 0 }));

@@ -13,6 +13,8 @@ export interface Case {
   body?: "stateful" | "managed" | null;
   /** The number of streams that the case aborts. Default: 0. */
   aborts?: number;
+  /** False if the case is skipped on Deno. Default: true. */
+  onDeno?: boolean;
 }
 
 /** Cases by name. */

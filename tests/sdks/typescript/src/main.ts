@@ -24,6 +24,7 @@ const cases = lists.flatMap((list) => Object.entries(list));
 if (new Set(cases.map(([name]) => name)).size !== cases.length) throw new Error("two cases have the same name");
 for (const [name, one] of cases) {
   if (wanted.length > 0 && !wanted.includes(name)) continue;
+  if ("Deno" in globalThis && one.onDeno === false) continue;
   for (const way of ways()) {
     const run = new Run(name, way);
     const result = await outcome(run, one);
