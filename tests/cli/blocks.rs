@@ -2,7 +2,7 @@
 //!
 //! A block without a language is a command line if its first word is a program that the docs use. Otherwise the block
 //! shows output. A language without a check fails the test. `tests/clients` runs the README's clients and the programs
-//! of the API guide.
+//! of the API guide, and `tests/sdks` those of `docs/sdks.md`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -149,8 +149,12 @@ fn every_code_block_of_the_documentation_is_valid() {
                 let read = "import ast, sys; ast.parse(sys.stdin.read())";
                 accepted(&block, "python3", &["-c", read]);
             }
-            // Compiled and run in `tests/clients`, where the compiler is installed.
-            "typescript" => assert!(block.place.contains("docs/api/"), "{}", block.place),
+            // Run in `tests/clients` and `tests/sdks`, where the compiler is installed.
+            "typescript" => {
+                let is_run =
+                    block.place.contains("docs/api/") || block.place.contains("docs/sdks.md");
+                assert!(is_run, "{}", block.place);
+            }
             "json" => {
                 let parsed: Result<serde_json::Value, _> = serde_json::from_str(text);
                 assert!(parsed.is_ok(), "{}: {parsed:?}", block.place);

@@ -68,6 +68,8 @@ pub(crate) struct Agent {
     pub(crate) key: String,
     /// The name of the conversation in a header.
     pub(crate) session: Option<String>,
+    /// The header `anthropic-beta`.
+    pub(crate) betas: Option<&'static str>,
     pub(crate) conversation: Vec<Value>,
     /// True if a cache marker is at the end of the conversation. Default: true.
     pub(crate) marks: bool,
@@ -86,6 +88,7 @@ impl Agent {
             model: api.model().to_owned(),
             key: "key-of-the-agent".to_owned(),
             session: session.map(str::to_owned),
+            betas: None,
             conversation,
             marks: true,
             client: Client::new(),
@@ -148,6 +151,9 @@ impl Agent {
         };
         if let Some(session) = &self.session {
             request = request.header("x-session-id", session);
+        }
+        if let Some(betas) = self.betas {
+            request = request.header("anthropic-beta", betas);
         }
         let request = request.header("content-type", "application/json");
         let response = request.body(body).send().await.unwrap();

@@ -267,3 +267,54 @@ async fn conversations_without_a_name_are_found_by_their_content() {
         assert_ne!(session(&reply), of_one, "{api:?}");
     }
 }
+
+#[tokio::test]
+async fn a_string_as_input_is_a_message_of_the_user() {
+    let world = World::start(&["gateway.require_session=true"]).await;
+    let mut agent = Agent::new(Api::Responses, &world.url, None);
+    agent.say("Hello.");
+    let mut body = agent.body();
+    body["input"] = json!("Hello.");
+    let body = body.to_string();
+    let first = agent.post(agent.api.path(), body.clone()).await;
+    assert_eq!(first.status, 200, "{first:?}");
+    assert_eq!(first.header("x-palimpsest-body"), Some("original"));
+    assert_eq!(world.upstream()[0].raw, body);
+    // The conversation continues as an array.
+    let output = first.json()["output"].as_array().unwrap().clone();
+    agent.conversation.extend(output);
+    agent.say("And then?");
+    let (second, _) = agent.step().await;
+    let session = |reply: &Reply| reply.header("x-palimpsest-session").unwrap().to_owned();
+    assert_eq!(session(&second), session(&first));
+    assert_eq!(second.header("x-palimpsest-body"), Some("original"));
+    assert_eq!(world.transcript(&session(&first)).await.len(), 4);
+}
+
+#[tokio::test]
+async fn a_request_that_continues_a_thread_has_no_session() {
+    let world = World::start(&[]).await;
+    let mut agent = Agent::new(Api::Messages, &world.url, Some("threaded"));
+    agent.say("Hello.");
+    agent.betas = Some("message-threads-2026-08-12");
+    let mut body = agent.body();
+    body["thread"] = json!({"type": "create"});
+    let first = agent.post(agent.api.path(), body.to_string()).await;
+    assert_eq!(
+        first.header("x-palimpsest-body"),
+        Some("original"),
+        "{first:?}"
+    );
+    let session = "projects/default/sessions/threaded";
+    let events = world.events(session).await.len();
+    // Only the new message. The session would take it for a rewind.
+    let thread = json!({"type": "continue", "previous_message_id": first.json()["id"]});
+    let messages = json!([{"role": "user", "content": "And then?"}]);
+    let body =
+        json!({"model": agent.model, "max_tokens": 100, "thread": thread, "messages": messages});
+    let second = agent.post(agent.api.path(), body.to_string()).await;
+    assert_eq!(second.status, 200, "{second:?}");
+    assert_eq!(second.header("x-palimpsest-body"), Some("unmanaged"));
+    assert_eq!(second.header("x-palimpsest-reason"), Some("stateful"));
+    assert_eq!(world.events(session).await.len(), events);
+}

@@ -7,6 +7,7 @@ mod markers;
 mod mid_system;
 mod newest;
 mod params;
+mod threads;
 mod tools;
 
 use std::borrow::Cow;
@@ -15,13 +16,14 @@ use axum::http::HeaderMap;
 use serde_json::{Value, json};
 
 use betas::Betas;
+pub(crate) use threads::Threads;
 
 use crate::billing::{Block, Charge, Counted};
 use crate::plan::Plan;
 use crate::refusal::Refusal;
 use crate::state::State;
-use crate::tokens;
 use crate::turn::{Answer, Offered, Prompt, Stop, Turn, Usage};
+use crate::{structured, tokens};
 
 /// The context window and the maximum output by a part of the model's name. The last row is for all others.
 const LIMITS: [(&str, u64, u64); 8] = [
@@ -68,6 +70,7 @@ pub(crate) fn check(headers: &HeaderMap, body: &Value, plan: &Plan) -> Result<u6
     params::known(body, &params::KNOWN)?;
     let max_tokens = params::check(body, max_output)?;
     conversation(&betas, headers, body)?;
+    structured::check_messages(body)?;
     let needed = context_management::size(&context_management::apply(body).body);
     let window = plan.window.unwrap_or(window);
     if needed > window {

@@ -2,6 +2,16 @@
 
 use axum::http::HeaderMap;
 
+/// Returns the headers without credentials.
+pub(crate) fn without_key(headers: &HeaderMap) -> Vec<(String, String)> {
+    let shown = headers
+        .iter()
+        .filter(|(name, _)| !matches!(name.as_str(), "x-api-key" | "authorization" | "api-key"));
+    shown
+        .filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())))
+        .collect()
+}
+
 /// The digest of an API key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Credential(pub(crate) String);

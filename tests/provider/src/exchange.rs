@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::billing::Charge;
-use crate::credential::Credential;
+use crate::credential::{Credential, without_key};
 use crate::faults::{self, End, Fault, RetryAfter, Status};
 use crate::plan::{Behaviour, Plan, Wording};
 use crate::refusal::{Api, Refusal, json_response, respond};
@@ -103,7 +103,6 @@ pub(crate) async fn handle(
         raw,
         head: line.head(),
     };
-    line.next_request();
     shared.state().record(recorded);
     response
 }
@@ -144,6 +143,12 @@ async fn answer(
         let compacted = responses::compacted(&mut shared.state(), &charge, body)?;
         return Ok(Outcome::Whole(compacted, Box::default()));
     }
+    let threaded = match api {
+        Api::Messages => shared.state().threads.joined(body)?,
+        Api::Chat | Api::Responses => None,
+    };
+    let given = body;
+    let body = threaded.as_ref().unwrap_or(given);
     let prompt = prompt(api, body);
     let asked = Asked {
         model,
@@ -185,7 +190,11 @@ async fn answer(
     };
     let mut state = shared.state();
     let whole = match api {
-        Api::Messages => anthropic::message(&mut state, &charge, body, &answer),
+        Api::Messages => {
+            let message = anthropic::message(&mut state, &charge, body, &answer);
+            state.threads.hold(given, body, &message);
+            message
+        }
         Api::Chat => openai::completion(&mut state, &charge, body, &answer),
         Api::Responses => responses::response(&mut state, &charge, body, &answer),
     };
@@ -397,14 +406,4 @@ fn too_long(wording: Wording, needed: u64, body: &Value) -> Result<Outcome, Refu
         }
         Wording::Proxy => return Ok(Outcome::Page(413)),
     })
-}
-
-/// Returns the headers without credentials.
-fn without_key(headers: &HeaderMap) -> Vec<(String, String)> {
-    let shown = headers
-        .iter()
-        .filter(|(name, _)| !matches!(name.as_str(), "x-api-key" | "authorization" | "api-key"));
-    shown
-        .filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())))
-        .collect()
 }

@@ -2,7 +2,7 @@
 //! Responses APIs. It validates as strictly as the providers, answers as scripted, and records all requests.
 //!
 //! It shares no code with the product. Its rules are written from the providers' documentation, so that it detects an
-//! invalid view that the product considers valid.
+//! invalid view that the product considers valid. Models, files and batches are served too.
 //!
 //! Three ways set the behavior. [`FakeProvider::script`] sets the next answers of a model. [`FakeProvider::add_script`]
 //! and `POST /_control/script` set those of a conversation (see [`Script`]). The model's name needs no access to the
@@ -24,11 +24,13 @@ pub mod named;
 mod openai;
 mod plan;
 mod refusal;
+mod resources;
 mod responses;
 mod script;
 mod server;
 mod state;
 mod stream;
+mod structured;
 mod tokens;
 mod turn;
 mod wire;

@@ -12,6 +12,7 @@ use crate::billing::{Block, Charge};
 use crate::plan::Plan;
 use crate::refusal::Refusal;
 use crate::state::State;
+use crate::structured;
 use crate::tokens;
 use crate::turn::{Answer, Offered, Prompt, Stop, Usage};
 
@@ -51,6 +52,7 @@ pub(crate) fn check(body: &Value, plan: &Plan) -> Result<u64, Refusal> {
     let max_output = plan.max_output.unwrap_or(MAX_OUTPUT);
     let output = params::check(body, max_output)?;
     messages::check(&body["messages"])?;
+    structured::check_chat(body)?;
     let needed = tokens::of(&body["messages"]) + tokens::of(&body["tools"]);
     let window = plan.window.unwrap_or(WINDOW);
     if needed > window {

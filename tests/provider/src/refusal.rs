@@ -25,6 +25,8 @@ pub(crate) struct Refusal {
     /// The field `param` of OpenAI's errors. `code` is the next field.
     pub(crate) param: Option<String>,
     pub(crate) code: Option<&'static str>,
+    /// The field `details` of Anthropic's errors.
+    pub(crate) details: Option<Box<Value>>,
     pub(crate) headers: Vec<(&'static str, String)>,
 }
 
@@ -36,6 +38,7 @@ impl Refusal {
             message: message.into(),
             param: None,
             code: None,
+            details: None,
             headers: Vec::new(),
         }
     }
@@ -55,6 +58,11 @@ impl Refusal {
         self
     }
 
+    pub(crate) fn details(mut self, details: Value) -> Self {
+        self.details = Some(Box::new(details));
+        self
+    }
+
     pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
@@ -62,7 +70,7 @@ impl Refusal {
 
     /// Returns the error in the provider's format.
     pub(crate) fn respond(&self, api: Api, id: &str) -> Response<Body> {
-        let body = match api {
+        let mut body = match api {
             Api::Messages => json!({
                 "type": "error",
                 "error": {"type": self.kind, "message": self.message},
@@ -75,6 +83,9 @@ impl Refusal {
                 "code": self.code,
             }}),
         };
+        if let Some(details) = &self.details {
+            body["error"]["details"] = Value::clone(details);
+        }
         let mut response = json_response(self.status, &body, api, id);
         for (name, value) in &self.headers {
             if let Ok(value) = HeaderValue::from_str(value) {

@@ -19,6 +19,7 @@ use crate::openai::{self, CREATED, REFUSAL};
 use crate::plan::Plan;
 use crate::refusal::Refusal;
 use crate::state::State;
+use crate::structured;
 use crate::tokens;
 use crate::turn::{Answer, Offered, Prompt, Stop};
 
@@ -32,6 +33,7 @@ pub(crate) fn check(stored: &Stored, body: &Value, plan: &Plan) -> Result<u64, R
     params::check(body, plan.max_output.unwrap_or(MAX_OUTPUT))?;
     tools::check(&body["tools"], "tools")?;
     tools::choice(body)?;
+    structured::check_responses(body)?;
     let context = context(stored, body)?;
     items::check(&body["input"])?;
     pairs::check(stored, &context)?;

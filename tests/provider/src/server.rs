@@ -9,6 +9,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State as Extension};
 use axum::http::{Method, Response};
+use axum::middleware::{Next, from_fn};
 use axum::routing::{any, get, post};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -21,6 +22,7 @@ use crate::credential::Credential;
 use crate::exchange::{Route, handle};
 use crate::plan::Plan;
 use crate::refusal::{Api, Refusal, respond};
+use crate::resources;
 use crate::script::Script;
 use crate::state::{Recorded, State};
 use crate::wire::{Connection, Port};
@@ -125,6 +127,11 @@ impl FakeProvider {
         self.shared.state().recorded()
     }
 
+    /// Returns the latest requests for models, files and batches, oldest first.
+    pub fn resource_requests(&self) -> Vec<Recorded> {
+        self.shared.state().recorded_resources()
+    }
+
     /// Returns the number of answers whose client disconnected before the end.
     pub fn abandoned(&self) -> u64 {
         self.shared.abandoned.load(Ordering::Relaxed)
@@ -167,15 +174,41 @@ fn routes(shared: &Arc<Shared>) -> Router {
         )
         .route("/_control/refuse", post(control::refuse))
         .layer(DefaultBodyLimit::max(MAX_CONTROL_BYTES));
+    let resource = any(
+        async move |Extension(shared): Extension<Arc<Shared>>,
+                    ConnectInfo(connection): ConnectInfo<Connection>,
+                    request: Request| {
+            resources::handle(&shared, &connection, request).await
+        },
+    );
+    let resources = ["models", "files", "batches", "messages/batches"];
+    let resources = resources.iter().fold(Router::new(), |router, path| {
+        router
+            .route(&format!("/v1/{path}"), resource.clone())
+            .route(&format!("/v1/{path}/{{*rest}}"), resource.clone())
+    });
     Router::new()
         .merge(control)
+        .merge(resources)
         .route("/v1/messages", route(Route::Messages))
         .route("/v1/messages/count_tokens", route(Route::CountTokens))
         .route("/v1/chat/completions", route(Route::Chat))
         .route("/v1/responses", route(Route::Responses).get(no_websocket))
         .route("/v1/responses/compact", route(Route::Compact))
         .fallback(any(nothing_here))
+        .layer(from_fn(begin_next_request))
         .with_state(Arc::clone(shared))
+}
+
+/// Discards the recorded head of each request, also of those that are not recorded.
+async fn begin_next_request(
+    ConnectInfo(connection): ConnectInfo<Connection>,
+    request: Request,
+    next: Next,
+) -> Response<Body> {
+    let response = next.run(request).await;
+    connection.0.next_request();
+    response
 }
 
 /// Rejects a WebSocket, so that clients continue with HTTP.

@@ -5,9 +5,11 @@ use std::collections::{HashMap, VecDeque};
 use bytes::Bytes;
 use serde_json::Value;
 
+use crate::anthropic::Threads;
 use crate::billing::Billing;
 use crate::named::named;
 use crate::plan::Plan;
+use crate::resources::Resources;
 use crate::responses::Stored;
 use crate::script::{Agent, Asked, Match, Script, Scripts};
 
@@ -37,7 +39,7 @@ impl Recorded {
     }
 }
 
-const MAX_RECORDED: usize = 256;
+const MAX_RECORDED: usize = 2_000;
 const MAX_RECORDED_BYTES: usize = 256 * 1024 * 1024;
 const MAX_MODELS: usize = 10_000;
 
@@ -48,8 +50,12 @@ pub(crate) struct State {
     asked: HashMap<String, u64>,
     recorded: VecDeque<Recorded>,
     recorded_bytes: usize,
+    /// The requests for models, files and batches.
+    of_resources: VecDeque<Recorded>,
     pub(crate) billing: Billing,
     pub(crate) stored: Stored,
+    pub(crate) threads: Threads,
+    pub(crate) resources: Resources,
     ids: u64,
 }
 
@@ -124,6 +130,18 @@ impl State {
 
     pub(crate) fn recorded(&self) -> Vec<Recorded> {
         self.recorded.iter().cloned().collect()
+    }
+
+    /// Records a request for a model, a file or a batch.
+    pub(crate) fn record_resource(&mut self, recorded: Recorded) {
+        self.of_resources.push_back(recorded);
+        if self.of_resources.len() > MAX_RECORDED {
+            self.of_resources.pop_front();
+        }
+    }
+
+    pub(crate) fn recorded_resources(&self) -> Vec<Recorded> {
+        self.of_resources.iter().cloned().collect()
     }
 
     pub(crate) fn id(&mut self, prefix: &str) -> String {

@@ -28,7 +28,10 @@ impl<'a> RequestFields<'a> {
 
     /// Returns true if the provider keeps a part of the conversation.
     pub(super) fn is_stateful(self) -> bool {
-        STATEFUL.iter().any(|field| self.get(field).is_some())
+        // A request that creates a thread of Anthropic's API has the whole conversation. Later ones continue it.
+        let thread: Option<Typed> = self.get("thread").and_then(read);
+        let continues = thread.is_some_and(|thread| thread.r#type != "create");
+        continues || STATEFUL.iter().any(|field| self.get(field).is_some())
     }
 
     /// Returns true if the request of Anthropic's API enables extended thinking.
@@ -83,5 +86,8 @@ mod tests {
         check(r#"{"previous_response_id":null}"#, false, false, None);
         check(r#"{"previous_response_id":"r"}"#, false, true, None);
         check(r#"{"conversation":{"id":"c"}}"#, false, true, None);
+        check(r#"{"thread":{"type":"create"}}"#, false, false, None);
+        let thread = r#"{"thread":{"type":"continue","previous_message_id":"m"}}"#;
+        check(thread, false, true, None);
     }
 }

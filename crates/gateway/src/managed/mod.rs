@@ -9,6 +9,7 @@ mod markers;
 mod response;
 mod rewrite;
 mod session;
+mod short_input;
 mod tools;
 
 use std::sync::Arc;

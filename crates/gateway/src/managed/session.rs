@@ -26,7 +26,7 @@ use tokio::task::spawn_blocking;
 
 use super::fields::RequestFields;
 use super::tools::{self, AddedTools};
-use super::{EngineContext, identity, markers, provider_of, rewrite};
+use super::{EngineContext, identity, markers, provider_of, rewrite, short_input};
 use crate::context::{ManagedRequest, ModelBody, ModelRequest, Purpose, ResponsePlace, Unmanaged};
 
 /// The maximum body that is parsed on an async thread, in bytes. Parsing takes a few milliseconds per MiB.
@@ -97,7 +97,7 @@ enum Messages {
 
 impl EngineContext {
     /// Takes the conversation of a request and returns the body for the model.
-    pub(super) async fn run(&self, request: ModelRequest) -> Result<ManagedRequest, Unmanaged> {
+    pub(super) async fn run(&self, mut request: ModelRequest) -> Result<ManagedRequest, Unmanaged> {
         let named = request.session.clone();
         let named = named.or_else(|| identity::of_body(&request.body));
         let side_requests = named.as_ref().is_some_and(|named| !named.is_own);
@@ -107,7 +107,14 @@ impl EngineContext {
             Some(key) => key.clone(),
             None => place_of_unnamed(&request)?,
         };
-        let array = read(&self.engine, &known_as, provider, &request.body).await?;
+        let mut array = read(&self.engine, &known_as, provider, &request.body).await;
+        let is_body = array.as_ref().is_ok_and(|array| array.body.is_some());
+        if !is_body && let Some(body) = short_input::with_array(&request.body) {
+            // A view replaces the array of this body. Without a view, the agent's own bytes leave.
+            request.body = body;
+            array = read(&self.engine, &known_as, provider, &request.body).await;
+        }
+        let array = array?;
         let body = array.body.as_ref().ok_or(Unmanaged::Unreadable)?;
         let fields = RequestFields(&body.options);
         if fields.is_stateful() {

@@ -5,5 +5,6 @@
 mod bills;
 mod http;
 mod messages;
+mod resources;
 mod responses;
 mod streams;
