@@ -37,7 +37,7 @@ const ORIGINALS_PER_READ: usize = 256;
 #[derive(Debug)]
 pub struct SyncInput {
     /// The messages of the array in order, each with a new id and its time.
-    pub elements: Vec<Element>,
+    pub elements: Arc<[Element]>,
     /// True if the model request defines tools.
     pub has_tools: bool,
     /// True if the caller sends side requests without tools under the name of the session.

@@ -18,13 +18,15 @@ use palimpsest_core::message::{Message, Role};
 use palimpsest_core::view::Provider;
 use palimpsest_engine::turn::record_response;
 use palimpsest_engine::{Engine, EngineError};
-use tokio::time::timeout;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 use tracing::Instrument as _;
 
 pub(crate) use self::identity::of_headers as session_of_headers;
 use self::session::SessionPolicies;
 use super::context::{
-    ContextPort, ManagedRequest, ModelRequest, RecordError, RecordedResponse, Unmanaged,
+    ContextPort, ModelRequest, PendingCommit, PreparedRequest, RecordError, RecordedResponse,
+    Unmanaged,
 };
 use super::reading::ResponseApi;
 
@@ -49,19 +51,22 @@ impl EngineContext {
 
 #[async_trait]
 impl ContextPort for EngineContext {
-    async fn prepare(&self, request: ModelRequest) -> Result<ManagedRequest, Unmanaged> {
+    async fn prepare(&self, request: ModelRequest) -> Result<PreparedRequest, Unmanaged> {
+        let deadline = Instant::now() + self.prepare_timeout;
         let context = self.clone();
+        let (early, decided) = oneshot::channel();
         // A task of its own: a change that has begun continues if the agent disconnects, and a panic ends only this
         // task.
-        let preparing = async move { context.run(request).await };
+        let preparing = async move { context.run(request, early).await };
         let preparing = tokio::spawn(preparing.in_current_span());
-        match timeout(self.prepare_timeout, preparing).await {
-            Ok(Ok(prepared)) => prepared,
-            Ok(Err(error)) => {
-                tracing::error!(%error, "preparing a request ended with a panic");
-                Err(Unmanaged::Defect)
-            }
-            Err(_elapsed) => Err(Unmanaged::Timeout),
+        let commit = PendingCommit::new(preparing, deadline);
+        match timeout_at(deadline, decided).await {
+            Ok(Ok(request)) => Ok(PreparedRequest {
+                request,
+                commit: Some(commit),
+            }),
+            // The task ends without a request before its commit, or the time is over.
+            Ok(Err(_)) | Err(_) => commit.outcome().await.map(Into::into),
         }
     }
 

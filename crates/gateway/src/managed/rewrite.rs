@@ -1,15 +1,17 @@
 //! Replaces the array in the body of a request.
 
 use bytes::Bytes;
-use palimpsest_engine::turn::ArrayPlace;
+use palimpsest_engine::turn::{ArrayPlace, JsonParts};
 
 /// Returns the body with these messages in place of the conversation. The operator messages before the conversation and
 /// all bytes outside of the array stay.
-pub(super) fn with_messages(body: &[u8], place: ArrayPlace, messages: &[Vec<u8>]) -> Bytes {
-    let (head, tail) = (&body[..place.lead_end], &body[place.close..]);
+pub(super) fn with_messages(
+    body: &JsonParts,
+    place: ArrayPlace,
+    messages: &[Vec<u8>],
+) -> JsonParts {
     let size: usize = messages.iter().map(|message| message.len() + 1).sum();
-    let mut out = Vec::with_capacity(head.len() + size + tail.len());
-    out.extend_from_slice(head);
+    let mut out = Vec::with_capacity(size);
     let mut needs_comma = place.lead_end > place.open + 1;
     for message in messages {
         if needs_comma {
@@ -18,8 +20,11 @@ pub(super) fn with_messages(body: &[u8], place: ArrayPlace, messages: &[Vec<u8>]
         needs_comma = true;
         out.extend_from_slice(message);
     }
-    out.extend_from_slice(tail);
-    out.into()
+    let head = body.section(0..place.lead_end);
+    let tail = body.section(place.close..body.len());
+    let view = [Bytes::from(out)];
+    let parts = head.parts().iter().chain(&view).chain(tail.parts());
+    JsonParts::new(parts.cloned().collect())
 }
 
 #[cfg(test)]
@@ -35,7 +40,8 @@ mod tests {
             close: body.rfind(']').unwrap(),
         };
         let messages = [b"{\"x\":1}".to_vec(), b"{}".to_vec()];
-        let written = with_messages(body.as_bytes(), place, &messages);
+        let body = JsonParts::from(Bytes::copy_from_slice(body.as_bytes()));
+        let written = with_messages(&body, place, &messages).whole();
         assert_eq!(std::str::from_utf8(&written).unwrap(), expected);
     }
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use palimpsest_core::array::is_unchanged;
 use palimpsest_core::codec;
 use palimpsest_core::command::CreateSession;
@@ -18,17 +17,18 @@ use palimpsest_engine::call::Deadline;
 use palimpsest_engine::compaction::CompactionError;
 use palimpsest_engine::sessions::{DefaultPolicies, MissingSession};
 use palimpsest_engine::turn::{
-    self, BodyFields, OmittedCompaction, Overflow, PrefixPart, PromptPrefix, ReadArray, SyncInput,
-    Turn, TurnCall, TurnOutcome, UnnamedArray,
+    self, BeforeCommit, BodyFields, JsonParts, OmittedCompaction, Overflow, PrefixPart,
+    PromptPrefix, ReadArray, SyncInput, Turn, TurnCall, TurnOutcome, UnnamedArray,
 };
 use palimpsest_engine::{Engine, EngineError};
+use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 
 use super::fields::RequestFields;
 use super::{EngineContext, identity, markers, provider, rewrite};
 use crate::context::{ManagedRequest, ModelBody, ModelRequest, Purpose, ResponsePlace, Unmanaged};
 
-/// The maximum body that is parsed on an async thread, in bytes. Parsing takes a few milliseconds per MiB.
+/// The maximum part of a body that is parsed on an async thread, in bytes. Parsing takes a few milliseconds per MiB.
 const MAX_INLINE_BYTES: usize = 256 * 1024;
 /// The policy settings of new sessions of the gateway.
 ///
@@ -77,7 +77,13 @@ enum Messages {
 
 impl EngineContext {
     /// Takes the conversation of a request and returns the body for the model.
-    pub(super) async fn run(&self, request: ModelRequest) -> Result<ManagedRequest, Unmanaged> {
+    ///
+    /// If the body is the agent's own, `early` gets the request when the session has decided about it, before the commit.
+    pub(super) async fn run(
+        &self,
+        request: ModelRequest,
+        early: oneshot::Sender<ManagedRequest>,
+    ) -> Result<ManagedRequest, Unmanaged> {
         let named = request.session.clone();
         let named = named.or_else(|| identity::of_body(&request.body));
         let side_requests = named.as_ref().is_some_and(|named| !named.is_own);
@@ -95,6 +101,9 @@ impl EngineContext {
         }
         let mut call = call(provider, fields, body, request.purpose);
         call.target = call.target.with_models(&self.engine.model_table);
+        if request.purpose == Purpose::Response {
+            call.before_commit = Some(before_commit(early, fields.model()));
+        }
         let input = self.input(&array, side_requests);
         let turn = self.sync(&request, key, &call, &input).await?;
         let sent = match (turn.answer.messages, array.place) {
@@ -150,7 +159,7 @@ impl EngineContext {
     fn input(&self, array: &ReadArray, side_requests: bool) -> SyncInput {
         let tools = array.body.as_ref().and_then(|body| body.tools.as_ref());
         SyncInput {
-            elements: array.elements.clone(),
+            elements: Arc::clone(&array.elements),
             has_tools: tools.is_some_and(|tools| !is_empty_array(tools)),
             side_requests,
             caller_compacted: false,
@@ -168,21 +177,53 @@ fn place_of_unnamed(request: &ModelRequest) -> Result<SessionKey, Unmanaged> {
     Ok(SessionKey::new(request.project.clone(), name))
 }
 
+/// Returns the observer that hands the request out before the commit.
+fn before_commit(early: oneshot::Sender<ManagedRequest>, model: Option<String>) -> BeforeCommit {
+    let waiting = Mutex::new(Some((early, model)));
+    BeforeCommit::new(move |session| {
+        if !is_unchanged(session) {
+            return;
+        }
+        let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((early, model)) = waiting.take() {
+            let request = ManagedRequest {
+                body: ModelBody::Original,
+                model,
+                place: place(session),
+            };
+            // Without a receiver the time of the request is over.
+            let _ = early.send(request);
+        }
+    })
+}
+
 /// Reads the array of a body.
 async fn read(
     engine: &Engine,
     key: &SessionKey,
     provider: Provider,
-    body: &Bytes,
+    body: &JsonParts,
 ) -> Result<ReadArray, Unmanaged> {
+    // The comparison is as fast as a copy of the body, and takes less time than a switch of threads.
+    let array = engine.arrays.compare(key, provider, body.clone());
+    let now = engine.sessions.clock().now();
+    if array.unread_bytes() <= MAX_INLINE_BYTES {
+        let read = engine
+            .arrays
+            .read_rest(key, &array, now, &mut engine.next_id());
+        if let Some(read) = read {
+            return Ok(read);
+        }
+    }
     let reading = {
-        let (engine, key, body) = (engine.clone(), key.clone(), body.clone());
+        let (engine, key) = (engine.clone(), key.clone());
         move || {
-            let now = engine.sessions.clock().now();
             let mut next_id = engine.next_id();
-            engine
-                .arrays
-                .read(&key, (provider, &body), now, &mut next_id)
+            let rest = engine.arrays.read_rest(&key, &array, now, &mut next_id);
+            rest.map_or_else(
+                || engine.arrays.read_whole(&key, &array, now, &mut next_id),
+                Ok,
+            )
         }
     };
     let read = if body.len() > MAX_INLINE_BYTES {
@@ -237,16 +278,21 @@ fn call(
     }
 }
 
+/// Returns the place of the response to the current array.
+fn place(session: &Session) -> ResponsePlace {
+    ResponsePlace {
+        session: session.key().clone(),
+        after: session.array().head(),
+    }
+}
+
 /// Renders the view if a level has changed it.
 fn render(
     session: &Session,
     call: &TurnCall,
     input: &SyncInput,
 ) -> Result<RenderedView, ContentNotLoaded> {
-    let place = ResponsePlace {
-        session: session.key().clone(),
-        after: session.array().head(),
-    };
+    let place = place(session);
     if is_unchanged(session) {
         let messages = Messages::Unchanged;
         return Ok(RenderedView { place, messages });
