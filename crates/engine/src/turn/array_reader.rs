@@ -1,7 +1,6 @@
 //! Reads whole arrays. Of an array that begins like the last one of its session, only the rest is read.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use palimpsest_core::array::Element;
@@ -12,6 +11,7 @@ use palimpsest_core::view::Provider;
 
 use super::array_layout::{BodyFields, Layout, field_names};
 use super::json_parts::JsonParts;
+use super::last_used::LastOfSessions;
 
 /// Maximum size of the JSON of all known arrays.
 const MAX_KNOWN_BYTES: usize = 128 << 20;
@@ -46,8 +46,14 @@ pub struct ArrayPlace {
 }
 
 /// Reads arrays, and remembers the last one of each session.
-#[derive(Debug, Default)]
-pub struct ArrayReader(Mutex<KnownArrays>);
+#[derive(Debug)]
+pub struct ArrayReader(LastOfSessions<KnownArray>);
+
+impl Default for ArrayReader {
+    fn default() -> Self {
+        Self(LastOfSessions::new(MAX_KNOWN_BYTES))
+    }
+}
 
 /// An array that was compared with the last one of its session, and not read yet.
 #[derive(Debug, Clone)]
@@ -57,15 +63,6 @@ pub struct ComparedArray {
     /// The last array of the session, and the number of its elements with which the array begins. `None` if the array
     /// has to be read as a whole.
     known: Option<(Arc<KnownArray>, usize)>,
-}
-
-#[derive(Debug, Default)]
-struct KnownArrays {
-    arrays: HashMap<SessionKey, (u64, Arc<KnownArray>)>,
-    /// The sessions, ordered by the number of their last use.
-    order: BTreeMap<u64, SessionKey>,
-    uses: u64,
-    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -87,10 +84,24 @@ struct KnownArray {
     before: Option<BodyFields>,
 }
 
+/// The JSON after a known element. Positions are relative to this element.
+struct ReadRest {
+    messages: Vec<Message>,
+    /// The positions after the elements.
+    ends: Vec<usize>,
+    /// The closing bracket of the array.
+    close: usize,
+    /// True if the first message is a system prompt after the array.
+    has_system: bool,
+    /// The fields of the whole body. `None` if the JSON is no body.
+    fields: Option<BodyFields>,
+}
+
 impl ArrayReader {
     /// Compares an array in the provider's JSON with the last one of the session.
     pub fn compare(&self, key: &SessionKey, provider: Provider, json: JsonParts) -> ComparedArray {
-        let known = self.known(key, provider);
+        let known = self.0.get(key);
+        let known = known.filter(|known| known.provider == provider);
         let known = known.and_then(|known| {
             let count = known.shared(&json)?;
             Some((known, count))
@@ -153,21 +164,14 @@ impl ArrayReader {
         }
     }
 
-    fn known(&self, key: &SessionKey, provider: Provider) -> Option<Arc<KnownArray>> {
-        let known = self.lock();
-        let (_, known) = known.arrays.get(key)?;
-        (known.provider == provider).then(|| Arc::clone(known))
-    }
-
     fn remember(&self, key: &SessionKey, known: Option<KnownArray>) {
         match known.filter(|known| known.json.len() <= MAX_ARRAY_BYTES) {
-            Some(known) => self.lock().insert(key, Arc::new(known)),
-            None => self.lock().remove(key),
+            Some(known) => {
+                let bytes = known.json.len();
+                self.0.insert(key, known, bytes);
+            }
+            None => self.0.remove(key),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, KnownArrays> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -181,28 +185,6 @@ impl ComparedArray {
     /// Returns the JSON of the array.
     pub fn json(&self) -> &JsonParts {
         &self.json
-    }
-}
-
-impl KnownArrays {
-    fn insert(&mut self, key: &SessionKey, known: Arc<KnownArray>) {
-        self.remove(key);
-        self.uses += 1;
-        self.bytes += known.json.len();
-        self.order.insert(self.uses, key.clone());
-        self.arrays.insert(key.clone(), (self.uses, known));
-        while self.bytes > MAX_KNOWN_BYTES
-            && let Some((_, oldest)) = self.order.pop_first()
-        {
-            self.remove(&oldest);
-        }
-    }
-
-    fn remove(&mut self, key: &SessionKey) {
-        if let Some((used, known)) = self.arrays.remove(key) {
-            self.order.remove(&used);
-            self.bytes -= known.json.len();
-        }
     }
 }
 
@@ -233,43 +215,15 @@ impl KnownArray {
     ) -> Option<(ReadArray, Self)> {
         let end = self.end(count);
         let rest = json.section(end..json.len()).whole();
-        // The rest after the last known element becomes a document of its own.
-        let trimmed = rest.trim_ascii_start();
-        let tail = match trimmed.split_first()? {
-            (b',', tail) => tail,
-            (b']', _) => trimmed,
-            _ => return None,
-        };
-        let open = match &self.before {
-            Some(_) => format!("{{\"{}\":[", field_names(self.provider).0),
-            None => "[".to_owned(),
-        };
-        let document = [open.as_bytes(), tail].concat();
-        let layout = Layout::of(self.provider, std::str::from_utf8(&document).ok()?)?;
-        let messages = codec::read(self.provider, &document, next_id).ok()?;
-        let mut new = elements(messages, now);
-        let (after, system_after) = match &layout.fields {
-            None => (None, false),
-            Some([_, after]) => {
-                let system = self.provider.is_anthropic() && after.system.is_some();
-                (Some(after), system)
-            }
-        };
-        if new.len() != layout.ends.len() + usize::from(system_after) {
-            return None;
-        }
-        let fields = match (&self.before, after) {
-            (Some(before), Some(after)) => Some(before.with(after)?),
-            (None, None) => None,
-            _ => return None,
-        };
+        let mut read = self.read_rest(&rest, next_id)?;
+        let mut new = elements(std::mem::take(&mut read.messages), now);
         let fresh = new
             .iter()
             .map(|element| Arc::clone(&element.message))
             .collect();
         let (known_system, known) = self.elements.split_at(self.outside);
         // A system prompt after the array is in the rest, where it can be another one.
-        let system = if system_after {
+        let system = if read.has_system {
             Some(new.remove(0))
         } else {
             let is_before = self.before.as_ref().is_some_and(|one| one.system.is_some());
@@ -279,13 +233,11 @@ impl KnownArray {
         let known = known[..count].iter().cloned();
         let elements: Vec<Element> = system.into_iter().chain(known).chain(new).collect();
         let elements: Arc<[Element]> = elements.into();
-        // Positions in the document differ by the bytes before the tail.
-        let in_json = |position: usize| json.len() - tail.len() + position - open.len();
         let mut ends = self.ends[..count].to_vec();
-        ends.extend(layout.ends.iter().map(|end| in_json(*end)));
+        ends.extend(read.ends.iter().map(|position| end + position));
         let mut known_json = self.json.section(0..end);
-        let new_end = ends.last().copied().unwrap_or(end);
-        known_json.push(&rest[..new_end - end]);
+        let last = read.ends.last().copied().unwrap_or(0);
+        known_json.push(&rest[..last]);
         let known = Self {
             provider: self.provider,
             json: known_json,
@@ -296,18 +248,56 @@ impl KnownArray {
             outside,
             before: self.before.clone(),
         };
-        let read = ReadArray {
+        let array = ReadArray {
             elements,
             new: fresh,
             outside,
-            body: fields,
+            body: read.fields,
             place: Some(ArrayPlace {
                 open: self.open,
                 lead_end: self.lead_end,
-                close: in_json(layout.close),
+                close: end + read.close,
             }),
         };
-        Some((read, known))
+        Some((array, known))
+    }
+
+    /// Reads the JSON after a known element. Returns `None` if it cannot be read alone.
+    fn read_rest(&self, rest: &[u8], next_id: &mut dyn FnMut() -> MessageId) -> Option<ReadRest> {
+        let trimmed = rest.trim_ascii_start();
+        let tail = match trimmed.split_first()? {
+            (b',', tail) => tail,
+            (b']', _) => trimmed,
+            _ => return None,
+        };
+        // The rest becomes a document of its own.
+        let open = match &self.before {
+            Some(_) => format!("{{\"{}\":[", field_names(self.provider).0),
+            None => "[".to_owned(),
+        };
+        let document = [open.as_bytes(), tail].concat();
+        let layout = Layout::of(self.provider, std::str::from_utf8(&document).ok()?)?;
+        let messages = codec::read(self.provider, &document, next_id).ok()?;
+        let after = layout.fields.as_ref().map(|[_, after]| after);
+        let has_system = after.is_some_and(|after| after.system.is_some());
+        let has_system = self.provider.is_anthropic() && has_system;
+        if messages.len() != layout.ends.len() + usize::from(has_system) {
+            return None;
+        }
+        let fields = match (&self.before, after) {
+            (Some(before), Some(after)) => Some(before.with(after)?),
+            (None, None) => None,
+            _ => return None,
+        };
+        // Positions in the document differ by the bytes before the tail.
+        let in_rest = |position: usize| rest.len() - tail.len() + position - open.len();
+        Some(ReadRest {
+            messages,
+            ends: layout.ends.iter().map(|end| in_rest(*end)).collect(),
+            close: in_rest(layout.close),
+            has_system,
+            fields,
+        })
     }
 }
 

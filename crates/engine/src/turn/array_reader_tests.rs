@@ -136,6 +136,54 @@ fn only_new_messages_are_read_again() {
 }
 
 #[test]
+fn only_the_messages_after_a_change_are_read_again() {
+    for provider in PROVIDERS {
+        for shape in [0, 1, 2, 3, 4, 14] {
+            let reader = ArrayReader::default();
+            let mut messages: Vec<Value> = (0..40).map(message).collect();
+            // The agent marks the end of each array, so the marker moves.
+            messages[39]["cache_control"] = json!({"type": "ephemeral"});
+            check(&reader, provider, &body(provider, &messages, shape));
+            messages[39] = message(39);
+            messages.extend((40..43).map(message));
+            messages[42]["cache_control"] = json!({"type": "ephemeral"});
+            let system = provider == Provider::Anthropic && shape >> 1 == 2;
+            let new = check(&reader, provider, &body(provider, &messages, shape));
+            assert_eq!(new, 4 + usize::from(system), "{provider:?} {shape}");
+            // The agent takes back the last messages.
+            messages.truncate(20);
+            let new = check(&reader, provider, &body(provider, &messages, shape));
+            assert_eq!(new, usize::from(system), "{provider:?} {shape}");
+        }
+    }
+}
+
+#[test]
+fn an_array_in_parts_is_read_like_a_whole_one() {
+    let reader = ArrayReader::default();
+    let mut messages: Vec<Value> = (0..10).map(message).collect();
+    let mut next_id = || MessageId::new(Uuid::nil());
+    for count in 10..20 {
+        messages.push(message(count));
+        let text = body(Provider::OpenAi, &messages, 2);
+        let parts = text.as_bytes().chunks(7).map(Bytes::copy_from_slice);
+        let json = JsonParts::new(parts.collect());
+        let array = reader.compare(&key(), Provider::OpenAi, json);
+        let now = Timestamp::default();
+        let read = reader.read_rest(&key(), &array, now, &mut next_id);
+        assert_eq!(read.is_some(), count > 10);
+        if count > 10 {
+            assert!(array.unread_bytes() < 100, "{}", array.unread_bytes());
+        }
+        let read = read.unwrap_or_else(|| {
+            let whole = reader.read_whole(&key(), &array, now, &mut next_id);
+            whole.unwrap()
+        });
+        assert_eq!(read.elements.len(), messages.len());
+    }
+}
+
+#[test]
 fn known_arrays_are_bounded() {
     let reader = ArrayReader::default();
     let text = "x".repeat(MAX_ARRAY_BYTES / 2);
@@ -147,9 +195,7 @@ fn known_arrays_are_bounded() {
         reader
             .read(&key, source, Timestamp::default(), &mut next_id)
             .unwrap();
-        let known = reader.lock();
-        assert!(known.bytes <= MAX_KNOWN_BYTES);
-        assert_eq!(known.arrays.len(), known.order.len());
+        assert!(reader.0.size().1 <= MAX_KNOWN_BYTES);
     }
-    assert!(reader.lock().arrays.len() > 3);
+    assert!(reader.0.size().0 > 3);
 }

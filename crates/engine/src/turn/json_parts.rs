@@ -61,13 +61,16 @@ impl JsonParts {
 
     /// Adds a copy of bytes at the end.
     ///
-    /// Each part is larger than all parts after it, so their number is at most the logarithm of the length, and a byte is
-    /// copied as often.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    /// A part has more than twice the size of the next one, because parts of similar sizes are merged. Their number and
+    /// the copies of a byte therefore grow with the logarithm of the length.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
         self.length += bytes.len();
         let mut first = self.parts.len();
         let mut size = bytes.len();
-        while first > 0 && self.parts[first - 1].len() <= size {
+        while first > 0 && self.parts[first - 1].len() / 2 <= size {
             first -= 1;
             size += self.parts[first].len();
         }

@@ -11,6 +11,7 @@ mod find;
 #[cfg(test)]
 mod find_tests;
 mod json_parts;
+mod last_used;
 mod prefix;
 mod record;
 mod sync;
@@ -37,6 +38,7 @@ pub use self::array_layout::BodyFields;
 pub use self::array_reader::{ArrayPlace, ArrayReader, ComparedArray, ReadArray};
 pub use self::find::{UnnamedArray, sync_found};
 pub use self::json_parts::JsonParts;
+pub use self::last_used::LastOfSessions;
 pub use self::prefix::{PrefixPart, PrefixTokens, PromptPrefix};
 pub use self::record::record_response;
 pub use self::sync::{SyncInput, SyncedArray, sync};

@@ -365,10 +365,10 @@ impl SyncInput {
             appended: placed(first),
         };
         let array = change.apply(array, &incoming, &placed);
-        transaction.run(Command::SyncArray(SyncArray {
-            array,
-            tip: incoming.tip(),
-        }))?;
+        // A session that is found by its name has no tips, and a tip is a digest of the whole array.
+        let has_tips = session.tips().scope.is_some();
+        let tip = has_tips.then(|| incoming.tip()).flatten();
+        transaction.run(Command::SyncArray(SyncArray { array, tip }))?;
         Ok(())
     }
 

@@ -8,6 +8,7 @@ mod identity;
 mod markers;
 mod rewrite;
 mod session;
+mod views;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use tracing::Instrument as _;
 
 pub(crate) use self::identity::of_headers as session_of_headers;
 use self::session::SessionPolicies;
+use self::views::RenderedViews;
 use super::context::{
     ContextPort, ModelRequest, PendingCommit, PreparedRequest, RecordError, RecordedResponse,
     Unmanaged,
@@ -35,6 +37,7 @@ use super::reading::ResponseApi;
 pub(crate) struct EngineContext {
     engine: Engine,
     policies: Arc<SessionPolicies>,
+    views: Arc<RenderedViews>,
     /// The maximum time of a request before it is forwarded as it is.
     prepare_timeout: Duration,
 }
@@ -44,6 +47,7 @@ impl EngineContext {
         Self {
             engine,
             policies: Arc::default(),
+            views: Arc::default(),
             prepare_timeout,
         }
     }

@@ -3,28 +3,20 @@
 use bytes::Bytes;
 use palimpsest_engine::turn::{ArrayPlace, JsonParts};
 
-/// Returns the body with these messages in place of the conversation. The operator messages before the conversation and
-/// all bytes outside of the array stay.
+/// Returns the body with these messages, separated by commas, in place of the conversation. The operator messages before
+/// the conversation and all bytes outside of the array stay.
 pub(super) fn with_messages(
     body: &JsonParts,
     place: ArrayPlace,
-    messages: &[Vec<u8>],
+    messages: &JsonParts,
 ) -> JsonParts {
-    let size: usize = messages.iter().map(|message| message.len() + 1).sum();
-    let mut out = Vec::with_capacity(size);
-    let mut needs_comma = place.lead_end > place.open + 1;
-    for message in messages {
-        if needs_comma {
-            out.push(b',');
-        }
-        needs_comma = true;
-        out.extend_from_slice(message);
-    }
     let head = body.section(0..place.lead_end);
     let tail = body.section(place.close..body.len());
-    let view = [Bytes::from(out)];
-    let parts = head.parts().iter().chain(&view).chain(tail.parts());
-    JsonParts::new(parts.cloned().collect())
+    let has_lead = place.lead_end > place.open + 1;
+    let comma = (has_lead && !messages.is_empty()).then_some(Bytes::from_static(b","));
+    let head = head.parts().iter().cloned().chain(comma);
+    let rest = messages.parts().iter().chain(tail.parts());
+    JsonParts::new(head.chain(rest.cloned()).collect())
 }
 
 #[cfg(test)]
@@ -39,7 +31,7 @@ mod tests {
             lead_end: body.find(lead).unwrap() + lead.len(),
             close: body.rfind(']').unwrap(),
         };
-        let messages = [b"{\"x\":1}".to_vec(), b"{}".to_vec()];
+        let messages = JsonParts::from(Bytes::from_static(b"{\"x\":1},{}"));
         let body = JsonParts::from(Bytes::copy_from_slice(body.as_bytes()));
         let written = with_messages(&body, place, &messages).whole();
         assert_eq!(std::str::from_utf8(&written).unwrap(), expected);

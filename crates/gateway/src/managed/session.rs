@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use palimpsest_core::array::is_unchanged;
-use palimpsest_core::codec;
 use palimpsest_core::command::CreateSession;
 use palimpsest_core::hex;
 use palimpsest_core::ids::{ProjectId, SessionId, SessionKey};
@@ -71,7 +70,7 @@ struct RenderedView {
 /// The messages of a view.
 enum Messages {
     Unchanged,
-    View(Vec<Vec<u8>>),
+    View(JsonParts),
     Unsendable,
 }
 
@@ -136,7 +135,7 @@ impl EngineContext {
             implicit: true,
             ..CreateSession::default()
         };
-        let finish = |session: &Session, _: &TurnOutcome| render(session, call, input);
+        let finish = |session: &Session, _: &TurnOutcome| self.render(session, call, input);
         let syncing = async {
             if let Some(key) = key {
                 let missing = MissingSession::Create(create);
@@ -154,6 +153,32 @@ impl EngineContext {
         let done = Box::pin(deadline.scope(syncing)).await;
         let (_, turn) = done.map_err(|error| reason(&error))?;
         Ok(turn)
+    }
+
+    /// Renders the view if a level has changed it.
+    fn render(
+        &self,
+        session: &Session,
+        call: &TurnCall,
+        input: &SyncInput,
+    ) -> Result<RenderedView, ContentNotLoaded> {
+        let place = place(session);
+        if is_unchanged(session) {
+            let messages = Messages::Unchanged;
+            return Ok(RenderedView { place, messages });
+        }
+        let (target, _) = call.target(session);
+        // The state of a dry run is never committed.
+        let rendered = self.views.render(session, &target, !call.dry_run)?;
+        let messages = match rendered {
+            None => Messages::Unsendable,
+            Some(rendered) => {
+                let markers = markers::of_elements(&input.elements);
+                let marked = markers::place(&markers, session, &target, &rendered)?;
+                Messages::View(rendered.with(&marked))
+            }
+        };
+        Ok(RenderedView { place, messages })
     }
 
     fn input(&self, array: &ReadArray, side_requests: bool) -> SyncInput {
@@ -284,35 +309,6 @@ fn place(session: &Session) -> ResponsePlace {
         session: session.key().clone(),
         after: session.array().head(),
     }
-}
-
-/// Renders the view if a level has changed it.
-fn render(
-    session: &Session,
-    call: &TurnCall,
-    input: &SyncInput,
-) -> Result<RenderedView, ContentNotLoaded> {
-    let place = place(session);
-    if is_unchanged(session) {
-        let messages = Messages::Unchanged;
-        return Ok(RenderedView { place, messages });
-    }
-    let (target, _) = call.target(session);
-    let view = session.view(&target, None)?;
-    let messages = if view.not_sendable.is_some() {
-        Messages::Unsendable
-    } else {
-        let mut messages = Vec::with_capacity(view.messages.len());
-        for message in &view.messages {
-            let mut out = Vec::new();
-            codec::write(target.provider, message, &mut out);
-            messages.push(out);
-        }
-        let markers = markers::of_elements(&input.elements);
-        markers::place(&markers, session, &target, &mut messages)?;
-        Messages::View(messages)
-    };
-    Ok(RenderedView { place, messages })
 }
 
 fn is_empty_array(json: &RawJson) -> bool {
