@@ -8,6 +8,9 @@ use bytes::Bytes;
 use palimpsest_core::array::ChainHead;
 use palimpsest_core::ids::{ProjectId, SessionId, SessionKey};
 use palimpsest_core::message::Digest;
+use palimpsest_engine::turn::JsonParts;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 
 use super::reading::{ResponseApi, ResponseEnd, ResponseSummary};
 
@@ -15,7 +18,7 @@ use super::reading::{ResponseApi, ResponseEnd, ResponseSummary};
 #[async_trait]
 pub trait ContextPort: fmt::Debug + Send + Sync + 'static {
     /// Takes the conversation of a request and returns the body for the model.
-    async fn prepare(&self, request: ModelRequest) -> Result<ManagedRequest, Unmanaged>;
+    async fn prepare(&self, request: ModelRequest) -> Result<PreparedRequest, Unmanaged>;
 
     /// Records a response. The agent gets the last event of the response after the record, or after
     /// `gateway.hold_timeout_ms`.
@@ -37,7 +40,7 @@ pub struct ModelRequest {
     /// The session that a header names.
     pub session: Option<NamedSession>,
     /// The body as JSON, without a content coding.
-    pub body: Bytes,
+    pub body: JsonParts,
     /// The purpose of the request.
     pub purpose: Purpose,
 }
@@ -121,13 +124,57 @@ pub struct ResponseRound {
     pub results: Bytes,
 }
 
+/// A request that can be sent to the model.
+#[derive(Debug)]
+pub struct PreparedRequest {
+    /// The request.
+    pub request: ManagedRequest,
+    /// The commit of the conversation. `None` if the conversation is committed.
+    pub commit: Option<PendingCommit>,
+}
+
+impl From<ManagedRequest> for PreparedRequest {
+    fn from(request: ManagedRequest) -> Self {
+        Self {
+            request,
+            commit: None,
+        }
+    }
+}
+
+/// The task that commits a conversation. It continues if this value is dropped.
+#[derive(Debug)]
+pub struct PendingCommit {
+    task: JoinHandle<Result<ManagedRequest, Unmanaged>>,
+    deadline: Instant,
+}
+
+impl PendingCommit {
+    /// Creates a commit from its task. Its outcome is a timeout after the deadline.
+    pub fn new(task: JoinHandle<Result<ManagedRequest, Unmanaged>>, deadline: Instant) -> Self {
+        Self { task, deadline }
+    }
+
+    /// Waits for the commit. Returns the request as the committed conversation has it.
+    pub async fn outcome(self) -> Result<ManagedRequest, Unmanaged> {
+        match timeout_at(self.deadline, self.task).await {
+            Ok(Ok(prepared)) => prepared,
+            Ok(Err(error)) => {
+                tracing::error!(%error, "preparing a request ended with a panic");
+                Err(Unmanaged::Defect)
+            }
+            Err(_elapsed) => Err(Unmanaged::Timeout),
+        }
+    }
+}
+
 /// The body of a request for the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelBody {
     /// No level has changed the conversation, so the agent's own body is sent.
     Original,
     /// The agent's body with the view in place of the conversation.
-    View(Bytes),
+    View(JsonParts),
     /// A level has changed the conversation, and the view cannot be sent. The agent's own body is sent.
     Unsendable,
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use bytes::Bytes;
+use futures::future::join;
 use http::header::CONTENT_ENCODING;
 use http::request::Parts as RequestHead;
 use http::response::Parts as ResponseHead;
@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Error as ClientError;
 use palimpsest_core::ids::ProjectId;
 use palimpsest_edge::net::Connection;
+use palimpsest_engine::turn::JsonParts;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
@@ -172,19 +173,27 @@ impl Forwarder {
             }
             _ => None,
         };
-        let unmanaged = prepared.as_ref().and_then(Prepared::unmanaged);
-        if let Some(reason) = unmanaged.filter(|_| self.requires_session) {
-            return Ok(Err(Reason::Unmanaged(reason)));
+        if self.requires_session {
+            self.settle(&mut prepared).await;
+            if let Some(reason) = prepared.as_ref().and_then(Prepared::unmanaged) {
+                return Ok(Err(Reason::Unmanaged(reason)));
+            }
         }
         let request = match prepared.as_ref().and_then(Prepared::view) {
-            Some((view, offers)) => self.changed(head.clone(), view, (agent.api, offers)),
+            Some((view, offers)) => self.changed(head.clone(), &view, (agent.api, offers)),
             None => self.to_upstream(head.clone(), body, agent.api),
         };
         let Ok(request) = request else {
             return Ok(Err(Reason::Target));
         };
         // hyper drops this future if the agent disconnects, and the client then ends the request to upstream.
-        let response = match self.client.request(request).await {
+        // A commit in flight and the request to upstream do not wait for each other.
+        let settling = async {
+            if !self.requires_session {
+                self.settle(&mut prepared).await;
+            }
+        };
+        let response = match join(self.client.request(request), settling).await.0 {
             Ok(response) => response,
             Err(error) => return agent.failure(error, has_stalled.load(SeqCst)).map(Err),
         };
@@ -219,6 +228,13 @@ impl Forwarder {
             prepared.describe(&mut head.headers);
         }
         Ok(Ok((head, body)))
+    }
+
+    /// Completes the outcome of a request with a conversation.
+    async fn settle(&self, prepared: &mut Option<Prepared>) {
+        if let (Some(manager), Some(prepared)) = (&self.manager, prepared) {
+            manager.settle(prepared).await;
+        }
     }
 
     /// Returns a response whose body is read beside its forwarding.
@@ -265,7 +281,7 @@ impl Forwarder {
         let (prepared, call) = (prepared?, call?);
         let (place, offered) = (prepared.place()?, prepared.offered()?.clone());
         let (body, _) = prepared.view()?;
-        let request = self.changed(agents.clone(), body.clone(), (api, true));
+        let request = self.changed(agents.clone(), &body, (api, true));
         let (head, _) = request.ok()?.into_parts();
         Some(ReadBack {
             client: self.client.clone(),
@@ -306,7 +322,7 @@ impl Forwarder {
             return rejected;
         };
         let offers = prepared.offered().is_some();
-        let Ok(request) = self.changed(request.clone(), shorter, (api, offers)) else {
+        let Ok(request) = self.changed(request.clone(), &shorter, (api, offers)) else {
             return rejected;
         };
         tracing::debug!("a provider rejected a prompt as too long; a shorter one is sent");
@@ -339,11 +355,11 @@ impl Forwarder {
     fn changed(
         &self,
         mut head: RequestHead,
-        body: Bytes,
+        body: &JsonParts,
         (api, offers_tools): (Api, bool),
     ) -> Result<Request<RequestBody>, http::Error> {
         head.headers = headers::of_changed_request(&head.headers, body.len(), !offers_tools);
-        self.to_upstream(head, RequestBody::whole(vec![body]), api)
+        self.to_upstream(head, RequestBody::whole(body.parts().to_vec()), api)
     }
 }
 

@@ -1,24 +1,25 @@
 //! Gives the conversation of a request to the context, and selects the body for upstream.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use palimpsest_core::ids::ProjectId;
 use palimpsest_core::message::Digest;
 use palimpsest_engine::clock::IdSource;
+use palimpsest_engine::turn::JsonParts;
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span};
 
 use super::caller::{KEY_HEADER, PROVIDER_KEY_HEADERS};
 use super::context::{
-    ContextPort, ManagedRequest, ModelBody, ModelRequest, OfferedTools, Purpose, ResponsePlace,
-    Unmanaged,
+    ContextPort, ManagedRequest, ModelBody, ModelRequest, OfferedTools, PendingCommit, Purpose,
+    ResponsePlace, Unmanaged,
 };
 use super::managed::session_of_headers;
 use super::metrics::ContextMetrics;
-use super::reading::{ReadMemory, ReservedMemory, ResponseApi, decode_whole};
+use super::reading::{ReadMemory, ReservedMemory, ResponseApi, decode_parts};
 use super::request_body::RequestBody;
 use super::span::ModelSpan;
 
@@ -69,6 +70,11 @@ impl ModelCall {
 #[derive(Debug)]
 pub(crate) struct Prepared {
     outcome: Result<Managed, Unmanaged>,
+    api: ResponseApi,
+    /// The time until the request could be sent.
+    duration: Duration,
+    /// The commit of the conversation. `None` after its end.
+    commit: Option<PendingCommit>,
     /// The span of the request. `None` without sessions.
     pub(crate) span: Option<ModelSpan>,
 }
@@ -85,6 +91,7 @@ struct Managed {
 
 impl Manager {
     /// Gives the conversation of a request to the context. The body can be sent afterwards in any case.
+    /// [`Self::settle`] completes the outcome.
     pub(crate) async fn prepare(
         &self,
         call: ModelCall,
@@ -98,10 +105,34 @@ impl Manager {
             .as_ref()
             .map_or_else(Span::none, |span| span.span().clone());
         let running = self.run(call, project, headers, body);
-        let outcome = running.instrument(within).await;
-        let kind = match &outcome {
+        let (outcome, commit) = match running.instrument(within).await {
+            Ok((managed, commit)) => (Ok(managed), commit),
+            Err(reason) => (Err(reason), None),
+        };
+        Prepared {
+            outcome,
+            api: call.api,
+            duration: begun.elapsed(),
+            commit,
+            span,
+        }
+    }
+
+    /// Waits until the conversation is committed, and reports the outcome. Until then, the agent gets no part of the
+    /// response, so it never has a response whose conversation a crash can lose.
+    pub(crate) async fn settle(&self, prepared: &mut Prepared) {
+        if let Some(commit) = prepared.commit.take() {
+            match (commit.outcome().await, &mut prepared.outcome) {
+                // The body was sent already. The place changes if another writer has committed first.
+                (Ok(committed), Ok(managed)) => managed.to_upstream.place = committed.place,
+                (Err(reason), outcome) => *outcome = Err(reason),
+                (Ok(_), Err(_)) => {}
+            }
+        }
+        let outcome = &prepared.outcome;
+        let kind = match outcome {
             Ok(managed) => {
-                if let Some(span) = &span {
+                if let Some(span) = &prepared.span {
                     let request = &managed.to_upstream;
                     let (model, session) = (request.model.as_deref(), &request.place.session);
                     span.prepared(model, session, managed.kind());
@@ -115,8 +146,7 @@ impl Manager {
         };
         let reason = outcome.as_ref().err().copied();
         self.metrics
-            .prepared(call.api, kind, reason, begun.elapsed());
-        Prepared { outcome, span }
+            .prepared(prepared.api, kind, reason, prepared.duration);
     }
 
     async fn run(
@@ -125,7 +155,7 @@ impl Manager {
         project: ProjectId,
         headers: &HeaderMap,
         body: &mut RequestBody,
-    ) -> Result<Managed, Unmanaged> {
+    ) -> Result<(Managed, Option<PendingCommit>), Unmanaged> {
         let mut memory = ReservedMemory::new(self.memory.clone());
         let max = self.max_bytes;
         let receiving = body.receive(|size| {
@@ -141,21 +171,23 @@ impl Manager {
         if codings.next().is_some() {
             return Err(Unmanaged::Encoding);
         }
-        let json = decode_whole(coding, &received, max).map_err(|_| Unmanaged::Encoding)?;
+        // A body without a coding stays in its frames, which are sent as they are.
+        let json = decode_parts(coding, received, max).map_err(|_| Unmanaged::Encoding)?;
         let request = ModelRequest {
             project,
             scope: scope(headers),
             api: call.api,
             session: session_of_headers(headers),
-            body: json,
+            body: JsonParts::new(json),
             purpose: call.purpose,
         };
         let to_upstream = self.context.prepare(request.clone()).await?;
-        Ok(Managed {
+        let managed = Managed {
             from_agent: request,
-            to_upstream,
+            to_upstream: to_upstream.request,
             _memory: memory,
-        })
+        };
+        Ok((managed, to_upstream.commit))
     }
 
     /// Prepares a request again after the provider rejected its body as too long. Returns the shorter body, or `None` if
@@ -164,14 +196,14 @@ impl Manager {
         &self,
         prepared: &mut Prepared,
         gap_tokens: Option<u64>,
-    ) -> Option<Bytes> {
+    ) -> Option<JsonParts> {
         let managed = prepared.outcome.as_mut().ok()?;
         if managed.from_agent.purpose != Purpose::Response {
             return None;
         }
         let mut request = managed.from_agent.clone();
         request.purpose = Purpose::ShorterPrompt { gap_tokens };
-        let shorter = self.context.prepare(request).await.ok()?;
+        let shorter = self.context.prepare(request).await.ok()?.request;
         let ModelBody::View(body) = &shorter.body else {
             return None;
         };
@@ -224,7 +256,7 @@ impl Prepared {
     }
 
     /// Returns the body that replaces the agent's, and true if it offers tools.
-    pub(crate) fn view(&self) -> Option<(Bytes, bool)> {
+    pub(crate) fn view(&self) -> Option<(JsonParts, bool)> {
         match &self.outcome.as_ref().ok()?.to_upstream.body {
             ModelBody::View(body) => Some((body.clone(), self.offered().is_some())),
             ModelBody::Original | ModelBody::Unsendable => None,

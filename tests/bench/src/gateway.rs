@@ -1,19 +1,20 @@
 //! Measures the latency of requests with long conversations through the gateway. The limit is the latency of the same
-//! requests to the same provider directly, in turn with the others, and what the gateway may add.
+//! requests to the same provider directly, in turn with the others, and what the gateway may add. A gateway that only
+//! forwards shows the part of the difference that the further hop costs.
 
-use std::fmt::Write as _;
+mod conversation;
+mod provider;
+
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
+use palimpsest_load::test_server::cpu;
 use palimpsest_tests::Server;
-use serde_json::json;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::interval;
 
+use self::conversation::{Conversation, Latency, Response, Side};
 use crate::row::{MILLIS, Row, Target};
 
 /// The sizes of this part.
@@ -23,18 +24,25 @@ pub(crate) struct Extent {
     /// The size of a conversation in tokens.
     pub(crate) tokens: usize,
     pub(crate) rounds: usize,
-    /// The number of requests of each conversation in a round, direct ones and others.
+    /// The number of requests of each conversation in a round to each side.
     pub(crate) requests: usize,
     /// The interval of requests, in milliseconds.
     pub(crate) interval_ms: u64,
+    /// The number of conversations that are compacted.
+    pub(crate) compactions: usize,
 }
 
 /// The bytes of a token in the generated text.
 const TOKEN_BYTES: usize = 4;
-/// The bytes of one tool result.
-const RESULT_BYTES: usize = 8_000;
-/// The end of a streamed response.
-const LAST_EVENT: &[u8] = b"message_stop\"}\n\n\r\n0\r\n\r\n";
+/// A model with a window that the bench does not fill: no level acts, so all sides send the same bytes.
+const LARGE_MODEL: &str = "claude-bench";
+/// A model with a window of 200,000 tokens.
+const SMALL_MODEL: &str = "claude-sonnet-4-5";
+/// The size of a conversation shortly before its compaction, and its growth with each request, in tokens.
+const BEFORE_COMPACTION_TOKENS: usize = 120_000;
+const GROWTH_TOKENS: usize = 2_000;
+/// The maximum time of a compaction inside a request, in milliseconds.
+const COMPACTION_MS: f64 = 50.0;
 
 /// Measures the rows of the gateway.
 pub(crate) fn rows(folder: &Path, extent: &Extent, mut tell: impl FnMut(&Row)) -> Result<Vec<Row>> {
@@ -47,80 +55,169 @@ pub(crate) fn rows(folder: &Path, extent: &Extent, mut tell: impl FnMut(&Row)) -
     Ok(rows)
 }
 
-/// The latencies of one round, in milliseconds.
+/// The latencies of one round, by side.
 #[derive(Default)]
-struct Round {
-    direct: Vec<Latency>,
-    through: Vec<Latency>,
+struct Round([Vec<Latency>; 3]);
+
+/// The gateways, and the addresses of all sides.
+struct Servers {
+    forwarding: Server,
+    managed: Server,
+    addresses: [String; 3],
 }
 
-#[derive(Clone, Copy)]
-struct Latency {
-    first_byte: f64,
-    end: f64,
+impl Servers {
+    async fn start(folder: &Path) -> Result<Self> {
+        let provider = provider::start().await?.to_string();
+        let start = |name: &str, setting: &str| {
+            let settings = [
+                "gateway.enabled=true".to_owned(),
+                "gateway.listen=127.0.0.1:0".to_owned(),
+                format!("gateway.upstreams.anthropic.base_url=http://{provider}"),
+                "policy.tokens.default_window_tokens=1000000".to_owned(),
+                setting.to_owned(),
+            ];
+            let args: Vec<&str> = settings.iter().flat_map(|it| ["--set", it]).collect();
+            Server::start(&folder.join(name), &args)
+        };
+        let forwarding = start("forwarding", "gateway.manage=false");
+        let managed = start("managed", "gateway.manage=true");
+        let addresses = [provider, forwarding.gateway(), managed.gateway()];
+        Ok(Self {
+            forwarding,
+            managed,
+            addresses,
+        })
+    }
+
+    /// Returns the processor time of both gateways so far, in milliseconds.
+    fn processor_ms(&self) -> [f64; 2] {
+        [&self.forwarding, &self.managed].map(|server| cpu(server.pid()).as_secs_f64() * 1e3)
+    }
 }
 
 async fn measured(folder: &Path, extent: &Extent) -> Result<Vec<Row>> {
-    let provider = provider().await?;
-    let settings = [
-        "gateway.enabled=true".to_owned(),
-        "gateway.listen=127.0.0.1:0".to_owned(),
-        format!("gateway.upstreams.anthropic.base_url=http://{provider}"),
-        // No level acts, so that both sides send the same bytes.
-        "policy.tokens.default_window_tokens=1000000".to_owned(),
-    ];
-    let args: Vec<&str> = settings.iter().flat_map(|it| ["--set", it]).collect();
-    let server = Server::start(folder, &args);
-    let gateway = server.gateway();
-    let provider = provider.to_string();
+    let servers = Servers::start(folder).await?;
     let mut conversations = Vec::new();
     let mut first = Vec::new();
     for number in 0..extent.conversations {
-        let mut conversation =
-            Conversation::new(number, extent.tokens, &provider, &gateway).await?;
-        first.push(conversation.request(true).await?.end);
+        let name = (format!("bench-{number}"), LARGE_MODEL);
+        let mut conversation = Conversation::new(name, extent.tokens, &servers.addresses).await?;
+        first.push(conversation.request(Side::Managed).await?.latency.end);
         conversations.push(conversation);
     }
     let mut rounds = Vec::new();
+    let before = servers.processor_ms();
     for _ in 0..extent.rounds {
-        let running = round(conversations, extent);
-        let (round, back) = running.await?;
+        let (round, back) = round(conversations, extent).await?;
         rounds.push(round);
         conversations = back;
     }
+    let requests = rounds.iter().map(|round| round.0[0].len()).sum::<usize>();
+    let used = servers.processor_ms();
+    let [forwarding, managed] = [0, 1].map(|at| (used[at] - before[at]) / count(requests));
+    let first = at_median(first);
+    let mut rows = added_rows(&rounds, extent);
+    rows[0].beside.extend([
+        format!("the first request of a conversation takes {first:.1} ms"),
+        format!("processor time of the gateway for a request: {managed:.2} ms, {forwarding:.2} ms to forward it"),
+    ]);
+    rows.extend(compaction_row(&servers, extent).await?);
+    Ok(rows)
+}
+
+/// Returns the rows about the latency that the gateway adds.
+fn added_rows(rounds: &[Round], extent: &Extent) -> Vec<Row> {
     let what = format!("{} × {} tokens", extent.conversations, extent.tokens);
     let row = |name: &str, quantile: f64, allowed: f64, of: fn(&Latency) -> f64| {
-        let at = |latencies: &[Latency]| at(latencies.iter().map(of), quantile);
-        let pair = |round: &Round| (at(&round.through), at(&round.direct) + allowed);
-        let pairs: Vec<_> = rounds.iter().map(pair).collect();
-        let added: Vec<_> = pairs
+        let at = |round: &Round, side: Side| at(round.0[side as usize].iter().map(of), quantile);
+        let added = |side: Side, to: Side| {
+            at_median(
+                rounds
+                    .iter()
+                    .map(|round| at(round, side) - at(round, to))
+                    .collect(),
+            )
+        };
+        let pairs: Vec<_> = rounds
             .iter()
-            .map(|(through, limit)| through - (limit - allowed))
+            .map(|round| (at(round, Side::Managed), at(round, Side::Direct) + allowed))
             .collect();
-        let added = at_median(added);
         Row::new(
             format!("gateway, {name}, {what}"),
             &pairs,
             (MILLIS, "directly, and what it may add"),
             Target::AtMost(1.0),
         )
-        .beside(format!("it adds {added:.2} ms of the allowed {allowed} ms"))
+        .beside(format!(
+            "it adds {:.2} ms of the allowed {allowed} ms: {:.2} ms for the further hop, and {:.2} ms for the session",
+            added(Side::Managed, Side::Direct),
+            added(Side::Forwarding, Side::Direct),
+            added(Side::Managed, Side::Forwarding),
+        ))
     };
-    let first = at_median(first);
-    Ok(vec![
-        row("median", 0.5, 1.0, |one| one.end).beside(format!(
-            "the first request of a conversation takes {first:.1} ms"
-        )),
+    vec![
+        row("median", 0.5, 1.0, |one| one.end),
         row("p99", 0.99, 5.0, |one| one.end),
         row("first byte", 0.5, 1.0, |one| one.first_byte),
-    ])
+    ]
+}
+
+/// Measures compactions inside of requests, one conversation after the other.
+async fn compaction_row(servers: &Servers, extent: &Extent) -> Result<Option<Row>> {
+    let mut pairs = Vec::new();
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for number in 0..extent.compactions {
+        let name = (format!("compacted-{number}"), SMALL_MODEL);
+        let mut conversation =
+            Conversation::new(name, BEFORE_COMPACTION_TOKENS, &servers.addresses).await?;
+        let mut last = conversation.request(Side::Managed).await?;
+        let compacted = loop {
+            conversation.grow(GROWTH_TOKENS * TOKEN_BYTES);
+            let next = conversation.request(Side::Managed).await?;
+            if next.tokens < last.tokens {
+                break next;
+            }
+            before.push(next.latency.end);
+            last = next;
+        };
+        pairs.push((compacted.latency.end, COMPACTION_MS));
+        for _ in 0..4 {
+            conversation.grow(GROWTH_TOKENS * TOKEN_BYTES);
+            let next: Response = conversation.request(Side::Managed).await?;
+            after.extend(next.is_view.then_some(next.latency.end));
+        }
+    }
+    if pairs.is_empty() {
+        return Ok(None);
+    }
+    let row = Row::new(
+        "gateway, a request with a compaction",
+        &pairs,
+        (MILLIS, "a promise"),
+        Target::AtMost(1.0),
+    );
+    Ok(Some(row.beside(format!(
+        "a request before the compaction takes {:.1} ms, and one after it {:.1} ms",
+        at_median(before),
+        at_median(after)
+    ))))
 }
 
 fn at_median(values: Vec<f64>) -> f64 {
     at(values.into_iter(), 0.5)
 }
 
-/// Sends requests at a fixed rate, the conversations in turn. Every second request of a conversation is a direct one.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "the number of requests is small"
+)]
+fn count(requests: usize) -> f64 {
+    requests.max(1) as f64
+}
+
+/// Sends requests at a fixed rate, the conversations in turn, and each conversation to all sides in turn. A conversation
+/// grows after a managed request.
 async fn round(
     conversations: Vec<Conversation>,
     extent: &Extent,
@@ -130,184 +227,42 @@ async fn round(
     let mut idle: Vec<Option<Conversation>> = conversations.into_iter().map(Some).collect();
     let mut running: Vec<Option<Running>> = (0..count).map(|_| None).collect();
     let mut round = Round::default();
-    for request in 0..extent.requests {
-        let through = request % 2 == 1;
+    let sides = (0..extent.requests).flat_map(|_| Side::ALL);
+    for side in sides {
         for at in 0..count {
             ticks.tick().await;
             if let Some(task) = running[at].take() {
-                let (conversation, latency) = task.await??;
-                idle[at] = Some(conversation);
-                round.add(latency, !through);
+                idle[at] = Some(round.finish(task).await?);
             }
             let mut conversation = idle[at].take().context("a conversation is missing")?;
             running[at] = Some(tokio::spawn(async move {
-                let latency = conversation.request(through).await?;
-                Ok((conversation, latency))
+                let response = conversation.request(side).await?;
+                if side == Side::Managed {
+                    conversation.grow(1_000);
+                }
+                Ok((conversation, side, response.latency))
             }));
         }
     }
     for at in 0..count {
         if let Some(task) = running[at].take() {
-            let (conversation, latency) = task.await??;
-            idle[at] = Some(conversation);
-            round.add(latency, extent.requests.is_multiple_of(2));
+            idle[at] = Some(round.finish(task).await?);
         }
     }
     Ok((round, idle.into_iter().flatten().collect()))
 }
 
 impl Round {
-    fn add(&mut self, latency: Latency, through: bool) {
-        let latencies = if through {
-            &mut self.through
-        } else {
-            &mut self.direct
-        };
-        latencies.push(latency);
+    /// Waits for a request and adds its latency. Returns its conversation.
+    async fn finish(&mut self, task: Running) -> Result<Conversation> {
+        let (conversation, side, latency) = task.await??;
+        self.0[side as usize].push(latency);
+        Ok(conversation)
     }
 }
 
 /// A request that runs.
-type Running = JoinHandle<Result<(Conversation, Latency)>>;
-
-/// A conversation with a connection to each side.
-struct Conversation {
-    name: String,
-    /// The body without its end.
-    body: Vec<u8>,
-    steps: usize,
-    direct: TcpStream,
-    through: TcpStream,
-}
-
-impl Conversation {
-    async fn new(number: usize, tokens: usize, direct: &str, through: &str) -> Result<Self> {
-        let mut conversation = Self {
-            name: format!("bench-{number}"),
-            body: br#"{"model":"claude-bench","max_tokens":1000,"stream":true,"tools":[{"name":"Bash","input_schema":{"type":"object"}}],"messages":[{"role":"user","content":"Work."}"#.to_vec(),
-            steps: 0,
-            direct: TcpStream::connect(direct).await?,
-            through: TcpStream::connect(through).await?,
-        };
-        conversation.direct.set_nodelay(true)?;
-        conversation.through.set_nodelay(true)?;
-        while conversation.body.len() < tokens * TOKEN_BYTES {
-            conversation.grow(RESULT_BYTES);
-        }
-        Ok(conversation)
-    }
-
-    /// Adds a call and its result.
-    fn grow(&mut self, bytes: usize) {
-        self.steps += 1;
-        let id = format!("toolu_{}", self.steps);
-        let line = format!("line {} of {}\n", self.steps, self.name);
-        let call = json!({"role": "assistant", "content": [
-            {"type": "text", "text": "ok"},
-            {"type": "tool_use", "id": id, "name": "Bash", "input": {"command": "ls"}}]});
-        let result = json!({"role": "user", "content": [
-            {"type": "tool_result", "tool_use_id": id, "content": line.repeat(bytes / line.len() + 1)}]});
-        self.body
-            .extend_from_slice(format!(",{call},{result}").as_bytes());
-    }
-
-    /// Sends the conversation, and grows after a request through the gateway.
-    async fn request(&mut self, through: bool) -> Result<Latency> {
-        let head = format!(
-            "POST /v1/messages HTTP/1.1\r\nhost: provider\r\nx-api-key: k\r\nanthropic-version: 2023-06-01\r\n\
-             x-palimpsest-session: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-            self.name,
-            self.body.len() + 2
-        );
-        let request = [head.as_bytes(), &self.body, b"]}"].concat();
-        let stream = if through {
-            &mut self.through
-        } else {
-            &mut self.direct
-        };
-        let began = Instant::now();
-        let since = || began.elapsed().as_secs_f64() * 1e3;
-        stream.write_all(&request).await?;
-        let mut received = Vec::with_capacity(4096);
-        let mut first_byte = None;
-        while !received.ends_with(LAST_EVENT) {
-            if stream.read_buf(&mut received).await? == 0 {
-                bail!("the response ended: {}", String::from_utf8_lossy(&received));
-            }
-            first_byte.get_or_insert_with(since);
-        }
-        let latency = Latency {
-            first_byte: first_byte.unwrap_or_default(),
-            end: since(),
-        };
-        if through {
-            let text = String::from_utf8_lossy(&received);
-            if !text.contains("x-palimpsest-body: original") {
-                bail!("a session did not take the conversation: {text}");
-            }
-            self.grow(1_000);
-        }
-        Ok(latency)
-    }
-}
-
-/// Starts a provider that answers each request at once.
-async fn provider() -> Result<std::net::SocketAddr> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let address = listener.local_addr()?;
-    let events = [
-        json!({"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "model": "claude-bench",
-            "content": [], "usage": {"input_tokens": 1, "output_tokens": 1}}}),
-        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
-        json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "ok"}}),
-        json!({"type": "content_block_stop", "index": 0}),
-        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}}),
-        json!({"type": "message_stop"}),
-    ];
-    let mut response =
-        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-            .to_owned();
-    for event in events {
-        let kind = event["type"].as_str().unwrap_or_default();
-        let event = format!("event: {kind}\ndata: {event}\n\n");
-        let _ = write!(response, "{:x}\r\n{event}\r\n", event.len());
-    }
-    response += "0\r\n\r\n";
-    let response = Arc::new(response);
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(answer(stream, Arc::clone(&response)));
-        }
-    });
-    Ok(address)
-}
-
-async fn answer(mut stream: TcpStream, response: Arc<String>) -> Result<()> {
-    stream.set_nodelay(true)?;
-    let mut received = Vec::with_capacity(1 << 20);
-    loop {
-        received.clear();
-        let body = loop {
-            if stream.read_buf(&mut received).await? == 0 {
-                return Ok(());
-            }
-            if let Some(at) = received.windows(4).position(|window| window == b"\r\n\r\n") {
-                break at + 4;
-            }
-        };
-        let head = String::from_utf8_lossy(&received[..body]).to_lowercase();
-        let length = head
-            .lines()
-            .find_map(|line| line.strip_prefix("content-length: "));
-        let length: usize = length.context("no length")?.trim().parse()?;
-        while received.len() < body + length {
-            if stream.read_buf(&mut received).await? == 0 {
-                return Ok(());
-            }
-        }
-        stream.write_all(response.as_bytes()).await?;
-    }
-}
+type Running = JoinHandle<Result<(Conversation, Side, Latency)>>;
 
 /// Returns a quantile.
 fn at(values: impl Iterator<Item = f64>, quantile: f64) -> f64 {

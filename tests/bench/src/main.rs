@@ -95,8 +95,9 @@ const WHOLE: Extent = Extent {
         conversations: 64,
         tokens: 200_000,
         rounds: 5,
-        requests: 8,
+        requests: 3,
         interval_ms: 20,
+        compactions: 8,
     },
 };
 
@@ -123,8 +124,9 @@ const QUICK: Extent = Extent {
         conversations: 4,
         tokens: 20_000,
         rounds: 1,
-        requests: 4,
+        requests: 2,
         interval_ms: 20,
+        compactions: 1,
     },
 };
 

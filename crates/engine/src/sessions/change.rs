@@ -65,7 +65,7 @@ impl Sessions {
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
     ) -> Result<T, EngineError> {
-        let changed = self.change(ReadMode::Fresh, key, missing, decide, finish);
+        let changed = self.change(ReadMode::Fresh, key, missing, decide, |_, _| (), finish);
         changed.await.map(Changed::answer)
     }
 
@@ -78,7 +78,7 @@ impl Sessions {
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
     ) -> Result<T, EngineError> {
-        let changed = self.change(begin, key, missing, decide, finish);
+        let changed = self.change(begin, key, missing, decide, |_, _| (), finish);
         changed.await.map(Changed::answer)
     }
 
@@ -89,6 +89,7 @@ impl Sessions {
         key: &SessionKey,
         missing: &MissingSession,
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
+        decided_state: impl Fn(&Session, &[FollowUp]),
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
     ) -> Result<Changed<D, T>, EngineError> {
         let handle = self.cache.handle(key);
@@ -182,6 +183,7 @@ impl Sessions {
                 }
             }
             crash_point("session.stored");
+            decided_state(&pending.loaded.session, &pending.follow_ups);
             match self.commit(key, &handle, &mut state, pending, growth).await {
                 Ok(follow_ups) => {
                     let rendering = tracing::debug_span!(target: SPANS, "render");
@@ -223,17 +225,21 @@ impl Sessions {
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
     ) -> Result<T, EngineError> {
-        let changed = self.run_with_follow_ups(key, missing, dry_run, decide, finish);
+        let changed = self.run_with_follow_ups(key, missing, dry_run, decide, |_, _| (), finish);
         changed.await.map(Changed::answer)
     }
 
     /// Like [`Self::run`], for commands with follow-ups. The caller begins the follow-ups.
+    ///
+    /// `decided_state` receives the state and the follow-ups that are about to be committed. It runs again if another
+    /// writer commits first, and never in a dry run.
     pub async fn run_with_follow_ups<D, T>(
         &self,
         key: &SessionKey,
         missing: &MissingSession,
         dry_run: bool,
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
+        decided_state: impl Fn(&Session, &[FollowUp]),
         finish: impl Fn(&Session, &D) -> Result<T, ContentNotLoaded>,
     ) -> Result<Changed<D, T>, EngineError> {
         if dry_run {
@@ -246,7 +252,8 @@ impl Sessions {
                 follow_ups: Vec::new(),
             })
         } else {
-            self.change(ReadMode::Fresh, key, missing, decide, finish)
+            let begin = ReadMode::Fresh;
+            self.change(begin, key, missing, decide, decided_state, finish)
                 .await
         }
     }

@@ -5,15 +5,20 @@
 
 mod adopt;
 mod append;
+mod array_layout;
 mod array_reader;
 mod find;
 #[cfg(test)]
 mod find_tests;
+mod json_parts;
+mod last_used;
 mod prefix;
 mod record;
 mod sync;
 #[cfg(test)]
 mod tests;
+
+use std::fmt;
 
 use palimpsest_core::command::{
     CheckThresholds, ClearResults, ClearTrigger, CollapseSpans, CollapseTrigger, Command,
@@ -29,8 +34,11 @@ use palimpsest_core::view::{Etag, Provider, Target, TargetOverride};
 
 pub use self::adopt::Adoption;
 pub use self::append::{AppendContent, AppendInput, AppendStatus, Appended, append};
-pub use self::array_reader::{ArrayPlace, ArrayReader, BodyFields, ReadArray};
+pub use self::array_layout::BodyFields;
+pub use self::array_reader::{ArrayPlace, ArrayReader, ComparedArray, ReadArray};
 pub use self::find::{UnnamedArray, sync_found};
+pub use self::json_parts::JsonParts;
+pub use self::last_used::LastOfSessions;
 pub use self::prefix::{PrefixPart, PrefixTokens, PromptPrefix};
 pub use self::record::record_response;
 pub use self::sync::{FirstStore, SyncInput, SyncedArray, sync};
@@ -64,6 +72,27 @@ pub struct TurnCall {
     pub overflow: Option<Overflow>,
     /// True to commit nothing.
     pub dry_run: bool,
+    /// The observer of the state before its commit.
+    pub before_commit: Option<BeforeCommit>,
+}
+
+/// An observer of the state that a turn is about to commit. It is called only if no compaction is due, so the view of
+/// this state is the view of the turn.
+///
+/// The commit can still fail. If another writer commits first, the observer is called again with another state.
+pub struct BeforeCommit(Box<dyn Fn(&Session) + Send + Sync>);
+
+impl BeforeCommit {
+    /// Creates an observer. It runs under the lock of the session, so it must be fast.
+    pub fn new(observe: impl Fn(&Session) + Send + Sync + 'static) -> Self {
+        Self(Box::new(observe))
+    }
+}
+
+impl fmt::Debug for BeforeCommit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BeforeCommit")
+    }
 }
 
 /// The permission of a call to compact.
@@ -158,7 +187,16 @@ pub async fn turn<T, I: Into<Intake>>(
 ) -> Result<Turn<T>, CompactionError> {
     let sessions = &engine.sessions;
     let decide = |transaction: &mut Transaction<'_>| call.decide(transaction, &intake);
-    let changed = sessions.run_with_follow_ups(key, missing, call.dry_run, decide, &finish);
+    let decided = |session: &Session, follow_ups: &[FollowUp]| {
+        let compacts = |one: &FollowUp| matches!(one, FollowUp::Compact(_));
+        if let Some(before_commit) = &call.before_commit
+            && !follow_ups.iter().any(compacts)
+        {
+            (before_commit.0)(session);
+        }
+    };
+    let dry_run = call.dry_run;
+    let changed = sessions.run_with_follow_ups(key, missing, dry_run, decide, decided, &finish);
     let Changed {
         decided: outcome,
         mut answer,

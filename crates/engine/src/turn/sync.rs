@@ -38,7 +38,7 @@ const ORIGINALS_PER_READ: usize = 256;
 #[derive(Debug)]
 pub struct SyncInput {
     /// The messages of the array in order, each with a new id and its time.
-    pub elements: Vec<Element>,
+    pub elements: Arc<[Element]>,
     /// True if the model request defines tools.
     pub has_tools: bool,
     /// True if the caller sends side requests without tools under the name of the session.
@@ -394,10 +394,10 @@ impl SyncInput {
             appended: placed(first),
         };
         let array = change.apply(array, &incoming, &placed);
-        transaction.run(Command::SyncArray(SyncArray {
-            array,
-            tip: incoming.tip(),
-        }))?;
+        // A session that is found by its name has no tips, and a tip is a digest of the whole array.
+        let has_tips = session.tips().scope.is_some();
+        let tip = has_tips.then(|| incoming.tip()).flatten();
+        transaction.run(Command::SyncArray(SyncArray { array, tip }))?;
         Ok(())
     }
 

@@ -243,10 +243,18 @@ impl Compression {
             scope: origin.scope,
             api: rows.api,
             session: origin.session,
-            body,
+            body: body.into(),
             purpose: Purpose::Response,
         });
+        // The caller gets the view after its commit.
         let prepared = match prepared.await {
+            Ok(prepared) => match prepared.commit {
+                Some(commit) => commit.outcome().await,
+                None => Ok(prepared.request),
+            },
+            Err(reason) => Err(reason),
+        };
+        let prepared = match prepared {
             Ok(prepared) => prepared,
             Err(reason) => {
                 compressed.unmanaged = Some(reason);
@@ -258,7 +266,7 @@ impl Compression {
         let ModelBody::View(body) = prepared.body else {
             return;
         };
-        match self.view(rows.api, body, counter).await {
+        match self.view(rows.api, body.whole(), counter).await {
             Ok((view, tokens)) => {
                 compressed.array = Messages::View(view);
                 compressed.tokens_after = tokens;

@@ -3,12 +3,16 @@
 //! Agents mark the end of their array. If a level has changed the array, the markers move to the same place of the view:
 //! its end, and the end of the last answered request. Their number and their values stay.
 
+use std::collections::BTreeMap;
+
 use palimpsest_core::array::Element;
 use palimpsest_core::json::{self, ObjectFields, RawJson, UnknownFields, write_str};
 use palimpsest_core::message::{Block, ResultContent};
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::view::{BreakpointRequest, Target, breakpoints};
 use serde_json::value::RawValue;
+
+use super::views::RenderedMessages;
 
 const MARKER: &str = "cache_control";
 
@@ -46,15 +50,16 @@ fn add(extra: &UnknownFields, found: &mut Vec<RawJson>) {
     found.extend(marker.filter(|marker| marker.is_object()).cloned());
 }
 
-/// Adds markers to the rendered messages of the view.
+/// Returns the messages of the rendered view to which markers are added.
 pub(super) fn place(
     markers: &[RawJson],
     session: &Session,
     target: &Target,
-    messages: &mut [Vec<u8>],
-) -> Result<(), ContentNotLoaded> {
+    messages: &RenderedMessages,
+) -> Result<BTreeMap<usize, Vec<u8>>, ContentNotLoaded> {
+    let mut marked = BTreeMap::new();
     if markers.is_empty() {
-        return Ok(());
+        return Ok(marked);
     }
     let request = BreakpointRequest {
         length: u32::try_from(messages.len()).unwrap_or(u32::MAX),
@@ -65,13 +70,18 @@ pub(super) fn place(
     // The last markers belong to the last places. Markers with a longer lifetime must come first, so the order stays.
     let markers = markers.iter().skip(markers.len() - places.len());
     for (place, marker) in places.iter().zip(markers) {
-        if let Some(message) = messages.get_mut(place.message as usize)
-            && let Some(marked) = with_marker(message, place.block as usize, marker)
-        {
-            *message = marked;
+        let (at, block) = (place.message as usize, place.block as usize);
+        // A message can have several markers.
+        let message = match marked.remove(&at) {
+            Some(message) => Some(message),
+            None => messages.get(at).map(|message| message.whole().to_vec()),
+        };
+        if let Some(message) = message {
+            let with_marker = with_marker(&message, block, marker);
+            marked.insert(at, with_marker.unwrap_or(message));
         }
     }
-    Ok(())
+    Ok(marked)
 }
 
 /// Returns a message with a marker on one of its blocks. `None` if the message has no such block.

@@ -11,6 +11,7 @@ mod rewrite;
 mod session;
 mod short_input;
 mod tools;
+mod views;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +21,16 @@ use palimpsest_core::view::Provider;
 use palimpsest_engine::tools::ToolRunner;
 use palimpsest_engine::turn::record_response;
 use palimpsest_engine::{Engine, EngineError};
-use tokio::time::timeout;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::Instrument as _;
 
 pub(crate) use self::identity::{named as session_named, of_headers as session_of_headers};
 use self::session::SessionPolicies;
+use self::views::RenderedViews;
 use super::context::{
-    ContextPort, ManagedRequest, ModelRequest, OwnCalls, RecordError, RecordedResponse, ToolRound,
-    Unmanaged,
+    ContextPort, ModelRequest, OwnCalls, PendingCommit, PreparedRequest, RecordError,
+    RecordedResponse, ToolRound, Unmanaged,
 };
 use super::reading::ResponseApi;
 
@@ -38,6 +41,7 @@ pub(crate) struct EngineContext {
     policies: Arc<SessionPolicies>,
     /// Runs the service's tools for models. `None` offers no tools.
     tools: Option<Arc<dyn ToolRunner>>,
+    views: Arc<RenderedViews>,
     /// The maximum time of a request before it is forwarded as it is.
     prepare_timeout: Duration,
 }
@@ -52,6 +56,7 @@ impl EngineContext {
             engine,
             tools,
             policies: Arc::default(),
+            views: Arc::default(),
             prepare_timeout,
         }
     }
@@ -59,19 +64,22 @@ impl EngineContext {
 
 #[async_trait]
 impl ContextPort for EngineContext {
-    async fn prepare(&self, request: ModelRequest) -> Result<ManagedRequest, Unmanaged> {
+    async fn prepare(&self, request: ModelRequest) -> Result<PreparedRequest, Unmanaged> {
+        let deadline = Instant::now() + self.prepare_timeout;
         let context = self.clone();
+        let (early, decided) = oneshot::channel();
         // A task of its own: a change that has begun continues if the agent disconnects, and a panic ends only this
         // task.
-        let preparing = async move { context.run(request).await };
+        let preparing = async move { context.run(request, early).await };
         let preparing = tokio::spawn(preparing.in_current_span());
-        match timeout(self.prepare_timeout, preparing).await {
-            Ok(Ok(prepared)) => prepared,
-            Ok(Err(error)) => {
-                tracing::error!(%error, "preparing a request ended with a panic");
-                Err(Unmanaged::Defect)
-            }
-            Err(_elapsed) => Err(Unmanaged::Timeout),
+        let commit = PendingCommit::new(preparing, deadline);
+        match timeout_at(deadline, decided).await {
+            Ok(Ok(request)) => Ok(PreparedRequest {
+                request,
+                commit: Some(commit),
+            }),
+            // The task ends without a request before its commit, or the time is over.
+            Ok(Err(_)) | Err(_) => commit.outcome().await.map(Into::into),
         }
     }
 

@@ -1,22 +1,26 @@
 //! Replaces the array in the body of a request, and adds tools to it.
 
+use std::ops::Range;
+
 use bytes::Bytes;
-use palimpsest_engine::turn::ArrayPlace;
+use palimpsest_engine::turn::{ArrayPlace, JsonParts};
 
 use super::tools::{AddedTools, end_of_tools};
 use crate::context::OfferedTools;
 
-/// Returns the body with these messages in place of the conversation, and with further tools. The operator messages
-/// before the conversation stay, and so do all other bytes.
+/// Returns the body with these messages, separated by commas, in place of the conversation, and with further tools. The
+/// operator messages before the conversation stay, and so do all other bytes.
 pub(super) fn with_messages(
-    body: &[u8],
+    body: &JsonParts,
     place: ArrayPlace,
-    messages: &[Vec<u8>],
+    messages: &JsonParts,
     tools: Option<AddedTools>,
-) -> (Bytes, Option<OfferedTools>) {
+) -> (JsonParts, Option<OfferedTools>) {
     let begin = place.open + 1;
     let tools = tools.and_then(|added| {
-        let end = end_of_tools(&body[..begin], &body[place.close..])?;
+        let head = body.section(0..begin).whole();
+        let tail = body.section(place.close..body.len()).whole();
+        let end = end_of_tools(&head, &tail)?;
         // The position is that without the content of the array.
         let end = if end < begin {
             end
@@ -25,45 +29,32 @@ pub(super) fn with_messages(
         };
         Some((end, added))
     });
-    let size: usize = messages.iter().map(|message| message.len() + 1).sum();
-    let added = tools
-        .as_ref()
-        .map_or(0, |(_, added)| added.definitions.len() + 1);
-    let mut out = Vec::with_capacity(place.lead_end + size + body.len() - place.close + added);
-    copy(&mut out, body, 0..place.lead_end, tools.as_ref());
-    let mut needs_comma = place.lead_end > begin;
-    for message in messages {
-        if needs_comma {
-            out.push(b',');
-        }
-        needs_comma = true;
-        out.extend_from_slice(message);
-    }
-    let array_end = out.len();
-    copy(&mut out, body, place.close..body.len(), tools.as_ref());
+    let mut parts = section(body, 0..place.lead_end, tools.as_ref());
+    let has_lead = place.lead_end > begin;
+    parts.extend((has_lead && !messages.is_empty()).then_some(Bytes::from_static(b",")));
+    parts.extend_from_slice(messages.parts());
+    let array_end = parts.iter().map(Bytes::len).sum();
+    parts.extend(section(body, place.close..body.len(), tools.as_ref()));
     let offered = tools.map(|(_, added)| OfferedTools {
         names: added.names,
         array_end,
     });
-    (out.into(), offered)
+    (JsonParts::new(parts), offered)
 }
 
-/// Copies a part of the body, with the further tools if it contains the end of the agent's tools.
-fn copy(
-    out: &mut Vec<u8>,
-    body: &[u8],
-    part: std::ops::Range<usize>,
+/// Returns a part of the body, with the further tools if it contains the end of the agent's tools.
+fn section(
+    body: &JsonParts,
+    range: Range<usize>,
     tools: Option<&(usize, AddedTools)>,
-) {
-    match tools.filter(|(end, _)| part.contains(end)) {
-        None => out.extend_from_slice(&body[part]),
-        Some((end, added)) => {
-            out.extend_from_slice(&body[part.start..*end]);
-            out.push(b',');
-            out.extend_from_slice(added.definitions.as_bytes());
-            out.extend_from_slice(&body[*end..part.end]);
-        }
-    }
+) -> Vec<Bytes> {
+    let Some((end, added)) = tools.filter(|(end, _)| range.contains(end)) else {
+        return body.section(range).parts().to_vec();
+    };
+    let mut parts = body.section(range.start..*end).parts().to_vec();
+    parts.push(format!(",{}", added.definitions).into());
+    parts.extend_from_slice(body.section(*end..range.end).parts());
+    parts
 }
 
 #[cfg(test)]
@@ -84,11 +75,12 @@ mod tests {
             names: ["read".to_owned()].into(),
             definitions: r#"{"name":"read"}"#.to_owned(),
         };
-        let messages = [b"{\"x\":1}".to_vec(), b"{}".to_vec()];
-        let (written, offered) = with_messages(body.as_bytes(), place, &messages, Some(added));
-        let text = std::str::from_utf8(&written).unwrap();
+        let messages = JsonParts::from(Bytes::from_static(b"{\"x\":1},{}"));
+        let body = JsonParts::from(Bytes::copy_from_slice(body.as_bytes()));
+        let (written, offered) = with_messages(&body, place, &messages, Some(added));
+        let text = String::from_utf8(written.whole().to_vec()).unwrap();
         assert_eq!(text, expected);
-        assert_eq!(offered.is_some(), body.contains("tools"));
+        assert_eq!(offered.is_some(), text.contains("tools"));
         if let Some(offered) = offered {
             assert!(text[..offered.array_end].ends_with("{}"));
         }

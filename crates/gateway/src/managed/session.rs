@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use palimpsest_core::array::is_unchanged;
-use palimpsest_core::codec;
 use palimpsest_core::command::CreateSession;
 use palimpsest_core::hex;
 use palimpsest_core::ids::{ProjectId, SessionId, SessionKey};
@@ -18,10 +16,11 @@ use palimpsest_engine::call::Deadline;
 use palimpsest_engine::compaction::CompactionError;
 use palimpsest_engine::sessions::{DefaultPolicies, MissingSession};
 use palimpsest_engine::turn::{
-    self, BodyFields, FirstStore, OmittedCompaction, Overflow, PrefixPart, PromptPrefix, ReadArray,
-    SyncInput, Turn, TurnCall, TurnOutcome, UnnamedArray,
+    self, BeforeCommit, BodyFields, FirstStore, JsonParts, OmittedCompaction, Overflow, PrefixPart,
+    PromptPrefix, ReadArray, SyncInput, Turn, TurnCall, TurnOutcome, UnnamedArray,
 };
 use palimpsest_engine::{Engine, EngineError};
+use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 
 use super::fields::RequestFields;
@@ -29,7 +28,7 @@ use super::tools::{self, AddedTools};
 use super::{EngineContext, identity, markers, provider_of, rewrite, short_input};
 use crate::context::{ManagedRequest, ModelBody, ModelRequest, Purpose, ResponsePlace, Unmanaged};
 
-/// The maximum body that is parsed on an async thread, in bytes. Parsing takes a few milliseconds per MiB.
+/// The maximum part of a body that is parsed on an async thread, in bytes. Parsing takes a few milliseconds per MiB.
 const MAX_INLINE_BYTES: usize = 256 * 1024;
 /// The policy settings of new sessions of the gateway. The view has no ids of turns, because these cost tokens without a
 /// level having acted.
@@ -91,13 +90,19 @@ struct RenderedView {
 /// The messages of a view.
 enum Messages {
     Unchanged,
-    View(Vec<Vec<u8>>),
+    View(JsonParts),
     Unsendable,
 }
 
 impl EngineContext {
     /// Takes the conversation of a request and returns the body for the model.
-    pub(super) async fn run(&self, mut request: ModelRequest) -> Result<ManagedRequest, Unmanaged> {
+    ///
+    /// If the body is the agent's own, `early` gets the request when the session has decided about it, before the commit.
+    pub(super) async fn run(
+        &self,
+        mut request: ModelRequest,
+        early: oneshot::Sender<ManagedRequest>,
+    ) -> Result<ManagedRequest, Unmanaged> {
         let named = request.session.clone();
         let named = named.or_else(|| identity::of_body(&request.body));
         let side_requests = named.as_ref().is_some_and(|named| !named.is_own);
@@ -109,9 +114,9 @@ impl EngineContext {
         };
         let mut array = read(&self.engine, &known_as, provider, &request.body).await;
         let is_body = array.as_ref().is_ok_and(|array| array.body.is_some());
-        if !is_body && let Some(body) = short_input::with_array(&request.body) {
+        if !is_body && let Some(body) = short_input::with_array(&request.body.whole()) {
             // A view replaces the array of this body. Without a view, the agent's own bytes leave.
-            request.body = body;
+            request.body = body.into();
             array = read(&self.engine, &known_as, provider, &request.body).await;
         }
         let array = array?;
@@ -122,6 +127,9 @@ impl EngineContext {
         }
         let mut call = call(provider, fields, body, request.purpose);
         call.target = call.target.with_models(&self.engine.model_table);
+        if request.purpose == Purpose::Response {
+            call.before_commit = Some(before_commit(early, fields.model()));
+        }
         let input = self.input(&array, side_requests);
         let agents = body.tools.as_ref().filter(|_| fields.permits_tools());
         let offer = agents.filter(|_| self.tools.is_some());
@@ -166,7 +174,7 @@ impl EngineContext {
             implicit: true,
             ..CreateSession::default()
         };
-        let finish = |session: &Session, _: &TurnOutcome| render(session, call, input, offer);
+        let finish = |session: &Session, _: &TurnOutcome| self.render(session, call, input, offer);
         let syncing = async {
             if let Some(key) = key {
                 let missing = MissingSession::Create(create);
@@ -186,10 +194,44 @@ impl EngineContext {
         Ok(turn)
     }
 
+    /// Renders the view if a level has changed it. `agents` are the tools of the agent, if further ones can be added.
+    fn render(
+        &self,
+        session: &Session,
+        call: &TurnCall,
+        input: &SyncInput,
+        agents: Option<&RawJson>,
+    ) -> Result<RenderedView, ContentNotLoaded> {
+        let place = place(session);
+        if is_unchanged(session) {
+            return Ok(RenderedView {
+                place,
+                messages: Messages::Unchanged,
+                tools: None,
+            });
+        }
+        let (target, _) = call.target(session);
+        // The state of a dry run is never committed.
+        let rendered = self.views.render(session, &target, !call.dry_run)?;
+        let messages = match rendered {
+            None => Messages::Unsendable,
+            Some(rendered) => {
+                let markers = markers::of_elements(&input.elements);
+                let marked = markers::place(&markers, session, &target, &rendered)?;
+                Messages::View(rendered.with(&marked))
+            }
+        };
+        Ok(RenderedView {
+            place,
+            messages,
+            tools: tools::added(session.policy(), target.provider, agents),
+        })
+    }
+
     fn input(&self, array: &ReadArray, side_requests: bool) -> SyncInput {
         let tools = array.body.as_ref().and_then(|body| body.tools.as_ref());
         SyncInput {
-            elements: array.elements.clone(),
+            elements: Arc::clone(&array.elements),
             has_tools: tools.is_some_and(|tools| !is_empty_array(tools)),
             side_requests,
             caller_compacted: false,
@@ -208,21 +250,54 @@ fn place_of_unnamed(request: &ModelRequest) -> Result<SessionKey, Unmanaged> {
     Ok(SessionKey::new(request.project.clone(), name))
 }
 
+/// Returns the observer that hands the request out before the commit.
+fn before_commit(early: oneshot::Sender<ManagedRequest>, model: Option<String>) -> BeforeCommit {
+    let waiting = Mutex::new(Some((early, model)));
+    BeforeCommit::new(move |session| {
+        if !is_unchanged(session) {
+            return;
+        }
+        let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((early, model)) = waiting.take() {
+            let request = ManagedRequest {
+                body: ModelBody::Original,
+                model,
+                place: place(session),
+                offered: None,
+            };
+            // Without a receiver the time of the request is over.
+            let _ = early.send(request);
+        }
+    })
+}
+
 /// Reads the array of a body.
 async fn read(
     engine: &Engine,
     key: &SessionKey,
     provider: Provider,
-    body: &Bytes,
+    body: &JsonParts,
 ) -> Result<ReadArray, Unmanaged> {
+    // The comparison is as fast as a copy of the body, and takes less time than a switch of threads.
+    let array = engine.arrays.compare(key, provider, body.clone());
+    let now = engine.sessions.clock().now();
+    if array.unread_bytes() <= MAX_INLINE_BYTES {
+        let read = engine
+            .arrays
+            .read_rest(key, &array, now, &mut engine.next_id());
+        if let Some(read) = read {
+            return Ok(read);
+        }
+    }
     let reading = {
-        let (engine, key, body) = (engine.clone(), key.clone(), body.clone());
+        let (engine, key) = (engine.clone(), key.clone());
         move || {
-            let now = engine.sessions.clock().now();
             let mut next_id = engine.next_id();
-            engine
-                .arrays
-                .read(&key, (provider, &body), now, &mut next_id)
+            let rest = engine.arrays.read_rest(&key, &array, now, &mut next_id);
+            rest.map_or_else(
+                || engine.arrays.read_whole(&key, &array, now, &mut next_id),
+                Ok,
+            )
         }
     };
     let read = if body.len() > MAX_INLINE_BYTES {
@@ -277,46 +352,12 @@ fn call(
     }
 }
 
-/// Renders the view if a level has changed it.
-fn render(
-    session: &Session,
-    call: &TurnCall,
-    input: &SyncInput,
-    agents: Option<&RawJson>,
-) -> Result<RenderedView, ContentNotLoaded> {
-    let place = ResponsePlace {
+/// Returns the place of the response to the current array.
+fn place(session: &Session) -> ResponsePlace {
+    ResponsePlace {
         session: session.key().clone(),
         after: session.array().head(),
-    };
-    if is_unchanged(session) {
-        let messages = Messages::Unchanged;
-        return Ok(RenderedView {
-            place,
-            messages,
-            tools: None,
-        });
     }
-    let (target, _) = call.target(session);
-    let tools = tools::added(session.policy(), target.provider, agents);
-    let view = session.view(&target, None)?;
-    let messages = if view.not_sendable.is_some() {
-        Messages::Unsendable
-    } else {
-        let mut messages = Vec::with_capacity(view.messages.len());
-        for message in &view.messages {
-            let mut out = Vec::new();
-            codec::write(target.provider, message, &mut out);
-            messages.push(out);
-        }
-        let markers = markers::of_elements(&input.elements);
-        markers::place(&markers, session, &target, &mut messages)?;
-        Messages::View(messages)
-    };
-    Ok(RenderedView {
-        place,
-        messages,
-        tools,
-    })
 }
 
 fn is_empty_array(json: &RawJson) -> bool {

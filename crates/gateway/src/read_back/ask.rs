@@ -8,6 +8,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Error as ClientError;
 use palimpsest_core::ids::SessionKey;
+use palimpsest_engine::turn::JsonParts;
 
 use super::{MAX_APPENDED_BYTES, MAX_ROUNDS, MAX_RUN_ROUNDS};
 use crate::client::UpstreamClient;
@@ -31,7 +32,7 @@ pub(crate) struct ReadBack {
     /// The head of the first request to upstream.
     pub(crate) head: RequestHead,
     /// The body of the first request.
-    pub(crate) body: Bytes,
+    pub(crate) body: JsonParts,
     /// The calls and their results, as they follow the messages of the first request.
     pub(crate) appended: Vec<u8>,
     /// The number of requests so far.
@@ -70,11 +71,10 @@ impl ReadBack {
             self.appended.extend_from_slice(part);
         }
         self.rounds += 1;
-        let parts = vec![
-            self.body.slice(..self.offered.array_end),
-            Bytes::copy_from_slice(&self.appended),
-            self.body.slice(self.offered.array_end..),
-        ];
+        let end = self.offered.array_end;
+        let mut parts = self.body.section(0..end).parts().to_vec();
+        parts.push(Bytes::copy_from_slice(&self.appended));
+        parts.extend_from_slice(self.body.section(end..self.body.len()).parts());
         let mut head = self.head.clone();
         let length = self.body.len() + self.appended.len();
         head.headers = headers::of_changed_request(&head.headers, length, false);

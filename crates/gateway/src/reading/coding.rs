@@ -22,7 +22,20 @@ const BROTLI_BUFFER: usize = 4096;
 /// A decoder of one response.
 pub(super) struct Decoder(Option<Box<dyn Decode>>);
 
-/// Decodes a complete body. Fails if it decodes to more than `max` bytes.
+/// Decodes a complete body. Without a coding, the frames are returned as they are. Fails if the body decodes to more than
+/// `max` bytes.
+pub(crate) fn decode_parts(
+    coding: &[u8],
+    body: Vec<Bytes>,
+    max: usize,
+) -> Result<Vec<Bytes>, Unread> {
+    if Decoder::new(coding.trim_ascii())?.is_identity() {
+        return Ok(body);
+    }
+    decode_whole(coding, &body, max).map(|whole| vec![whole])
+}
+
+/// Decodes a complete body into one text. Fails if it decodes to more than `max` bytes.
 pub(crate) fn decode_whole(coding: &[u8], body: &[Bytes], max: usize) -> Result<Bytes, Unread> {
     let mut decoder = Decoder::new(coding.trim_ascii())?;
     if decoder.is_identity()

@@ -4,6 +4,7 @@
 
 mod bytes;
 mod callers;
+mod commits;
 mod faults;
 mod http2;
 mod limits;

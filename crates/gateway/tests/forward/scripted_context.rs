@@ -1,15 +1,18 @@
-//! A context that changes no body and whose records end when a test permits.
+//! A context that changes no body, and whose commits and records end when a test permits.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use palimpsest_core::array::ChainHead;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_gateway::context::{
-    ContextPort, ManagedRequest, ModelBody, ModelRequest, OwnCalls, RecordError, RecordedResponse,
-    ResponsePlace, ToolRound, Unmanaged,
+    ContextPort, ManagedRequest, ModelBody, ModelRequest, OwnCalls, PendingCommit, PreparedRequest,
+    RecordError, RecordedResponse, ResponsePlace, ToolRound, Unmanaged,
 };
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::Instant;
 
 /// A context for tests.
 #[derive(Debug)]
@@ -18,6 +21,8 @@ pub(crate) struct ScriptedContext {
     /// The records that may end.
     permits: Semaphore,
     failure: Mutex<Option<String>>,
+    /// The commits of requests, in order. Without one, a request is committed at once.
+    commits: Mutex<VecDeque<oneshot::Receiver<Result<(), Unmanaged>>>>,
 }
 
 impl ScriptedContext {
@@ -28,8 +33,16 @@ impl ScriptedContext {
             begun,
             permits: Semaphore::new(0),
             failure: Mutex::default(),
+            commits: Mutex::default(),
         };
         (Arc::new(context), begins)
+    }
+
+    /// Makes the commit of the next request wait for an outcome.
+    pub(crate) fn commit_later(&self) -> oneshot::Sender<Result<(), Unmanaged>> {
+        let (sender, commit) = oneshot::channel();
+        self.commits.lock().unwrap().push_back(commit);
+        sender
     }
 
     /// Permits further records to end.
@@ -45,8 +58,8 @@ impl ScriptedContext {
 
 #[async_trait]
 impl ContextPort for ScriptedContext {
-    async fn prepare(&self, _: ModelRequest) -> Result<ManagedRequest, Unmanaged> {
-        Ok(ManagedRequest {
+    async fn prepare(&self, _: ModelRequest) -> Result<PreparedRequest, Unmanaged> {
+        let request = ManagedRequest {
             body: ModelBody::Original,
             model: None,
             place: ResponsePlace {
@@ -54,7 +67,14 @@ impl ContextPort for ScriptedContext {
                 after: ChainHead::default(),
             },
             offered: None,
-        })
+        };
+        let commit = self.commits.lock().unwrap().pop_front();
+        let committed = request.clone();
+        let commit = commit.map(|commit| {
+            let task = tokio::spawn(async { commit.await.unwrap().map(|()| committed) });
+            PendingCommit::new(task, Instant::now() + Duration::from_hours(1))
+        });
+        Ok(PreparedRequest { request, commit })
     }
 
     async fn record(&self, response: RecordedResponse) -> Result<(), RecordError> {

@@ -114,6 +114,7 @@ pub(super) fn read_call(
                 gap_tokens: gap_tokens(told),
             }),
             dry_run: request.dry_run,
+            before_commit: None,
         },
         form,
         breakpoints,
