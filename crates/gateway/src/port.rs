@@ -21,7 +21,7 @@ use super::forward::Forwarder;
 use super::listen;
 use super::manage::Manager;
 use super::managed::EngineContext;
-use super::metrics::{ContextMetrics, ResponseMetrics};
+use super::metrics::{ContextMetrics, ResponseMetrics, observe_in_flight};
 use super::reading::ReadMemory;
 use super::upstream::Upstreams;
 
@@ -117,10 +117,12 @@ impl Port for Gateway {
             hold_timeout: Duration::from_millis(self.config.hold_timeout_ms),
             tasks: parts.requests.clone(),
         };
+        let streams = Arc::new(Semaphore::new(self.config.max_streams));
+        observe_in_flight(&parts.metrics, &streams, self.config.max_streams);
         let forwarder = Arc::new(Forwarder {
             client: self.client,
             upstreams: self.upstreams,
-            streams: Arc::new(Semaphore::new(self.config.max_streams)),
+            streams,
             requests: parts.requests,
             stall: Duration::from_millis(self.config.stall_timeout_ms),
             readings: Arc::new(readings),
