@@ -4,6 +4,7 @@
 
 mod agent;
 mod faults;
+mod held_key;
 mod kill;
 mod managed;
 mod read_back;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
 use http::request::Parts as RequestHead;
 use http::response::Parts as ResponseHead;
-use http::{Request, Response, Version};
+use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Error as ClientError;
 use palimpsest_core::ids::ProjectId;
@@ -25,6 +25,7 @@ use super::connection::ConnectionEnd;
 use super::context::Purpose;
 use super::exchange::{Exchange, Readings};
 use super::headers;
+use super::held_key::KeyHeader;
 use super::in_flight::InFlight;
 use super::manage::{Manager, ModelCall, Prepared};
 use super::overlong;
@@ -84,11 +85,9 @@ impl Forwarder {
             Route::WebSocket(api) => return Ok(Reason::WebSocket.answer(api)),
             Route::Tunnel => return Ok(Reason::Tunnel.answer(Api::OpenAi)),
         };
-        let path = request.uri().path();
-        let authorized = project.and_then(|project| {
-            let (method, headers) = (request.method(), request.headers());
-            self.callers.authorize(method, path, project, headers)
-        });
+        let holds_key = self.upstreams.get(api).key.is_some();
+        let authorized =
+            project.and_then(|project| self.callers.authorize(&request, project, holds_key));
         let caller = match authorized {
             Ok(caller) => caller,
             Err(rejection) => return Ok(Reason::Caller(rejection).answer(api)),
@@ -129,8 +128,13 @@ impl Forwarder {
         agent: &Agent<'_>,
     ) -> Result<Result<(ResponseHead, UpstreamBody), Reason>, NoResponse> {
         let call = ModelCall::of(request.method(), request.uri().path());
+        // Read before the session takes the conversation, because the request cannot leave without the key.
+        let held_key = match self.held_key(agent.api).await {
+            Ok(key) => key,
+            Err(reason) => return Ok(Err(reason)),
+        };
         let has_stalled = Arc::new(AtomicBool::new(false));
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let mut body = RequestBody::new(body, self.stall, Arc::clone(&has_stalled));
         let mut prepared = match (&self.manager, call) {
             (Some(manager), Some(call)) => {
@@ -142,6 +146,10 @@ impl Forwarder {
         let unmanaged = prepared.as_ref().and_then(Prepared::unmanaged);
         if let Some(reason) = unmanaged.filter(|_| self.requires_session) {
             return Ok(Err(Reason::Unmanaged(reason)));
+        }
+        // From here on, the head contains no credential of the caller.
+        if let Some(key) = &held_key {
+            head.headers = headers::of_held_key(&head.headers, head.version, key);
         }
         let request = match prepared.as_ref().and_then(Prepared::view) {
             Some((view, offers)) => self.changed(head.clone(), view, (agent.api, offers)),
@@ -162,6 +170,13 @@ impl Forwarder {
             }
             None => Responded::Body(response),
         };
+        if held_key.is_some() && responded.status() == StatusCode::UNAUTHORIZED {
+            let upstream = agent.api.name();
+            tracing::warn!(upstream, "an upstream rejected the key of the gateway");
+            // The response is not forwarded, because it can contain parts of the key.
+            self.count_rejection(&responded.into_head(), call, prepared.as_ref());
+            return Ok(Err(Reason::KeyRejected));
+        }
         let (mut head, body) = match responded {
             Responded::Body(response) => {
                 let read_back = self.read_back(&head, prepared.as_ref(), call, agent.api);
@@ -172,11 +187,7 @@ impl Forwarder {
                 }
             }
             Responded::Examined(response) => {
-                // The response is counted as any other rejection.
-                let api = call.map(|call| call.api);
-                let span = prepared.as_ref().and_then(|prepared| prepared.span.clone());
-                let begin = |api| Exchange::begin(&self.readings, api, (None, span), &response.0);
-                drop(api.map(begin));
+                self.count_rejection(&response.0, call, prepared.as_ref());
                 let (head, body) = *response;
                 (head, UpstreamBody::Tee(Box::new(body)))
             }
@@ -186,6 +197,29 @@ impl Forwarder {
             prepared.describe(&mut head.headers);
         }
         Ok(Ok((head, body)))
+    }
+
+    /// Returns the key that the gateway holds for an API. `None` if callers send keys of their own.
+    async fn held_key(&self, api: Api) -> Result<Option<KeyHeader>, Reason> {
+        let Some(key) = &self.upstreams.get(api).key else {
+            return Ok(None);
+        };
+        key.read().await.map(Some).map_err(|error| {
+            tracing::warn!(%error, "cannot read the key of an upstream");
+            Reason::KeyUnavailable
+        })
+    }
+
+    /// Counts a response that is not read as any other rejection.
+    fn count_rejection(
+        &self,
+        head: &ResponseHead,
+        call: Option<ModelCall>,
+        prepared: Option<&Prepared>,
+    ) {
+        let span = prepared.and_then(|prepared| prepared.span.clone());
+        let begin = |call: ModelCall| Exchange::begin(&self.readings, call.api, (None, span), head);
+        drop(call.map(begin));
     }
 
     /// Returns a response whose body is read beside its forwarding.
@@ -320,6 +354,22 @@ enum Responded {
     Body(Response<Incoming>),
     /// An error response whose body was examined.
     Examined(Box<(ResponseHead, TeeBody)>),
+}
+
+impl Responded {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Body(response) => response.status(),
+            Self::Examined(response) => response.0.status,
+        }
+    }
+
+    fn into_head(self) -> ResponseHead {
+        match self {
+            Self::Body(response) => response.into_parts().0,
+            Self::Examined(response) => response.0,
+        }
+    }
 }
 
 impl Agent<'_> {

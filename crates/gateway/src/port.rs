@@ -18,6 +18,7 @@ use super::client::{self, UpstreamClient};
 use super::context::ContextPort;
 use super::exchange::Readings;
 use super::forward::Forwarder;
+use super::held_key::KeyError;
 use super::listen;
 use super::manage::Manager;
 use super::managed::EngineContext;
@@ -42,6 +43,16 @@ pub enum BindError {
     /// The base URL of an upstream cannot be an address of HTTP.
     #[error("failed to use a base URL of gateway.upstreams: {0}")]
     Upstream(#[from] http::Error),
+    /// A key that the gateway holds cannot be read.
+    #[error(
+        "failed to read the key of an upstream: {setting}: {cause}; correct the setting or its source"
+    )]
+    Key {
+        /// The setting of the key.
+        setting: String,
+        /// The failure. It contains nothing of the key.
+        cause: String,
+    },
     /// The authorities of the system, which sign the certificates of upstreams, cannot be used.
     #[error("failed to read the certificate authorities of the system: {0}")]
     Authorities(#[from] rustls::Error),
@@ -62,6 +73,9 @@ impl Gateway {
     /// Binds the port of the gateway.
     pub async fn bind(config: GatewayConfig) -> Result<Self, BindError> {
         let upstreams = Upstreams::of(&config.upstreams)?;
+        // A missing key would otherwise appear with the first request.
+        let keys = upstreams.check_keys().await;
+        keys.map_err(|KeyError { setting, cause }| BindError::Key { setting, cause })?;
         let client = client::new(Duration::from_millis(config.connect_timeout_ms))?;
         let address = config.listen;
         let listener = TcpListener::bind(address).await;
