@@ -5,6 +5,7 @@
 mod capacity;
 mod chart;
 mod dist;
+mod gateway;
 mod helm;
 mod production;
 mod promises;

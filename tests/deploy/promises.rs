@@ -14,7 +14,7 @@ use crate::helm::{Objects, chart, examples, refusal_of};
 const PROBES: [&str; 3] = ["startupProbe", "livenessProbe", "readinessProbe"];
 
 /// Returns the default of a setting as `palimpsest config` prints it.
-fn default_of(key: &str) -> u64 {
+pub(crate) fn default_of(key: &str) -> u64 {
     let output = Command::new(binary()).arg("config").env_clear().output();
     let text = String::from_utf8(output.unwrap().stdout).unwrap();
     let (section, name) = key.split_once('.').unwrap();

@@ -5,6 +5,7 @@
 mod agent;
 mod compress;
 mod faults;
+mod held_key;
 mod kill;
 mod litellm;
 mod managed;

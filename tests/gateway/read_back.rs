@@ -193,6 +193,18 @@ async fn the_model_reads_what_left_its_view_and_the_agent_sees_one_response() {
             );
         }
     }
+    // Three APIs, each with a stream and without, and three calls.
+    assert_eq!(tool_calls(&world), [18, 0, 0]);
+}
+
+/// Returns the counted calls of offered tools: successful, failed and exhausted ones.
+fn tool_calls(world: &World) -> [u64; 3] {
+    let counts = world.server.scrape();
+    ["ok", "failed", "exhausted"].map(|outcome| {
+        let series = format!("palimpsest_gateway_tool_calls_total{{outcome=\"{outcome}\"}} ");
+        let value = counts.lines().find_map(|line| line.strip_prefix(&series));
+        value.unwrap_or_else(|| panic!("{counts}")).parse().unwrap()
+    })
 }
 
 #[tokio::test]
@@ -329,6 +341,8 @@ async fn a_model_that_only_reads_is_stopped() {
             assert!(last.contains("has used up its calls"), "{last}");
         }
     }
+    // Each of the six responses consists of ten, and the calls of the last two of them were not run.
+    assert_eq!(tool_calls(&world), [6 * 8, 0, 6 * 2]);
 }
 
 #[tokio::test]

@@ -28,15 +28,20 @@ pub(super) struct ConfigCommand {
 /// Rejects a valid configuration that names an unset environment variable.
 fn check(loaded: &LoadedConfig) -> anyhow::Result<()> {
     let is_set = |variable: &str| std::env::var_os(variable).is_some_and(|it| !it.is_empty());
-    let missing = loaded.config.summarizer.missing_keys(is_set);
-    let problems = missing.into_iter().map(|(key, variable)| ConfigProblem {
-        origin: loaded.origin(key),
-        key: Some(key.to_owned()),
-        message: format!(
-            "names the variable {variable}, which is not set. Summaries would be extracted without the \
-             model. Set the variable, or set api_key_file"
-        ),
-    });
+    let of_models = loaded.config.summarizer.missing_keys(is_set).into_iter();
+    let without_model = "Summaries would be extracted without the model";
+    let of_models = of_models.map(|missing| (missing, without_model));
+    let of_gateway = loaded.config.gateway.missing_keys(is_set).into_iter();
+    let of_gateway = of_gateway.map(|missing| (missing, "The gateway would not start"));
+    let problems = of_models
+        .chain(of_gateway)
+        .map(|((key, variable), effect)| ConfigProblem {
+            origin: loaded.origin(key),
+            key: Some(key.to_owned()),
+            message: format!(
+                "names the variable {variable}, which is not set. {effect}. Set the variable, or set api_key_file"
+            ),
+        });
     let problems: Vec<ConfigProblem> = problems.collect();
     if problems.is_empty() {
         return Ok(());

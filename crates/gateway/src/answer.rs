@@ -30,6 +30,10 @@ pub(crate) enum Reason {
     Caller(Rejection),
     /// No session has taken the conversation, and `gateway.require_session` forbids to forward it.
     Unmanaged(Unmanaged),
+    /// The key that the gateway holds cannot be read.
+    KeyUnavailable,
+    /// Upstream rejected the key that the gateway holds.
+    KeyRejected,
     /// The path of the request cannot follow the base URL of the upstream.
     Target,
     /// A compression guardrail gets no messages, or no original.
@@ -39,9 +43,10 @@ pub(crate) enum Reason {
 impl Reason {
     const fn status(&self) -> StatusCode {
         match self {
-            Self::Unreachable(_) => StatusCode::BAD_GATEWAY,
+            // A caller would take 401 for a rejection of its own credential.
+            Self::Unreachable(_) | Self::KeyRejected => StatusCode::BAD_GATEWAY,
             Self::ConnectTimeout => StatusCode::GATEWAY_TIMEOUT,
-            Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Overloaded | Self::KeyUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::Unmanaged(reason) => match reason {
                 Unmanaged::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
                 Unmanaged::Encoding
@@ -60,7 +65,9 @@ impl Reason {
                 Rejection::Credential(_) | Rejection::MisplacedKey => StatusCode::UNAUTHORIZED,
                 Rejection::ProjectName | Rejection::NoProject => StatusCode::BAD_REQUEST,
                 Rejection::ProjectNotFound(_) => StatusCode::NOT_FOUND,
-                Rejection::Forbidden(..) => StatusCode::FORBIDDEN,
+                Rejection::Forbidden(..) | Rejection::Account(_) | Rejection::WebPage => {
+                    StatusCode::FORBIDDEN
+                }
                 Rejection::Quota(_) => StatusCode::TOO_MANY_REQUESTS,
             },
             Self::Target => StatusCode::BAD_REQUEST,
@@ -72,6 +79,8 @@ impl Reason {
     const fn kinds(&self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::Unreachable(_) => ("api_error", "server_error", "upstream_unreachable"),
+            Self::KeyUnavailable => ("api_error", "server_error", "upstream_key_unavailable"),
+            Self::KeyRejected => ("api_error", "server_error", "upstream_key_rejected"),
             Self::ConnectTimeout => ("timeout_error", "server_error", "upstream_timeout"),
             Self::Overloaded => ("overloaded_error", "server_error", "gateway_overloaded"),
             Self::Stalled => ("timeout_error", "invalid_request_error", "request_stalled"),
@@ -125,6 +134,14 @@ impl Reason {
                 reason.name()
             ),
             Self::Caller(rejection) => rejection_message(rejection),
+            Self::KeyUnavailable => format!(
+                "palimpsest: the gateway cannot read its key for the upstream {name}. The operator finds the cause in \
+                 the log, and corrects the source of the key in gateway.upstreams.{name}."
+            ),
+            Self::KeyRejected => format!(
+                "palimpsest: the upstream {name} rejected the key of the gateway. The operator replaces the key in \
+                 gateway.upstreams.{name}."
+            ),
             Self::Target => format!(
                 "palimpsest: the path of the request cannot follow gateway.upstreams.{name}.base_url. Correct the \
                  path."
@@ -189,7 +206,7 @@ const fn rejection_kinds(rejection: &Rejection) -> (&'static str, &'static str, 
             "invalid_request_error",
             "project_not_found",
         ),
-        Rejection::Forbidden(..) => (
+        Rejection::Forbidden(..) | Rejection::Account(_) | Rejection::WebPage => (
             "permission_error",
             "invalid_request_error",
             "permission_denied",
@@ -202,7 +219,7 @@ fn rejection_message(rejection: &Rejection) -> String {
     match rejection {
         Rejection::Credential(error) => format!(
             "palimpsest: cannot authenticate the request: {error}. Send an API key or a JWT of Palimpsest in the \
-             header x-palimpsest-key."
+             header x-palimpsest-key, or as the API key of the client if the gateway holds the key of the provider."
         ),
         Rejection::MisplacedKey => "palimpsest: a header of the provider contains a key of Palimpsest, which is never \
                                     forwarded. Send this key in the header x-palimpsest-key, and the key of the \
@@ -221,6 +238,13 @@ fn rejection_message(rejection: &Rejection) -> String {
             "palimpsest: the credential does not have the right {right} in projects/{project}. Use another \
              credential."
         ),
+        Rejection::Account(right) => format!(
+            "palimpsest: the request can read or change data in the provider's account, which all projects share. Use a \
+             credential with the right {right} in all projects."
+        ),
+        Rejection::WebPage => "palimpsest: a web page could have sent this request, and authentication is off. Use \
+                               127.0.0.1 or localhost in the base URL, send no header origin, or turn on authentication."
+            .to_owned(),
         Rejection::Quota(exceeded) => {
             let scope = match &exceeded.project {
                 Some(project) => format!("projects/{project}"),

@@ -1,16 +1,21 @@
 //! Admits the caller of a request: its credential, its project, its right and the quotas of the project.
 //!
-//! The credential of Palimpsest has a header of its own, because the usual headers contain the key of the provider.
+//! The credential of Palimpsest has a header of its own, because the usual headers contain the key of the provider. If
+//! the gateway holds this key, the usual headers can contain the credential too, because clients insist on a key.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONTENT_LENGTH};
-use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Uri};
+use http::header::{CONTENT_LENGTH, HOST, ORIGIN};
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+use hyper::body::Incoming;
 use palimpsest_core::ids::ProjectId;
 use palimpsest_edge::access::{AuthError, Authenticator, ProjectSet, Right, key};
 use palimpsest_engine::quotas::{QuotaDemand, QuotaExceeded, QuotaPermit, QuotaTracker};
+
+use super::held_key;
 
 /// The header of the credential of Palimpsest. No header with its prefix is forwarded.
 pub(crate) const KEY_HEADER: &str = "x-palimpsest-key";
@@ -36,6 +41,10 @@ pub(crate) enum Rejection {
     ProjectNotFound(ProjectId),
     /// The credential lacks the right in the project.
     Forbidden(Right, ProjectId),
+    /// The request concerns the account of the provider, and the credential lacks the right in all projects.
+    Account(Right),
+    /// A web page could have sent the request, and no credential proves otherwise.
+    WebPage,
     /// A quota is exceeded.
     Quota(QuotaExceeded),
 }
@@ -66,25 +75,32 @@ pub(crate) struct Caller {
 }
 
 impl Callers {
-    /// Authenticates and authorizes a request. `project` is the project in its path. `is_own` is true if the gateway
-    /// answers the request itself.
+    /// Authenticates and authorizes a request. `project` is the project in its path. `holds_key` is true if the gateway
+    /// holds the key of the request's upstream, and `is_own` if the gateway answers the request itself.
     pub(crate) fn authorize(
         &self,
-        method: &Method,
-        path: &str,
+        request: &Request<Incoming>,
         project: Option<ProjectId>,
-        (headers, is_own): (&HeaderMap, bool),
+        (holds_key, is_own): (bool, bool),
     ) -> Result<Caller, Rejection> {
-        if !is_own && has_misplaced_key(headers) {
+        let (method, path) = (request.method(), request.uri().path());
+        let headers = request.headers();
+        // Without a key of the provider, its headers can contain the credential.
+        let has_usual_headers = holds_key || is_own;
+        if !has_usual_headers && has_misplaced_key(headers) {
             return Err(Rejection::MisplacedKey);
         }
         let Some(authenticator) = &self.authenticator else {
+            // The port is on a loopback address, which web pages in a browser of this machine can reach too.
+            if holds_key && is_of_web_page(headers, request.uri()) {
+                return Err(Rejection::WebPage);
+            }
             let default = || ProjectId::new(DEFAULT_PROJECT).map_err(|_| Rejection::ProjectName);
             return Ok(Caller {
                 project: project.map_or_else(default, Ok)?,
             });
         };
-        let credential = credential(headers, is_own);
+        let credential = credential(headers, has_usual_headers);
         let principal = authenticator.principal(credential).map_err(|error| {
             tracing::debug!(%error, "rejected a credential");
             Rejection::Credential(error)
@@ -104,6 +120,11 @@ impl Callers {
         let right = required_right(method, path);
         if !principal.grant.rights.contains(&right) {
             return Err(Rejection::Forbidden(right, project));
+        }
+        // All projects share the account of the key, so this access concerns all of them.
+        let is_operator = granted.is_all() && principal.grant.rights.contains(&Right::Admin);
+        if holds_key && !is_operator && !held_key::is_model_request(method, path) {
+            return Err(Rejection::Account(Right::Admin));
         }
         Ok(Caller { project })
     }
@@ -164,28 +185,53 @@ fn required_right(method: &Method, path: &str) -> Right {
     }
 }
 
-/// Returns the credential of Palimpsest.
-///
-/// A request that the gateway answers itself has no key of a provider, so `authorization` can contain the credential.
-/// Guardrails can send no other header.
-fn credential(headers: &HeaderMap, is_own: bool) -> Result<&str, AuthError> {
-    let is_bearer = is_own && !headers.contains_key(KEY_HEADER);
-    let mut values = if is_bearer {
-        headers.get_all(AUTHORIZATION).iter()
-    } else {
-        headers.get_all(KEY_HEADER).iter()
+/// Returns the credential of Palimpsest. Without a header of its own, it is in a header of the provider's key if the
+/// provider's key is not the caller's.
+fn credential(headers: &HeaderMap, has_usual_headers: bool) -> Result<&str, AuthError> {
+    if !has_usual_headers || headers.contains_key(KEY_HEADER) {
+        let mut values = headers.get_all(KEY_HEADER).iter();
+        let value = values.next().ok_or(AuthError::Missing)?;
+        if values.next().is_some() {
+            return Err(AuthError::Several);
+        }
+        return value.to_str().map_err(|_| AuthError::Scheme);
+    }
+    let values = PROVIDER_KEY_HEADERS
+        .iter()
+        .flat_map(|name| headers.get_all(*name));
+    let mut words = values.map(|value| {
+        let text = value.to_str().map_err(|_| AuthError::Scheme)?.trim();
+        Ok(match text.split_once(' ') {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("bearer") => rest.trim(),
+            _ => text,
+        })
+    });
+    let first = words.next().ok_or(AuthError::Missing)??;
+    // Some clients send one key in two headers. Different keys are ambiguous.
+    for word in words {
+        if word? != first {
+            return Err(AuthError::Several);
+        }
+    }
+    Ok(first)
+}
+
+/// Returns true if a web page could have sent a request: browsers add `origin`, and a name that a page has bound to this
+/// machine differs from the names of loopback addresses.
+fn is_of_web_page(headers: &HeaderMap, target: &Uri) -> bool {
+    if headers.contains_key(ORIGIN) {
+        return true;
+    }
+    let of_header = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let of_header = of_header.and_then(|host| host.parse::<Authority>().ok());
+    let authority = target.authority().or(of_header.as_ref());
+    let Some(host) = authority.map(Authority::host) else {
+        // Browsers always send a host that can be read.
+        return headers.contains_key(HOST);
     };
-    let value = values.next().ok_or(AuthError::Missing)?;
-    if values.next().is_some() {
-        return Err(AuthError::Several);
-    }
-    let text = value.to_str().map_err(|_| AuthError::Scheme)?;
-    if !is_bearer {
-        return Ok(text);
-    }
-    let (scheme, credential) = text.trim().split_once(' ').ok_or(AuthError::Scheme)?;
-    let is_bearer = scheme.eq_ignore_ascii_case("bearer");
-    is_bearer.then_some(credential).ok_or(AuthError::Scheme)
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    let is_local = host.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok();
+    !is_local
 }
 
 /// Returns true if a header of the provider's key contains a key of Palimpsest, with or without a scheme before it.
@@ -229,26 +275,49 @@ mod tests {
         }
     }
 
+    fn headers(all: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in all {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
     #[test]
-    fn the_gateway_s_own_routes_accept_a_bearer_token() {
-        let of = |headers: &[(&'static str, &'static str)], is_own| {
-            let headers = headers
-                .iter()
-                .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
-            let headers: HeaderMap = headers.collect();
-            credential(&headers, is_own).map(str::to_owned)
+    fn the_usual_headers_contain_the_credential_only_with_a_held_key() {
+        let check = |all: &[_], holds_key, expected: Result<&str, AuthError>| {
+            assert_eq!(credential(&headers(all), holds_key), expected, "{all:?}");
         };
-        let bearer = ("authorization", "Bearer plk_a");
-        let own = ("x-palimpsest-key", "plk_b");
-        assert_eq!(of(&[bearer], true).as_deref(), Ok("plk_a"));
-        assert_eq!(of(&[bearer, own], true).as_deref(), Ok("plk_b"));
-        assert_eq!(of(&[bearer], false), Err(AuthError::Missing));
-        assert_eq!(of(&[bearer, bearer], true), Err(AuthError::Several));
-        assert_eq!(
-            of(&[("authorization", "Basic YQ==")], true),
-            Err(AuthError::Scheme)
-        );
-        assert_eq!(of(&[], true), Err(AuthError::Missing));
+        let plain = [("x-api-key", "plk_1")];
+        check(&plain, true, Ok("plk_1"));
+        check(&plain, false, Err(AuthError::Missing));
+        check(&[("api-key", "plk_1")], true, Ok("plk_1"));
+        check(&[("authorization", "bearer  plk_1 ")], true, Ok("plk_1"));
+        let own = [("x-palimpsest-key", "plk_1"), ("x-api-key", "unused")];
+        check(&own, true, Ok("plk_1"));
+        let same = [("x-api-key", "plk_1"), ("authorization", "Bearer plk_1")];
+        check(&same, true, Ok("plk_1"));
+        let other = [("x-api-key", "plk_1"), ("authorization", "Bearer plk_2")];
+        check(&other, true, Err(AuthError::Several));
+        check(&[], true, Err(AuthError::Missing));
+    }
+
+    #[test]
+    fn requests_that_a_web_page_could_send_are_recognized() {
+        let check = |all: &[_], target: &str, expected| {
+            let found = is_of_web_page(&headers(all), &target.parse().unwrap());
+            assert_eq!(found, expected, "{all:?} {target}");
+        };
+        for host in ["127.0.0.1:1", "[::1]:1", "localhost:1", "LOCALHOST"] {
+            check(&[("host", host)], "/", false);
+        }
+        check(&[], "/", false);
+        check(&[], "http://127.0.0.1:1/", false);
+        check(&[], "http://rebound.example/", true);
+        check(&[("host", "rebound.example:1")], "/", true);
+        check(&[("host", "a b")], "/", true);
+        let page = [("host", "127.0.0.1:1"), ("origin", "https://a.example")];
+        check(&page, "/", true);
     }
 
     #[test]

@@ -113,6 +113,19 @@ pub struct ToolRound {
     pub calls: Vec<u8>,
     /// The results, in the same form.
     pub results: Vec<u8>,
+    /// The number of calls by their outcome.
+    pub counts: ToolCounts,
+}
+
+/// The number of calls of offered tools by their outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ToolCounts {
+    /// Calls with a result.
+    pub ok: u64,
+    /// Calls that failed.
+    pub failed: u64,
+    /// Calls of a response that had used up its calls.
+    pub exhausted: u64,
 }
 
 /// A part of a response: the calls of offered tools that the model made, and their results.

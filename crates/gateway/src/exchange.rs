@@ -297,6 +297,7 @@ impl Readings {
         };
         let response = RecordedResponse { results, ..record };
         if let Err(error) = context.record(response).await {
+            self.metrics.record_failed();
             tracing::warn!(
                 api = api.name(), %error,
                 "cannot record a response. The next request of its conversation contains the response"

@@ -10,7 +10,7 @@ use futures::future::join;
 use http::header::CONTENT_ENCODING;
 use http::request::Parts as RequestHead;
 use http::response::Parts as ResponseHead;
-use http::{Request, Response, Version};
+use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Error as ClientError;
 use palimpsest_core::ids::ProjectId;
@@ -27,6 +27,7 @@ use super::connection::ConnectionEnd;
 use super::context::Purpose;
 use super::exchange::{Exchange, Readings};
 use super::headers;
+use super::held_key::KeyHeader;
 use super::in_flight::InFlight;
 use super::manage::{Manager, ModelCall, Prepared};
 use super::overlong;
@@ -90,8 +91,8 @@ impl Forwarder {
             Route::Tunnel => return Ok(Reason::Tunnel.answer(Api::OpenAi)),
         };
         let admitted = project.map_err(Reason::Caller);
-        let admitted =
-            admitted.and_then(|project| self.admit(&request, project, own.is_some(), connection));
+        let admitted = admitted
+            .and_then(|project| self.admit(&request, project, (api, own.is_some()), connection));
         let (caller, in_flight) = match admitted {
             Ok(admitted) => admitted,
             Err(reason) => return Ok(reason.answer(api)),
@@ -118,19 +119,19 @@ impl Forwarder {
         &self,
         request: &Request<Incoming>,
         project: Option<ProjectId>,
-        is_own: bool,
+        (api, is_own): (Api, bool),
         connection: &Arc<Connection>,
     ) -> Result<(Caller, InFlight), Reason> {
-        let (method, path, headers) = (request.method(), request.uri().path(), request.headers());
+        let holds_key = !is_own && self.upstreams.get(api).key.is_some();
         let authorized = self
             .callers
-            .authorize(method, path, project, (headers, is_own));
+            .authorize(request, project, (holds_key, is_own));
         let caller = authorized.map_err(Reason::Caller)?;
         let Ok(permit) = Arc::clone(&self.streams).try_acquire_owned() else {
             tracing::warn!("rejected a request: gateway.max_streams requests are in flight");
             return Err(Reason::Overloaded);
         };
-        let quota = self.callers.take_quota(&caller, headers);
+        let quota = self.callers.take_quota(&caller, request.headers());
         let in_flight = InFlight {
             _permit: permit,
             _quota: quota.map_err(Reason::Caller)?,
@@ -163,8 +164,13 @@ impl Forwarder {
         agent: &Agent<'_>,
     ) -> Result<Result<(ResponseHead, UpstreamBody), Reason>, NoResponse> {
         let call = ModelCall::of(request.method(), request.uri().path());
+        // Read before the session takes the conversation, because the request cannot leave without the key.
+        let held_key = match self.held_key(agent.api).await {
+            Ok(key) => key,
+            Err(reason) => return Ok(Err(reason)),
+        };
         let has_stalled = Arc::new(AtomicBool::new(false));
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let mut body = RequestBody::new(body, self.stall, Arc::clone(&has_stalled));
         let mut prepared = match (&self.manager, call) {
             (Some(manager), Some(call)) => {
@@ -178,6 +184,10 @@ impl Forwarder {
             if let Some(reason) = prepared.as_ref().and_then(Prepared::unmanaged) {
                 return Ok(Err(Reason::Unmanaged(reason)));
             }
+        }
+        // From here on, the head contains no credential of the caller.
+        if let Some(key) = &held_key {
+            head.headers = headers::of_held_key(&head.headers, head.version, key);
         }
         let request = match prepared.as_ref().and_then(Prepared::view) {
             Some((view, offers)) => self.changed(head.clone(), &view, (agent.api, offers)),
@@ -204,6 +214,13 @@ impl Forwarder {
             }
             None => Responded::Body(response),
         };
+        if held_key.is_some() && responded.status() == StatusCode::UNAUTHORIZED {
+            let upstream = agent.api.name();
+            tracing::warn!(upstream, "an upstream rejected the key of the gateway");
+            // The response is not forwarded, because it can contain parts of the key.
+            self.count_rejection(&responded.into_head(), call, prepared.as_ref());
+            return Ok(Err(Reason::KeyRejected));
+        }
         let (mut head, body) = match responded {
             Responded::Body(response) => {
                 let read_back = self.read_back(&head, prepared.as_ref(), call, agent.api);
@@ -214,11 +231,7 @@ impl Forwarder {
                 }
             }
             Responded::Examined(response) => {
-                // The response is counted as any other rejection.
-                let api = call.map(|call| call.api);
-                let span = prepared.as_ref().and_then(|prepared| prepared.span.clone());
-                let begin = |api| Exchange::begin(&self.readings, api, (None, span), &response.0);
-                drop(api.map(begin));
+                self.count_rejection(&response.0, call, prepared.as_ref());
                 let (head, body) = *response;
                 (head, UpstreamBody::Tee(Box::new(body)))
             }
@@ -235,6 +248,29 @@ impl Forwarder {
         if let (Some(manager), Some(prepared)) = (&self.manager, prepared) {
             manager.settle(prepared).await;
         }
+    }
+
+    /// Returns the key that the gateway holds for an API. `None` if callers send keys of their own.
+    async fn held_key(&self, api: Api) -> Result<Option<KeyHeader>, Reason> {
+        let Some(key) = &self.upstreams.get(api).key else {
+            return Ok(None);
+        };
+        key.read().await.map(Some).map_err(|error| {
+            tracing::warn!(%error, "cannot read the key of an upstream");
+            Reason::KeyUnavailable
+        })
+    }
+
+    /// Counts a response that is not read as any other rejection.
+    fn count_rejection(
+        &self,
+        head: &ResponseHead,
+        call: Option<ModelCall>,
+        prepared: Option<&Prepared>,
+    ) {
+        let span = prepared.and_then(|prepared| prepared.span.clone());
+        let begin = |call: ModelCall| Exchange::begin(&self.readings, call.api, (None, span), head);
+        drop(call.map(begin));
     }
 
     /// Returns a response whose body is read beside its forwarding.
@@ -369,6 +405,22 @@ enum Responded {
     Body(Response<Incoming>),
     /// An error response whose body was examined.
     Examined(Box<(ResponseHead, TeeBody)>),
+}
+
+impl Responded {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Body(response) => response.status(),
+            Self::Examined(response) => response.0.status,
+        }
+    }
+
+    fn into_head(self) -> ResponseHead {
+        match self {
+            Self::Body(response) => response.into_parts().0,
+            Self::Examined(response) => response.0,
+        }
+    }
 }
 
 impl Agent<'_> {

@@ -9,6 +9,9 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
+use super::caller::PROVIDER_KEY_HEADERS;
+use super::held_key::KeyHeader;
+
 /// The prefix of headers between the agent and the gateway.
 const OWN_PREFIX: &str = "x-palimpsest-";
 
@@ -27,6 +30,23 @@ pub(crate) fn of_request(headers: &HeaderMap, version: Version, host: &HeaderVal
         }
     }
     forwarded
+}
+
+/// Returns the headers of a request with the key of the gateway in place of all credentials of the caller.
+pub(crate) fn of_held_key(headers: &HeaderMap, version: Version, key: &KeyHeader) -> HeaderMap {
+    let mut changed = HeaderMap::with_capacity(headers.len() + 1);
+    // Headers of one connection are dropped first, because `connection` could name the header of the key.
+    for (name, value) in end_to_end(headers, version) {
+        if PROVIDER_KEY_HEADERS.contains(&name.as_str()) {
+            changed.insert(key.name.clone(), key.value.clone());
+        } else {
+            changed.append(name.clone(), value.clone());
+        }
+    }
+    changed
+        .entry(key.name.clone())
+        .or_insert_with(|| key.value.clone());
+    changed
 }
 
 /// Returns the headers of a request whose body was replaced by one of this length, without a content coding. The
@@ -178,6 +198,33 @@ mod tests {
         let chunked = map(&["transfer-encoding: chunked", "a: 1"]);
         let changed = of_changed_request(&chunked, 7, true);
         assert_eq!(lines(&changed), ["a: 1", "content-length: 7"]);
+    }
+
+    #[test]
+    fn a_held_key_replaces_every_credential_at_the_place_of_the_first() {
+        let key = KeyHeader {
+            name: HeaderName::from_static("x-api-key"),
+            value: HeaderValue::from_static("held"),
+        };
+        let check = |given: &[&str], expected: &[&str]| {
+            let changed = of_held_key(&map(given), Version::HTTP_11, &key);
+            assert_eq!(lines(&changed), expected);
+        };
+        let several = [
+            "a: 1",
+            "authorization: Bearer plk_1",
+            "b: 2",
+            "x-api-key: plk_1",
+            "x-api-key: plk_2",
+            "api-key: plk_1",
+        ];
+        check(&several, &["a: 1", "x-api-key: held", "b: 2"]);
+        check(&["a: 1"], &["a: 1", "x-api-key: held"]);
+        // A caller cannot have the key dropped again.
+        check(
+            &["connection: x-api-key, a", "a: 1", "x-api-key: plk_1"],
+            &["x-api-key: held"],
+        );
     }
 
     #[test]

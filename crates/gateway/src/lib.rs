@@ -19,6 +19,7 @@ pub mod context;
 mod exchange;
 mod forward;
 mod headers;
+mod held_key;
 mod in_flight;
 mod listen;
 mod manage;

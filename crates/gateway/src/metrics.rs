@@ -1,14 +1,16 @@
 //! Metrics of the requests that sessions take, and of the responses that the gateway reads.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram};
 use palimpsest_core::message::Usage;
-use palimpsest_edge::metrics::instruments::{counter, histogram};
+use palimpsest_edge::metrics::instruments::{counter, histogram, observable_value, size};
 use palimpsest_edge::metrics::{Metrics, names};
+use tokio::sync::Semaphore;
 
-use super::context::Unmanaged;
+use super::context::{ToolCounts, Unmanaged};
 use super::manage::BODIES;
 use super::reading::{ResponseApi, Unread};
 
@@ -54,6 +56,8 @@ pub(crate) struct ResponseMetrics {
     responses: Counter<u64>,
     unread: Counter<u64>,
     tokens: Counter<u64>,
+    record_failures: Counter<u64>,
+    tool_calls: Counter<u64>,
 }
 
 impl ResponseMetrics {
@@ -63,6 +67,8 @@ impl ResponseMetrics {
             responses: of(&names::GATEWAY_RESPONSES),
             unread: of(&names::GATEWAY_UNREAD),
             tokens: of(&names::GATEWAY_TOKENS),
+            record_failures: of(&names::GATEWAY_RECORD_FAILURES),
+            tool_calls: of(&names::GATEWAY_TOOL_CALLS),
         };
         // All series exist from the start, so that a rate contains the first response too.
         for api in ResponseApi::ALL {
@@ -74,6 +80,8 @@ impl ResponseMetrics {
         for reason in Unread::ALL {
             metrics.add_unread(reason, 0);
         }
+        metrics.record_failures.add(0, &[]);
+        metrics.tools_ran(ToolCounts::default());
         metrics
     }
 
@@ -81,6 +89,23 @@ impl ResponseMetrics {
     pub(crate) fn ended(&self, api: ResponseApi, outcome: Outcome, usage: Option<Usage>) {
         self.add_response(api, outcome, 1);
         self.add_usage(api, usage.unwrap_or_default());
+    }
+
+    /// Counts a response that cannot be recorded.
+    pub(crate) fn record_failed(&self) {
+        self.record_failures.add(1, &[]);
+    }
+
+    /// Counts calls of the service's tools.
+    pub(crate) fn tools_ran(&self, counts: ToolCounts) {
+        for (outcome, count) in [
+            ("ok", counts.ok),
+            ("failed", counts.failed),
+            ("exhausted", counts.exhausted),
+        ] {
+            self.tool_calls
+                .add(count, &[KeyValue::new("outcome", outcome)]);
+        }
     }
 
     /// Counts a response that is not read.
@@ -116,6 +141,15 @@ impl ResponseMetrics {
             self.tokens.add(tokens, &labels);
         }
     }
+}
+
+/// Reports the requests in flight below their maximum.
+pub(crate) fn observe_in_flight(metrics: &Metrics, streams: &Arc<Semaphore>, max: usize) {
+    let (meter, streams) = (metrics.meter(), Arc::clone(streams));
+    observable_value(meter, &names::GATEWAY_IN_FLIGHT, move || {
+        size(max.saturating_sub(streams.available_permits()))
+    });
+    observable_value(meter, &names::GATEWAY_IN_FLIGHT_MAX, move || size(max));
 }
 
 /// The metrics of requests with a conversation.

@@ -19,10 +19,11 @@ use super::compress::{Compression, CompressionMetrics};
 use super::context::ContextPort;
 use super::exchange::Readings;
 use super::forward::Forwarder;
+use super::held_key::KeyError;
 use super::listen;
 use super::manage::Manager;
 use super::managed::EngineContext;
-use super::metrics::{ContextMetrics, ResponseMetrics};
+use super::metrics::{ContextMetrics, ResponseMetrics, observe_in_flight};
 use super::reading::ReadMemory;
 use super::upstream::Upstreams;
 
@@ -43,6 +44,16 @@ pub enum BindError {
     /// The base URL of an upstream cannot be an address of HTTP.
     #[error("failed to use a base URL of gateway.upstreams: {0}")]
     Upstream(#[from] http::Error),
+    /// A key that the gateway holds cannot be read.
+    #[error(
+        "failed to read the key of an upstream: {setting}: {cause}; correct the setting or its source"
+    )]
+    Key {
+        /// The setting of the key.
+        setting: String,
+        /// The failure. It contains nothing of the key.
+        cause: String,
+    },
     /// The authorities of the system, which sign the certificates of upstreams, cannot be used.
     #[error("failed to read the certificate authorities of the system: {0}")]
     Authorities(#[from] rustls::Error),
@@ -63,6 +74,9 @@ impl Gateway {
     /// Binds the port of the gateway.
     pub async fn bind(config: GatewayConfig) -> Result<Self, BindError> {
         let upstreams = Upstreams::of(&config.upstreams)?;
+        // A missing key would otherwise appear with the first request.
+        let keys = upstreams.check_keys().await;
+        keys.map_err(|KeyError { setting, cause }| BindError::Key { setting, cause })?;
         let client = client::new(Duration::from_millis(config.connect_timeout_ms))?;
         let address = config.listen;
         let listener = TcpListener::bind(address).await;
@@ -135,10 +149,12 @@ impl Port for Gateway {
             hold_timeout: Duration::from_millis(self.config.hold_timeout_ms),
             tasks: parts.requests.clone(),
         };
+        let streams = Arc::new(Semaphore::new(self.config.max_streams));
+        observe_in_flight(&parts.metrics, &streams, self.config.max_streams);
         let forwarder = Arc::new(Forwarder {
             client: self.client,
             upstreams: self.upstreams,
-            streams: Arc::new(Semaphore::new(self.config.max_streams)),
+            streams,
             requests: parts.requests,
             stall: Duration::from_millis(self.config.stall_timeout_ms),
             readings: Arc::new(readings),

@@ -5,8 +5,9 @@ use std::io;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Uri};
-use palimpsest_settings::{UpstreamUrl, UpstreamsConfig};
+use palimpsest_settings::{UpstreamConfig, UpstreamsConfig};
 
+use super::held_key::{HeldKey, KeyError};
 use super::route::Api;
 
 /// The upstreams of all APIs.
@@ -19,9 +20,19 @@ pub(crate) struct Upstreams {
 impl Upstreams {
     pub(crate) fn of(config: &UpstreamsConfig) -> Result<Self, http::Error> {
         Ok(Self {
-            anthropic: Upstream::of(&config.anthropic.base_url)?,
-            openai: Upstream::of(&config.openai.base_url)?,
+            anthropic: Upstream::of(&config.anthropic, Api::Anthropic)?,
+            openai: Upstream::of(&config.openai, Api::OpenAi)?,
         })
+    }
+
+    /// Fails if a held key cannot be read.
+    pub(crate) async fn check_keys(&self) -> Result<(), KeyError> {
+        for upstream in [&self.anthropic, &self.openai] {
+            if let Some(key) = &upstream.key {
+                key.read().await?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the upstream of an API.
@@ -42,11 +53,13 @@ pub(crate) struct Upstream {
     pub(crate) host: HeaderValue,
     /// The path of the base URL, without a slash at its end.
     prefix: String,
+    /// The key that the gateway holds. `None` if callers send keys of their own.
+    pub(crate) key: Option<HeldKey>,
 }
 
 impl Upstream {
-    fn of(url: &UpstreamUrl) -> Result<Self, http::Error> {
-        let uri: Uri = url.as_str().parse()?;
+    fn of(config: &UpstreamConfig, api: Api) -> Result<Self, http::Error> {
+        let uri: Uri = config.base_url.as_str().parse()?;
         let parts = uri.into_parts();
         let authority = match parts.authority {
             Some(authority) => authority,
@@ -58,6 +71,7 @@ impl Upstream {
             host: HeaderValue::from_str(authority.as_str())?,
             authority,
             prefix: path.trim_end_matches('/').to_owned(),
+            key: HeldKey::of(config, api),
         })
     }
 
@@ -109,7 +123,7 @@ mod tests {
     fn a_target_follows_the_path_of_the_base_url() {
         let check = |prefix: &str, target: &str, expected: &str| {
             let config = GatewayConfig::default().upstreams;
-            let mut upstream = Upstream::of(&config.anthropic.base_url).unwrap();
+            let mut upstream = Upstream::of(&config.anthropic, Api::Anthropic).unwrap();
             upstream.prefix = prefix.to_owned();
             let uri = upstream.uri(&target.parse().unwrap()).unwrap();
             assert_eq!(uri, expected);

@@ -2,10 +2,12 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 use url::Url;
 
 use crate::Config;
+use crate::summarizer::VariableName;
 use crate::value::{RawValue, SettingValue, quoted, with_defaults};
 
 with_defaults! {
@@ -67,13 +69,54 @@ with_defaults! {
 pub struct UpstreamConfig {
     /// URL in front of the paths of requests.
     pub base_url: UpstreamUrl,
+    /// Environment variable with the API key that the gateway holds for its callers.
+    pub api_key_env: Option<VariableName>,
+    /// File with this API key.
+    pub api_key_file: Option<PathBuf>,
 }
 
 impl UpstreamConfig {
     fn of(url: &'static str) -> Self {
         Self {
             base_url: UpstreamUrl::parse(url).expect("the default URLs are valid"),
+            api_key_env: None,
+            api_key_file: None,
         }
+    }
+
+    /// Returns true if the gateway holds the key of the provider. Otherwise each caller sends a key of its own.
+    pub fn holds_key(&self) -> bool {
+        self.api_key_env.is_some() || self.api_key_file.is_some()
+    }
+}
+
+impl UpstreamsConfig {
+    /// Returns true if the gateway holds the key of any provider.
+    pub fn hold_key(&self) -> bool {
+        self.anthropic.holds_key() || self.openai.holds_key()
+    }
+}
+
+impl GatewayConfig {
+    /// Returns the settings of held keys whose environment variable is not set, with the variable. Empty if the gateway
+    /// is off.
+    pub fn missing_keys(&self, is_set: impl Fn(&str) -> bool) -> Vec<(&'static str, &str)> {
+        let upstreams = [
+            (
+                "gateway.upstreams.anthropic.api_key_env",
+                &self.upstreams.anthropic,
+            ),
+            (
+                "gateway.upstreams.openai.api_key_env",
+                &self.upstreams.openai,
+            ),
+        ];
+        let used = upstreams.into_iter().filter(|_| self.enabled);
+        let variables =
+            used.filter_map(|(key, upstream)| Some((key, upstream.api_key_env.as_ref()?.as_str())));
+        variables
+            .filter(|(_, variable)| !is_set(variable))
+            .collect()
     }
 }
 
@@ -116,9 +159,26 @@ impl SettingValue for UpstreamUrl {
     }
 }
 
-/// Checks the address of the gateway, if it is on.
+/// Checks the keys of the gateway, and its address, if it is on.
 pub(crate) fn check(config: &Config, check: &mut impl FnMut(bool, &[&'static str], &str)) {
     let gateway = &config.gateway;
+    let upstreams = &gateway.upstreams;
+    check(
+        upstreams.anthropic.api_key_env.is_none() || upstreams.anthropic.api_key_file.is_none(),
+        &[
+            "gateway.upstreams.anthropic.api_key_env",
+            "gateway.upstreams.anthropic.api_key_file",
+        ],
+        "is set together with gateway.upstreams.anthropic.api_key_file: remove one of them",
+    );
+    check(
+        upstreams.openai.api_key_env.is_none() || upstreams.openai.api_key_file.is_none(),
+        &[
+            "gateway.upstreams.openai.api_key_env",
+            "gateway.upstreams.openai.api_key_file",
+        ],
+        "is set together with gateway.upstreams.openai.api_key_file: remove one of them",
+    );
     if !gateway.enabled {
         return;
     }
@@ -128,6 +188,20 @@ pub(crate) fn check(config: &Config, check: &mut impl FnMut(bool, &[&'static str
         "can be reached by other machines, and the gateway has no TLS: choose a loopback address such as 127.0.0.1. If \
          a proxy in front of the gateway has TLS, and callers are authenticated by it or by auth.keys_file, set \
          gateway.listen_anywhere = true",
+    );
+    check(
+        // `listen_anywhere` is no exception: a proxy that authenticates callers is easy to bypass inside a network.
+        gateway.listen.ip().is_loopback() || config.auth.is_on() || !upstreams.hold_key(),
+        &[
+            "gateway.listen",
+            "gateway.upstreams.anthropic.api_key_env",
+            "gateway.upstreams.anthropic.api_key_file",
+            "gateway.upstreams.openai.api_key_env",
+            "gateway.upstreams.openai.api_key_file",
+        ],
+        "can be reached by other machines, and the gateway holds the key of a provider, which every caller could use: \
+         set auth.keys_file (`palimpsest keys create` creates the file) or auth.jwt.jwks_file, choose a loopback address \
+         such as 127.0.0.1, or remove the settings api_key_env and api_key_file of gateway.upstreams",
     );
     let others = [
         ("listen", config.listen),

@@ -242,8 +242,16 @@ settings! {
         "The maximum time that the last event of a response waits for its record.";
     "gateway.upstreams.anthropic.base_url" => gateway.upstreams.anthropic.base_url,
         "The URL in front of the paths of requests for the Anthropic API.";
+    "gateway.upstreams.anthropic.api_key_env" => gateway.upstreams.anthropic.api_key_env,
+        "The variable with the API key that the gateway holds. Callers then send no key of the provider. Default: none.";
+    "gateway.upstreams.anthropic.api_key_file" => gateway.upstreams.anthropic.api_key_file,
+        "The file with this API key. It is read for every request.";
     "gateway.upstreams.openai.base_url" => gateway.upstreams.openai.base_url,
         "The URL in front of the paths of requests for the OpenAI API.";
+    "gateway.upstreams.openai.api_key_env" => gateway.upstreams.openai.api_key_env,
+        "The variable with the API key that the gateway holds. Callers then send no key of the provider. Default: none.";
+    "gateway.upstreams.openai.api_key_file" => gateway.upstreams.openai.api_key_file,
+        "The file with this API key. It is read for every request.";
     "shutdown.drain_ms" => shutdown.drain_ms in 0..=HOUR_MS,
         "The time for calls in flight to finish at shutdown.";
     "store.cache_bytes" => store.cache_bytes in (1 << 20)..=MAX_BYTES,

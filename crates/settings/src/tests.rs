@@ -549,6 +549,58 @@ fn the_gateway_has_an_address_of_its_own_and_upstreams_without_secrets() {
 }
 
 #[test]
+fn a_key_of_a_provider_has_one_source_and_authenticated_callers() {
+    let (flags, source) = with_file(
+        "[gateway]\n\
+         enabled = true\n\
+         listen = \"0.0.0.0:1\"\n\
+         listen_anywhere = true\n\
+         upstreams.anthropic.api_key_file = \"/run/key\"\n",
+    );
+    errors(
+        &flags,
+        &source,
+        &expect![[r#"
+        the configuration has an error:
+          p.toml:3: gateway.listen can be reached by other machines, and the gateway holds the key of a provider, which every caller could use: set auth.keys_file (`palimpsest keys create` creates the file) or auth.jwt.jwks_file, choose a loopback address such as 127.0.0.1, or remove the settings api_key_env and api_key_file of gateway.upstreams
+        `palimpsest config` prints every setting, its value and the origin of the value"#]],
+    );
+    let (flags, source) = with_file("gateway.upstreams.openai.api_key_env = \"sk-secret-1\"\n");
+    errors(
+        &flags,
+        &source,
+        &expect![[r#"
+        the configuration has an error:
+          p.toml:1: gateway.upstreams.openai.api_key_env must be the name of the environment variable with the key, such as "ANTHROPIC_API_KEY", not the key itself
+        `palimpsest config` prints every setting, its value and the origin of the value"#]],
+    );
+    let (flags, source) = with_file(
+        "[gateway.upstreams.openai]\napi_key_file = \"/run/key\"\napi_key_env = \"KEY\"\n",
+    );
+    errors(
+        &flags,
+        &source,
+        &expect![[r#"
+        the configuration has an error:
+          p.toml:3: gateway.upstreams.openai.api_key_env is set together with gateway.upstreams.openai.api_key_file: remove one of them
+        `palimpsest config` prints every setting, its value and the origin of the value"#]],
+    );
+    let (flags, source) = with_file(
+        "gateway.enabled = true\n\
+         gateway.upstreams.openai.api_key_env = \"KEY\"\n\
+         gateway.upstreams.anthropic.api_key_file = \"/run/key\"\n",
+    );
+    let gateway = load(&flags, &source).unwrap().config.gateway;
+    let missing = gateway.missing_keys(|_| false);
+    assert_eq!(missing, [("gateway.upstreams.openai.api_key_env", "KEY")]);
+    assert!(
+        gateway
+            .missing_keys(|variable| variable == "KEY")
+            .is_empty()
+    );
+}
+
+#[test]
 fn a_printed_configuration_can_be_loaded() {
     let flags = Flags::default()
         .with("--blobs", "blobs.url", Some("s3://b/\"p\"".into()))
@@ -633,11 +685,12 @@ fn no_key_is_printed() {
         .var("PALIMPSEST_SUMMARIZER_PROVIDER", "anthropic")
         .var("PALIMPSEST_SUMMARIZER_MODEL", "m")
         .var("PALIMPSEST_SUMMARIZER_API_KEY_ENV", "MY_KEY")
+        .var("PALIMPSEST_GATEWAY_UPSTREAMS_OPENAI_API_KEY_ENV", "MY_KEY")
         .var("MY_KEY", "secret-3");
     let loaded = load(&Flags::default(), &source).unwrap();
     let text = loaded.to_toml();
     assert!(
-        text.contains("api_key_env = \"MY_KEY\"") && !text.contains("secret-3"),
+        text.matches("api_key_env = \"MY_KEY\"").count() == 2 && !text.contains("secret-3"),
         "{text}"
     );
 }

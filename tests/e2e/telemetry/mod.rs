@@ -4,6 +4,7 @@ mod collector;
 mod cost;
 mod dashboards;
 mod gateway;
+mod provider_keys;
 mod receiver;
 mod secrets;
 mod traces;
@@ -27,7 +28,7 @@ struct World {
     client: Context,
     sessions: Sessions,
     server: Server,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl World {
@@ -67,7 +68,7 @@ impl World {
             client: server.context().await,
             sessions: server.sessions().await,
             server,
-            _folder: folder,
+            folder,
         }
     }
 

@@ -160,6 +160,17 @@ impl Receiver {
         panic!("no span {name} of {trace} in {:?}", names(&self.spans()));
     }
 
+    /// Waits for a span with this name.
+    pub(super) async fn span(&self, name: &str) {
+        for _ in 0..600 {
+            if self.spans().iter().any(|span| span.name == name) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("no span {name} in {:?}", names(&self.spans()));
+    }
+
     /// Returns the names of received metrics.
     pub(super) fn metrics(&self) -> BTreeSet<String> {
         self.state.metrics.lock().unwrap().clone()

@@ -236,6 +236,14 @@ metrics! {
         "Responses of models that the gateway forwarded, by API (messages, chat or responses) and outcome: complete, failed for an error of the provider, cut if the provider disconnected, cancelled if the agent disconnected, or unread.";
     GATEWAY_UNREAD = Counter, "palimpsest.gateway.unread", "", ["reason"],
         "Responses that the gateway forwarded and could not read, by reason: encoding, content_type, malformed, unknown_event, too_large, expansion, memory or panic.";
+    GATEWAY_TOOL_CALLS = Counter, "palimpsest.gateway.tool_calls", "", ["outcome"],
+        "Calls of the service's tools that the gateway ran for models, by outcome: ok, failed, or exhausted if the response had used up its calls.";
+    GATEWAY_RECORD_FAILURES = Counter, "palimpsest.gateway.record_failures", "", [],
+        "Responses of models that were read and could not be recorded in their session. The agent's next request contains them.";
+    GATEWAY_IN_FLIGHT = Gauge, "palimpsest.gateway.in_flight", "", [],
+        "Requests to the gateway in flight, from the head of the request to the end of the response.";
+    GATEWAY_IN_FLIGHT_MAX = Gauge, "palimpsest.gateway.in_flight_max", "", [],
+        "The maximum of requests in flight: gateway.max_streams. Further requests are rejected.";
     GATEWAY_TOKENS = Counter, "palimpsest.gateway.tokens", "", ["api", "kind"],
         "Tokens of the responses that the gateway read, as the provider reports them, by API and kind: cache_read, cache_write, uncached (all other input), output.";
 

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::provider_of;
-use crate::context::{OwnCalls, RecordError, ToolRound};
+use crate::context::{OwnCalls, RecordError, ToolCounts, ToolRound};
 use crate::read_back::results_json;
 
 /// The definitions to add to the tools of a request.
@@ -86,7 +86,7 @@ pub(super) async fn run(
     let provider = provider_of(calls.api);
     let messages = codec::read(provider, &calls.json, &mut next_id);
     let messages = messages.map_err(|error| RecordError(error.to_string()))?;
-    let mut results = Vec::new();
+    let (mut results, mut counts) = (Vec::new(), ToolCounts::default());
     for block in messages.iter().flat_map(|message| &message.blocks) {
         let Block::ToolUse(call) = block else {
             continue;
@@ -96,8 +96,12 @@ pub(super) async fn run(
         }
         let answer = if calls.may_run {
             let input = call.input.as_str();
-            runner.run_tool(&calls.session, &call.name, input).await
+            let answer = runner.run_tool(&calls.session, &call.name, input).await;
+            counts.ok += u64::from(!answer.is_error);
+            counts.failed += u64::from(answer.is_error);
+            answer
         } else {
+            counts.exhausted += 1;
             ToolAnswer {
                 text: "This response has used up its calls of this tool. Continue without it."
                     .to_owned(),
@@ -109,6 +113,7 @@ pub(super) async fn run(
     Ok(ToolRound {
         calls: as_sent(provider, &messages),
         results: results_json(calls.api, &results),
+        counts,
     })
 }
 

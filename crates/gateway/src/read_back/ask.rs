@@ -12,7 +12,9 @@ use palimpsest_engine::turn::JsonParts;
 
 use super::{MAX_APPENDED_BYTES, MAX_ROUNDS, MAX_RUN_ROUNDS};
 use crate::client::UpstreamClient;
-use crate::context::{ContextPort, OfferedTools, OwnCalls, RecordError, ResponseRound, ToolRound};
+use crate::context::{
+    ContextPort, OfferedTools, OwnCalls, RecordError, ResponseRound, ToolCounts, ToolRound,
+};
 use crate::exchange::{Exchange, Readings};
 use crate::headers;
 use crate::reading::ResponseApi;
@@ -55,8 +57,17 @@ impl ReadBack {
             may_run: self.rounds <= MAX_RUN_ROUNDS && self.appended.len() < MAX_APPENDED_BYTES,
         };
         let round = self.context.run_tools(calls).await;
-        if let Err(error) = &round {
-            tracing::warn!(%error, session = %self.session, "cannot run calls of a model");
+        let metrics = &self.readings.metrics;
+        match &round {
+            Ok(round) => metrics.tools_ran(round.counts),
+            Err(error) => {
+                tracing::warn!(%error, session = %self.session, "cannot run calls of a model");
+                // The number of calls is unknown.
+                metrics.tools_ran(ToolCounts {
+                    failed: 1,
+                    ..ToolCounts::default()
+                });
+            }
         }
         round
     }

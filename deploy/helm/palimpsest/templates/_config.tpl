@@ -29,6 +29,23 @@ store:
 summarizer:
   api_key_file: {{ $dir }}/model/{{ .Values.modelKeySecret.key }}
 {{- end }}
+{{- if .Values.gateway.enabled }}
+gateway:
+  enabled: true
+  listen: "0.0.0.0:{{ .Values.ports.gateway }}"
+  listen_anywhere: true
+  {{- if include "palimpsest.heldKeys" . }}
+  upstreams:
+    {{- with .Values.gateway.anthropicKeySecret }}{{ if .name }}
+    anthropic:
+      api_key_file: {{ $dir }}/gateway-anthropic/{{ .key }}
+    {{- end }}{{ end }}
+    {{- with .Values.gateway.openaiKeySecret }}{{ if .name }}
+    openai:
+      api_key_file: {{ $dir }}/gateway-openai/{{ .key }}
+    {{- end }}{{ end }}
+  {{- end }}
+{{- end }}
 {{- if or .Values.auth.keysSecret.name .Values.auth.jwksSecret.name }}
 auth:
   {{- with .Values.auth.keysSecret }}{{ if .name }}
@@ -55,7 +72,7 @@ log:
      them silently. */}}
 {{- define "palimpsest.config" -}}
 {{- $own := include "palimpsest.ownConfig" . | fromYaml -}}
-{{- include "palimpsest.refuse" (dict "own" (merge (dict "listen" "" "data_dir" "") (omit $own "log")) "given" .Values.config "prefix" "") -}}
+{{- include "palimpsest.refuse" (dict "own" (merge (dict "listen" "" "data_dir" "" "gateway" (dict "enabled" "" "listen" "" "listen_anywhere" "")) (omit $own "log")) "given" .Values.config "prefix" "") -}}
 {{- $settings := mergeOverwrite (dict "log" $own.log) (deepCopy .Values.config) | mergeOverwrite (omit $own "log") -}}
 {{- include "palimpsest.toml" (dict "map" $settings "prefix" "") -}}
 {{- end -}}
@@ -68,7 +85,7 @@ log:
 {{- if and (kindIs "map" $value) (kindIs "map" (get $given $key)) -}}
 {{- include "palimpsest.refuse" (dict "own" $value "given" (get $given $key) "prefix" (printf "%s%s." $prefix $key)) -}}
 {{- else -}}
-{{- fail (printf "config.%s%s is set by the chart. Remove it and use ports, auth, tls, modelKeySecret, scaleOut or allowAnonymous instead." $prefix $key) -}}
+{{- fail (printf "config.%s%s is set by the chart. Remove it and use ports, auth, tls, modelKeySecret, gateway, scaleOut or allowAnonymous instead." $prefix $key) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -116,10 +133,67 @@ log:
 {{- fail "No authentication is configured. Set auth.keysSecret.name or auth.jwksSecret.name, or set allowAnonymous: true to accept all callers." -}}
 {{- end -}}
 {{- range .Values.extraEnv -}}
-{{- if has .name (list "PALIMPSEST_SHUTDOWN_DRAIN_MS" "PALIMPSEST_WORKER_SHUTDOWN_GRACE_MS" "PALIMPSEST_LISTEN" "PALIMPSEST_ADMIN_LISTEN" "PALIMPSEST_DATA_DIR" "PALIMPSEST_ROLE" "PALIMPSEST_STORE_POSTGRES_CONNECTIONS") -}}
-{{- fail (printf "extraEnv: the pod depends on %s. Set it in config, ports or scaleOut instead, where the chart can read it." .name) -}}
+{{- if has .name (list "PALIMPSEST_SHUTDOWN_DRAIN_MS" "PALIMPSEST_WORKER_SHUTDOWN_GRACE_MS" "PALIMPSEST_LISTEN" "PALIMPSEST_ADMIN_LISTEN" "PALIMPSEST_GATEWAY_ENABLED" "PALIMPSEST_GATEWAY_LISTEN" "PALIMPSEST_DATA_DIR" "PALIMPSEST_ROLE" "PALIMPSEST_STORE_POSTGRES_CONNECTIONS") -}}
+{{- fail (printf "extraEnv: the pod depends on %s. Set it in config, ports, gateway or scaleOut instead, where the chart can read it." .name) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* The Secrets with keys that the gateway holds: folder and name. Empty if the gateway is off. */}}
+{{- define "palimpsest.heldKeys" -}}
+{{- if .Values.gateway.enabled }}
+{{- with .Values.gateway.anthropicKeySecret.name }}
+gateway-anthropic: {{ . }}
+{{- end }}
+{{- with .Values.gateway.openaiKeySecret.name }}
+gateway-openai: {{ . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* A quantity of Kubernetes in bytes. Empty without a quantity, or with a unit that is no usual unit of memory. */}}
+{{- define "palimpsest.bytes" -}}
+{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- $text := toString . -}}
+{{- $unit := regexFind "[A-Za-z]*$" $text -}}
+{{- if and $text (hasKey $units $unit) -}}
+{{- mulf (trimSuffix $unit $text | float64) (get $units $unit) | int64 -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Checks the memory limit of a pod with the gateway, because a pod that exceeds it is killed with all its requests. Caches
+     count twice, as in docs/capacity.md. Bodies of requests count twice: as received, and as the view that replaces them.
+     The numbers are the defaults of the server; a test compares them with the server. Parameters: the root; resources;
+     path, the value with the resources. */}}
+{{- define "palimpsest.checkGateway" -}}
+{{- $config := .root.Values.config -}}
+{{- if .root.Values.gateway.enabled -}}
+{{- if and .root.Values.allowAnonymous (include "palimpsest.heldKeys" .root) -}}
+{{- fail "gateway.anthropicKeySecret and gateway.openaiKeySecret need auth: with allowAnonymous, every caller could use the key of the provider" -}}
+{{- end -}}
+{{- $limit := dig "limits" "memory" "" .resources | include "palimpsest.bytes" -}}
+{{- $caches := dig "sessions" "cache_bytes" nil $config | default 268435456 | int64 -}}
+{{- if not .root.Values.scaleOut.enabled -}}
+{{- $caches = dig "store" "cache_bytes" nil $config | default 67108864 | int64 | add $caches -}}
+{{- end -}}
+{{- $requests := dig "gateway" "max_request_bytes_in_flight" nil $config | default 536870912 | int64 -}}
+{{- $responses := dig "gateway" "max_response_bytes_in_flight" nil $config | default 268435456 | int64 -}}
+{{- $needed := add (mul 2 $caches) 268435456 (mul 2 $requests) $responses -}}
+{{- if and $limit (lt (int64 $limit) (int64 $needed)) -}}
+{{- fail (printf "%s.limits.memory: a server with the gateway needs at least %dMi for its caches and for requests and responses in flight. Raise the limit, or lower gateway.max_request_bytes_in_flight, gateway.max_response_bytes_in_flight or sessions.cache_bytes in config." .path (div (add $needed 1048575) 1048576)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The ports of the providers, which the base URLs of the upstreams name, as a list in JSON. */}}
+{{- define "palimpsest.providerPorts" -}}
+{{- $ports := list -}}
+{{- range $api := list "anthropic" "openai" -}}
+{{- $url := dig "gateway" "upstreams" $api "base_url" nil $.Values.config | default "https://provider" | urlParse -}}
+{{- $named := regexFind ":[0-9]+$" $url.host | trimPrefix ":" -}}
+{{- $ports = append $ports ($named | default (ternary "80" "443" (eq $url.scheme "http")) | int) -}}
+{{- end -}}
+{{- uniq $ports | toJson -}}
 {{- end -}}
 
 {{/* Checks the number of database connections, because too few cause rejected calls only when all processes run. During a
@@ -161,7 +235,7 @@ log:
 {{- end -}}
 {{- end -}}
 
-{{/* The mounted Secrets: folder and name. */}}
+{{/* The mounted Secrets of all pods: folder and name. */}}
 {{- define "palimpsest.secrets" -}}
 {{- with .Values.auth.keysSecret.name }}
 keys: {{ . }}

@@ -2,6 +2,12 @@
      SIGTERM; resources; volume, for the data of a pod without a claim; spread, the topology spread constraints. */}}
 {{- define "palimpsest.pod" -}}
 {{- $root := .root -}}
+{{- $secrets := include "palimpsest.secrets" $root | fromYaml -}}
+{{- /* Workers do not open the gateway, so they get no key of a provider. */ -}}
+{{- $hasGateway := and $root.Values.gateway.enabled (ne .component "worker") -}}
+{{- if $hasGateway -}}
+{{- $secrets = include "palimpsest.heldKeys" $root | fromYaml | merge $secrets -}}
+{{- end -}}
 metadata:
   labels:
     {{- include "palimpsest.labels" $root | nindent 4 }}
@@ -68,6 +74,10 @@ spec:
           containerPort: {{ $root.Values.ports.grpc }}
         - name: admin
           containerPort: {{ $root.Values.ports.admin }}
+        {{- if $hasGateway }}
+        - name: gateway
+          containerPort: {{ $root.Values.ports.gateway }}
+        {{- end }}
       # Liveness: the process answers and its store has not failed permanently. Readiness: the store accepts writes. A full
       # disk only affects readiness, because a restart does not free space.
       startupProbe:
@@ -95,7 +105,7 @@ spec:
         - name: config
           mountPath: /etc/palimpsest/config
           readOnly: true
-        {{- range $name, $secret := include "palimpsest.secrets" $root | fromYaml }}
+        {{- range $name, $secret := $secrets }}
         # Mounts a folder, because Kubernetes does not update a subPath when the Secret changes.
         - name: {{ $name }}
           mountPath: {{ include "palimpsest.secretsDir" $root }}/{{ $name }}
@@ -108,7 +118,7 @@ spec:
     - name: config
       configMap:
         name: {{ include "palimpsest.fullname" $root }}
-    {{- range $name, $secret := include "palimpsest.secrets" $root | fromYaml }}
+    {{- range $name, $secret := $secrets }}
     - name: {{ $name }}
       secret:
         secretName: {{ $secret }}
