@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::PathBuf;
 
-use palimpsest_fake_provider::{Fault, Match, Script, ScriptedTurn, Status};
+use palimpsest_fake_provider::{Call, Fault, Match, Script, ScriptedTurn, Status};
 use palimpsest_tests::command::palimpsest;
 use palimpsest_tests::tenant::keys;
+use serde_json::json;
 use tempfile::TempDir;
 
 use crate::agent::{Agent, Api};
@@ -36,6 +37,7 @@ impl Held {
             format!("auth.keys_file={}", file.display()),
             format!("gateway.upstreams.anthropic.api_key_file={provider}"),
             format!("gateway.upstreams.openai.api_key_file={provider}"),
+            "policy.tokens.default_window_tokens=60000".to_owned(),
         ];
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
         let world = World::start(&settings).await;
@@ -64,6 +66,30 @@ fn key_line(api: Api, key: &str) -> String {
     match api {
         Api::Messages => format!("x-api-key: {key}\r\n"),
         Api::Chat | Api::Responses => format!("authorization: Bearer {key}\r\n"),
+    }
+}
+
+/// Makes the model give these answers.
+fn script(setup: &Held, model: &str, turns: Vec<ScriptedTurn>) {
+    let script = Script {
+        matches: Match {
+            model: Some(model.to_owned()),
+            ..Match::default()
+        },
+        turns: turns.into(),
+        ..Script::default()
+    };
+    setup.world.provider.add_script(script).unwrap();
+}
+
+/// Returns the rejection of a request.
+fn rejected(status: u16) -> ScriptedTurn {
+    ScriptedTurn {
+        fault: Some(Fault::Status(Status {
+            status,
+            retry_after: None,
+        })),
+        ..ScriptedTurn::default()
     }
 }
 
@@ -181,22 +207,7 @@ async fn a_held_key_that_the_provider_rejects_is_no_error_of_the_caller() {
         (Api::Responses, 403),
     ] {
         let model = format!("{}-rejected-{api:?}", api.model());
-        let turn = ScriptedTurn {
-            fault: Some(Fault::Status(Status {
-                status: fault,
-                retry_after: None,
-            })),
-            ..ScriptedTurn::default()
-        };
-        let script = Script {
-            matches: Match {
-                model: Some(model.clone()),
-                ..Match::default()
-            },
-            turns: [turn].into(),
-            ..Script::default()
-        };
-        setup.world.provider.add_script(script).unwrap();
+        script(&setup, &model, vec![rejected(fault)]);
         let mut agent = setup.agent(api, key, Some(&format!("rejected-{api:?}")));
         agent.model = model;
         agent.say("Hello.");
@@ -214,6 +225,47 @@ async fn a_held_key_that_the_provider_rejects_is_no_error_of_the_caller() {
         );
         // The conversation continues when the key is right again.
         agent.step().await;
+    }
+}
+
+#[tokio::test]
+async fn a_held_key_that_is_revoked_within_a_response_stays_here() {
+    let (setup, callers) = Held::start(&[("team", "write")]).await;
+    for api in Api::ALL {
+        for streams in [false, true] {
+            let name = format!("revoked-{api:?}-{streams}").to_lowercase();
+            let mut agent = setup.agent(api, &callers[0], Some(&name));
+            agent.model = format!(
+                "{}-{name}+agent=12+output-bytes=24000+window=200000",
+                api.model()
+            );
+            agent.say("Run all rounds.");
+            while agent.step().await.1 {}
+            agent.model = format!("{}-{name}-after+window=200000", api.model());
+            // After the compaction, the model calls a tool of the service, and the provider rejects the next request.
+            let search = Call {
+                name: "palimpsest_SearchTranscript".to_owned(),
+                input: json!({"pattern": "line"}),
+            };
+            let turns = [
+                ScriptedTurn {
+                    text: "Looking. ".to_owned(),
+                    calls: vec![search],
+                    ..ScriptedTurn::default()
+                },
+                rejected(401),
+            ];
+            script(&setup, &agent.model, turns.into());
+            agent.say("What was it?");
+            let mut body = agent.body();
+            body["stream"] = json!(streams);
+            let reply = agent.post(api.path(), body.to_string()).await;
+            assert_eq!(reply.status, if streams { 200 } else { 502 }, "{reply:?}");
+            assert!(reply.text.contains("error"), "{reply:?}");
+            // The text of the provider.
+            assert!(!reply.text.contains("invalid x-api-key"), "{reply:?}");
+            assert!(!reply.text.contains("The server had an error"), "{reply:?}");
+        }
     }
 }
 

@@ -214,13 +214,6 @@ impl Forwarder {
             }
             None => Responded::Body(response),
         };
-        if held_key.is_some() && responded.status() == StatusCode::UNAUTHORIZED {
-            let upstream = agent.api.name();
-            tracing::warn!(upstream, "an upstream rejected the key of the gateway");
-            // The response is not forwarded, because it can contain parts of the key.
-            self.count_rejection(&responded.into_head(), call, prepared.as_ref());
-            return Ok(Err(Reason::KeyRejected));
-        }
         let (mut head, body) = match responded {
             Responded::Body(response) => {
                 let read_back = self.read_back(&head, prepared.as_ref(), call, agent.api);
@@ -231,11 +224,21 @@ impl Forwarder {
                 }
             }
             Responded::Examined(response) => {
-                self.count_rejection(&response.0, call, prepared.as_ref());
+                // The response is counted as any other rejection.
+                let api = call.map(|call| call.api);
+                let span = prepared.as_ref().and_then(|prepared| prepared.span.clone());
+                let begin = |api| Exchange::begin(&self.readings, api, (None, span), &response.0);
+                drop(api.map(begin));
                 let (head, body) = *response;
                 (head, UpstreamBody::Tee(Box::new(body)))
             }
         };
+        if held_key.is_some() && head.status == StatusCode::UNAUTHORIZED {
+            let upstream = agent.api.name();
+            tracing::warn!(upstream, "an upstream rejected the key of the gateway");
+            // The response is not forwarded, because it can contain parts of the key.
+            return Ok(Err(Reason::KeyRejected));
+        }
         head.headers = headers::of_response(&head.headers, agent.version);
         if let Some(prepared) = &prepared {
             prepared.describe(&mut head.headers);
@@ -259,18 +262,6 @@ impl Forwarder {
             tracing::warn!(%error, "cannot read the key of an upstream");
             Reason::KeyUnavailable
         })
-    }
-
-    /// Counts a response that is not read as any other rejection.
-    fn count_rejection(
-        &self,
-        head: &ResponseHead,
-        call: Option<ModelCall>,
-        prepared: Option<&Prepared>,
-    ) {
-        let span = prepared.and_then(|prepared| prepared.span.clone());
-        let begin = |call: ModelCall| Exchange::begin(&self.readings, call.api, (None, span), head);
-        drop(call.map(begin));
     }
 
     /// Returns a response whose body is read beside its forwarding.
@@ -329,6 +320,7 @@ impl Forwarder {
             offered,
             head,
             body,
+            holds_key: self.upstreams.get(api).key.is_some(),
             appended: Vec::new(),
             rounds: 1,
         })
@@ -405,22 +397,6 @@ enum Responded {
     Body(Response<Incoming>),
     /// An error response whose body was examined.
     Examined(Box<(ResponseHead, TeeBody)>),
-}
-
-impl Responded {
-    fn status(&self) -> StatusCode {
-        match self {
-            Self::Body(response) => response.status(),
-            Self::Examined(response) => response.0.status,
-        }
-    }
-
-    fn into_head(self) -> ResponseHead {
-        match self {
-            Self::Body(response) => response.into_parts().0,
-            Self::Examined(response) => response.0,
-        }
-    }
 }
 
 impl Agent<'_> {

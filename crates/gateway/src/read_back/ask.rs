@@ -35,6 +35,8 @@ pub(crate) struct ReadBack {
     pub(crate) head: RequestHead,
     /// The body of the first request.
     pub(crate) body: JsonParts,
+    /// True if the requests have a key of the gateway.
+    pub(crate) holds_key: bool,
     /// The calls and their results, as they follow the messages of the first request.
     pub(crate) appended: Vec<u8>,
     /// The number of requests so far.

@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::StatusCode;
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
@@ -257,6 +258,11 @@ async fn next(read_back: &mut ReadBack, exchange: Exchange) -> Result<(Incoming,
     let (readings, span) = (&read_back.readings, read_back.span.clone());
     let place = unrecorded.place();
     let begun = Exchange::begin(readings, read_back.api, (place, span), &head);
+    if read_back.holds_key && head.status == StatusCode::UNAUTHORIZED {
+        tracing::warn!("an upstream rejected the key of the gateway within a response");
+        // The body can contain parts of the key.
+        return Err(Bytes::new());
+    }
     if !head.status.is_success() {
         let body = Limited::new(body, MAX_ERROR_BYTES).collect().await;
         return Err(body
