@@ -151,6 +151,8 @@ async fn conversations_through_one_gateway_do_not_mix() {
     let provider = FakeProvider::start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let gateway = Command::new(binary())
+        // The server takes each variable with this prefix for a setting.
+        .env_remove("PALIMPSEST_TEST_BINARY")
         .args(["run", "--data-dir"])
         .arg(folder.path())
         .args(["--upstream-anthropic", &provider.url()])

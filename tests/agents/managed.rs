@@ -136,6 +136,8 @@ fn without_markers(value: Value) -> Value {
 #[track_caller]
 fn assert_complete(job: &Job, session: &Session, task: Task) {
     let export: Output = Command::new(binary())
+        // The server takes each variable with this prefix for a setting.
+        .env_remove("PALIMPSEST_TEST_BINARY")
         .arg("run")
         .arg("--data-dir")
         .arg(job.data())
