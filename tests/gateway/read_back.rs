@@ -382,3 +382,50 @@ async fn an_error_after_a_call_reaches_the_agent_and_a_retry_succeeds() {
         }
     }
 }
+
+/// Removes all numbers: ids, and the usage, which depends on the size of the prompt.
+fn without_numbers(text: &str) -> String {
+    text.replace(|c: char| c.is_ascii_digit(), "")
+}
+
+#[tokio::test]
+async fn a_response_that_is_not_understood_arrives_as_it_is() {
+    let world = World::start(&["policy.tokens.default_window_tokens=60000"]).await;
+    for api in Api::ALL {
+        for split in [Split::Event, Split::Together, Split::Byte] {
+            let name = format!("malformed-{api:?}-{split:?}").to_lowercase();
+            let mut agent = compacted(&world, api, &name).await;
+            let malformed = || ScriptedTurn {
+                fault: Some(Fault::MalformedAfterEvent(4)),
+                pace: Pace {
+                    split,
+                    ..Pace::default()
+                },
+                ..turn(
+                    "A text of several words, which arrives in several events.",
+                    vec![],
+                )
+            };
+            answer(&world, &agent, QUESTION, vec![malformed(), malformed()]);
+            agent.say(QUESTION);
+            let mut body = agent.body();
+            body["stream"] = json!(true);
+            let through = agent.post(api.path(), body.to_string()).await;
+            assert_eq!(through.header("x-palimpsest-body"), Some("view"));
+            agent.url = world.provider.url();
+            let direct = agent.post(api.path(), body.to_string()).await;
+            let (through, direct) = (
+                without_numbers(&through.text),
+                without_numbers(&direct.text),
+            );
+            assert!(!through.contains("palimpsest_") || api == Api::Responses);
+            if api == Api::Responses {
+                // Its first events repeat the tools of the request.
+                assert_eq!(through.lines().count(), direct.lines().count(), "{through}");
+                assert_eq!(through.lines().last(), direct.lines().last());
+            } else {
+                assert_eq!(through, direct);
+            }
+        }
+    }
+}

@@ -140,16 +140,34 @@ impl ReadBackBody {
         None
     }
 
-    /// Reads a frame. Returns the bytes that wait for the record if the response ends in this frame.
+    /// Reads a frame. Returns the bytes that wait for the record if the response ends in this frame. After an error, `raw`
+    /// contains all bytes that the agent has not got.
     fn read(&mut self, data: &[u8], exchange: &mut Exchange) -> Result<Option<Vec<u8>>, Unread> {
         let (mut shown, mut rest) = (Vec::new(), data);
-        let ended = loop {
-            let before = rest;
-            let event = self.events.next(&mut rest)?;
-            self.raw
-                .extend_from_slice(&before[..before.len() - rest.len()]);
-            let Some(event) = event else {
-                break None;
+        let read = self.read_events(&mut rest, &mut shown, exchange);
+        if !shown.is_empty() {
+            self.out.push_back(Frame::data(shown.into()));
+        }
+        if read.is_err() {
+            self.raw.extend_from_slice(rest);
+        }
+        read
+    }
+
+    /// Consumes the events in `rest`, and adds those that the agent gets now to `shown`.
+    fn read_events(
+        &mut self,
+        rest: &mut &[u8],
+        shown: &mut Vec<u8>,
+        exchange: &mut Exchange,
+    ) -> Result<Option<Vec<u8>>, Unread> {
+        loop {
+            let before = *rest;
+            let event = self.events.next(rest);
+            let consumed = before.len() - rest.len();
+            self.raw.extend_from_slice(&before[..consumed]);
+            let Some(event) = event? else {
+                return Ok(None);
             };
             // The agent must get its response even if the splicer has a defect.
             let splicing = catch_unwind(AssertUnwindSafe(|| self.splicer.event(&event)));
@@ -157,24 +175,19 @@ impl ReadBackBody {
             let is_last = exchange.read(&self.raw)?.is_some();
             let form = form?;
             let raw = std::mem::take(&mut self.raw);
-            let bytes = match form {
+            let mut bytes = match form {
                 Shown::AsIs => raw,
                 Shown::Changed(bytes) => bytes,
                 Shown::Hidden => Vec::new(),
             };
             if is_last {
-                let mut held = bytes;
                 if !self.splicer.continues() {
-                    held.extend_from_slice(rest);
+                    bytes.extend_from_slice(rest);
                 }
-                break Some(held);
+                return Ok(Some(bytes));
             }
             shown.extend_from_slice(&bytes);
-        };
-        if !shown.is_empty() {
-            self.out.push_back(Frame::data(shown.into()));
         }
-        Ok(ended)
     }
 
     /// Ends the current response. `last` is what the agent gets after the record.
