@@ -46,6 +46,7 @@ fn every_row_is_measured_with_its_limit() {
         "gateway, median, ",
         "gateway, p99, ",
         "gateway, first byte, ",
+        "gateway, a request with a compaction",
     ];
     assert_eq!(rows.len(), expected.len(), "{said}");
     for (row, expected) in rows.iter().zip(expected) {
