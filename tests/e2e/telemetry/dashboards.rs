@@ -52,13 +52,12 @@ async fn told() -> (Told, String) {
     settings.extend(gateway.iter().flat_map(|setting| ["--set", setting]));
     let shared = Server::start(&folder.path().join("data"), &settings);
     // A duration is reported after the first request.
-    let request = Request::post("/v1/messages").header("host", "gateway");
-    send(
-        &shared.gateway(),
-        request.body(Body::empty()).unwrap(),
-        "{}",
-    )
-    .await;
+    let array = r#"{"messages": [{"role": "user", "content": "Hello."}]}"#;
+    for (path, body) in [("/v1/messages", "{}"), ("/v1/compress", array)] {
+        let request = Request::post(path).header("host", "gateway");
+        let request = request.body(Body::empty()).unwrap();
+        send(&shared.gateway(), request, body).await;
+    }
     text.push_str(&shared.scrape());
     (read(&text), text)
 }
