@@ -24,13 +24,15 @@ async fn no_message_is_lost_or_twice_after_kills() {
         "gateway.enabled=true".to_owned(),
         format!("gateway.listen={}", port.address()),
         "gateway.prepare_timeout_ms=120000".to_owned(),
+        // Without a compaction, the visible messages are all messages.
+        "policy.tokens.default_window_tokens=100000000".to_owned(),
         format!("gateway.upstreams.anthropic.base_url={}", provider.url()),
     ];
     let args: Vec<&str> = settings.iter().flat_map(|it| ["--set", it]).collect();
     let url = format!("http://{}", port.address());
     let mut agent = Agent::new(Api::Messages, &url, Some("killed"));
     // A response takes about as long as the pauses between two kills.
-    agent.model = "claude-fake+agent=1000000+output-bytes=3000+gap=4".to_owned();
+    agent.model = "claude-fake+agent=1000000+output-bytes=3000+gap=4+window=100000000".to_owned();
     agent.say("Run all rounds.");
     let mut attempts = 0;
     for kill in 0..kills() {
