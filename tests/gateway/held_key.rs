@@ -146,7 +146,7 @@ async fn a_rejected_caller_reaches_no_upstream() {
             (&wrong, api.path(), 401),
             (reads, api.path(), 403),
             (writes, "/p/other/v1/messages", 404),
-            // What other projects store with the provider is in the same account.
+            // The account of the key contains what other projects have stored there.
             (writes, "/v1/files", 403),
             (writes, "/v1/messages/batches", 403),
             (writes, "/v1/messages/../files", 403),

@@ -25,7 +25,7 @@ struct Recording {
     rounds: Vec<(Sent, Turn)>,
 }
 
-/// What an agent sends before an answer.
+/// The input of an agent for one answer of the model.
 #[derive(Default)]
 struct Sent {
     texts: Vec<String>,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use palimpsest_core::ids::ProjectId;
 use palimpsest_core::message::Digest;
@@ -19,7 +18,7 @@ use super::context::{
 };
 use super::managed::session_of_headers;
 use super::metrics::ContextMetrics;
-use super::reading::{ReadMemory, ReservedMemory, ResponseApi, decode_parts};
+use super::reading::{ReadMemory, ReservedMemory, ResponseApi, content_coding, decode_parts};
 use super::request_body::RequestBody;
 use super::span::ModelSpan;
 
@@ -166,11 +165,7 @@ impl Manager {
         });
         // A body that ends with an error reaches upstream with the same error.
         let received = receiving.await?.ok_or(Unmanaged::Unreadable)?;
-        let mut codings = headers.get_all(CONTENT_ENCODING).iter();
-        let coding = codings.next().map_or(&b""[..], HeaderValue::as_bytes);
-        if codings.next().is_some() {
-            return Err(Unmanaged::Encoding);
-        }
+        let coding = content_coding(headers).map_err(|_| Unmanaged::Encoding)?;
         // A body without a coding stays in its frames, which are sent as they are.
         let json = decode_parts(coding, received, max).map_err(|_| Unmanaged::Encoding)?;
         let request = ModelRequest {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -24,7 +24,7 @@ use crate::context::{NamedSession, Unmanaged};
 use crate::in_flight::InFlight;
 use crate::manage::{BODY_HEADER, REASON_HEADER, SESSION_HEADER, scope};
 use crate::managed::{session_named, session_of_headers};
-use crate::reading::{ReservedMemory, decode_whole};
+use crate::reading::{ReservedMemory, content_coding, decode_whole};
 use crate::request_body::RequestBody;
 use crate::response_body::ResponseBody;
 use crate::route::OwnRoute;
@@ -255,13 +255,9 @@ impl Compression {
                 Reason::Compression(Problem::Invalid(InvalidRequest::Incomplete))
             });
         };
-        let mut codings = headers.get_all(CONTENT_ENCODING).iter();
-        let coding = codings.next().map_or(&b""[..], HeaderValue::as_bytes);
-        let decoded = match codings.next() {
-            None => decode_whole(coding, &received, max).ok(),
-            Some(_) => None,
-        };
-        decoded.ok_or(Reason::Compression(Problem::Encoding))
+        let coding = content_coding(headers);
+        let decoded = coding.and_then(|coding| decode_whole(coding, &received, max));
+        decoded.map_err(|_| Reason::Compression(Problem::Encoding))
     }
 }
 

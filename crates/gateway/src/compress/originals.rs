@@ -132,7 +132,7 @@ pub(super) async fn store(
     let answer = |_: &Session, outcome: &PersistOutcome| outcome.stored.clone();
     let persisting = results::persist(engine, &key, &missing, (offer, false), answer);
     match persisting.await {
-        // A session of this name that belongs to somebody else has another policy, and its text leads nowhere.
+        // Another caller can have created a session of this name. The reference of its policy has no hash.
         Ok(Some(stored)) => {
             let has_hash = hashes_in(&stored.replacement).contains(&hash.as_str());
             has_hash.then_some(stored)

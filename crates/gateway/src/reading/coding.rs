@@ -7,6 +7,8 @@ use std::io::{self, Write};
 use brotli_decompressor::{BrotliDecoderParameter, DecompressorWriter};
 use bytes::Bytes;
 use flate2::write::{MultiGzDecoder, ZlibDecoder};
+use http::header::CONTENT_ENCODING;
+use http::{HeaderMap, HeaderValue};
 
 use super::Unread;
 
@@ -21,6 +23,13 @@ const BROTLI_BUFFER: usize = 4096;
 
 /// A decoder of one response.
 pub(super) struct Decoder(Option<Box<dyn Decode>>);
+
+/// Returns the content coding of a body, or an empty text. Fails if there are several.
+pub(crate) fn content_coding(headers: &HeaderMap) -> Result<&[u8], Unread> {
+    let mut codings = headers.get_all(CONTENT_ENCODING).iter();
+    let coding = codings.next().map_or(&b""[..], HeaderValue::as_bytes);
+    codings.next().map_or(Ok(coding), |_| Err(Unread::Encoding))
+}
 
 /// Decodes a complete body. Without a coding, the frames are returned as they are. Fails if the body decodes to more than
 /// `max` bytes.

@@ -10,12 +10,12 @@ mod memory;
 mod sse;
 mod summary;
 
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method};
 
 use self::assemble::{Assembler, Progress};
 use self::coding::Decoder;
-pub(crate) use self::coding::{decode_parts, decode_whole};
+pub(crate) use self::coding::{content_coding, decode_parts, decode_whole};
 pub(crate) use self::fields::Fields;
 pub use self::memory::ReadMemory;
 pub(crate) use self::memory::ReservedMemory;
@@ -180,11 +180,7 @@ impl Reader {
         max_bytes: usize,
         memory: ReadMemory,
     ) -> Result<Self, Unread> {
-        let mut codings = headers.get_all(CONTENT_ENCODING).iter();
-        let coding = codings.next().map_or(&b""[..], |value| value.as_bytes());
-        if codings.next().is_some() {
-            return Err(Unread::Encoding);
-        }
+        let coding = content_coding(headers)?;
         let media = headers
             .get(CONTENT_TYPE)
             .map_or(&b""[..], |value| value.as_bytes());
