@@ -1,6 +1,6 @@
 # The commands of this repository. A change must pass `make test`. CONTRIBUTING.md lists all targets.
 
-.PHONY: run test agents litellm lint docs bench peers chaos siege soak scale load fuzz image dist dist-check deny tools
+.PHONY: run test test-all test-postgres agents litellm lint docs bench peers chaos siege soak scale load fuzz image dist dist-check deny tools
 
 # Runs the server on this machine with its embedded store.
 run:
@@ -13,9 +13,17 @@ export PROPTEST_RNG_SEED ?= 1
 # Installs missing tools, then checks the format, the lints, the contract and the documentation, and runs all tests. The
 # end-to-end tests run twice: on the embedded store and on PostgreSQL.
 test: tools lint
+	cargo test --workspace --locked --no-run
+	$(MAKE) -j2 test-all test-postgres docs
+
+test-all:
 	cargo test --workspace --locked
-	PALIMPSEST_TEST_STORE=postgres cargo test --workspace --locked --test e2e
-	$(MAKE) docs
+
+# Prints at its end, because other tests run beside it.
+test-postgres: LOG = target/test-postgres.log
+test-postgres:
+	@PALIMPSEST_TEST_STORE=postgres cargo test --workspace --locked --test e2e >$(LOG) 2>&1; \
+		status=$$?; cat $(LOG); exit $$status
 
 # Runs released coding agents (Codex, OpenCode, pi, and Claude Code if this machine has it) through a release build, on a
 # longer task than `make test`. `ROUNDS=500` sets the number of rounds.
