@@ -13,12 +13,12 @@ use serde_json::json;
 /// Sets the clipboard, a link and a title, clears the screen, overwrites a line, uses a C1 control, and reverses text.
 const HOSTILE: &str = "a\u{1b}]52;c;aGk=\u{7}b\u{1b}]8;;http://x\u{1b}\\c\u{1b}]0;t\u{7}d\u{1b}[2Je\rf\u{9b}31mg\u{202e}h\u{8}i";
 
-/// Runs a command with forced colours, because standard output is not a terminal here.
+/// Runs a command with forced colors, because standard output is not a terminal here.
 fn run(args: &[&str]) -> Output {
     palimpsest_with(args, &[("CLICOLOR_FORCE", "1")])
 }
 
-/// Returns true if the output contains no control characters except for colours.
+/// Returns true if the output contains no control characters except for colors.
 #[track_caller]
 fn is_harmless(text: &[u8], what: &str) {
     let text = String::from_utf8(text.to_vec()).unwrap();

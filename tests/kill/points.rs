@@ -48,7 +48,7 @@ const POINTS: &[&str] = &[
     "memory.committed:2",
     "summary.placed:2",
     "compaction.begun",
-    "compaction.summarised",
+    "compaction.summarized",
     "restore.read",
 ];
 

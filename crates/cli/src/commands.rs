@@ -24,7 +24,7 @@ Environment variables:
   PALIMPSEST_API_KEY   API key or JWT for these commands
   PALIMPSEST_PROJECT   project for these commands
   PALIMPSEST_<KEY>     any setting: limits.max_messages is PALIMPSEST_LIMITS_MAX_MESSAGES
-  NO_COLOR             disables colours
+  NO_COLOR             disables colors
 
 Exit codes:
   0      success

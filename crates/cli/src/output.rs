@@ -141,7 +141,7 @@ pub(super) fn note(text: &str) {
     let _ = writeln!(anstream::stderr(), "{}", terminal::line(text));
 }
 
-/// Writes text with colours to standard output. Control characters other than colours are escaped.
+/// Writes text with colors to standard output. Control characters other than colors are escaped.
 pub(super) fn print_styled(text: &str) -> anyhow::Result<()> {
     write(anstream::stdout(), &terminal::styled(text))
 }

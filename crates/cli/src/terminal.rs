@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn styled_text_escapes_all_sequences_except_colours() {
+    fn styled_text_escapes_all_sequences_except_colors() {
         let text = "\u{1b}[1;31mred\u{1b}[0m \u{1b}[2J \u{1b}[31";
         let shown = "\u{1b}[1;31mred\u{1b}[0m \\u{1b}[2J \\u{1b}[31";
         assert_eq!(styled(text), shown);

@@ -22,7 +22,7 @@ const MAX_SHOWN: usize = 20;
     after_help = "Every view must be valid for the provider and extend the view before it, and the deltas must give the \
 caller the same array. Every transcript is replayed twice: with a view before each response, as an agent \
 does, and with a view after every line, which is the hardest case. The replay runs in this process: it \
-needs no server and sends nothing. The exit code is 1 if a check fails or a file is not recognised.
+needs no server and sends nothing. The exit code is 1 if a check fails or a file is not recognized.
 
 Examples:
   palimpsest verify --format claude-code ~/.claude/projects/my-project
@@ -48,7 +48,7 @@ struct FileVerification {
     per_response: VerifyReport,
     per_line: VerifyReport,
     import_defects: Vec<String>,
-    unrecognised: Option<String>,
+    unrecognized: Option<String>,
 }
 
 impl Verify {
@@ -69,7 +69,7 @@ fn check(file: &Path, format: Format, provider: Provider) -> anyhow::Result<File
         file: file_name(file),
         sessions: imported.sessions.len(),
         import_defects: imported.defects.iter().map(ToString::to_string).collect(),
-        unrecognised: imported.unrecognised.clone(),
+        unrecognized: imported.unrecognized.clone(),
         ..FileVerification::default()
     };
     for session in &imported.sessions {
@@ -133,11 +133,11 @@ fn show(outcomes: &[FileVerification]) -> anyhow::Result<()> {
     }
     let foreign = outcomes
         .iter()
-        .filter(|it| it.unrecognised.is_some())
+        .filter(|it| it.unrecognized.is_some())
         .count();
     if foreign > 0 {
         bail!(
-            "{foreign} of {} files were not recognised and not checked: see the lines UNRECOGNISED above",
+            "{foreign} of {} files were not recognized and not checked: see the lines UNRECOGNIZED above",
             outcomes.len()
         );
     }
@@ -182,8 +182,8 @@ fn show_problems(outcomes: &[FileVerification]) -> anyhow::Result<usize> {
     let mut broken = 0;
     for outcome in outcomes {
         // A file of another format has a defect in every line, so only the reason is printed.
-        if let Some(what) = &outcome.unrecognised {
-            print_line(&format!("  UNRECOGNISED: {} {what}", outcome.file))?;
+        if let Some(what) = &outcome.unrecognized {
+            print_line(&format!("  UNRECOGNIZED: {} {what}", outcome.file))?;
             continue;
         }
         let more = outcome.import_defects.len().saturating_sub(MAX_SHOWN);

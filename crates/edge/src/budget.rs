@@ -15,7 +15,7 @@ use crate::refusal::Refusal;
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 /// The maximum ratio between the use of one group and the free part of a budget. A group therefore gets at most three
 /// quarters of a budget, and other groups always find a part of the rest.
-const FREE_SHARE_DIVISOR: usize = 3;
+const MAX_RATIO_TO_FREE: usize = 3;
 /// The number of groups at which dropped groups are removed from the map.
 const SHARE_GROUP_SWEEP_SIZE: usize = 4_096;
 
@@ -121,7 +121,7 @@ impl BudgetShare {
         let own = share_group.used[budget.kind as usize].load(Relaxed);
         let free = budget.max.saturating_sub(used);
         let is_fair =
-            is_alone || own.saturating_add(more) <= free.saturating_mul(FREE_SHARE_DIVISOR);
+            is_alone || own.saturating_add(more) <= free.saturating_mul(MAX_RATIO_TO_FREE);
         if fits && is_fair {
             return Ok(());
         }

@@ -57,7 +57,7 @@ pub enum MigrateError {
     Diverged(SessionKey),
     /// The source changed during the migration.
     #[error(
-        "{0} changed while it was moved: stop the servers and workers on the source, then go on"
+        "{0} changed while it was moved: stop the servers and workers on the source, then run the command again"
     )]
     Changed(SessionKey),
     /// Sessions that were migrated before are deleted in one of the stores.
@@ -69,7 +69,7 @@ pub enum MigrateError {
     Deleted(usize, DeletedSessions),
     /// Sessions are deleted in one store and have changed in the other.
     #[error(
-        "{0} sessions were deleted in one store and have gone on in the other: {1}. Nothing was moved. Delete them there, \
+        "{0} sessions were deleted in one store and changed in the other: {1}. Nothing was moved. Delete them there, \
          or keep them with --deletions keep"
     )]
     ChangedAfterDeletion(usize, DeletedSessions),
@@ -78,7 +78,7 @@ pub enum MigrateError {
     Record(String, #[source] std::io::Error),
     /// The views of the two stores differ.
     #[error(
-        "{0} gives another view in the target: nothing of the source was changed, and this is a defect"
+        "{0} has another view in the target. This is a defect of Palimpsest: report it. The source is unchanged"
     )]
     Differs(SessionKey),
 }

@@ -20,5 +20,5 @@ pub mod context {
 }
 
 /// The compiled descriptors of the contract and of all that it imports, comments included: a
-/// serialised `google.protobuf.FileDescriptorSet`, for the reflection service.
+/// serialized `google.protobuf.FileDescriptorSet`, for the reflection service.
 pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("palimpsest_context_v1");

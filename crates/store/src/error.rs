@@ -114,7 +114,7 @@ pub enum StoreError {
     /// The folder of the log is missing, and a folder beside it may be an earlier state of the store.
     /// Starting with an empty log would look like a loss of all sessions.
     #[error(
-        "{dir} does not exist, but {found} does{more}: no empty store is begun beside it. {advice}",
+        "{dir} does not exist, but {found} does{more}: an empty store is not created beside it. {advice}",
         dir = dir.display(), found = found.display(),
         more = if *others > 0 { format!(" and {others} more") } else { String::new() }
     )]

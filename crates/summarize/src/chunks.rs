@@ -144,7 +144,7 @@ pub async fn summarize_in_chunks(
         tracing::debug!(
             chunks,
             left = waiting.len(),
-            "summarised a chunk of a conversation"
+            "summarized a chunk of a conversation"
         );
         so_far = Some(summary_to_carry(&reply.text).to_owned());
     }

@@ -81,7 +81,7 @@ impl TimelineEntry {
         })
     }
 
-    /// Returns the entry as a line of text without colours.
+    /// Returns the entry as a line of text without colors.
     pub(super) fn line(&self) -> String {
         let freed = self
             .freed

@@ -71,7 +71,7 @@ pub(super) fn plan(
 ) -> ImportPlan {
     let mut report = FileReport::new(file);
     report.defects = imported.defects.iter().map(ToString::to_string).collect();
-    if let Some(reason) = &imported.unrecognised {
+    if let Some(reason) = &imported.unrecognized {
         // The reason already counts the unreadable lines.
         report.defects.clear();
         report.failure = Some(format!("nothing was imported: the file {reason}"));

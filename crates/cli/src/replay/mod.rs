@@ -146,7 +146,7 @@ impl Replay {
         let replayed = replay(&files, self.format, &self.choices())?;
         if replayed.sessions() == 0 {
             let mut reasons = replayed.files.iter().filter_map(|file| {
-                let reason = file.unrecognised.as_ref()?;
+                let reason = file.unrecognized.as_ref()?;
                 Some(format!(". {} {reason}", file.file))
             });
             bail!(
@@ -190,7 +190,7 @@ impl Replay {
     }
 }
 
-/// Prints the last line, or fails if a check failed or a file was not recognised.
+/// Prints the last line, or fails if a check failed or a file was not recognized.
 fn print_verdict(replayed: &ReplayResults, json: bool) -> anyhow::Result<()> {
     let broken: usize = replayed
         .totals
@@ -206,11 +206,11 @@ fn print_verdict(replayed: &ReplayResults, json: bool) -> anyhow::Result<()> {
     let foreign = replayed
         .files
         .iter()
-        .filter(|it| it.unrecognised.is_some())
+        .filter(|it| it.unrecognized.is_some())
         .count();
     if foreign > 0 {
         bail!(
-            "{foreign} of {} files were not recognised and not replayed: see the lines UNRECOGNISED above",
+            "{foreign} of {} files were not recognized and not replayed: see the lines UNRECOGNIZED above",
             replayed.files.len()
         );
     }

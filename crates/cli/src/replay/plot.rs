@@ -22,7 +22,7 @@ const BOTTOM: f64 = 58.0;
 /// The maximum number of grid steps.
 const TICKS: u64 = 5;
 
-/// The colours of the policies in the light and the dark theme. Colour-blind people can distinguish them.
+/// The colors of the policies in the light and the dark theme. Color-blind people can distinguish them.
 const COLOURS: [(&str, &str); 4] = [
     ("#0072b2", "#56b4e9"),
     ("#c24d00", "#ff9d45"),
@@ -324,7 +324,7 @@ mod tests {
                 file: file.into(),
                 measured: Vec::new(),
                 unreadable: Vec::new(),
-                unrecognised: None,
+                unrecognized: None,
                 longest: vec![flat, curve],
                 compacted_at: vec![vec![1], Vec::new()],
             }],

@@ -161,7 +161,7 @@ pub(super) fn json(replayed: &ReplayResults) -> anyhow::Result<String> {
                 FileNumbers {
                     file: &file.file,
                     numbers: Numbers::new(measured, &file.measured),
-                    defects: (file.unrecognised.iter().chain(&file.unreadable))
+                    defects: (file.unrecognized.iter().chain(&file.unreadable))
                         .cloned()
                         .chain(refused)
                         .collect(),

@@ -32,7 +32,7 @@ pub(super) struct FileResult {
     pub(super) measured: Vec<ReplayMetrics>,
     pub(super) unreadable: Vec<String>,
     /// The reason if the file does not have the format.
-    pub(super) unrecognised: Option<String>,
+    pub(super) unrecognized: Option<String>,
     /// The tokens of each request in the longest session, by policy.
     pub(super) longest: Vec<Vec<u64>>,
     /// The requests after compactions in the longest session, counted from 0, by policy.
@@ -91,7 +91,7 @@ fn replay_file(
         file: file_name(file),
         measured: vec![ReplayMetrics::default(); policies.len()],
         unreadable: imported.defects.iter().map(ToString::to_string).collect(),
-        unrecognised: imported.unrecognised.clone(),
+        unrecognized: imported.unrecognized.clone(),
         longest: Vec::new(),
         compacted_at: Vec::new(),
     };

@@ -132,8 +132,8 @@ fn triggers(totals: &[ReplayMetrics]) -> BTreeSet<&'static str> {
 fn show_problems(replayed: &ReplayResults) -> anyhow::Result<()> {
     for file in &replayed.files {
         let name = &file.file;
-        if let Some(what) = &file.unrecognised {
-            print_line(&format!("  UNRECOGNISED: {name} {what}"))?;
+        if let Some(what) = &file.unrecognized {
+            print_line(&format!("  UNRECOGNIZED: {name} {what}"))?;
             continue;
         }
         for defect in file.unreadable.iter().take(MAX_SHOWN) {

@@ -17,6 +17,10 @@ use super::base_url::{
 
 /// The variable with a configuration that OpenCode merges with its files.
 const OPENCODE_CONFIG: &str = "OPENCODE_CONFIG_CONTENT";
+/// The variable with the path of a further configuration file of OpenCode.
+const OPENCODE_FILE: &str = "OPENCODE_CONFIG";
+/// The names of the configuration files of OpenCode, in its folder and in the folders of a project.
+const OPENCODE_FILES: [&str; 3] = ["opencode.json", "opencode.jsonc", "config.json"];
 /// The variables of forward proxies, which an agent would use for the gateway too.
 const PROXY_VARIABLES: [&str; 4] = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 const NO_PROXY_VARIABLES: [&str; 2] = ["NO_PROXY", "no_proxy"];
@@ -122,10 +126,27 @@ impl Environment<'_> {
 
     /// Reads a JSON file in the folder that a variable names, or in `default` of the home folder.
     fn json_file(&self, variable: &str, default: &str, file: &str) -> Option<Value> {
-        let named = self.get(variable).map(PathBuf::from);
-        let folder = named.or_else(|| Some(Path::new(&self.get("HOME")?).join(default)))?;
-        let text = std::fs::read(folder.join(file)).ok()?;
+        let text = std::fs::read(self.folder(variable, default)?.join(file)).ok()?;
         serde_json::from_slice(&text).ok()
+    }
+
+    /// Returns the folder that a variable names, or `default` of the home folder.
+    fn folder(&self, variable: &str, default: &str) -> Option<PathBuf> {
+        let named = self.get(variable).map(PathBuf::from);
+        named.or_else(|| Some(Path::new(&self.get("HOME")?).join(default)))
+    }
+
+    /// Returns the texts of the configuration files of OpenCode: the user's, those of the project, and a named one.
+    fn opencode_files(&self) -> Vec<String> {
+        let user = self.folder("XDG_CONFIG_HOME", ".config");
+        let user = user.map(|folder| folder.join("opencode"));
+        let work = std::env::current_dir().unwrap_or_default();
+        let project = work.ancestors().map(Path::to_path_buf);
+        let folders = user.into_iter().chain(project);
+        let files = folders.flat_map(|folder| OPENCODE_FILES.map(|file| folder.join(file)));
+        let named = self.get(OPENCODE_FILE).map(PathBuf::from);
+        let texts = files.chain(named).map(std::fs::read_to_string);
+        texts.filter_map(Result::ok).collect()
     }
 }
 
@@ -216,6 +237,7 @@ fn opencode_config(environment: &Environment<'_>, urls: &BaseUrls) -> anyhow::Re
             .json_file("XDG_DATA_HOME", ".local/share", "opencode/auth.json")
             .unwrap_or_default(),
     };
+    let files = environment.opencode_files();
     // The SDK of Anthropic in OpenCode appends `/messages` alone.
     let anthropic = format!("{}/v1", urls.anthropic);
     let providers = [
@@ -224,7 +246,8 @@ fn opencode_config(environment: &Environment<'_>, urls: &BaseUrls) -> anyhow::Re
     ];
     for (provider, key, url) in providers {
         // OpenCode offers the models of every configured provider, so a provider without a key stays out.
-        let is_given = config["provider"].get(provider).is_some();
+        let is_given = config["provider"].get(provider).is_some()
+            || files.iter().any(|text| has_member(text, provider));
         if environment.get(key).is_none() && logins.get(provider).is_none() && !is_given {
             continue;
         }
@@ -241,6 +264,12 @@ fn opencode_config(environment: &Environment<'_>, urls: &BaseUrls) -> anyhow::Re
         options.insert("baseURL".to_owned(), json!(url));
     }
     Ok(config.to_string())
+}
+
+/// Returns true if a text with JSON and comments has a member with this name.
+fn has_member(text: &str, name: &str) -> bool {
+    let mut behind = text.split(&format!("\"{name}\"")).skip(1);
+    behind.any(|text| text.trim_start().starts_with(':'))
 }
 
 /// Writes an extension of pi that sets the base URLs of the built-in providers. Returns its path.
@@ -357,6 +386,14 @@ mod tests {
         check(
             &[(OPENCODE_CONFIG, given)],
             r#"{"model":"m","provider":{"openai":{"options":{"apiKey":"k","baseURL":"http://127.0.0.1:7/v1"}}}}"#,
+        );
+        // A configuration file of the user, with comments.
+        let text = "{ // mine\n \"model\": \"anthropic/m\", \"provider\": {\"openai\" : {}} }";
+        std::fs::write(folder.path().join("own.jsonc"), text).unwrap();
+        let file = folder.path().join("own.jsonc");
+        check(
+            &[(OPENCODE_FILE, file.to_str().unwrap())],
+            r#"{"provider":{"openai":{"options":{"baseURL":"http://127.0.0.1:7/v1"}}}}"#,
         );
         // The login of `opencode auth login`.
         let data = folder.path().join("opencode");

@@ -20,7 +20,7 @@ use crate::levels::results::{
 };
 use crate::message::{Block, Digest, ToolResult};
 use crate::policy::ToolResultRule;
-use crate::session::{Call, MAX_OFFERS, Session};
+use crate::session::{Call, MAX_PENDING_DECISIONS, Session};
 
 /// A caller's reference to a call, by key, by id or by both.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -170,7 +170,9 @@ impl DecidePersist {
         ) {
             (Ok(evicted), _) => evicted,
             // A reference that was returned must stay valid, so no binding decision is removed for a new one.
-            (Err(_), Verdict::Persist) => return Err(Rejection::TooManyPendingResults(MAX_OFFERS)),
+            (Err(_), Verdict::Persist) => {
+                return Err(Rejection::TooManyPendingResults(MAX_PENDING_DECISIONS));
+            }
             // Other decisions can be computed again from the result, so they need no record.
             (Err(_), _) => return nothing,
         };

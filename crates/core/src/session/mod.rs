@@ -34,7 +34,7 @@ pub use calls::{Call, Calls};
 pub use compaction::{CompactionBoundary, Compactions, PreparedSummary, RunningCompaction};
 pub use coverage::MemoryLag;
 pub(crate) use later_messages::LaterMessages;
-pub use persist_decisions::{MAX_OFFERS, PersistDecisions, ResultMatch, TooManyPending};
+pub use persist_decisions::{MAX_PENDING_DECISIONS, PersistDecisions, ResultMatch, TooManyPending};
 pub use prompt_cache::{CacheDivergence, CacheReport, CachedRequest, PromptCache, ViewChange};
 pub use requests::{AnsweredRequest, Requests};
 pub use session_memory::{MemoryFailure, MemoryVersion, SessionMemory, text_digest};

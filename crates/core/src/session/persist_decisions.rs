@@ -11,7 +11,7 @@ use crate::ids::{CallKey, PersistDecisionKey};
 use crate::message::{Digest, ToolResult};
 
 /// Maximum number of pending persist decisions of a session. An agent needs one per tool that runs in parallel.
-pub const MAX_OFFERS: usize = 256;
+pub const MAX_PENDING_DECISIONS: usize = 256;
 
 /// The relation of an appended result to a persist decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl PersistDecisions {
         &self,
         calls: &Calls,
     ) -> Result<Option<PersistDecisionKey>, TooManyPending> {
-        if self.all.len() < MAX_OFFERS {
+        if self.all.len() < MAX_PENDING_DECISIONS {
             return Ok(None);
         }
         let stored_nothing = |decision: &&PersistDecision| decision.stored.is_none();

@@ -14,7 +14,7 @@ use palimpsest_core::message::{
     Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse,
 };
 use palimpsest_core::policy::{Policy, ToolResultRule};
-use palimpsest_core::session::MAX_OFFERS;
+use palimpsest_core::session::MAX_PENDING_DECISIONS;
 use palimpsest_core::view::{PieceForm, WireBlock, WireResult};
 use palimpsest_histories::SessionHarness;
 use uuid::Uuid;
@@ -349,12 +349,12 @@ fn pending_decisions_are_bounded_and_stored_results_not_evicted() {
     let large = |n: usize| format!("{n} {}", "x".repeat(LARGE));
     let id = |n: usize| format!("call_{n}");
     desk.ask(&offering("inline", "x"));
-    for n in 0..MAX_OFFERS {
+    for n in 0..MAX_PENDING_DECISIONS {
         desk.ask(&offering(&id(n), &large(n)));
     }
     assert_eq!(
         desk.world.session.persist_decisions().iter().len(),
-        MAX_OFFERS
+        MAX_PENDING_DECISIONS
     );
     assert!(
         desk.world
@@ -365,7 +365,10 @@ fn pending_decisions_are_bounded_and_stored_results_not_evicted() {
     );
     let more = Command::DecidePersist(offering("more", &large(0)));
     let refused = desk.world.try_run(more.clone());
-    assert_eq!(refused, Err(Rejection::TooManyPendingResults(MAX_OFFERS)));
+    assert_eq!(
+        refused,
+        Err(Rejection::TooManyPendingResults(MAX_PENDING_DECISIONS))
+    );
     // The decision to keep a result inline is returned and not recorded.
     let inline = desk
         .world

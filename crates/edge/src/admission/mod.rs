@@ -7,7 +7,7 @@
 //! are so busy that calls wait before they are read (`scheduling_delay`), a share of them is rejected at minimal cost.
 //! Both mechanisms share their findings through `overload_state`.
 //!
-//! Reads and changes have separate lanes, so that neither starves the other.
+//! Reads and changes have separate classes, so that neither starves the other.
 
 mod limit;
 mod overload_state;
@@ -43,26 +43,26 @@ const DEFAULT_LATENCY: Duration = Duration::from_millis(2);
 
 /// The class of a call. Each class has a separate concurrency limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lane {
+pub enum WorkClass {
     /// Calls that only read.
     Read,
     /// Calls that change sessions.
     Change,
 }
 
-/// The admission state of the server, with one limit per lane.
+/// The admission state of the server, with one limit per class.
 #[derive(Debug)]
 pub struct AdmissionControl {
-    reads: LaneState,
-    changes: LaneState,
+    reads: ClassState,
+    changes: ClassState,
     shed_count: AtomicU64,
     scheduling_delay: Arc<SchedulingDelay>,
     methods: [MethodStats; METHOD_SLOTS],
 }
 
-/// The admission state of one lane.
+/// The admission state of one class.
 #[derive(Debug)]
-struct LaneState {
+struct ClassState {
     /// The number of calls in progress.
     in_flight: Arc<AtomicUsize>,
     /// The maximum number of calls in progress.
@@ -77,7 +77,7 @@ struct LaneState {
     limiter: Mutex<ConcurrencyLimit>,
 }
 
-impl LaneState {
+impl ClassState {
     fn new(
         most: usize,
         max_slowdown_percent: u32,
@@ -97,7 +97,7 @@ impl LaneState {
         }
     }
 
-    /// Takes a permit, or fails if the lane is at its limit.
+    /// Takes a permit, or fails if the class is at its limit.
     fn try_take(&self) -> Result<(), AdmissionError> {
         let limit = self.limit.load(Relaxed);
         let more = |n| (n < limit).then_some(n + 1);
@@ -170,13 +170,13 @@ impl MethodStats {
 impl AdmissionControl {
     /// Creates the admission state.
     ///
-    /// Each lane runs at most `most` calls, and at most `max_slowdown_percent` of the calls that saturate the machine.
+    /// Each class runs at most `most` calls, and at most `max_slowdown_percent` of the calls that saturate the machine.
     /// `changes` counts the changes in progress.
     pub fn new(most: usize, max_slowdown_percent: u32, changes: Arc<AtomicUsize>) -> Arc<Self> {
         let overload_state = Arc::new(OverloadState::new(Instant::now()));
         Arc::new(Self {
-            reads: LaneState::new(most, max_slowdown_percent, &overload_state, Arc::default()),
-            changes: LaneState::new(most, max_slowdown_percent, &overload_state, changes),
+            reads: ClassState::new(most, max_slowdown_percent, &overload_state, Arc::default()),
+            changes: ClassState::new(most, max_slowdown_percent, &overload_state, changes),
             shed_count: AtomicU64::new(0),
             scheduling_delay: SchedulingDelay::new(&overload_state),
             methods: std::array::from_fn(|_| MethodStats::default()),
@@ -193,18 +193,18 @@ impl AdmissionControl {
         self.shed_count.load(Relaxed)
     }
 
-    fn lane_state(&self, lane: Lane) -> &LaneState {
-        match lane {
-            Lane::Read => &self.reads,
-            Lane::Change => &self.changes,
+    fn class_state(&self, class: WorkClass) -> &ClassState {
+        match class {
+            WorkClass::Read => &self.reads,
+            WorkClass::Change => &self.changes,
         }
     }
 
     /// Returns true if this call must be shed because of a high scheduling delay. The check is very cheap.
     ///
     /// Few calls in progress cannot be the cause of the delay, so nothing is shed then.
-    pub fn should_shed(&self, lane: Lane) -> bool {
-        let state = self.lane_state(lane);
+    pub fn should_shed(&self, class: WorkClass) -> bool {
+        let state = self.class_state(class);
         let are_many = state.in_flight.load(Relaxed) > state.limit.load(Relaxed) / BUSY_DIVISOR;
         let refuses = state.is_limited && are_many && self.scheduling_delay.should_shed();
         if refuses {
@@ -216,19 +216,19 @@ impl AdmissionControl {
     /// Returns a permit, after a short wait if necessary.
     pub async fn acquire(
         self: &Arc<Self>,
-        lane: Lane,
+        class: WorkClass,
         method: &str,
         max_wait: Duration,
     ) -> Result<WorkPermit, AdmissionError> {
-        match self.try_acquire(lane, method, max_wait) {
+        match self.try_acquire(class, method, max_wait) {
             Err(AdmissionError::Saturated) => {}
             placed => return placed,
         }
-        let state = self.lane_state(lane);
+        let state = self.class_state(class);
         // Taking a permit failed once, so the call joins the queue. `join` tries again under the lock, because a permit
         // released before the queue was visible would otherwise be lost.
         let joined =
-            (state.wait_queue).join(Instant::now(), state.drain_rate(), || self.reserve(lane));
+            (state.wait_queue).join(Instant::now(), state.drain_rate(), || self.reserve(class));
         let reserved = match joined {
             JoinOutcome::Admitted(reserved) => Some(reserved),
             JoinOutcome::QueueFull => None,
@@ -249,7 +249,7 @@ impl AdmissionControl {
         };
         let Some(reserved) = reserved else {
             self.shed_count.fetch_add(1, Relaxed);
-            // `should_shed` rejects nothing in a lane with a fixed limit, so its rejections must not raise the share.
+            // `should_shed` rejects nothing in a class with a fixed limit, so its rejections must not raise the share.
             if state.is_limited {
                 self.scheduling_delay.record_rejection(Instant::now());
             }
@@ -259,24 +259,24 @@ impl AdmissionControl {
     }
 
     /// Reserves a permit for the next waiting call.
-    fn reserve(self: &Arc<Self>, lane: Lane) -> Option<ReservedPermit> {
-        self.lane_state(lane).try_take().ok()?;
-        Some(ReservedPermit::new(self, lane))
+    fn reserve(self: &Arc<Self>, class: WorkClass) -> Option<ReservedPermit> {
+        self.class_state(class).try_take().ok()?;
+        Some(ReservedPermit::new(self, class))
     }
 
     /// Releases a permit and hands it to the next waiting call.
-    fn release(self: &Arc<Self>, lane: Lane) {
-        self.lane_state(lane).in_flight.fetch_sub(1, SeqCst);
-        self.admit_waiting(lane);
+    fn release(self: &Arc<Self>, class: WorkClass) {
+        self.class_state(class).in_flight.fetch_sub(1, SeqCst);
+        self.admit_waiting(class);
     }
 
     /// Hands free permits to waiting calls.
-    fn admit_waiting(self: &Arc<Self>, lane: Lane) {
-        let state = self.lane_state(lane);
+    fn admit_waiting(self: &Arc<Self>, class: WorkClass) {
+        let state = self.class_state(class);
         if state.wait_queue.is_not_empty() {
             state.wait_queue.admit_waiting(
                 Instant::now(),
-                || self.reserve(lane),
+                || self.reserve(class),
                 |unused| {
                     state.in_flight.fetch_sub(1, SeqCst);
                     unused.forget();
@@ -288,11 +288,11 @@ impl AdmissionControl {
     /// Returns a permit if one is free and if `max_wait` is likely to cover the latency of the method.
     pub fn try_acquire(
         self: &Arc<Self>,
-        lane: Lane,
+        class: WorkClass,
         method: &str,
         max_wait: Duration,
     ) -> Result<WorkPermit, AdmissionError> {
-        let state = self.lane_state(lane);
+        let state = self.class_state(class);
         let slot = slot(method);
         let is_busy = state.in_flight.load(Relaxed) > state.limit.load(Relaxed) / 2;
         // A call with a too short deadline would only take time from others. An idle server runs it anyway.
@@ -305,15 +305,15 @@ impl AdmissionControl {
             return Err(AdmissionError::Saturated);
         }
         state.try_take()?;
-        Ok(WorkPermit::new(self, lane, slot))
+        Ok(WorkPermit::new(self, class, slot))
     }
 
     /// Records the latency of a finished call.
-    fn record(&self, lane: Lane, slot: usize, took: Duration, now: Instant) {
+    fn record(&self, class: WorkClass, slot: usize, took: Duration, now: Instant) {
         self.methods[slot].record(took);
-        let longer = self.lane_state(lane).record(took, now);
+        let longer = self.class_state(class).record(took, now);
         // Changes determine the allowed delay, because they are the slowest and the most frequent calls.
-        if lane == Lane::Change
+        if class == WorkClass::Change
             && let Some(longer) = longer
         {
             self.scheduling_delay.set_max_delay(longer / 2);
@@ -338,7 +338,7 @@ fn micros(time: Duration) -> u64 {
 /// The reason for denying a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdmissionError {
-    /// The lane is at its limit.
+    /// The class is at its limit.
     Saturated,
     /// The call cannot finish before its deadline.
     DeadlineTooShort,
@@ -354,15 +354,20 @@ mod tests {
     fn a_paused_call_holds_no_permit() {
         let pace = AdmissionControl::new(8, 200, Arc::default());
         let places: Vec<_> = (0..8)
-            .map(|_| pace.try_acquire(Lane::Change, "m", MAX_LATENCY).unwrap())
+            .map(|_| {
+                pace.try_acquire(WorkClass::Change, "m", MAX_LATENCY)
+                    .unwrap()
+            })
             .collect();
         assert_eq!(
-            pace.try_acquire(Lane::Change, "m", MAX_LATENCY)
+            pace.try_acquire(WorkClass::Change, "m", MAX_LATENCY)
                 .unwrap_err(),
             AdmissionError::Saturated
         );
         assert!(places[0].pause());
-        let other = pace.try_acquire(Lane::Change, "m", MAX_LATENCY).unwrap();
+        let other = pace
+            .try_acquire(WorkClass::Change, "m", MAX_LATENCY)
+            .unwrap();
         places[0].resume();
         drop((other, places));
         assert_eq!(pace.changes.in_flight.load(Relaxed), 0);
@@ -372,9 +377,10 @@ mod tests {
     fn reads_and_changes_have_separate_lanes() {
         let pace = AdmissionControl::new(100, 200, Arc::default());
         let changes: Vec<_> =
-            std::iter::from_fn(|| pace.try_acquire(Lane::Change, "m", MAX_LATENCY).ok()).collect();
+            std::iter::from_fn(|| pace.try_acquire(WorkClass::Change, "m", MAX_LATENCY).ok())
+                .collect();
         assert_eq!(changes.len(), pace.limit());
-        assert!(pace.try_acquire(Lane::Read, "r", MAX_LATENCY).is_ok());
+        assert!(pace.try_acquire(WorkClass::Read, "r", MAX_LATENCY).is_ok());
     }
 
     #[test]
@@ -385,36 +391,49 @@ mod tests {
         }
         let soon = Duration::from_millis(40);
         assert!(
-            pace.try_acquire(Lane::Change, "m", soon).is_ok(),
+            pace.try_acquire(WorkClass::Change, "m", soon).is_ok(),
             "an idle server must admit the call"
         );
         let _busy: Vec<_> = (0..6)
-            .map(|_| pace.try_acquire(Lane::Change, "m", MAX_LATENCY).unwrap())
+            .map(|_| {
+                pace.try_acquire(WorkClass::Change, "m", MAX_LATENCY)
+                    .unwrap()
+            })
             .collect();
-        let refused = pace.try_acquire(Lane::Change, "m", soon);
+        let refused = pace.try_acquire(WorkClass::Change, "m", soon);
         assert_eq!(refused.unwrap_err(), AdmissionError::DeadlineTooShort);
-        assert!(pace.try_acquire(Lane::Change, "m", MAX_LATENCY).is_ok());
+        assert!(
+            pace.try_acquire(WorkClass::Change, "m", MAX_LATENCY)
+                .is_ok()
+        );
     }
 
     #[tokio::test]
     async fn a_queued_call_gets_a_released_permit() {
         let pace = AdmissionControl::new(8, 200, Arc::default());
         let mut places: Vec<_> =
-            std::iter::from_fn(|| pace.try_acquire(Lane::Change, "m", MAX_LATENCY).ok()).collect();
-        let waiting = pace.acquire(Lane::Change, "m", MAX_LATENCY);
+            std::iter::from_fn(|| pace.try_acquire(WorkClass::Change, "m", MAX_LATENCY).ok())
+                .collect();
+        let waiting = pace.acquire(WorkClass::Change, "m", MAX_LATENCY);
         let mut waiting = std::pin::pin!(waiting);
         assert!(futures::poll!(&mut waiting).is_pending());
         // No call overtakes the waiting one, and an abandoned wait does not leak its permit.
         drop(places.pop());
-        assert!(pace.try_acquire(Lane::Change, "m", MAX_LATENCY).is_err());
+        assert!(
+            pace.try_acquire(WorkClass::Change, "m", MAX_LATENCY)
+                .is_err()
+        );
         places.push(waiting.await.unwrap());
-        let mut gone = Box::pin(pace.acquire(Lane::Change, "m", MAX_LATENCY));
+        let mut gone = Box::pin(pace.acquire(WorkClass::Change, "m", MAX_LATENCY));
         assert!(futures::poll!(&mut gone).is_pending());
         drop(places.pop());
         drop(gone);
-        places.push(pace.try_acquire(Lane::Change, "m", MAX_LATENCY).unwrap());
+        places.push(
+            pace.try_acquire(WorkClass::Change, "m", MAX_LATENCY)
+                .unwrap(),
+        );
         // No permit is released, so the call is rejected soon.
-        let refused = pace.acquire(Lane::Change, "m", MAX_LATENCY).await;
+        let refused = pace.acquire(WorkClass::Change, "m", MAX_LATENCY).await;
         assert_eq!(refused.unwrap_err(), AdmissionError::Saturated);
         assert_eq!(pace.shed_count(), 1);
         drop(places);

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{AdmissionControl, Lane};
+use super::{AdmissionControl, WorkClass};
 
 /// The permit of a running call. Dropping it releases the permit.
 #[derive(Debug)]
 pub struct WorkPermit {
     admission: Arc<AdmissionControl>,
-    lane: Lane,
+    class: WorkClass,
     slot: usize,
     time: Mutex<WorkTime>,
 }
@@ -26,10 +26,10 @@ struct WorkTime {
 }
 
 impl WorkPermit {
-    pub(super) fn new(admission: &Arc<AdmissionControl>, lane: Lane, slot: usize) -> Self {
+    pub(super) fn new(admission: &Arc<AdmissionControl>, class: WorkClass, slot: usize) -> Self {
         Self {
             admission: Arc::clone(admission),
-            lane,
+            class,
             slot,
             time: Mutex::new(WorkTime {
                 since: Ok(Instant::now()),
@@ -50,7 +50,7 @@ impl WorkPermit {
         time.since = Err(now);
         // Unlocked before the hand-over, which locks the wait queue.
         drop(time);
-        self.admission.release(self.lane);
+        self.admission.release(self.class);
         true
     }
 
@@ -58,7 +58,7 @@ impl WorkPermit {
     pub fn resume(&self) {
         self.lock().since = Ok(Instant::now());
         self.admission
-            .lane_state(self.lane)
+            .class_state(self.class)
             .in_flight
             .fetch_add(1, SeqCst);
     }
@@ -83,13 +83,13 @@ impl WorkPermit {
         drop(time);
         // The counter is decremented before the limit adapts and before the next waiting call is admitted.
         self.admission
-            .lane_state(self.lane)
+            .class_state(self.class)
             .in_flight
             .fetch_sub(1, SeqCst);
         if counts {
-            self.admission.record(self.lane, self.slot, took, now);
+            self.admission.record(self.class, self.slot, took, now);
         }
-        self.admission.admit_waiting(self.lane);
+        self.admission.admit_waiting(self.class);
     }
 
     fn lock(&self) -> MutexGuard<'_, WorkTime> {
@@ -105,16 +105,16 @@ impl Drop for WorkPermit {
 
 /// A permit on the way to a waiting call. If that call is gone, dropping this value releases the permit.
 #[derive(Debug)]
-pub(super) struct ReservedPermit(Option<(Arc<AdmissionControl>, Lane)>);
+pub(super) struct ReservedPermit(Option<(Arc<AdmissionControl>, WorkClass)>);
 
 impl ReservedPermit {
-    pub(super) fn new(admission: &Arc<AdmissionControl>, lane: Lane) -> Self {
-        Self(Some((Arc::clone(admission), lane)))
+    pub(super) fn new(admission: &Arc<AdmissionControl>, class: WorkClass) -> Self {
+        Self(Some((Arc::clone(admission), class)))
     }
 
     pub(super) fn into_permit(mut self, slot: usize) -> WorkPermit {
-        let (admission, lane) = self.0.take().expect("it is given once");
-        WorkPermit::new(&admission, lane, slot)
+        let (admission, class) = self.0.take().expect("it is given once");
+        WorkPermit::new(&admission, class, slot)
     }
 
     pub(super) fn forget(mut self) {
@@ -124,8 +124,8 @@ impl ReservedPermit {
 
 impl Drop for ReservedPermit {
     fn drop(&mut self) {
-        if let Some((admission, lane)) = self.0.take() {
-            admission.release(lane);
+        if let Some((admission, class)) = self.0.take() {
+            admission.release(class);
         }
     }
 }

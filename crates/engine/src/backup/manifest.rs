@@ -228,7 +228,7 @@ impl ManifestReader {
         let first = manifest.line().await?;
         let first = first.ok_or_else(|| manifest.damaged("it is empty"))?;
         manifest.backup = serde_json::from_slice(&first)
-            .map_err(|_| manifest.damaged("its first line does not say what it is"))?;
+            .map_err(|_| manifest.damaged("its first line is not the header of a manifest"))?;
         manifest.digest.update(&first);
         // Older formats stay readable. A newer format may contain fields with another meaning.
         if manifest.backup.format > FORMAT {

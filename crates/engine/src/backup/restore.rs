@@ -178,15 +178,15 @@ async fn must_be_empty(target: &RestoreTarget, note: &RestoreNote) -> Result<boo
     let goes_on = note.exists()?;
     if !goes_on && !target.keep_blobs && !target.blobs.projects().await?.is_empty() {
         return Err(BackupError::Occupied(
-            "there are stored results where the backup's would go: restore to another place, or say \
-             --keep-blobs if they belong to the same sessions"
+            "the blob store already contains results: restore to another blob store, or pass --keep-blobs if they \
+             belong to the same sessions"
                 .into(),
         ));
     }
     // A blob store without results can still belong to another log, which would write into it after the restore.
     if !goes_on && !target.keep_blobs && target.blobs.read_owner().await?.is_some() {
         return Err(BackupError::Occupied(
-            "the blob store belongs to another store, as its file _palimpsest/store.json says: restore \
+            "the blob store belongs to another store, named in its file _palimpsest/store.json: restore \
              to another blob store, or pass --keep-blobs if it belongs to the same sessions"
                 .into(),
         ));
@@ -344,7 +344,10 @@ async fn session(
             }
         }
         if hex(&Sha256::digest(&held)) != result.sha256 {
-            return Err(damaged(&path, "it does not hold what the manifest says"));
+            return Err(damaged(
+                &path,
+                "its content differs from the digest in the manifest",
+            ));
         }
         done.bytes += held.len() as u64;
         done.results += 1;
@@ -461,7 +464,7 @@ impl<'a> LogPartReader<'a> {
 
     async fn next(&mut self) -> Result<Option<(u64, NonZeroU32, Bytes)>, BackupError> {
         let damaged = |what: &str| damaged(&self.log.path, what);
-        let other = damaged("it does not hold what the manifest says");
+        let other = damaged("its content differs from the digest in the manifest");
         // No further record: the part is valid only if nothing is left over and revision and digest match.
         // The digest is known only here, after the earlier records were appended. Their folder becomes the store only
         // if no part fails.

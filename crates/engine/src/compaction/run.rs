@@ -97,7 +97,7 @@ impl<'a> Driver<'a> {
                 Step::Summarize(task) => {
                     crash_point("compaction.begun");
                     let summary = Box::pin(summarize::summarize(engine, key, &task)).await;
-                    crash_point("compaction.summarised");
+                    crash_point("compaction.summarized");
                     StepResult::Summarized(summary)
                 }
                 Step::Preview(end) => StepResult::Previewed(self.preview(end).await?),

@@ -401,7 +401,7 @@ impl ServiceError {
         let name = name.strip_prefix("COMPACTION_FAILURE_REASON_");
         Self::new(Reason::SummaryRejected, message)
             .meta("failure_reason", name.unwrap_or_default())
-            .precondition("summary", "the model's summary must be accepted")
+            .precondition("summary", "the summary must be accepted")
     }
 
     /// A hook vetoed the compaction. The reason is that of the hook.

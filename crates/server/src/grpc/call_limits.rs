@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use palimpsest_edge::admission::{AdmissionControl, AdmissionError, Lane, WorkPermit};
+use palimpsest_edge::admission::{AdmissionControl, AdmissionError, WorkClass, WorkPermit};
 use palimpsest_edge::budget::{BudgetKind, BudgetShare, ShareGroups, SharedBudget};
 use palimpsest_engine::call::Deadline;
 use palimpsest_settings::GrpcConfig;
@@ -56,13 +56,13 @@ impl CallKind {
         }
     }
 
-    /// Returns the lane of the class. Classes without work have no lane.
-    const fn lane(self) -> Option<Lane> {
+    /// Returns the class of the work. Kinds without work have none.
+    const fn work_class(self) -> Option<WorkClass> {
         match self {
             // These do little or no work, so admission control does not apply to them.
             Self::Probe | Self::Watch | Self::Status => None,
-            Self::Read => Some(Lane::Read),
-            Self::Call => Some(Lane::Change),
+            Self::Read => Some(WorkClass::Read),
+            Self::Call => Some(WorkClass::Change),
         }
     }
 }
@@ -173,8 +173,8 @@ impl CallLimits {
 
     /// Returns true if a call of this class is shed before it is examined. Health checks and streams are never shed.
     pub(super) fn should_shed(&self, kind: CallKind) -> bool {
-        kind.lane()
-            .is_some_and(|lane| self.admission.should_shed(lane))
+        kind.work_class()
+            .is_some_and(|class| self.admission.should_shed(class))
     }
 
     pub(super) fn shed_error() -> ServiceError {
@@ -227,18 +227,18 @@ impl CallLimits {
         self.reply_budget.used()
     }
 
-    /// Returns the admission permit of a call, or `None` for a class without a lane.
+    /// Returns the admission permit of a call, or `None` for a kind without work.
     pub(super) async fn acquire_worker_slot(
         &self,
         kind: CallKind,
         method: &str,
         deadline: Deadline,
     ) -> Result<Option<WorkPermit>, ServiceError> {
-        let Some(lane) = kind.lane() else {
+        let Some(class) = kind.work_class() else {
             return Ok(None);
         };
         let max_wait = deadline.remaining();
-        Ok(Some(self.admission.acquire(lane, method, max_wait).await?))
+        Ok(Some(self.admission.acquire(class, method, max_wait).await?))
     }
 
     pub(super) fn draining(&self) -> &CancellationToken {

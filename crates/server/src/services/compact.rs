@@ -153,24 +153,24 @@ type CompactReply = (CompactionOutcome, CompactResponse, Option<ServiceError>);
 impl Autocompact<'_> {
     async fn run(&self) -> Result<CompactResponse, ServiceError> {
         let (service, key) = (self.service, self.key);
-        let tell = |session: &Session, ended: &CompactionOutcome| self.reply(session, ended);
-        let mut told = Box::pin(compaction::compact(service, key, &self.call, tell)).await?;
+        let render = |session: &Session, ended: &CompactionOutcome| self.reply(session, ended);
+        let mut reply = Box::pin(compaction::compact(service, key, &self.call, render)).await?;
         // An idempotent repeat returns the outcome of the compaction that the original call started.
-        if let CompactionOutcome::Answered(revision) = told.0 {
+        if let CompactionOutcome::Answered(revision) = reply.0 {
             loop {
                 let ended = compaction::outcome(service, key, &self.call, revision);
                 let ended = Box::pin(ended).await?;
-                told = Box::pin(compaction::render_now(service, key, &ended, tell)).await?;
+                reply = Box::pin(compaction::render_now(service, key, &ended, render)).await?;
                 // The compaction may end between the read of its outcome and the reply. The reply then has no
                 // compaction, and the outcome is read again.
-                let has_ended =
-                    matches!(told.0, CompactionOutcome::Running(_)) && told.1.compaction.is_none();
+                let has_ended = matches!(reply.0, CompactionOutcome::Running(_))
+                    && reply.1.compaction.is_none();
                 if !has_ended {
                     break;
                 }
             }
         }
-        let (ended, mut response, refused) = told;
+        let (ended, mut response, refused) = reply;
         if let Some(refused) = refused {
             return Err(refused);
         }
@@ -246,16 +246,16 @@ impl Autocompact<'_> {
         rest: &[CompactionOutcome],
     ) -> Result<CompactResponse, ContentNotLoaded> {
         let target = &self.target;
-        let tell = |ended| compacted(self.service, session, ended, target, false);
+        let render = |ended| compacted(self.service, session, ended, target, false);
         let (mut response, mut reports) = (CompactResponse::default(), Vec::new());
         for ended in std::iter::once(first).chain(rest) {
-            let mut told = tell(ended)?;
-            reports.append(&mut told.level_reports);
+            let mut reply = render(ended)?;
+            reports.append(&mut reply.level_reports);
             let succeeded = matches!(ended, CompactionOutcome::Event(event, _)
                 if matches!(**event, Event::CompactionFinished(_)));
             // The reply describes the last part that took effect. A part that failed appears in the reports only.
             if succeeded {
-                response = told;
+                response = reply;
             }
         }
         let events = std::iter::once(first)

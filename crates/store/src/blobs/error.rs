@@ -26,7 +26,7 @@ pub enum BlobError {
     /// The location rejects the operations of this process. An operator must correct its settings or
     /// rights.
     #[error(
-        "blobs cannot be kept there: {0}; its bucket has to be there, and the credentials need the right to put, \
+        "blobs cannot be stored there: {0}; the bucket must exist, and the credentials need the right to put, \
          get, list and delete objects in it"
     )]
     Refused(String),

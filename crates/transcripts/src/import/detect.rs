@@ -261,7 +261,7 @@ mod tests {
         r#"[{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"x"}]}]"#;
 
     fn refusal(format: ImportFormat, text: &str) -> Option<String> {
-        read(format, text.as_bytes()).unrecognised
+        read(format, text.as_bytes()).unrecognized
     }
 
     #[test]
@@ -338,7 +338,7 @@ mod tests {
         program.extend(std::iter::repeat_n(b'\n', 100_000));
         for format in ALL {
             let imported = read(format, &program);
-            let told = imported.unrecognised.unwrap();
+            let told = imported.unrecognized.unwrap();
             assert!(told.contains("an ELF program"), "{told}");
             assert!(imported.defects.is_empty() && imported.sessions.is_empty());
         }

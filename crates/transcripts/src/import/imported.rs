@@ -51,7 +51,7 @@ pub struct Imported<'a> {
     pub is_atomic: bool,
     /// The reason why the file does not have the expected format. The text completes a sentence that
     /// begins with the file. If set, `sessions` is empty.
-    pub unrecognised: Option<String>,
+    pub unrecognized: Option<String>,
 }
 
 /// A session of a file.

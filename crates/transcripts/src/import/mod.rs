@@ -25,7 +25,7 @@ pub fn read(format: ImportFormat, bytes: &[u8]) -> Imported<'_> {
     // Binary files are detected first, because each of their lines would yield a defect.
     if let Some(what) = detect_binary(bytes) {
         return Imported {
-            unrecognised: Some(what),
+            unrecognized: Some(what),
             ..Imported::default()
         };
     }
@@ -36,8 +36,8 @@ pub fn read(format: ImportFormat, bytes: &[u8]) -> Imported<'_> {
         ImportFormat::Anthropic => conversations::read(Provider::Anthropic, bytes),
         ImportFormat::Palimpsest => palimpsest::read(bytes),
     };
-    imported.unrecognised = detect::format_mismatch(format, bytes, &imported);
-    if imported.unrecognised.is_some() {
+    imported.unrecognized = detect::format_mismatch(format, bytes, &imported);
+    if imported.unrecognized.is_some() {
         imported.sessions.clear();
     }
     imported

@@ -1,7 +1,7 @@
-//! Shared parts of the plots: colours, scales and the sheet.
+//! Shared parts of the plots: colors, scales and the sheet.
 //!
 //! The SVG is written by hand, as in `palimpsest replay --plot`, and follows the reader's light or dark theme. Chart
-//! libraries such as `plotters` write fixed colours into shapes and cannot do this.
+//! libraries such as `plotters` write fixed colors into shapes and cannot do this.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -59,7 +59,7 @@ pub(super) fn series(index: usize) -> String {
     format!("s{}", index % COLOURS.len())
 }
 
-/// Renders the names of the series with their colours, in a row.
+/// Renders the names of the series with their colors, in a row.
 pub(super) fn legend<'a>(left: f64, y: f64, names: impl IntoIterator<Item = &'a str>) -> Markup {
     let mut x = left;
     html! {

@@ -21,7 +21,7 @@ const NAME: usize = 10;
 /// The minimum height for blank rows between the parts.
 const ROOMY: usize = 30;
 
-/// Draws a frame. Without colours, different characters distinguish the categories of tokens.
+/// Draws a frame. Without colors, different characters distinguish the categories of tokens.
 pub(super) fn draw(picture: &Picture, (width, height): (usize, usize), coloured: bool) -> Grid {
     let mut frame = FrameBuilder {
         grid: Grid::new(width, height),

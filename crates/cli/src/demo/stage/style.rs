@@ -1,4 +1,4 @@
-//! Colours and characters of the picture. The colours are those of the terminal's theme.
+//! Colours and characters of the picture. The colors are those of the terminal's theme.
 
 use anstyle::{AnsiColor, Style};
 use palimpsest_proto::context::v1::{BudgetState, TokenBreakdown};
@@ -23,7 +23,7 @@ pub(super) struct WindowShare {
     pub(super) name: &'static str,
     pub(super) tokens: u32,
     pub(super) colour: AnsiColor,
-    /// The character of the category without colours.
+    /// The character of the category without colors.
     pub(super) glyph: char,
 }
 

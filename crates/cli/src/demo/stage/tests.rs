@@ -100,7 +100,7 @@ fn drawing_succeeds_at_any_terminal_size() {
 }
 
 #[test]
-fn without_colours_bar_segments_have_distinct_glyphs() {
+fn without_colors_bar_segments_have_distinct_glyphs() {
     let shown = text(&frame::draw(&picture(), (80, 24), false));
     let bar = shown.lines().nth(2).unwrap();
     assert!(
