@@ -29,7 +29,12 @@ use crate::kinds::{Kind, Prompt};
 
 /// A task whose conversation stays within the window, so that no agent compacts it.
 fn whole_task(rounds: u64) -> Task {
-    let output_bytes = (2_000, 20_000);
+    // Of a long task, the provider could not record all requests, and the session would compact it.
+    let output_bytes = if rounds <= 20 {
+        (2_000, 20_000)
+    } else {
+        (500, 3_000)
+    };
     Task {
         rounds,
         output_bytes,
