@@ -11,6 +11,7 @@ mod litellm;
 mod managed;
 mod own_faults;
 mod read_back;
+mod served_compaction;
 mod streams;
 mod transcripts;
 mod upstream_faults;

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::array::ChainHead;
 use palimpsest_core::ids::{ProjectId, SessionId, SessionKey};
-use palimpsest_core::message::Digest;
+use palimpsest_core::message::{Digest, Usage};
 use palimpsest_engine::turn::JsonParts;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
@@ -67,6 +67,11 @@ pub enum Purpose {
     },
     /// A count of tokens. It changes no session.
     Count,
+    /// A compaction, which the gateway answers itself.
+    Compaction {
+        /// True if the answer consists of the summary, so that the session needs one.
+        requires_summary: bool,
+    },
 }
 
 /// A request whose conversation a session has taken.
@@ -190,6 +195,23 @@ pub enum ModelBody {
     View(JsonParts),
     /// A level has changed the conversation, and the view cannot be sent. The agent's own body is sent.
     Unsendable,
+    /// The conversation was compacted on request. Nothing is sent.
+    Compacted(Box<CompactedConversation>),
+}
+
+/// A conversation that was compacted on request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompactedConversation {
+    /// The unique part of the id of the answer.
+    pub id: String,
+    /// The time, in seconds since 1970.
+    pub created_at_seconds: i64,
+    /// The items of the compacted conversation as JSON, in order.
+    pub items: Vec<Bytes>,
+    /// The item with the last summary as JSON. `None` if the conversation has no summary.
+    pub summary: Option<Bytes>,
+    /// The tokens of the model that wrote the summary.
+    pub usage: Usage,
 }
 
 /// The session and the end of its array to which a response belongs.

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use futures::future::join;
-use http::header::CONTENT_ENCODING;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts as RequestHead;
 use http::response::Parts as ResponseHead;
-use http::{Request, Response, StatusCode, Version};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Error as ClientError;
 use palimpsest_core::ids::ProjectId;
@@ -22,6 +22,7 @@ use tokio_util::task::TaskTracker;
 use super::answer::Reason;
 use super::caller::{self, Caller, Callers};
 use super::client::UpstreamClient;
+use super::compaction::{CompactionAnswer, has_input};
 use super::compress::{Compression, Problem};
 use super::connection::ConnectionEnd;
 use super::context::Purpose;
@@ -32,6 +33,7 @@ use super::in_flight::InFlight;
 use super::manage::{Manager, ModelCall, Prepared};
 use super::overlong;
 use super::read_back::{ReadBack, ReadBackBody, read_whole};
+use super::reading::ReservedMemory;
 use super::request_body::RequestBody;
 use super::response_body::{ForwardedBody, ResponseBody, UpstreamBody};
 use super::route::{Api, OwnRoute, Route};
@@ -163,7 +165,8 @@ impl Forwarder {
         project: ProjectId,
         agent: &Agent<'_>,
     ) -> Result<Result<(ResponseHead, UpstreamBody), Reason>, NoResponse> {
-        let call = ModelCall::of(request.method(), request.uri().path());
+        let compaction = self.upstreams.get(agent.api).compaction;
+        let call = ModelCall::of(request.method(), request.uri().path(), compaction);
         // Read before the session takes the conversation, because the request cannot leave without the key.
         let held_key = match self.held_key(agent.api).await {
             Ok(key) => key,
@@ -172,25 +175,27 @@ impl Forwarder {
         let has_stalled = Arc::new(AtomicBool::new(false));
         let (mut head, body) = request.into_parts();
         let mut body = RequestBody::new(body, self.stall, Arc::clone(&has_stalled));
-        let mut prepared = match (&self.manager, call) {
-            (Some(manager), Some(call)) => {
-                let preparing = manager.prepare(call, project, &head.headers, &mut body);
-                Some(preparing.await)
-            }
-            _ => None,
-        };
-        if self.requires_session {
+        let (mut prepared, restored) = self.prepare(call, project, &head, &mut body).await;
+        let settles_first =
+            self.requires_session || prepared.as_ref().is_some_and(Prepared::is_answered);
+        if settles_first {
             self.settle(&mut prepared).await;
-            if let Some(reason) = prepared.as_ref().and_then(Prepared::unmanaged) {
-                return Ok(Err(Reason::Unmanaged(reason)));
-            }
+        }
+        let unmanaged = prepared.as_ref().and_then(Prepared::unmanaged);
+        if let Some(reason) = unmanaged.filter(|_| self.requires_session) {
+            return Ok(Err(Reason::Unmanaged(reason)));
+        }
+        if let Some(answered) = prepared.as_mut().and_then(own_answer) {
+            return Ok(Ok(answered));
         }
         // From here on, the head contains no credential of the caller.
         if let Some(key) = &held_key {
             head.headers = headers::of_held_key(&head.headers, head.version, key);
         }
-        let request = match prepared.as_ref().and_then(Prepared::view) {
-            Some((view, offers)) => self.changed(head.clone(), &view, (agent.api, offers)),
+        let replacement = prepared.as_ref().and_then(Prepared::replacement);
+        let replacement = replacement.or_else(|| restored.as_ref().map(|it| (it.0.clone(), false)));
+        let request = match replacement {
+            Some((body, offers)) => self.changed(head.clone(), &body, (agent.api, offers)),
             None => self.to_upstream(head.clone(), body, agent.api),
         };
         let Ok(request) = request else {
@@ -199,7 +204,7 @@ impl Forwarder {
         // hyper drops this future if the agent disconnects, and the client then ends the request to upstream.
         // A commit in flight and the request to upstream do not wait for each other.
         let settling = async {
-            if !self.requires_session {
+            if !settles_first {
                 self.settle(&mut prepared).await;
             }
         };
@@ -207,31 +212,10 @@ impl Forwarder {
             Ok(response) => response,
             Err(error) => return agent.failure(error, has_stalled.load(SeqCst)).map(Err),
         };
-        let responded = match &mut prepared {
-            Some(prepared) => {
-                self.retry_shorter(&head, response, prepared, agent.api)
-                    .await
-            }
-            None => Responded::Body(response),
-        };
-        let (mut head, body) = match responded {
-            Responded::Body(response) => {
-                let read_back = self.read_back(&head, prepared.as_ref(), call, agent.api);
-                let read = self.read(response, (call, prepared.as_ref()), read_back);
-                match read.await {
-                    Ok(read) => read,
-                    Err(error) => return agent.failure(error, false).map(Err),
-                }
-            }
-            Responded::Examined(response) => {
-                // The response is counted as any other rejection.
-                let api = call.map(|call| call.api);
-                let span = prepared.as_ref().and_then(|prepared| prepared.span.clone());
-                let begin = |api| Exchange::begin(&self.readings, api, (None, span), &response.0);
-                drop(api.map(begin));
-                let (head, body) = *response;
-                (head, UpstreamBody::Tee(Box::new(body)))
-            }
+        let responded = self.responded(&head, response, (call, &mut prepared), agent.api);
+        let (mut head, body) = match responded.await {
+            Ok(responded) => responded,
+            Err(error) => return agent.failure(error, false).map(Err),
         };
         if held_key.is_some() && head.status == StatusCode::UNAUTHORIZED {
             let upstream = agent.api.name();
@@ -244,6 +228,59 @@ impl Forwarder {
             prepared.describe(&mut head.headers);
         }
         Ok(Ok((head, body)))
+    }
+
+    /// Gives the conversation of a request to its session. Any other request gets summaries in place of its compaction
+    /// items. Its memory is in use until it is sent.
+    async fn prepare(
+        &self,
+        call: Option<ModelCall>,
+        project: ProjectId,
+        head: &RequestHead,
+        body: &mut RequestBody,
+    ) -> (Option<Prepared>, Option<(JsonParts, ReservedMemory)>) {
+        let Some(manager) = &self.manager else {
+            return (None, None);
+        };
+        if let Some(call) = call {
+            let preparing = manager.prepare(call, project, &head.headers, body);
+            return (Some(preparing.await), None);
+        }
+        if !has_input(&head.method, head.uri.path()) {
+            return (None, None);
+        }
+        (None, manager.restore(&head.headers, body).await)
+    }
+
+    /// Returns the response of upstream, with a body that is read beside its forwarding. `agents` is the head of the
+    /// request.
+    async fn responded(
+        &self,
+        agents: &RequestHead,
+        response: Response<Incoming>,
+        (call, prepared): (Option<ModelCall>, &mut Option<Prepared>),
+        api: Api,
+    ) -> Result<(ResponseHead, UpstreamBody), ClientError> {
+        let responded = match &mut *prepared {
+            Some(prepared) => self.retry_shorter(agents, response, prepared, api).await,
+            None => Responded::Body(response),
+        };
+        match responded {
+            Responded::Body(response) => {
+                let read_back = self.read_back(agents, prepared.as_ref(), call, api);
+                self.read(response, (call, prepared.as_ref()), read_back)
+                    .await
+            }
+            Responded::Examined(response) => {
+                // The response is counted as any other rejection.
+                let api = call.map(|call| call.api);
+                let span = prepared.as_ref().and_then(|prepared| prepared.span.clone());
+                let begin = |api| Exchange::begin(&self.readings, api, (None, span), &response.0);
+                drop(api.map(begin));
+                let (head, body) = *response;
+                Ok((head, UpstreamBody::Tee(Box::new(body))))
+            }
+        }
     }
 
     /// Completes the outcome of a request with a conversation.
@@ -307,7 +344,7 @@ impl Forwarder {
     ) -> Option<ReadBack> {
         let (prepared, call) = (prepared?, call?);
         let (place, offered) = (prepared.place()?, prepared.offered()?.clone());
-        let (body, _) = prepared.view()?;
+        let (body, _) = prepared.replacement()?;
         let request = self.changed(agents.clone(), &body, (api, true));
         let (head, _) = request.ok()?.into_parts();
         Some(ReadBack {
@@ -389,6 +426,21 @@ impl Forwarder {
         head.headers = headers::of_changed_request(&head.headers, body.len(), !offers_tools);
         self.to_upstream(head, RequestBody::whole(body.parts().to_vec()), api)
     }
+}
+
+/// Returns the answer of the gateway to a request that upstream does not get.
+fn own_answer(prepared: &mut Prepared) -> Option<(ResponseHead, UpstreamBody)> {
+    let CompactionAnswer { content_type, text } = prepared.take_answer()?;
+    let (mut head, ()) = Response::new(()).into_parts();
+    let headers = &mut head.headers;
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CONTENT_LENGTH, text.len().into());
+    prepared.describe(headers);
+    if let Some(span) = &prepared.span {
+        span.responded(head.status);
+    }
+    let body = TeeBody::resumed([text].into(), None);
+    Some((head, UpstreamBody::Tee(Box::new(body))))
 }
 
 /// A response of upstream.

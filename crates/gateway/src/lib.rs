@@ -13,6 +13,7 @@
 mod answer;
 mod caller;
 mod client;
+mod compaction;
 mod compress;
 mod connection;
 pub mod context;
@@ -32,6 +33,7 @@ pub mod reading;
 mod request_body;
 mod response_body;
 mod route;
+mod search;
 mod span;
 mod tee;
 mod upstream;

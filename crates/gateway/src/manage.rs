@@ -8,10 +8,16 @@ use palimpsest_core::ids::ProjectId;
 use palimpsest_core::message::Digest;
 use palimpsest_engine::clock::IdSource;
 use palimpsest_engine::turn::JsonParts;
+use palimpsest_settings::ProviderCompaction;
+use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span};
 
 use super::caller::{KEY_HEADER, PROVIDER_KEY_HEADERS};
+use super::compaction::{
+    CompactionAnswer, CompactionForm, MAX_INLINE_BYTES, has_summary, has_trigger, is_endpoint,
+    with_summaries, without_trigger,
+};
 use super::context::{
     ContextPort, ManagedRequest, ModelBody, ModelRequest, OfferedTools, PendingCommit, Purpose,
     ResponsePlace, Unmanaged,
@@ -47,21 +53,36 @@ pub(crate) struct Manager {
 pub(crate) struct ModelCall {
     pub(crate) api: ResponseApi,
     pub(crate) purpose: Purpose,
+    /// The handling of a compaction that the request can ask for.
+    pub(crate) compaction: ProviderCompaction,
 }
 
 impl ModelCall {
     /// Returns the call of a request. `None` for a request without a conversation.
-    pub(crate) fn of(method: &Method, path: &str) -> Option<Self> {
+    pub(crate) fn of(method: &Method, path: &str, compaction: ProviderCompaction) -> Option<Self> {
+        let of = |api, purpose| Self {
+            api,
+            purpose,
+            compaction,
+        };
         if let Some(api) = ResponseApi::of(method, path) {
-            let purpose = Purpose::Response;
-            return Some(Self { api, purpose });
+            return Some(of(api, Purpose::Response));
+        }
+        if compaction == ProviderCompaction::Served && is_endpoint(method, path) {
+            let requires_summary = false;
+            let purpose = Purpose::Compaction { requires_summary };
+            return Some(of(ResponseApi::Responses, purpose));
         }
         let path = path.strip_prefix("/v1").unwrap_or(path);
         let counts = *method == Method::POST && path == "/messages/count_tokens";
-        counts.then_some(Self {
-            api: ResponseApi::Messages,
-            purpose: Purpose::Count,
-        })
+        counts.then(|| of(ResponseApi::Messages, Purpose::Count))
+    }
+
+    /// Returns true if the last item of the request can ask for a compaction that the gateway serves.
+    fn serves_trigger(self) -> bool {
+        self.api == ResponseApi::Responses
+            && self.purpose == Purpose::Response
+            && self.compaction == ProviderCompaction::Served
     }
 }
 
@@ -69,6 +90,10 @@ impl ModelCall {
 #[derive(Debug)]
 pub(crate) struct Prepared {
     outcome: Result<Managed, Unmanaged>,
+    /// The agent's body with summaries in place of compaction items. `None` if it has no such item.
+    restored: Option<JsonParts>,
+    /// The answer of the gateway. `None` if the request goes to upstream.
+    answer: Option<CompactionAnswer>,
     api: ResponseApi,
     /// The time until the request could be sent.
     duration: Duration,
@@ -103,13 +128,17 @@ impl Manager {
         let within = span
             .as_ref()
             .map_or_else(Span::none, |span| span.span().clone());
-        let running = self.run(call, project, headers, body);
-        let (outcome, commit) = match running.instrument(within).await {
-            Ok((managed, commit)) => (Ok(managed), commit),
-            Err(reason) => (Err(reason), None),
+        let mut restored = None;
+        let running = self.run(call, (project, headers), body, &mut restored);
+        let ran = running.instrument(within).await;
+        let (outcome, commit, answer) = match ran {
+            Ok(ran) => (Ok(ran.managed), ran.commit, ran.answer),
+            Err(reason) => (Err(reason), None, None),
         };
         Prepared {
             outcome,
+            restored,
+            answer,
             api: call.api,
             duration: begun.elapsed(),
             commit,
@@ -151,11 +180,70 @@ impl Manager {
     async fn run(
         &self,
         call: ModelCall,
-        project: ProjectId,
+        (project, headers): (ProjectId, &HeaderMap),
+        body: &mut RequestBody,
+        restored: &mut Option<JsonParts>,
+    ) -> Result<Ran, Unmanaged> {
+        let mut memory = ReservedMemory::new(self.memory.clone());
+        let mut json = self.receive(headers, body, &mut memory).await?;
+        // Upstream cannot read the items of the service, so it gets the summaries even if no session takes the request.
+        if call.api == ResponseApi::Responses
+            && has_summary(&json)
+            && let Some(body) = on_fitting_thread(json.clone(), |json| with_summaries(&json)).await
+        {
+            json = body.clone();
+            *restored = Some(body);
+        }
+        let mut purpose = call.purpose;
+        let mut form = CompactionForm::Endpoint;
+        if call.serves_trigger()
+            && has_trigger(&json)
+            && let Some(body) = on_fitting_thread(json.clone(), |json| without_trigger(&json)).await
+        {
+            json = body;
+            purpose = Purpose::Compaction {
+                requires_summary: true,
+            };
+            form = CompactionForm::Trigger;
+        }
+        let request = ModelRequest {
+            project,
+            scope: scope(headers),
+            api: call.api,
+            session: session_of_headers(headers),
+            body: json,
+            purpose,
+        };
+        let to_upstream = self.context.prepare(request.clone()).await?;
+        let answer = match &to_upstream.request.body {
+            ModelBody::Compacted(compacted) => {
+                let compacted = compacted.clone();
+                let write =
+                    move |body: JsonParts| CompactionAnswer::of(form, &compacted, &body.whole());
+                let written = on_fitting_thread(request.body.clone(), write).await;
+                Some(written.ok_or(Unmanaged::Unreadable)?)
+            }
+            _ => None,
+        };
+        let managed = Managed {
+            from_agent: request,
+            to_upstream: to_upstream.request,
+            _memory: memory,
+        };
+        Ok(Ran {
+            managed,
+            commit: to_upstream.commit,
+            answer,
+        })
+    }
+
+    /// Receives the body of a request, without a content coding.
+    async fn receive(
+        &self,
         headers: &HeaderMap,
         body: &mut RequestBody,
-    ) -> Result<(Managed, Option<PendingCommit>), Unmanaged> {
-        let mut memory = ReservedMemory::new(self.memory.clone());
+        memory: &mut ReservedMemory,
+    ) -> Result<JsonParts, Unmanaged> {
         let max = self.max_bytes;
         let receiving = body.receive(|size| {
             if size > max {
@@ -168,21 +256,23 @@ impl Manager {
         let coding = content_coding(headers).map_err(|_| Unmanaged::Encoding)?;
         // A body without a coding stays in its frames, which are sent as they are.
         let json = decode_parts(coding, received, max).map_err(|_| Unmanaged::Encoding)?;
-        let request = ModelRequest {
-            project,
-            scope: scope(headers),
-            api: call.api,
-            session: session_of_headers(headers),
-            body: JsonParts::new(json),
-            purpose: call.purpose,
-        };
-        let to_upstream = self.context.prepare(request.clone()).await?;
-        let managed = Managed {
-            from_agent: request,
-            to_upstream: to_upstream.request,
-            _memory: memory,
-        };
-        Ok((managed, to_upstream.commit))
+        Ok(JsonParts::new(json))
+    }
+
+    /// Receives the body of a request without a conversation. Returns it with summaries in place of the compaction items
+    /// of the service, together with its memory. `None` if the body has no such item, or exceeds a limit.
+    pub(crate) async fn restore(
+        &self,
+        headers: &HeaderMap,
+        body: &mut RequestBody,
+    ) -> Option<(JsonParts, ReservedMemory)> {
+        let mut memory = ReservedMemory::new(self.memory.clone());
+        let json = self.receive(headers, body, &mut memory).await.ok()?;
+        if !has_summary(&json) {
+            return None;
+        }
+        let restored = on_fitting_thread(json, |json| with_summaries(&json)).await?;
+        Some((restored, memory))
     }
 
     /// Prepares a request again after the provider rejected its body as too long. Returns the shorter body, or `None` if
@@ -204,7 +294,7 @@ impl Manager {
         };
         let sent = match &managed.to_upstream.body {
             ModelBody::View(sent) => sent,
-            ModelBody::Original | ModelBody::Unsendable => &managed.from_agent.body,
+            _ => &managed.from_agent.body,
         };
         // The provider would reject a body of the same size again.
         if body.len() >= sent.len() {
@@ -214,6 +304,25 @@ impl Manager {
         managed.to_upstream = shorter;
         Some(body)
     }
+}
+
+/// A request that the context has taken.
+struct Ran {
+    managed: Managed,
+    commit: Option<PendingCommit>,
+    answer: Option<CompactionAnswer>,
+}
+
+/// Runs work on a body. A large body would block an async thread for too long.
+async fn on_fitting_thread<T: Send + 'static>(
+    body: JsonParts,
+    work: impl FnOnce(JsonParts) -> Option<T> + Send + 'static,
+) -> Option<T> {
+    if body.len() <= MAX_INLINE_BYTES {
+        return work(body);
+    }
+    // A panic is reported by the runtime, and the body leaves as it is.
+    spawn_blocking(move || work(body)).await.ok().flatten()
 }
 
 /// Returns the digest of all credentials of a request.
@@ -228,10 +337,11 @@ pub(crate) fn scope(headers: &HeaderMap) -> Digest {
 }
 
 /// The kinds of bodies, in metrics and headers.
-pub(crate) const BODIES: [&str; 4] = [ORIGINAL, VIEW, UNSENDABLE, UNMANAGED];
+pub(crate) const BODIES: [&str; 5] = [ORIGINAL, VIEW, UNSENDABLE, COMPACTION, UNMANAGED];
 const ORIGINAL: &str = "original";
 const VIEW: &str = "view";
 const UNSENDABLE: &str = "unsendable";
+const COMPACTION: &str = "compaction";
 const UNMANAGED: &str = "unmanaged";
 
 impl Managed {
@@ -240,6 +350,7 @@ impl Managed {
             ModelBody::Original => ORIGINAL,
             ModelBody::View(_) => VIEW,
             ModelBody::Unsendable => UNSENDABLE,
+            ModelBody::Compacted(_) => COMPACTION,
         }
     }
 }
@@ -251,11 +362,22 @@ impl Prepared {
     }
 
     /// Returns the body that replaces the agent's, and true if it offers tools.
-    pub(crate) fn view(&self) -> Option<(JsonParts, bool)> {
-        match &self.outcome.as_ref().ok()?.to_upstream.body {
-            ModelBody::View(body) => Some((body.clone(), self.offered().is_some())),
-            ModelBody::Original | ModelBody::Unsendable => None,
+    pub(crate) fn replacement(&self) -> Option<(JsonParts, bool)> {
+        let body = self.outcome.as_ref().map(|it| &it.to_upstream.body);
+        if let Ok(ModelBody::View(body)) = body {
+            return Some((body.clone(), self.offered().is_some()));
         }
+        self.restored.clone().map(|body| (body, false))
+    }
+
+    /// Returns true if the gateway answers the request.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.answer.is_some()
+    }
+
+    /// Takes the answer of the gateway to the request. `None` if the request goes to upstream.
+    pub(crate) fn take_answer(&mut self) -> Option<CompactionAnswer> {
+        self.answer.take()
     }
 
     /// Returns the tools that the body offers in addition to the agent's.

@@ -5,7 +5,7 @@ use std::io;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Uri};
-use palimpsest_settings::{UpstreamConfig, UpstreamsConfig};
+use palimpsest_settings::{ProviderCompaction, UpstreamConfig, UpstreamsConfig};
 
 use super::held_key::{HeldKey, KeyError};
 use super::route::Api;
@@ -55,6 +55,8 @@ pub(crate) struct Upstream {
     prefix: String,
     /// The key that the gateway holds. `None` if callers send keys of their own.
     pub(crate) key: Option<HeldKey>,
+    /// The handling of requests for a compaction.
+    pub(crate) compaction: ProviderCompaction,
 }
 
 impl Upstream {
@@ -72,6 +74,7 @@ impl Upstream {
             authority,
             prefix: path.trim_end_matches('/').to_owned(),
             key: HeldKey::of(config, api),
+            compaction: config.compaction,
         })
     }
 

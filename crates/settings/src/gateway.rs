@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::Config;
 use crate::summarizer::VariableName;
-use crate::value::{RawValue, SettingValue, quoted, with_defaults};
+use crate::value::{RawValue, SettingValue, choices, quoted, with_defaults};
 
 with_defaults! {
     /// The HTTP gateway, which forwards requests of agents to model providers and manages their conversations.
@@ -64,6 +64,14 @@ with_defaults! {
     }
 }
 
+choices! {
+    /// The handling of requests for a compaction that the provider's API defines.
+    ProviderCompaction {
+        "They go to the upstream like any other request." Forwarded = "forwarded",
+        "The gateway answers them from the levels of the session." Served = "served"
+    }
+}
+
 /// An upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamConfig {
@@ -73,6 +81,8 @@ pub struct UpstreamConfig {
     pub api_key_env: Option<VariableName>,
     /// File with this API key.
     pub api_key_file: Option<PathBuf>,
+    /// The handling of requests for a compaction. Default: forwarded.
+    pub compaction: ProviderCompaction,
 }
 
 impl UpstreamConfig {
@@ -81,6 +91,7 @@ impl UpstreamConfig {
             base_url: UpstreamUrl::parse(url).expect("the default URLs are valid"),
             api_key_env: None,
             api_key_file: None,
+            compaction: ProviderCompaction::default(),
         }
     }
 

@@ -252,6 +252,8 @@ settings! {
         "The variable with the API key that the gateway holds. Callers then send no key of the provider. Default: none.";
     "gateway.upstreams.openai.api_key_file" => gateway.upstreams.openai.api_key_file,
         "The file with this API key. It is read for every request.";
+    "gateway.upstreams.openai.compaction" => gateway.upstreams.openai.compaction,
+        "The requests for a compaction: forwarded to the upstream, or served from the levels of the session.";
     "shutdown.drain_ms" => shutdown.drain_ms in 0..=HOUR_MS,
         "The time for calls in flight to finish at shutdown.";
     "store.cache_bytes" => store.cache_bytes in (1 << 20)..=MAX_BYTES,

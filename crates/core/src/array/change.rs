@@ -23,7 +23,7 @@ pub enum ArrayOutcome {
     ResponseReplaced,
     /// The caller left out or shortened earlier elements. The view keeps them.
     Trimmed,
-    /// The caller replaced earlier elements by a summary.
+    /// The caller replaced earlier elements by a summary: its own one, or that of the session.
     Adopted,
     /// The known array was a side request, which came first.
     Displaced,
@@ -92,7 +92,7 @@ pub struct NewLink {
 pub enum LinkSource {
     /// The messages of an earlier link.
     Known(usize),
-    /// A message of a confirmed response.
+    /// A message that the session has: of a confirmed response, or of its own compaction.
     Recorded(Ordinal),
     /// The adopted summary.
     Summary,

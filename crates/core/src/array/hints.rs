@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::compacted::OwnCompaction;
 use crate::ids::Ordinal;
 use crate::message::Message;
 use crate::session::{ContentNotLoaded, Session};
@@ -15,6 +16,8 @@ pub struct Hints<'a> {
     pub side_requests: bool,
     /// The latest responses to side requests of the session. One of them can be a summary.
     pub side_responses: &'a [Arc<Message>],
+    /// The compaction of the session that the array contains, and the known array does not.
+    pub own_compaction: Option<&'a OwnCompaction>,
 }
 
 /// Access to messages of the session.

@@ -6,6 +6,7 @@
 
 mod align;
 mod change;
+mod compacted;
 mod hints;
 mod lane;
 mod links;
@@ -22,6 +23,7 @@ mod unchanged;
 pub use change::{
     Adoption, ArrayOutcome, LinkSource, NewLink, PlacedMessages, PlannedChange, SyncPlan,
 };
+pub use compacted::{OwnCompaction, ShownMessage};
 pub use hints::{Hints, KnownContent};
 pub use lane::lane;
 pub use links::{
@@ -32,5 +34,5 @@ pub use plan::{Identity, plan};
 pub use recorded::recorded;
 pub use response::{ResponseUse, add_response};
 pub(crate) use shown::items as shown_items;
-pub use tips::{ArrayTips, MAX_BEGINNINGS, MAX_TIPS};
+pub use tips::{ArrayTips, MAX_BEGINNINGS, MAX_TIPS, summary_tip};
 pub use unchanged::is_unchanged;

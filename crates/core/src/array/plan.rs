@@ -2,6 +2,7 @@
 
 use super::align::{Prefix, overlap, prefix, repeated};
 use super::change::{Adoption, ArrayOutcome, LinkSource, NewLink, PlannedChange, SyncPlan};
+use super::compacted::OwnCompaction;
 use super::hints::{Hints, KnownContent};
 use super::links::{CallerArray, Element, Incoming, Link, LinkKind, parts};
 use super::response::{ResponseUse, use_of};
@@ -43,6 +44,9 @@ pub fn plan(
     };
     if array.is_empty() {
         return Ok(planner.first(hints));
+    }
+    if let Some(plan) = planner.compacted(hints)? {
+        return Ok(plan);
     }
     if head.is_whole
         && let Some(plan) = planner.continued()?
@@ -98,6 +102,86 @@ impl Planner<'_> {
         };
         let keep = self.array.links.len();
         Ok(Some(self.own(self.change(outcome, keep, response, end))))
+    }
+
+    /// Accepts an array with the session's own summary. The session has compacted its view before, so even a session that
+    /// was found by content takes the array.
+    fn compacted(&self, hints: &Hints<'_>) -> Result<Option<SyncPlan>, ContentNotLoaded> {
+        let Some(own) = hints.own_compaction else {
+            return Ok(None);
+        };
+        let rest = self.incoming.rest;
+        let Some(summary) = rest.iter().position(|one| one.key() == own.digest) else {
+            return Ok(None);
+        };
+        let mut links = self.before_summary(summary);
+        links.push(new_link(&rest[summary], LinkSource::Recorded(own.summary)));
+        let end = self.after_summary(own, summary + 1, &mut links);
+        let is_new = |link: &NewLink| matches!(link.source, LinkSource::Appended(_));
+        // A response in place of a recorded one must be the first appended message.
+        let response = if links.iter().any(is_new) {
+            ResponseUse::Unused
+        } else {
+            use_of(self.array, &rest[end..], self.known)?
+        };
+        let mut change = self.change(ArrayOutcome::Adopted, 0, response, end);
+        links.append(&mut change.links);
+        change.links = links;
+        Ok(Some(SyncPlan::Change(change)))
+    }
+
+    /// Returns the links of the elements before the session's summary. Known ones stay in their order: the summary covers
+    /// them, or the view shows them.
+    fn before_summary(&self, summary: usize) -> Vec<NewLink> {
+        let mut links = Vec::new();
+        let mut from = 0;
+        for (at, element) in self.incoming.rest[..summary].iter().enumerate() {
+            let known = self.array.links.iter().enumerate().skip(from);
+            let mut same = known.filter(|(_, link)| link.digest == element.key());
+            let Some((index, _)) = same.next() else {
+                links.push(new_link(element, LinkSource::Appended(at)));
+                continue;
+            };
+            from = self.push_known(element, index, &mut links);
+        }
+        links
+    }
+
+    /// Adds the links of the elements after the session's summary, up to the last one that the view shows there. Returns
+    /// the end of these elements.
+    fn after_summary(
+        &self,
+        own: &OwnCompaction,
+        summary_end: usize,
+        links: &mut Vec<NewLink>,
+    ) -> usize {
+        let (mut from, mut end) = (0, summary_end);
+        let mut between = Vec::new();
+        for (at, element) in self.incoming.rest.iter().enumerate().skip(summary_end) {
+            let Some(shown) = own.repeated(from, element) else {
+                between.push(new_link(element, LinkSource::Appended(at)));
+                continue;
+            };
+            links.append(&mut between);
+            let message = own.after[shown].message;
+            let mut known = self.array.links.iter();
+            match known.position(|link| link.message == message) {
+                Some(index) => {
+                    self.push_known(element, index, links);
+                }
+                None => links.push(new_link(element, LinkSource::Recorded(message))),
+            }
+            (from, end) = (shown + 1, at + 1);
+        }
+        end
+    }
+
+    /// Adds a known link with its further messages. Returns the index after them.
+    fn push_known(&self, element: &Element, index: usize, links: &mut Vec<NewLink>) -> usize {
+        let end = index + 1 + parts(&self.array.links[index + 1..]);
+        links.push(new_link(element, LinkSource::Known(index)));
+        links.extend((index + 1..end).map(|part| self.known_link(part)));
+        end
     }
 
     /// Accepts an array whose caller left out known elements. No message leaves the view.

@@ -3,6 +3,7 @@
 //! An array without a name begins with an earlier array of its conversation, so a tip of the conversation equals the
 //! digest of one of its beginnings.
 
+use super::compacted::is_summary;
 use super::links::{Element, Incoming};
 use crate::message::{CANONICAL_VERSION, Digest, Role};
 
@@ -10,6 +11,8 @@ use crate::message::{CANONICAL_VERSION, Digest, Role};
 pub const MAX_TIPS: usize = 16;
 /// Maximum number of beginnings of an array that are looked up.
 pub const MAX_BEGINNINGS: usize = 64;
+/// Maximum number of summaries of an array that are looked up.
+const MAX_SUMMARIES: usize = 4;
 
 /// The latest tips of a session that is found by content.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -56,7 +59,8 @@ impl Incoming<'_> {
     }
 
     /// Returns the digests of the beginnings of the array that were possibly sent before, the longest first: the whole
-    /// array, then the ends before each response. At most [`MAX_BEGINNINGS`].
+    /// array, then the ends before each response, then the summaries of sessions that the array contains, the last one
+    /// first. At most [`MAX_BEGINNINGS`].
     pub fn beginnings(&self) -> Vec<Digest> {
         let mut ends = Vec::new();
         let mut end = self.before_conversation();
@@ -72,7 +76,12 @@ impl Incoming<'_> {
         }
         ends.extend(self.tip());
         ends.reverse();
-        ends.truncate(MAX_BEGINNINGS);
+        let summaries = self.rest.iter().rev();
+        let summaries = summaries.filter(|element| is_summary(&element.message));
+        let summaries = summaries.map(|element| summary_tip(element.key()));
+        let summaries: Vec<Digest> = summaries.take(MAX_SUMMARIES).collect();
+        ends.truncate(MAX_BEGINNINGS - summaries.len());
+        ends.extend(summaries);
         ends
     }
 
@@ -93,6 +102,13 @@ impl Incoming<'_> {
     }
 }
 
+/// Returns the tip of a summary that a session gave to its caller. A caller can combine it with any messages, so the tip
+/// depends on nothing else. Its text contains the facts of one conversation.
+pub fn summary_tip(summary: Digest) -> Digest {
+    let version = Digest::of_bytes(&[CANONICAL_VERSION]);
+    then(version.chain(b"summary"), summary)
+}
+
 fn then(end: Digest, next: Digest) -> Digest {
     end.chain(next.as_bytes())
 }
@@ -106,6 +122,7 @@ mod tests {
     use super::*;
     use crate::ids::MessageId;
     use crate::message::{Block, Message};
+    use crate::summary::{SummaryFrame, frame};
 
     /// Returns an array. The first letter of a word is the role.
     fn elements(words: &[&str]) -> Vec<Element> {
@@ -151,6 +168,36 @@ mod tests {
         for (index, one) in all.iter().enumerate() {
             assert!(!all[index + 1..].contains(one), "{index}");
         }
+    }
+
+    #[test]
+    fn a_summary_of_a_session_is_looked_up_after_the_beginnings() {
+        let text = |number| {
+            let summary = format!("summary {number}");
+            format!("u{}", frame(&summary, SummaryFrame::default()))
+        };
+        let texts: Vec<String> = (1..=6).map(text).collect();
+        // The first letter is the role, which is no part of the text.
+        let summary = |text: &String| {
+            let message = Message::new(
+                MessageId::new(Uuid::nil()),
+                Role::User,
+                vec![Block::text(&text[1..])],
+            );
+            Element::new(Arc::new(message))
+        };
+        let mut all = elements(&["s", "u1", "a1"]);
+        let without = Incoming::new(&all, true).beginnings();
+        all.extend(texts.iter().map(summary));
+        let found = Incoming::new(&all, true).beginnings();
+        let expected = texts[2..].iter().rev();
+        let expected: Vec<Digest> = expected.map(|it| summary_tip(summary(it).key())).collect();
+        assert_eq!(found[found.len() - 4..], expected);
+        assert_eq!(found[1..found.len() - 4], without[1..]);
+        let long = all.iter().cycle().take(900).cloned().collect::<Vec<_>>();
+        let found = Incoming::new(&long, true).beginnings();
+        assert_eq!(found.len(), MAX_BEGINNINGS);
+        assert_eq!(found[MAX_BEGINNINGS - 4..], expected);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Compares the view with the caller's array.
 
+use crate::event::Strategy;
 use crate::session::Session;
 use crate::view::{DropReason, MarkerReason, Piece, PieceForm};
 
@@ -17,7 +18,7 @@ pub fn is_unchanged(session: &Session) -> bool {
     for piece in session.sealed().pieces() {
         let at = piece.message.index();
         let is_own = is_linked.get(at).copied().unwrap_or(false);
-        if !is_unchanged_form(piece, is_own) {
+        if !is_unchanged_form(piece, is_own) || is_own_summary(session, piece) {
             return false;
         }
         if let Some(shown) = is_shown.get_mut(at) {
@@ -33,6 +34,16 @@ pub fn is_unchanged(session: &Session) -> bool {
     // A message without a piece was removed by a level.
     let mut links = session.array().links.iter();
     links.all(|link| is_shown.get(link.message.index()) == Some(&true))
+}
+
+/// Returns true for a summary that a level wrote. Its text can refer to the tools that only a changed view offers, so the
+/// view is changed even if the caller has taken over the summary.
+fn is_own_summary(session: &Session, piece: &Piece) -> bool {
+    let mut boundaries = session.compactions().boundaries.iter();
+    piece.form == PieceForm::Summary
+        && boundaries.any(|boundary| {
+            boundary.summary == Some(piece.message) && boundary.strategy != Strategy::Delegated
+        })
 }
 
 /// Returns true if the form of a piece is the caller's block or a repair of it. `is_own` is true for a message of the

@@ -6,6 +6,7 @@
 
 mod anthropic_read;
 mod anthropic_write;
+pub mod compaction_item;
 mod openai_read;
 mod openai_write;
 mod reader;

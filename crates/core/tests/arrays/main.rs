@@ -8,6 +8,7 @@
 
 mod call_ids;
 mod canonical;
+mod compacted;
 mod hidden;
 mod random;
 mod recorded;

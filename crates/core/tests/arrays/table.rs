@@ -44,7 +44,7 @@ impl World {
     }
 }
 
-fn describe(plan: &SyncPlan) -> String {
+pub(crate) fn describe(plan: &SyncPlan) -> String {
     let change = match plan {
         SyncPlan::Change(change) => change,
         SyncPlan::OtherArray { abandoned: None } => return "another array".to_owned(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use palimpsest_core::array::{
     ArrayOutcome, CallerArray, Element, Hints, Identity, Incoming, KnownContent, LinkKind,
-    PlacedMessages, PlannedChange, RecordedItem, ResponseUse, SyncPlan, plan,
+    OwnCompaction, PlacedMessages, PlannedChange, RecordedItem, ResponseUse, SyncPlan, plan,
 };
 use palimpsest_core::ids::{MessageId, Ordinal};
 use palimpsest_core::json::{RawJson, UnknownFields};
@@ -76,6 +76,7 @@ pub(crate) struct Request {
     pub(crate) caller_compacted: bool,
     pub(crate) side_requests: bool,
     pub(crate) side_responses: Vec<Arc<Message>>,
+    pub(crate) own_compaction: Option<OwnCompaction>,
 }
 
 impl Request {
@@ -111,6 +112,7 @@ impl World {
             caller_compacted: request.caller_compacted,
             side_requests: request.side_requests,
             side_responses: &request.side_responses,
+            own_compaction: request.own_compaction.as_ref(),
         };
         plan(&self.array, &incoming, identity, &hints, self).unwrap()
     }

@@ -219,7 +219,7 @@ metrics! {
         "Duration of hook calls, by hook (pre_compact, post_compact, session_start) and outcome (continued, vetoed, failed).";
 
     GATEWAY_REQUESTS = Counter, "palimpsest.gateway.requests", "", ["api", "body"],
-        "Requests with a conversation, by API (messages, chat or responses) and body that the provider got: original, view, unsendable if the view could not be sent, or unmanaged if no session took the conversation. In the last two cases it got the original body.";
+        "Requests with a conversation, by API (messages, chat or responses) and body that the provider got: original, view, unsendable if the view could not be sent, compaction if the gateway answered a request for a compaction itself, or unmanaged if no session took the conversation. For unsendable and unmanaged it got the original body.";
     GATEWAY_UNMANAGED = Counter, "palimpsest.gateway.unmanaged", "", ["reason"],
         "Requests whose conversation no session took, by reason: too_large, memory, encoding, unreadable, stateful, rejected, store, timeout or defect.";
     GATEWAY_PREPARE_DURATION = Histogram(DISK), "palimpsest.gateway.prepare.duration", "s", [],

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use palimpsest_core::array::{
     ArrayOutcome, CallerArray, Element, Hints, Identity, Incoming, KnownContent, Link,
-    PlacedMessages, PlannedChange, ResponseUse, SyncPlan, add_response, is_unchanged, lane, plan,
-    recorded,
+    OwnCompaction, PlacedMessages, PlannedChange, ResponseUse, SyncPlan, add_response,
+    is_unchanged, lane, plan, recorded,
 };
 use palimpsest_core::command::{
     Append, AppendSource, Command, ConfirmResponse, CreateSession, ExternalSummary, Rejection,
@@ -291,9 +291,11 @@ impl SyncInput {
         } else {
             recorded(session, &incoming, &known).map_err(not_loaded)?
         };
+        let own = OwnCompaction::find(session, &array, &incoming, &known).map_err(not_loaded)?;
         let hints = Hints {
             side_requests: address.side_requests,
             caller_compacted: self.caller_compacted,
+            own_compaction: own.as_ref(),
             ..Hints::default()
         };
         let planned = plan(&array, &incoming, address.identity, &hints, &known);

@@ -1,8 +1,6 @@
 //! The name of a conversation, as agents state it.
 
-use bytes::Bytes;
 use http::HeaderMap;
-use memchr::memmem::Finder;
 use palimpsest_core::hex;
 use palimpsest_core::ids::SessionId;
 use palimpsest_core::message::Digest;
@@ -10,6 +8,7 @@ use palimpsest_engine::turn::JsonParts;
 use serde::Deserialize;
 
 use crate::context::NamedSession;
+use crate::search::contains;
 
 /// The header that names a session of Palimpsest.
 const OWN_HEADER: &str = "x-palimpsest-session";
@@ -72,23 +71,6 @@ pub(super) fn of_body(body: &JsonParts) -> Option<NamedSession> {
     Some(NamedSession { id, is_own: false })
 }
 
-/// Returns true if the parts together contain the text.
-fn contains(parts: &[Bytes], text: &[u8]) -> bool {
-    let finder = Finder::new(text);
-    let mut before = Vec::new();
-    parts.iter().any(|part| {
-        // The text can begin in one part and end in the next one.
-        before.extend_from_slice(&part[..part.len().min(text.len() - 1)]);
-        let found = finder.find(&before).is_some() || finder.find(part).is_some();
-        let kept = part.len().min(text.len() - 1);
-        if kept == text.len() - 1 {
-            before.clear();
-            before.extend_from_slice(&part[part.len() - kept..]);
-        }
-        found
-    })
-}
-
 /// Returns the session of a name: the name, or its digest if it is no legal name of a session.
 pub(crate) fn named(text: &str) -> Option<SessionId> {
     let digest = || hex(Digest::of_bytes(text.as_bytes()).as_bytes());
@@ -98,6 +80,8 @@ pub(crate) fn named(text: &str) -> Option<SessionId> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     fn name(headers: &[(&'static str, &'static str)]) -> Option<String> {

@@ -3,6 +3,8 @@
 //! A request's whole array goes to its session, as with `SyncContext`. If a level has changed the view, the array in the
 //! body is replaced by the view. Every other byte of the body stays.
 
+mod compacted_items;
+mod compaction;
 mod fields;
 mod identity;
 mod markers;
@@ -29,7 +31,7 @@ pub(crate) use self::identity::{named as session_named, of_headers as session_of
 use self::session::SessionPolicies;
 use self::views::RenderedViews;
 use super::context::{
-    ContextPort, ModelRequest, OwnCalls, PendingCommit, PreparedRequest, RecordError,
+    ContextPort, ModelRequest, OwnCalls, PendingCommit, PreparedRequest, Purpose, RecordError,
     RecordedResponse, ToolRound, Unmanaged,
 };
 use super::reading::ResponseApi;
@@ -65,7 +67,13 @@ impl EngineContext {
 #[async_trait]
 impl ContextPort for EngineContext {
     async fn prepare(&self, request: ModelRequest) -> Result<PreparedRequest, Unmanaged> {
-        let deadline = Instant::now() + self.prepare_timeout;
+        let mut limit = self.prepare_timeout;
+        if matches!(request.purpose, Purpose::Compaction { .. }) {
+            // The client waits for the compaction and for nothing else.
+            let policy = self.engine.sessions.policies().of(&request.project);
+            limit += Duration::from_millis(policy.autocompact.timeout.get());
+        }
+        let deadline = Instant::now() + limit;
         let context = self.clone();
         let (early, decided) = oneshot::channel();
         // A task of its own: a change that has begun continues if the agent disconnects, and a panic ends only this

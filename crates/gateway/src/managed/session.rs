@@ -130,10 +130,19 @@ impl EngineContext {
         if request.purpose == Purpose::Response {
             call.before_commit = Some(before_commit(early, fields.model()));
         }
-        let input = self.input(&array, side_requests);
+        let compacts = matches!(request.purpose, Purpose::Compaction { .. });
+        // A compaction is a request of the conversation itself, also without tools.
+        let input = self.input(&array, side_requests && !compacts);
         let agents = body.tools.as_ref().filter(|_| fields.permits_tools());
         let offer = agents.filter(|_| self.tools.is_some());
-        let turn = self.sync(&request, (key, offer), (&call, &input)).await?;
+        if compacts {
+            return self.compact(&request, (key, offer), (call, &input)).await;
+        }
+        let finish =
+            |session: &Session, _: &TurnOutcome| self.render(session, &call, &input, offer);
+        let (_, turn) = self
+            .sync(&request, (key, offer), (&call, &input), finish)
+            .await?;
         let RenderedView {
             place,
             messages,
@@ -159,13 +168,14 @@ impl EngineContext {
         })
     }
 
-    /// Runs the turn in the named session, or in the one that the content of the array finds.
-    async fn sync(
+    /// Runs the turn in the named session, or in the one that the content of the array finds. Returns this session.
+    pub(super) async fn sync<T>(
         &self,
         request: &ModelRequest,
         (key, offer): (Option<SessionKey>, Option<&RawJson>),
         (call, input): (&TurnCall, &SyncInput),
-    ) -> Result<Turn<RenderedView>, Unmanaged> {
+        finish: impl Fn(&Session, &TurnOutcome) -> Result<T, ContentNotLoaded>,
+    ) -> Result<(SessionKey, Turn<T>), Unmanaged> {
         let policies = self.engine.sessions.policies();
         let create = CreateSession {
             policy: self
@@ -174,7 +184,6 @@ impl EngineContext {
             implicit: true,
             ..CreateSession::default()
         };
-        let finish = |session: &Session, _: &TurnOutcome| self.render(session, call, input, offer);
         let syncing = async {
             if let Some(key) = key {
                 let missing = MissingSession::Create(create);
@@ -190,8 +199,7 @@ impl EngineContext {
         // A compaction that waits for a model continues in the background before the request times out.
         let deadline = Deadline::after(self.prepare_timeout.mul_f32(0.75));
         let done = Box::pin(deadline.scope(syncing)).await;
-        let (_, turn) = done.map_err(|error| reason(&error))?;
-        Ok(turn)
+        done.map_err(|error| reason(&error))
     }
 
     /// Renders the view if a level has changed it. `agents` are the tools of the agent, if further ones can be added.
@@ -329,7 +337,7 @@ fn call(
     let part = |part: Option<PrefixPart>| part.unwrap_or(PrefixPart::Tokens(0));
     let overflow = match purpose {
         Purpose::ShorterPrompt { gap_tokens } => Some(Overflow { gap_tokens }),
-        Purpose::Response | Purpose::Count => None,
+        Purpose::Response | Purpose::Count | Purpose::Compaction { .. } => None,
     };
     TurnCall {
         target: TargetOverride {
@@ -353,7 +361,7 @@ fn call(
 }
 
 /// Returns the place of the response to the current array.
-fn place(session: &Session) -> ResponsePlace {
+pub(super) fn place(session: &Session) -> ResponsePlace {
     ResponsePlace {
         session: session.key().clone(),
         after: session.array().head(),
@@ -367,7 +375,7 @@ fn is_empty_array(json: &RawJson) -> bool {
 }
 
 /// Returns the reason for a request that the engine did not prepare.
-fn reason(error: &CompactionError) -> Unmanaged {
+pub(super) fn reason(error: &CompactionError) -> Unmanaged {
     let reason = match error {
         CompactionError::Engine(error) => match error {
             EngineError::Store(_) | EngineError::BlobsUnavailable => Unmanaged::Store,

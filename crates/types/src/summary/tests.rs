@@ -5,7 +5,8 @@ use proptest::prelude::*;
 
 use super::{
     AcceptedSummary, ExtraInstructions, SummaryDocument, SummaryFrame, SummaryRejection,
-    SummarySection, frame, memory_request, parse_summary, standing_instructions, summary_request,
+    SummarySection, dropped_notice, frame, is_framed, memory_request, parse_summary,
+    standing_instructions, summary_request,
 };
 use crate::memory::MemoryDocument;
 use crate::policy::SummaryStyle;
@@ -238,6 +239,25 @@ fn kept_texts_are_verbatim() {
         kept_texts.all(|text| kept.contains(&format!("<kept>\n{text}\n</kept>"))),
         "{framed}"
     );
+}
+
+#[test]
+fn a_framed_text_is_recognized() {
+    for framing in [
+        SummaryFrame::default(),
+        SummaryFrame {
+            automatic: true,
+            read_tool: Some("read"),
+            ..SummaryFrame::default()
+        },
+    ] {
+        assert!(is_framed(&frame("Fix it.", framing)));
+    }
+    assert!(is_framed(&dropped_notice(None)));
+    assert!(!is_framed("Fix it."));
+    // A quote of a summary is no summary.
+    let quote = format!("> {}", frame("Fix it.", SummaryFrame::default()));
+    assert!(!is_framed(&quote));
 }
 
 #[test]

@@ -53,6 +53,7 @@ pub(super) fn check(stored: &Stored, items: &[Value]) -> Result<(), Refusal> {
         match item["type"].as_str() {
             Some("reasoning") => reasoning(stored, item, items.get(at + 1))?,
             Some("item_reference") => persisted(stored, item)?,
+            Some("compaction") => compaction(item)?,
             Some("compaction_trigger") if at + 1 < items.len() => {
                 return Err(invalid(
                     "A 'compaction_trigger' must be the final input item.",
@@ -118,6 +119,23 @@ fn calls(items: &[Value]) -> Result<(), Refusal> {
     Ok(())
 }
 
+fn not_decrypted(id: &str) -> Refusal {
+    Refusal::invalid(format!(
+        "The encrypted content for item {id} could not be verified. Reason: Encrypted content could not be decrypted or parsed."
+    ))
+    .code("invalid_encrypted_content")
+}
+
+/// Rejects the compaction of another author: encrypted content is base64.
+fn compaction(item: &Value) -> Result<(), Refusal> {
+    let content = item["encrypted_content"].as_str().unwrap_or_default();
+    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/-_=".contains(&byte);
+    if content.bytes().all(is_base64) {
+        return Ok(());
+    }
+    Err(not_decrypted(item["id"].as_str().unwrap_or_default()))
+}
+
 /// Rejects reasoning that the provider cannot read, or that has lost the item after it.
 fn reasoning(stored: &Stored, item: &Value, next: Option<&Value>) -> Result<(), Refusal> {
     let id = item["id"].as_str().unwrap_or_default();
@@ -126,10 +144,7 @@ fn reasoning(stored: &Stored, item: &Value, next: Option<&Value>) -> Result<(), 
         Some(content) => {
             let is_ours = content.starts_with(ENCRYPTED);
             if is_ours && content != encrypted(&item["summary"]) {
-                return Err(Refusal::invalid(format!(
-                    "The encrypted content for item {id} could not be verified. Reason: Encrypted content could not be decrypted or parsed."
-                ))
-                .code("invalid_encrypted_content"));
+                return Err(not_decrypted(id));
             }
         }
     }

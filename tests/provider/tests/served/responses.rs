@@ -295,6 +295,13 @@ async fn conversations_are_compacted() {
     );
     let (status, body) = ask(&provider, &input(&[compacted[0].clone(), user()])).await;
     assert_eq!(status, 200, "{body}");
+    let mut foreign = compacted[0].clone();
+    foreign["encrypted_content"] = json!("another.1.b2s");
+    let (status, body) = ask(&provider, &input(&[foreign, user()])).await;
+    assert_eq!(
+        (status, &body["error"]["code"]),
+        (400, &json!("invalid_encrypted_content"))
+    );
 
     let before = provider.bill(KEY).requests;
     let asked = json!({"model": "gpt-5", "input": items[..3]});
