@@ -12,6 +12,7 @@ mod links;
 mod plan;
 mod recorded;
 mod response;
+mod returned;
 mod shown;
 mod shrunk;
 mod state;
@@ -31,6 +32,7 @@ pub use links::{
 pub use plan::{Identity, plan};
 pub use recorded::recorded;
 pub use response::{ResponseUse, add_response};
+pub use returned::ReturnedSummary;
 pub(crate) use shown::items as shown_items;
-pub use tips::{ArrayTips, MAX_BEGINNINGS, MAX_TIPS};
+pub use tips::{ArrayTips, MAX_BEGINNINGS, MAX_TIPS, summary_tip};
 pub use unchanged::is_unchanged;

@@ -49,17 +49,41 @@ impl Incoming<'_> {
     /// Returns the tip of the array: the digest of the operator messages and of all elements with content. `None` if the
     /// conversation has no element with content.
     pub fn tip(&self) -> Option<Digest> {
-        let mut elements = self.with_content().peekable();
-        elements.peek()?;
-        let digests = elements.map(Element::key);
-        Some(digests.fold(self.before_conversation(), then))
+        self.with_content().next()?;
+        Some(self.tip_from(begin(&self.lead_digests())))
+    }
+
+    /// Returns the tip of an array that begins with a summary of the service. `self` does not contain the summary.
+    pub(super) fn tip_after(&self, summary: &str) -> Digest {
+        self.tip_from(summary_tip(&self.lead_digests(), summary))
+    }
+
+    fn tip_from(&self, begin: Digest) -> Digest {
+        self.with_content().map(Element::key).fold(begin, then)
     }
 
     /// Returns the digests of the beginnings of the array that were possibly sent before, the longest first: the whole
     /// array, then the ends before each response. At most [`MAX_BEGINNINGS`].
     pub fn beginnings(&self) -> Vec<Digest> {
+        let mut ends = self.ends_from(begin(&self.lead_digests()));
+        ends.extend(self.tip());
+        ends.reverse();
+        ends.truncate(MAX_BEGINNINGS);
+        ends
+    }
+
+    /// Returns the beginnings of an array that begins with a summary of the service, the longest first.
+    pub(super) fn beginnings_after(&self, summary: &str) -> Vec<Digest> {
+        let mut ends = self.ends_from(summary_tip(&self.lead_digests(), summary));
+        ends.push(self.tip_after(summary));
+        ends.reverse();
+        ends
+    }
+
+    /// Returns the ends before each response, in order.
+    fn ends_from(&self, begin: Digest) -> Vec<Digest> {
         let mut ends = Vec::new();
-        let mut end = self.before_conversation();
+        let mut end = begin;
         // A request ends with an input, so a beginning ends where a response follows an input.
         let mut is_after_input = false;
         for element in self.with_content() {
@@ -70,27 +94,32 @@ impl Incoming<'_> {
             is_after_input = !is_response;
             end = then(end, element.key());
         }
-        ends.extend(self.tip());
-        ends.reverse();
-        ends.truncate(MAX_BEGINNINGS);
         ends
-    }
-
-    /// Returns the digest of the operator messages. They are a part of every tip, so conversations with different system
-    /// prompts never meet, even if all other messages are equal.
-    fn before_conversation(&self) -> Digest {
-        // Digests of two canonical versions are not comparable.
-        let version = Digest::of_bytes(&[CANONICAL_VERSION]);
-        let lead = self.lead_digests().into_iter().fold(version, then);
-        // The mark separates an operator message before the conversation from an equal element of the conversation. All
-        // other parts of the chain have the length of a digest.
-        lead.chain(b"conversation")
     }
 
     fn with_content(&self) -> impl Iterator<Item = &Element> {
         let elements = self.rest.iter();
         elements.filter(|element| !element.digests.is_optional())
     }
+}
+
+/// Returns the digest of the operator messages. They are a part of every tip, so conversations with different system
+/// prompts never meet, even if all other messages are equal.
+fn begin(lead: &[Digest]) -> Digest {
+    // Digests of two canonical versions are not comparable.
+    let version = Digest::of_bytes(&[CANONICAL_VERSION]);
+    let lead = lead.iter().copied().fold(version, then);
+    // The mark separates an operator message before the conversation from an equal element of the conversation. All
+    // other parts of the chain have the length of a digest.
+    lead.chain(b"conversation")
+}
+
+/// Returns the tip of an array that contains only a summary of the service, after these operator messages. An array that
+/// begins with the summary is found by it.
+pub fn summary_tip(lead: &[Digest], summary: &str) -> Digest {
+    let summary = Digest::of_bytes(summary.as_bytes());
+    // Without the mark, an array that begins with an element of this digest would be found too.
+    begin(lead).chain(b"summary").chain(summary.as_bytes())
 }
 
 fn then(end: Digest, next: Digest) -> Digest {

@@ -11,6 +11,7 @@ mod canonical;
 mod hidden;
 mod random;
 mod recorded;
+mod returned;
 mod spelling;
 mod table;
 mod world;

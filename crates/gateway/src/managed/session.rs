@@ -231,7 +231,8 @@ impl EngineContext {
     fn input(&self, array: &ReadArray, side_requests: bool) -> SyncInput {
         let tools = array.body.as_ref().and_then(|body| body.tools.as_ref());
         SyncInput {
-            elements: Arc::clone(&array.elements),
+            elements: Arc::clone(            elements: Arc::clone(&array.elements),array.elements),
+            returned: None,
             has_tools: tools.is_some_and(|tools| !is_empty_array(tools)),
             side_requests,
             caller_compacted: false,
