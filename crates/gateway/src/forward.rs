@@ -25,6 +25,7 @@ use super::client::UpstreamClient;
 use super::compress::{Compression, Problem};
 use super::connection::ConnectionEnd;
 use super::context::Purpose;
+use super::edits;
 use super::exchange::{Exchange, Readings};
 use super::headers;
 use super::held_key::KeyHeader;
@@ -185,12 +186,15 @@ impl Forwarder {
                 return Ok(Err(Reason::Unmanaged(reason)));
             }
         }
+        if let Some(answer) = self.paused(&mut prepared).await {
+            return Ok(Ok(answer));
+        }
         // From here on, the head contains no credential of the caller.
         if let Some(key) = &held_key {
             head.headers = headers::of_held_key(&head.headers, head.version, key);
         }
-        let request = match prepared.as_ref().and_then(Prepared::view) {
-            Some((view, offers)) => self.changed(head.clone(), &view, (agent.api, offers)),
+        let request = match &prepared {
+            Some(prepared) => self.prepared(&head, prepared, (body, agent.api)),
             None => self.to_upstream(head.clone(), body, agent.api),
         };
         let Ok(request) = request else {
@@ -214,7 +218,7 @@ impl Forwarder {
             }
             None => Responded::Body(response),
         };
-        let (mut head, body) = match responded {
+        let (head, body) = match responded {
             Responded::Body(response) => {
                 let read_back = self.read_back(&head, prepared.as_ref(), call, agent.api);
                 let read = self.read(response, (call, prepared.as_ref()), read_back);
@@ -239,11 +243,45 @@ impl Forwarder {
             // The response is not forwarded, because it can contain parts of the key.
             return Ok(Err(Reason::KeyRejected));
         }
+        let report = prepared.as_ref().and_then(Prepared::report);
+        let (mut head, body) = match report {
+            Some(report) => {
+                let max_bytes = self.readings.max_bytes;
+                edits::add_report((head, body), report, max_bytes).await
+            }
+            None => (head, body),
+        };
         head.headers = headers::of_response(&head.headers, agent.version);
         if let Some(prepared) = &prepared {
             prepared.describe(&mut head.headers);
         }
         Ok(Ok((head, body)))
+    }
+
+    /// Returns the answer to a request that pauses after its compaction. Upstream gets no such request.
+    async fn paused(
+        &self,
+        prepared: &mut Option<Prepared>,
+    ) -> Option<(ResponseHead, UpstreamBody)> {
+        let (mut head, body) = prepared.as_ref()?.paused()?;
+        if !self.requires_session {
+            self.settle(prepared).await;
+        }
+        prepared.as_ref()?.describe(&mut head.headers);
+        Some((head, body))
+    }
+
+    /// Addresses a request whose conversation a session may have changed. `body` is the agent's.
+    fn prepared(
+        &self,
+        head: &RequestHead,
+        prepared: &Prepared,
+        (body, api): (RequestBody, Api),
+    ) -> Result<Request<RequestBody>, http::Error> {
+        match prepared.view() {
+            Some((view, is_changed)) => self.changed(prepared.head(head), &view, (api, is_changed)),
+            None => self.to_upstream(head.clone(), body, api),
+        }
     }
 
     /// Completes the outcome of a request with a conversation.
@@ -308,7 +346,7 @@ impl Forwarder {
         let (prepared, call) = (prepared?, call?);
         let (place, offered) = (prepared.place()?, prepared.offered()?.clone());
         let (body, _) = prepared.view()?;
-        let request = self.changed(agents.clone(), &body, (api, true));
+        let request = self.changed(prepared.head(agents), &body, (api, true));
         let (head, _) = request.ok()?.into_parts();
         Some(ReadBack {
             client: self.client.clone(),
@@ -349,8 +387,9 @@ impl Forwarder {
         let Some(shorter) = manager.shorten(prepared, too_long.gap_tokens).await else {
             return rejected;
         };
-        let offers = prepared.offered().is_some();
-        let Ok(request) = self.changed(request.clone(), &shorter, (api, offers)) else {
+        let is_changed = prepared.view().is_some_and(|(_, is_changed)| is_changed);
+        let request = self.changed(prepared.head(request), &shorter, (api, is_changed));
+        let Ok(request) = request else {
             return rejected;
         };
         tracing::debug!("a provider rejected a prompt as too long; a shorter one is sent");
@@ -379,14 +418,14 @@ impl Forwarder {
         Ok(Request::from_parts(head, body))
     }
 
-    /// Addresses a request with another body. `offers_tools` is true if the body offers tools of the service.
+    /// Addresses a request with another body. `changes_response` is true if the gateway may change the response.
     fn changed(
         &self,
         mut head: RequestHead,
         body: &JsonParts,
-        (api, offers_tools): (Api, bool),
+        (api, changes_response): (Api, bool),
     ) -> Result<Request<RequestBody>, http::Error> {
-        head.headers = headers::of_changed_request(&head.headers, body.len(), !offers_tools);
+        head.headers = headers::of_changed_request(&head.headers, body.len(), !changes_response);
         self.to_upstream(head, RequestBody::whole(body.parts().to_vec()), api)
     }
 }

@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::Config;
 use crate::summarizer::VariableName;
-use crate::value::{RawValue, SettingValue, quoted, with_defaults};
+use crate::value::{RawValue, SettingValue, choices, quoted, with_defaults};
 
 with_defaults! {
     /// The HTTP gateway, which forwards requests of agents to model providers and manages their conversations.
@@ -64,6 +64,14 @@ with_defaults! {
     }
 }
 
+choices! {
+    /// The place in which a request of the provider's API to shorten a conversation is served.
+    ProviderCompaction {
+        "The upstream serves it." Forwarded = "forwarded",
+        "The session serves it, and the upstream gets no such request." Served = "served"
+    }
+}
+
 /// An upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamConfig {
@@ -73,6 +81,8 @@ pub struct UpstreamConfig {
     pub api_key_env: Option<VariableName>,
     /// File with this API key.
     pub api_key_file: Option<PathBuf>,
+    /// The place in which requests of the provider's API to shorten a conversation are served. Default: `forwarded`.
+    pub compaction: ProviderCompaction,
 }
 
 impl UpstreamConfig {
@@ -81,6 +91,7 @@ impl UpstreamConfig {
             base_url: UpstreamUrl::parse(url).expect("the default URLs are valid"),
             api_key_env: None,
             api_key_file: None,
+            compaction: ProviderCompaction::Forwarded,
         }
     }
 

@@ -41,7 +41,9 @@ pub use config::{
     AdminConfig, BlobsConfig, Config, GrpcConfig, LogConfig, PolicyConfig, SessionsConfig,
     ShutdownConfig, StoreConfig,
 };
-pub use gateway::{GatewayConfig, UpstreamConfig, UpstreamUrl, UpstreamsConfig};
+pub use gateway::{
+    GatewayConfig, ProviderCompaction, UpstreamConfig, UpstreamUrl, UpstreamsConfig,
+};
 pub use hooks::{EndpointConfig, EndpointName, EndpointUrl, HooksConfig};
 pub use load::{Flags, LoadedConfig, load};
 pub use otlp::{OtlpConfig, OtlpProtocol, Ratio, ResourceAttributes, ServiceName};

@@ -3,13 +3,16 @@
 //! A request's whole array goes to its session, as with `SyncContext`. If a level has changed the view, the array in the
 //! body is replaced by the view. Every other byte of the body stays.
 
+mod edits;
 mod fields;
 mod identity;
 mod markers;
 mod response;
+mod returned;
 mod rewrite;
 mod session;
 mod short_input;
+mod taken_out;
 mod tools;
 mod views;
 
@@ -44,6 +47,8 @@ pub(crate) struct EngineContext {
     views: Arc<RenderedViews>,
     /// The maximum time of a request before it is forwarded as it is.
     prepare_timeout: Duration,
+    /// True if sessions serve the edits of the context that requests of Anthropic's API ask for.
+    serves_edits: bool,
 }
 
 impl EngineContext {
@@ -58,7 +63,14 @@ impl EngineContext {
             policies: Arc::default(),
             views: Arc::default(),
             prepare_timeout,
+            serves_edits: false,
         }
+    }
+
+    /// Makes sessions serve the edits of the context that requests of Anthropic's API ask for.
+    pub(crate) fn serving_edits(mut self, serves_edits: bool) -> Self {
+        self.serves_edits = serves_edits;
+        self
     }
 }
 
