@@ -4,6 +4,7 @@
 
 mod agent;
 mod compress;
+mod context_edits;
 mod faults;
 mod held_key;
 mod kill;

@@ -7,6 +7,7 @@
 mod compare;
 mod docs;
 mod language;
+mod served_edits;
 mod world;
 
 use crate::compare::{Line, check, normal_text};

@@ -59,6 +59,7 @@ fn check(
     let revision = world.session.revision();
     let decided = world.try_run(Command::CheckThresholds(CheckThresholds {
         prompt_was_rejected,
+        compact_at: None,
     }));
     let Ok(Decided::Now(decision)) = decided else {
         panic!("{decided:?}");
@@ -142,4 +143,29 @@ fn due_session_memory_is_enqueued_and_wakes_the_worker() {
     let began = world.session.memory().running.unwrap();
     assert_eq!(memory_due_at(&world.session, began), None);
     assert_eq!(effects_of_state(&world.session, began).count(), 0);
+}
+
+#[test]
+fn a_caller_can_request_a_compaction_at_a_size_of_the_view() {
+    let check = |change: &dyn Fn(&mut Policy), tokens: u64, at: u64, is_due: bool| {
+        let mut policy = policy();
+        change(&mut policy);
+        let mut world = session(policy, |_| tokens);
+        let decided = world.try_run(Command::CheckThresholds(CheckThresholds {
+            prompt_was_rejected: false,
+            compact_at: Some(at),
+        }));
+        let Ok(Decided::Now(decision)) = decided else {
+            panic!("{decided:?}");
+        };
+        let due = Effect::FollowUp(FollowUp::Compact(Trigger::Manual));
+        assert_eq!(decision.effects.contains(&due), is_due, "{tokens} {at}");
+    };
+    check(&|_| (), 60_000, 50_000, true);
+    check(&|_| (), 40_000, 50_000, false);
+    let manual = |policy: &mut Policy| policy.autocompact.manual_enabled = false;
+    check(&manual, 60_000, 50_000, false);
+    // A smaller view than the minimum input of a compaction.
+    let least = |policy: &mut Policy| policy.autocompact.min_input_tokens = 70_000;
+    check(&least, 60_000, 50_000, false);
 }

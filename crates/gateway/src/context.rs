@@ -85,6 +85,96 @@ pub struct ManagedRequest {
     pub place: ResponsePlace,
     /// The tools that the body offers in addition to the agent's. `None` without such tools.
     pub offered: Option<OfferedTools>,
+    /// The edits of the context that the session has served, and that the body does not contain. `None` without them.
+    pub edits: Option<EditReport>,
+}
+
+/// Edits of the context that a session has served in place of the provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EditReport {
+    /// The edits. Empty if the body only lacks summaries that the agent sent back.
+    pub kinds: Vec<EditKind>,
+    /// The summary of a compaction, which the response begins with.
+    pub summary: Option<String>,
+    /// Set if the response ends after the summary.
+    pub pause: Option<Pause>,
+    /// The cleared tool results of the view.
+    pub cleared: ClearedResults,
+    /// The values of the header `anthropic-beta` that the body does not need.
+    pub unused_betas: Vec<&'static str>,
+}
+
+/// The kind of an edit of the context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EditKind {
+    /// A compaction.
+    Compact,
+    /// The removal of old tool results.
+    ClearToolUses,
+    /// The removal of thinking. Only a request to keep all of it is served.
+    ClearThinking,
+}
+
+impl EditKind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Compact, Self::ClearToolUses, Self::ClearThinking];
+
+    /// Returns the kind of a type in the provider's API.
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.api_type() == name)
+    }
+
+    /// Returns the type in the provider's API.
+    pub const fn api_type(self) -> &'static str {
+        match self {
+            Self::Compact => "compact_20260112",
+            Self::ClearToolUses => "clear_tool_uses_20250919",
+            Self::ClearThinking => "clear_thinking_20251015",
+        }
+    }
+
+    /// Returns the name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Compact => "compact",
+            Self::ClearToolUses => "clear_tool_uses",
+            Self::ClearThinking => "clear_thinking",
+        }
+    }
+}
+
+impl EditReport {
+    /// Returns true if an edit has an effect on the prompt.
+    pub fn is_applied(&self, kind: EditKind) -> bool {
+        match kind {
+            EditKind::Compact => self.summary.is_some(),
+            EditKind::ClearToolUses => self.cleared.count > 0,
+            EditKind::ClearThinking => false,
+        }
+    }
+
+    /// Returns true if the response differs from that of the provider.
+    pub fn changes_response(&self) -> bool {
+        !self.kinds.is_empty()
+    }
+}
+
+/// A response that ends after the summary of a compaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pause {
+    /// The id of the response.
+    pub id: String,
+    /// True if the agent asked for a stream.
+    pub streams: bool,
+}
+
+/// Tool results of a view that are cleared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClearedResults {
+    /// The number of results.
+    pub count: u64,
+    /// The tokens that this frees, as the session estimates them.
+    pub tokens: u64,
 }
 
 /// The tools of the service that a body offers to the model. The gateway runs their calls itself.

@@ -26,6 +26,7 @@ use super::compaction::{CompactionAnswer, has_input};
 use super::compress::{Compression, Problem};
 use super::connection::ConnectionEnd;
 use super::context::Purpose;
+use super::edits;
 use super::exchange::{Exchange, Readings};
 use super::headers;
 use super::held_key::KeyHeader;
@@ -192,11 +193,10 @@ impl Forwarder {
         if let Some(key) = &held_key {
             head.headers = headers::of_held_key(&head.headers, head.version, key);
         }
-        let replacement = prepared.as_ref().and_then(Prepared::replacement);
-        let replacement = replacement.or_else(|| restored.as_ref().map(|it| (it.0.clone(), false)));
-        let request = match replacement {
-            Some((body, offers)) => self.changed(head.clone(), &body, (agent.api, offers)),
-            None => self.to_upstream(head.clone(), body, agent.api),
+        let request = match (&prepared, &restored) {
+            (Some(prepared), _) => self.prepared(&head, prepared, (body, agent.api)),
+            (None, Some((restored, _))) => self.changed(head.clone(), restored, (agent.api, false)),
+            (None, None) => self.to_upstream(head.clone(), body, agent.api),
         };
         let Ok(request) = request else {
             return Ok(Err(Reason::Target));
@@ -213,7 +213,7 @@ impl Forwarder {
             Err(error) => return agent.failure(error, has_stalled.load(SeqCst)).map(Err),
         };
         let responded = self.responded(&head, response, (call, &mut prepared), agent.api);
-        let (mut head, body) = match responded.await {
+        let (head, body) = match responded.await {
             Ok(responded) => responded,
             Err(error) => return agent.failure(error, false).map(Err),
         };
@@ -223,6 +223,14 @@ impl Forwarder {
             // The response is not forwarded, because it can contain parts of the key.
             return Ok(Err(Reason::KeyRejected));
         }
+        let report = prepared.as_ref().and_then(Prepared::report);
+        let (mut head, body) = match report {
+            Some(report) => {
+                let max_bytes = self.readings.max_bytes;
+                edits::add_report((head, body), report, max_bytes).await
+            }
+            None => (head, body),
+        };
         head.headers = headers::of_response(&head.headers, agent.version);
         if let Some(prepared) = &prepared {
             prepared.describe(&mut head.headers);
@@ -280,6 +288,19 @@ impl Forwarder {
                 let (head, body) = *response;
                 Ok((head, UpstreamBody::Tee(Box::new(body))))
             }
+        }
+    }
+
+    /// Addresses a request whose conversation a session may have changed. `body` is the agent's.
+    fn prepared(
+        &self,
+        head: &RequestHead,
+        prepared: &Prepared,
+        (body, api): (RequestBody, Api),
+    ) -> Result<Request<RequestBody>, http::Error> {
+        match prepared.replacement() {
+            Some((body, is_changed)) => self.changed(prepared.head(head), &body, (api, is_changed)),
+            None => self.to_upstream(head.clone(), body, api),
         }
     }
 
@@ -345,7 +366,7 @@ impl Forwarder {
         let (prepared, call) = (prepared?, call?);
         let (place, offered) = (prepared.place()?, prepared.offered()?.clone());
         let (body, _) = prepared.replacement()?;
-        let request = self.changed(agents.clone(), &body, (api, true));
+        let request = self.changed(prepared.head(agents), &body, (api, true));
         let (head, _) = request.ok()?.into_parts();
         Some(ReadBack {
             client: self.client.clone(),
@@ -386,8 +407,9 @@ impl Forwarder {
         let Some(shorter) = manager.shorten(prepared, too_long.gap_tokens).await else {
             return rejected;
         };
-        let offers = prepared.offered().is_some();
-        let Ok(request) = self.changed(request.clone(), &shorter, (api, offers)) else {
+        let is_changed = prepared.view().is_some_and(|(_, is_changed)| is_changed);
+        let request = self.changed(prepared.head(request), &shorter, (api, is_changed));
+        let Ok(request) = request else {
             return rejected;
         };
         tracing::debug!("a provider rejected a prompt as too long; a shorter one is sent");
@@ -416,20 +438,24 @@ impl Forwarder {
         Ok(Request::from_parts(head, body))
     }
 
-    /// Addresses a request with another body. `offers_tools` is true if the body offers tools of the service.
+    /// Addresses a request with another body. `changes_response` is true if the gateway may change the response.
     fn changed(
         &self,
         mut head: RequestHead,
         body: &JsonParts,
-        (api, offers_tools): (Api, bool),
+        (api, changes_response): (Api, bool),
     ) -> Result<Request<RequestBody>, http::Error> {
-        head.headers = headers::of_changed_request(&head.headers, body.len(), !offers_tools);
+        head.headers = headers::of_changed_request(&head.headers, body.len(), !changes_response);
         self.to_upstream(head, RequestBody::whole(body.parts().to_vec()), api)
     }
 }
 
 /// Returns the answer of the gateway to a request that upstream does not get.
 fn own_answer(prepared: &mut Prepared) -> Option<(ResponseHead, UpstreamBody)> {
+    if let Some((mut head, body)) = prepared.paused() {
+        prepared.describe(&mut head.headers);
+        return Some((head, body));
+    }
     let CompactionAnswer { content_type, text } = prepared.take_answer()?;
     let (mut head, ()) = Response::new(()).into_parts();
     let headers = &mut head.headers;

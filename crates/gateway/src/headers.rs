@@ -12,6 +12,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use super::caller::PROVIDER_KEY_HEADERS;
 use super::held_key::KeyHeader;
 
+/// The header with the features of Anthropic's API that a request uses.
+const BETA_HEADER: &str = "anthropic-beta";
 /// The prefix of headers between the agent and the gateway.
 const OWN_PREFIX: &str = "x-palimpsest-";
 
@@ -75,6 +77,40 @@ pub(crate) fn of_changed_request(
 /// Returns the headers of a response whose body was replaced by one of this length.
 pub(crate) fn of_changed_response(headers: &HeaderMap, length: usize) -> HeaderMap {
     of_changed_request(headers, length, true)
+}
+
+/// Returns the headers of a response whose body gets another length, which is not known yet.
+pub(crate) fn without_length(headers: &HeaderMap) -> HeaderMap {
+    let mut changed = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers {
+        if *name != CONTENT_LENGTH {
+            changed.append(name.clone(), value.clone());
+        }
+    }
+    changed
+}
+
+/// Returns the headers of a request without these values of the header `anthropic-beta`.
+pub(crate) fn without_betas(headers: &HeaderMap, unused: &[&str]) -> HeaderMap {
+    let mut changed = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers {
+        let Some(betas) = value.to_str().ok().filter(|_| *name == BETA_HEADER) else {
+            changed.append(name.clone(), value.clone());
+            continue;
+        };
+        let all = || betas.split(',').map(str::trim);
+        if !all().any(|beta| unused.contains(&beta)) {
+            changed.append(name.clone(), value.clone());
+            continue;
+        }
+        let kept: Vec<&str> = all().filter(|beta| !unused.contains(beta)).collect();
+        if let Ok(kept) = HeaderValue::from_str(&kept.join(","))
+            && !kept.is_empty()
+        {
+            changed.append(name.clone(), kept);
+        }
+    }
+    changed
 }
 
 /// Returns the headers of a response for an agent that uses the HTTP version.
@@ -198,6 +234,27 @@ mod tests {
         let chunked = map(&["transfer-encoding: chunked", "a: 1"]);
         let changed = of_changed_request(&chunked, 7, true);
         assert_eq!(lines(&changed), ["a: 1", "content-length: 7"]);
+    }
+
+    #[test]
+    fn only_unused_betas_are_removed() {
+        let check = |given: &[&str], expected: &[&str]| {
+            let changed = without_betas(&map(given), &["x-1", "y-2"]);
+            assert_eq!(lines(&changed), expected);
+        };
+        check(
+            &["a: 1", "anthropic-beta: z-1, x-1,w-1", "b: x-1"],
+            &["a: 1", "anthropic-beta: z-1,w-1", "b: x-1"],
+        );
+        check(
+            &[
+                "anthropic-beta: x-1,y-2",
+                "anthropic-beta: z-1 , z-2",
+                "a: 1",
+            ],
+            &["anthropic-beta: z-1 , z-2", "a: 1"],
+        );
+        check(&["anthropic-beta: x-1", "a: 1"], &["a: 1"]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! response is forwarded back, both byte for byte as far as HTTP permits. `forward` contains the steps of a request.
 //! `manage` gives the conversation of a request to its session, and sends the view instead if a level has changed it.
 //! `tee` reads the response of a model beside its forwarding, and hands the assembled response to the session.
+//! `edits` reports edits of the context that a session has served in place of the provider.
 //! `compress` answers the compression guardrails of other gateways, which forward requests themselves.
 //!
 //! Three principles decide about faults. An answer or a broken connection of upstream reaches the agent as it is. The
@@ -17,6 +18,7 @@ mod compaction;
 mod compress;
 mod connection;
 pub mod context;
+mod edits;
 mod exchange;
 mod forward;
 mod headers;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::request::Parts as RequestHead;
+use http::response::Parts as ResponseHead;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use palimpsest_core::ids::ProjectId;
 use palimpsest_core::message::Digest;
@@ -19,13 +21,16 @@ use super::compaction::{
     with_summaries, without_trigger,
 };
 use super::context::{
-    ContextPort, ManagedRequest, ModelBody, ModelRequest, OfferedTools, PendingCommit, Purpose,
-    ResponsePlace, Unmanaged,
+    ContextPort, EditReport, ManagedRequest, ModelBody, ModelRequest, OfferedTools, Pause,
+    PendingCommit, Purpose, ResponsePlace, Unmanaged,
 };
+use super::edits::paused;
+use super::headers;
 use super::managed::session_of_headers;
 use super::metrics::ContextMetrics;
 use super::reading::{ReadMemory, ReservedMemory, ResponseApi, content_coding, decode_parts};
 use super::request_body::RequestBody;
+use super::response_body::UpstreamBody;
 use super::span::ModelSpan;
 
 /// The header with the kind of the body that upstream got.
@@ -172,6 +177,9 @@ impl Manager {
                 UNMANAGED
             }
         };
+        if let Some(edits) = prepared.edits() {
+            self.metrics.served(edits);
+        }
         let reason = outcome.as_ref().err().copied();
         self.metrics
             .prepared(prepared.api, kind, reason, prepared.duration);
@@ -301,7 +309,11 @@ impl Manager {
             return None;
         }
         let body = body.clone();
-        managed.to_upstream = shorter;
+        let before = std::mem::replace(&mut managed.to_upstream, shorter);
+        // The first body had a summary too, which the agent did not get yet.
+        if let (Some(edits), Some(before)) = (&mut managed.to_upstream.edits, before.edits) {
+            edits.summary = edits.summary.take().or(before.summary);
+        }
         Some(body)
     }
 }
@@ -361,18 +373,19 @@ impl Prepared {
         self.outcome.as_ref().err().copied()
     }
 
-    /// Returns the body that replaces the agent's, and true if it offers tools.
+    /// Returns the body that replaces the agent's, and true if its response can be changed.
     pub(crate) fn replacement(&self) -> Option<(JsonParts, bool)> {
         let body = self.outcome.as_ref().map(|it| &it.to_upstream.body);
         if let Ok(ModelBody::View(body)) = body {
-            return Some((body.clone(), self.offered().is_some()));
+            let changes_response = self.edits().is_some_and(EditReport::changes_response);
+            return Some((body.clone(), self.offered().is_some() || changes_response));
         }
         self.restored.clone().map(|body| (body, false))
     }
 
     /// Returns true if the gateway answers the request.
     pub(crate) fn is_answered(&self) -> bool {
-        self.answer.is_some()
+        self.answer.is_some() || self.pause().is_some()
     }
 
     /// Takes the answer of the gateway to the request. `None` if the request goes to upstream.
@@ -383,6 +396,41 @@ impl Prepared {
     /// Returns the tools that the body offers in addition to the agent's.
     pub(crate) fn offered(&self) -> Option<&OfferedTools> {
         self.outcome.as_ref().ok()?.to_upstream.offered.as_ref()
+    }
+
+    /// Returns the edits of the context that the session has served.
+    pub(crate) fn edits(&self) -> Option<&EditReport> {
+        self.outcome.as_ref().ok()?.to_upstream.edits.as_ref()
+    }
+
+    /// Returns the report for the response. `None` if the response has none.
+    pub(crate) fn report(&self) -> Option<&EditReport> {
+        let managed = self.outcome.as_ref().ok()?;
+        let has_report = managed.from_agent.purpose == Purpose::Response;
+        self.edits().filter(|_| has_report)
+    }
+
+    /// Returns the head of the request with the view, without values of `anthropic-beta` that its body does not need.
+    pub(crate) fn head(&self, agents: &RequestHead) -> RequestHead {
+        let mut head = agents.clone();
+        if let Some(edits) = self.edits() {
+            head.headers = headers::without_betas(&head.headers, &edits.unused_betas);
+        }
+        head
+    }
+
+    /// Returns the answer to a request that pauses after its compaction.
+    pub(crate) fn paused(&self) -> Option<(ResponseHead, UpstreamBody)> {
+        let model = self.outcome.as_ref().ok()?.to_upstream.model.as_deref();
+        let (report, of) = self.pause()?;
+        Some(paused(report, of, model))
+    }
+
+    /// Returns the report of a request that pauses after its compaction, with the summary and the form of the answer.
+    fn pause(&self) -> Option<(&EditReport, (&str, &Pause))> {
+        let report = self.edits()?;
+        let summary = report.summary.as_deref()?;
+        Some((report, (summary, report.pause.as_ref()?)))
     }
 
     /// Returns the place for the response.

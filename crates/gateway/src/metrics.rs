@@ -10,7 +10,7 @@ use palimpsest_edge::metrics::instruments::{counter, histogram, observable_value
 use palimpsest_edge::metrics::{Metrics, names};
 use tokio::sync::Semaphore;
 
-use super::context::{ToolCounts, Unmanaged};
+use super::context::{EditKind, EditReport, ToolCounts, Unmanaged};
 use super::manage::BODIES;
 use super::reading::{ResponseApi, Unread};
 
@@ -157,6 +157,7 @@ pub(crate) fn observe_in_flight(metrics: &Metrics, streams: &Arc<Semaphore>, max
 pub(crate) struct ContextMetrics {
     requests: Counter<u64>,
     unmanaged: Counter<u64>,
+    edits: Counter<u64>,
     duration: Histogram<f64>,
 }
 
@@ -166,6 +167,7 @@ impl ContextMetrics {
         let metrics = Self {
             requests: of(&names::GATEWAY_REQUESTS),
             unmanaged: of(&names::GATEWAY_UNMANAGED),
+            edits: of(&names::GATEWAY_EDITS),
             duration: histogram(metrics.meter(), &names::GATEWAY_PREPARE_DURATION),
         };
         // All series exist from the start, so that a rate contains the first request too.
@@ -173,6 +175,10 @@ impl ContextMetrics {
             for body in BODIES {
                 metrics.add_request(api, body, 0);
             }
+        }
+        for kind in EditKind::ALL {
+            metrics.add_edit(kind, false, 0);
+            metrics.add_edit(kind, true, 0);
         }
         for reason in Unmanaged::ALL {
             let reason = KeyValue::new("reason", reason.name());
@@ -195,6 +201,22 @@ impl ContextMetrics {
             self.unmanaged.add(1, &[reason]);
         }
         self.duration.record(duration.as_secs_f64(), &[]);
+    }
+
+    /// Counts the edits of the context that a session has served for a request.
+    pub(crate) fn served(&self, edits: &EditReport) {
+        for kind in &edits.kinds {
+            self.add_edit(*kind, edits.is_applied(*kind), 1);
+        }
+    }
+
+    fn add_edit(&self, kind: EditKind, is_applied: bool, count: u64) {
+        let outcome = if is_applied { "applied" } else { "unchanged" };
+        let labels = [
+            KeyValue::new("edit", kind.name()),
+            KeyValue::new("outcome", outcome),
+        ];
+        self.edits.add(count, &labels);
     }
 
     fn add_request(&self, api: ResponseApi, body: &'static str, count: u64) {

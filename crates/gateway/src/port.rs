@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use palimpsest_edge::net::Acceptor;
 use palimpsest_edge::port::{Port, PortParts};
-use palimpsest_settings::GatewayConfig;
+use palimpsest_settings::{GatewayConfig, ProviderCompaction};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -116,6 +116,7 @@ impl Port for Gateway {
             let engine = engine.clone()?;
             Some(EngineContext::new(engine, tools, prepare_timeout))
         };
+        let compaction = self.config.upstreams.anthropic.compaction;
         let memory = ReadMemory::new(self.config.max_request_bytes_in_flight);
         // A guardrail gets messages only, so no tools can be offered with them.
         let compression = engine
@@ -132,7 +133,10 @@ impl Port for Gateway {
                 requires_session: self.config.require_session,
             });
         let of_process = context_with(parts.tools);
-        let of_process = of_process.map(|context| Arc::new(context) as Arc<dyn ContextPort>);
+        let of_process = of_process.map(|context| {
+            let context = context.serving_edits(compaction == ProviderCompaction::Served);
+            Arc::new(context) as Arc<dyn ContextPort>
+        });
         let context = self.context.or(of_process);
         let manager = context.clone().map(|context| Manager {
             context,

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::connection::ConnectionEnd;
+use super::edits::EditedBody;
 use super::in_flight::InFlight;
 use super::read_back::ReadBackBody;
 use super::tee::{Polled, TeeBody};
@@ -29,13 +30,17 @@ pub(crate) enum UpstreamBody {
     Tee(Box<TeeBody>),
     /// A stream whose model may call offered tools.
     ReadBack(Box<ReadBackBody>),
+    /// A response with a report about edits of the context.
+    Edited(Box<EditedBody>),
 }
 
 impl UpstreamBody {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Polled> {
+    /// Returns the next frame for the agent.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Polled> {
         match self {
             Self::Tee(body) => body.poll_next(cx),
             Self::ReadBack(body) => body.poll_next(cx),
+            Self::Edited(body) => body.poll_next(cx),
         }
     }
 }

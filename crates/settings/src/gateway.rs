@@ -65,10 +65,10 @@ with_defaults! {
 }
 
 choices! {
-    /// The handling of requests for a compaction that the provider's API defines.
+    /// The place in which a request of the provider's API to shorten a conversation is served.
     ProviderCompaction {
-        "They go to the upstream like any other request." Forwarded = "forwarded",
-        "The gateway answers them from the levels of the session." Served = "served"
+        "The upstream serves it." Forwarded = "forwarded",
+        "The session serves it, and the upstream gets no such request." Served = "served"
     }
 }
 
@@ -81,7 +81,7 @@ pub struct UpstreamConfig {
     pub api_key_env: Option<VariableName>,
     /// File with this API key.
     pub api_key_file: Option<PathBuf>,
-    /// The handling of requests for a compaction. Default: forwarded.
+    /// The place in which requests of the provider's API to shorten a conversation are served. Default: `forwarded`.
     pub compaction: ProviderCompaction,
 }
 
@@ -91,7 +91,7 @@ impl UpstreamConfig {
             base_url: UpstreamUrl::parse(url).expect("the default URLs are valid"),
             api_key_env: None,
             api_key_file: None,
-            compaction: ProviderCompaction::default(),
+            compaction: ProviderCompaction::Forwarded,
         }
     }
 

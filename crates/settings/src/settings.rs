@@ -246,6 +246,8 @@ settings! {
         "The variable with the API key that the gateway holds. Callers then send no key of the provider. Default: none.";
     "gateway.upstreams.anthropic.api_key_file" => gateway.upstreams.anthropic.api_key_file,
         "The file with this API key. It is read for every request.";
+    "gateway.upstreams.anthropic.compaction" => gateway.upstreams.anthropic.compaction,
+        "The place in which context_management of a request is served: forwarded to the upstream, or served by the session.";
     "gateway.upstreams.openai.base_url" => gateway.upstreams.openai.base_url,
         "The URL in front of the paths of requests for the OpenAI API.";
     "gateway.upstreams.openai.api_key_env" => gateway.upstreams.openai.api_key_env,

@@ -26,10 +26,10 @@ use uuid::Uuid;
 
 use crate::items::item;
 use palimpsest_core::command::{
-    Append, ClearResults, ClearTrigger, CollapseSpans, CollapseTrigger, Command, ConfirmMemoryFile,
-    CreateSession, Decided, Decision, DecisionContext, FailMemoryUpdate, RecordMemoryVersion,
-    Rejection, RestoreContext, Rewind, ServeView, Snip, StageSpans, StartMemoryUpdate,
-    UpdateSession, create_session, decide,
+    Append, ClearAbove, ClearByRule, ClearResults, ClearTrigger, CollapseSpans, CollapseTrigger,
+    Command, ConfirmMemoryFile, CreateSession, Decided, Decision, DecisionContext,
+    FailMemoryUpdate, RecordMemoryVersion, Rejection, RestoreContext, Rewind, ServeView, Snip,
+    StageSpans, StartMemoryUpdate, UpdateSession, create_session, decide,
 };
 use palimpsest_core::event::{Event, RecordedEvent, Trigger, Visibility};
 use palimpsest_core::ids::{MessageId, Revision, SessionKey, Timestamp, TurnNumber};
@@ -548,6 +548,19 @@ impl SessionHarness {
                 let refused =
                     self.try_run(Command::Snip(self.snip(*turn, *message, *block, *what)));
                 assert!(!matches!(refused, Err(Rejection::ContentNotLoaded)));
+            }
+            Operation::Clear(target) if target % 4 == 3 => {
+                self.run(Command::ServeView(ServeView::default()));
+                let number = u64::from(*target / 4);
+                self.run(Command::ClearByRule(ClearByRule {
+                    above: match number % 2 {
+                        0 => ClearAbove::Results(number % 5),
+                        _ => ClearAbove::Tokens(number * 10),
+                    },
+                    keep_results: number % 3,
+                    min_freed_tokens: number % 7,
+                    excluded_tools: Box::default(),
+                }));
             }
             Operation::Clear(target) => {
                 self.run(Command::ClearResults(ClearResults {

@@ -2,7 +2,7 @@
 
 mod betas;
 mod blocks;
-mod context_management;
+pub(crate) mod context_management;
 mod markers;
 mod mid_system;
 mod newest;

@@ -25,6 +25,7 @@
 //! | `ptl=WORDING` | fails because the prompt is too long |
 //! | `window=N` | sets the context window, in tokens |
 //! | `max-output=N` | sets the maximum output, in tokens |
+//! | `no-edits` | rejects `context_management`, as a server with the API of Anthropic and without this feature |
 //! | `times=N` | applies the behavior to the first N requests with this name only |
 
 use std::time::Duration;
@@ -32,6 +33,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::anthropic::context_management;
 use crate::faults::{Fault, RetryAfter, Status};
 use crate::plan::{Behaviour, Plan, Wording};
 use crate::script::Agent;
@@ -85,6 +87,8 @@ pub(crate) fn named(model: &str, asked_before: u64) -> Result<Named, String> {
             "window" => always.window = Some(number()?),
             "max-output" => always.max_output = Some(number()?),
             "times" => times = Some(number()?),
+            // The validation of a request reads this directive itself.
+            context_management::ABSENT => {}
             _ if pace(&mut always.pace, name, value)? => {}
             _ => plan.fault = Some(fault(name, value)?),
         }

@@ -13,6 +13,7 @@ mod links;
 mod plan;
 mod recorded;
 mod response;
+mod returned;
 mod shown;
 mod shrunk;
 mod state;
@@ -33,6 +34,7 @@ pub use links::{
 pub use plan::{Identity, plan};
 pub use recorded::recorded;
 pub use response::{ResponseUse, add_response};
+pub use returned::ReturnedSummary;
 pub(crate) use shown::items as shown_items;
-pub use tips::{ArrayTips, MAX_BEGINNINGS, MAX_TIPS, summary_tip};
+pub use tips::{ArrayTips, MAX_BEGINNINGS, MAX_TIPS, own_summary_tip, summary_tip};
 pub use unchanged::is_unchanged;

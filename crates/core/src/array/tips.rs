@@ -52,18 +52,47 @@ impl Incoming<'_> {
     /// Returns the tip of the array: the digest of the operator messages and of all elements with content. `None` if the
     /// conversation has no element with content.
     pub fn tip(&self) -> Option<Digest> {
-        let mut elements = self.with_content().peekable();
-        elements.peek()?;
-        let digests = elements.map(Element::key);
-        Some(digests.fold(self.before_conversation(), then))
+        self.with_content().next()?;
+        Some(self.tip_from(begin(&self.lead_digests())))
+    }
+
+    /// Returns the tip of an array that begins with a summary of the service. `self` does not contain the summary.
+    pub(super) fn tip_after(&self, summary: &str) -> Digest {
+        self.tip_from(summary_tip(&self.lead_digests(), summary))
+    }
+
+    fn tip_from(&self, begin: Digest) -> Digest {
+        self.with_content().map(Element::key).fold(begin, then)
     }
 
     /// Returns the digests of the beginnings of the array that were possibly sent before, the longest first: the whole
     /// array, then the ends before each response, then the summaries of sessions that the array contains, the last one
     /// first. At most [`MAX_BEGINNINGS`].
     pub fn beginnings(&self) -> Vec<Digest> {
+        let mut ends = self.ends_from(begin(&self.lead_digests()));
+        ends.extend(self.tip());
+        ends.reverse();
+        let summaries = self.rest.iter().rev();
+        let summaries = summaries.filter(|element| is_summary(&element.message));
+        let summaries = summaries.map(|element| own_summary_tip(element.key()));
+        let summaries: Vec<Digest> = summaries.take(MAX_SUMMARIES).collect();
+        ends.truncate(MAX_BEGINNINGS - summaries.len());
+        ends.extend(summaries);
+        ends
+    }
+
+    /// Returns the beginnings of an array that begins with a summary of the service, the longest first.
+    pub(super) fn beginnings_after(&self, summary: &str) -> Vec<Digest> {
+        let mut ends = self.ends_from(summary_tip(&self.lead_digests(), summary));
+        ends.push(self.tip_after(summary));
+        ends.reverse();
+        ends
+    }
+
+    /// Returns the ends before each response, in order.
+    fn ends_from(&self, begin: Digest) -> Vec<Digest> {
         let mut ends = Vec::new();
-        let mut end = self.before_conversation();
+        let mut end = begin;
         // A request ends with an input, so a beginning ends where a response follows an input.
         let mut is_after_input = false;
         for element in self.with_content() {
@@ -74,26 +103,7 @@ impl Incoming<'_> {
             is_after_input = !is_response;
             end = then(end, element.key());
         }
-        ends.extend(self.tip());
-        ends.reverse();
-        let summaries = self.rest.iter().rev();
-        let summaries = summaries.filter(|element| is_summary(&element.message));
-        let summaries = summaries.map(|element| summary_tip(element.key()));
-        let summaries: Vec<Digest> = summaries.take(MAX_SUMMARIES).collect();
-        ends.truncate(MAX_BEGINNINGS - summaries.len());
-        ends.extend(summaries);
         ends
-    }
-
-    /// Returns the digest of the operator messages. They are a part of every tip, so conversations with different system
-    /// prompts never meet, even if all other messages are equal.
-    fn before_conversation(&self) -> Digest {
-        // Digests of two canonical versions are not comparable.
-        let version = Digest::of_bytes(&[CANONICAL_VERSION]);
-        let lead = self.lead_digests().into_iter().fold(version, then);
-        // The mark separates an operator message before the conversation from an equal element of the conversation. All
-        // other parts of the chain have the length of a digest.
-        lead.chain(b"conversation")
     }
 
     fn with_content(&self) -> impl Iterator<Item = &Element> {
@@ -102,11 +112,30 @@ impl Incoming<'_> {
     }
 }
 
-/// Returns the tip of a summary that a session gave to its caller. A caller can combine it with any messages, so the tip
-/// depends on nothing else. Its text contains the facts of one conversation.
-pub fn summary_tip(summary: Digest) -> Digest {
+/// Returns the tip of a summary that a session gave to its caller as a message. A caller can combine it with any messages,
+/// so the tip depends on nothing else. Its text contains the facts of one conversation.
+pub fn own_summary_tip(summary: Digest) -> Digest {
     let version = Digest::of_bytes(&[CANONICAL_VERSION]);
     then(version.chain(b"summary"), summary)
+}
+
+/// Returns the digest of the operator messages. They are a part of every tip, so conversations with different system
+/// prompts never meet, even if all other messages are equal.
+fn begin(lead: &[Digest]) -> Digest {
+    // Digests of two canonical versions are not comparable.
+    let version = Digest::of_bytes(&[CANONICAL_VERSION]);
+    let lead = lead.iter().copied().fold(version, then);
+    // The mark separates an operator message before the conversation from an equal element of the conversation. All
+    // other parts of the chain have the length of a digest.
+    lead.chain(b"conversation")
+}
+
+/// Returns the tip of an array that contains only a summary of the service, after these operator messages. An array that
+/// begins with the summary is found by it.
+pub fn summary_tip(lead: &[Digest], summary: &str) -> Digest {
+    let summary = Digest::of_bytes(summary.as_bytes());
+    // Without the mark, an array that begins with an element of this digest would be found too.
+    begin(lead).chain(b"summary").chain(summary.as_bytes())
 }
 
 fn then(end: Digest, next: Digest) -> Digest {
@@ -191,7 +220,7 @@ mod tests {
         all.extend(texts.iter().map(summary));
         let found = Incoming::new(&all, true).beginnings();
         let expected = texts[2..].iter().rev();
-        let expected: Vec<Digest> = expected.map(|it| summary_tip(summary(it).key())).collect();
+        let expected: Vec<Digest> = expected.map(|it| own_summary_tip(summary(it).key())).collect();
         assert_eq!(found[found.len() - 4..], expected);
         assert_eq!(found[1..found.len() - 4], without[1..]);
         let long = all.iter().cycle().take(900).cloned().collect::<Vec<_>>();

@@ -14,12 +14,16 @@ use crate::session::Session;
 pub struct CheckThresholds {
     /// True if the provider rejected the last prompt as too long.
     pub prompt_was_rejected: bool,
+    /// The size of the view at which the caller requests a compaction, in tokens. `None`: the policy alone decides.
+    pub compact_at: Option<u64>,
 }
 
 impl CheckThresholds {
     pub(super) fn decide(self, session: &Session, context: DecisionContext<'_>) -> Decided {
         let compact = if self.prompt_was_rejected {
             Some(Trigger::PromptTooLong)
+        } else if self.compact_at.is_some_and(|at| is_requested(session, at)) {
+            Some(Trigger::Manual)
         } else {
             let is_due = is_compaction_due(session) || is_truncation_due(session);
             is_due.then_some(Trigger::Auto)
@@ -35,4 +39,15 @@ impl CheckThresholds {
             effects: due.into_iter().flatten().map(Effect::FollowUp).collect(),
         })
     }
+}
+
+/// Returns true if the view has reached the size at which the caller requests a compaction.
+fn is_requested(session: &Session, at: u64) -> bool {
+    let policy = &session.policy().autocompact;
+    let tokens = session.tokens().tokens;
+    // A view that a compaction leaves above this size would otherwise be compacted with each request.
+    let compactions = session.compactions().boundaries.iter();
+    let floor = compactions.last().map_or(0, |last| last.after_tokens);
+    let has_grown = tokens.saturating_sub(floor) >= policy.min_input_tokens.into();
+    policy.manual_enabled && tokens >= at && has_grown
 }

@@ -47,11 +47,11 @@ pub enum ClearTrigger {
 }
 
 /// The results to clear.
-struct ClearPlan {
-    mode: ClearMode,
-    calls: Vec<CallKey>,
+pub(super) struct ClearPlan {
+    pub(super) mode: ClearMode,
+    pub(super) calls: Vec<CallKey>,
     /// True if the results are stored first.
-    stores_results: bool,
+    pub(super) stores_results: bool,
 }
 
 impl ClearResults {
@@ -105,7 +105,7 @@ impl ClearResults {
 }
 
 impl ClearPlan {
-    fn decision(
+    pub(super) fn decision(
         self,
         session: &Session,
         asked: Trigger,
@@ -174,7 +174,7 @@ fn clearable(session: &Session) -> Vec<CallKey> {
 }
 
 /// Returns the tokens that clearing a result frees.
-fn freed_tokens(session: &Session, call: CallKey) -> u64 {
+pub(super) fn freed_tokens(session: &Session, call: CallKey) -> u64 {
     let shown = shown_tokens(session.calls(), PieceForm::Result(call), call);
     u64::from(shown.saturating_sub(estimate_text(CLEARED)))
 }

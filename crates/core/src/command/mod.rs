@@ -7,6 +7,7 @@ mod append;
 mod check_thresholds;
 mod classifier;
 mod clear;
+mod clear_by_rule;
 mod collapse;
 mod compact;
 mod create;
@@ -28,6 +29,7 @@ pub use append::{
 };
 pub use check_thresholds::CheckThresholds;
 pub use clear::{ClearResults, ClearTrigger};
+pub use clear_by_rule::{ClearAbove, ClearByRule};
 pub use collapse::{CollapseSpans, CollapseTrigger, StageSpans};
 pub(crate) use compact::render_session_memory;
 pub use compact::{
@@ -75,6 +77,8 @@ pub enum Command {
     Snip(Snip),
     /// Clears old tool results.
     ClearResults(ClearResults),
+    /// Clears tool results by the rule of a caller. See [`ClearByRule`].
+    ClearByRule(ClearByRule),
     /// Starts a compaction.
     StartCompaction(StartCompaction),
     /// Advances or ends a started compaction.
@@ -197,6 +201,7 @@ fn decide_command(
         Command::ServeView(serve) => serve.decide(session, context),
         Command::Snip(snip) => snip.decide(session),
         Command::ClearResults(clear) => clear.decide(session, context),
+        Command::ClearByRule(clear) => clear.decide(session, context),
         Command::StartCompaction(start) => start.decide(session, context),
         Command::AdvanceCompaction(advance) => advance.decide(session, context),
         Command::StartMemoryUpdate(start) => Ok(start.decide(session)),

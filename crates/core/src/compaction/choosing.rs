@@ -199,15 +199,18 @@ pub(super) struct Comparing {
     choosing: Choosing,
     /// The recent messages that session memory may keep word for word, in tokens.
     word_for_word: u64,
+    /// The maximum size of the view with session memory, in tokens.
+    most: u64,
     /// The size of the view with session memory, in tokens.
     memory: Option<u64>,
 }
 
 impl Comparing {
-    pub(super) fn new(choosing: Choosing, session: &Session) -> Self {
+    pub(super) fn new(choosing: Choosing, request: &CompactionRequest, session: &Session) -> Self {
         Self {
             choosing,
             word_for_word: session.policy().session_memory.keep_max_tokens.into(),
+            most: request.max_memory_view_tokens.unwrap_or(u64::MAX),
             memory: None,
         }
     }
@@ -242,7 +245,8 @@ impl Comparing {
             }
             (None, None) => false,
             (Some(memory), Some(structure)) => {
-                structure.saturating_add(self.word_for_word) >= memory
+                let is_small = memory <= self.most || memory <= structure;
+                is_small && structure.saturating_add(self.word_for_word) >= memory
             }
             // Without another summary to compare, session memory is used.
             (Some(_), None) => true,

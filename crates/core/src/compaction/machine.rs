@@ -150,7 +150,7 @@ fn begin(request: &CompactionRequest, session: &Session, context: &CompactionCon
     }
     let choosing = Choosing::new(request, session, context);
     Begin::Phase(if choosing.has_choice(request, session) {
-        Phase::Comparing(Comparing::new(choosing, session))
+        Phase::Comparing(Comparing::new(choosing, request, session))
     } else {
         Phase::Choosing(choosing)
     })

@@ -21,6 +21,9 @@ pub struct CompactionRequest {
     pub model: Option<Box<str>>,
     /// Instructions for this summary. Summaries that exist already were written without them.
     pub instructions: Option<Box<str>>,
+    /// The maximum size of the view with session memory, in tokens, if another summary leaves a smaller view. `None`: the
+    /// policy alone decides between both.
+    pub max_memory_view_tokens: Option<u64>,
     /// The revision that the caller expects. `None` accepts any.
     pub expected_revision: Option<Revision>,
     /// The stamp that identifies retries.
@@ -50,6 +53,7 @@ impl CompactionRequest {
             scope: CompactionScope::Whole,
             model: None,
             instructions: None,
+            max_memory_view_tokens: None,
             expected_revision: None,
             request: None,
             is_dry_run: false,

@@ -7,7 +7,9 @@ use palimpsest_facts::tool_action::PATH_FIELDS;
 use crate::ids::CallKey;
 use crate::message::{Block, ToolInput};
 use crate::policy::{ModelTool, Policy};
-use crate::session::{ContentNotLoaded, Session};
+use crate::session::{Call, ContentNotLoaded, Session};
+use crate::tokens::estimate_text;
+use crate::view::{CLEARED, PieceForm};
 
 /// Returns true if the policy allows a call's result to be cleared. Pinned results are never cleared.
 pub(crate) fn is_clearable(session: &Session, call: CallKey) -> bool {
@@ -21,12 +23,37 @@ pub(crate) fn is_clearable(session: &Session, call: CallKey) -> bool {
         Some(protected) => !protected.iter().any(|name| is(name)),
         None => policy.clearable_tools.iter().any(|name| is(name)),
     };
-    let position = call.result();
-    let is_pinned = position
-        .is_some_and(|(message, block)| session.pins().pin_of_block(message, block).is_some());
-    let has_media = position
+    let has_media = call
+        .result()
         .is_some_and(|(message, block)| session.transcript().image_count(message, block) > 0);
-    by_name && !is_pinned && (!has_media || call.result_tokens >= policy.min_media_tokens)
+    by_name
+        && !is_pinned(session, call)
+        && (!has_media || call.result_tokens >= policy.min_media_tokens)
+}
+
+/// Returns true if a call's result may be cleared by the rule of a caller, which names the tools whose results stay.
+pub(crate) fn is_clearable_except(session: &Session, call: CallKey, excluded: &[Box<str>]) -> bool {
+    let call = session.calls().get(call);
+    call.is_some_and(|call| !excluded.contains(&call.name) && !is_pinned(session, call))
+}
+
+fn is_pinned(session: &Session, call: &Call) -> bool {
+    let position = call.result();
+    position.is_some_and(|(message, block)| session.pins().pin_of_block(message, block).is_some())
+}
+
+/// Returns the number of results of the view that are cleared, and the tokens that this frees.
+pub fn cleared_results(session: &Session) -> (u64, u64) {
+    let marker = estimate_text(CLEARED);
+    let pieces = session.sealed().pieces().iter();
+    let cleared = pieces.filter_map(|piece| match piece.form {
+        PieceForm::Cleared(call) => session.calls().get(call),
+        _ => None,
+    });
+    cleared.fold((0, 0), |(count, tokens), call| {
+        let freed = call.result_tokens.saturating_sub(marker);
+        (count + 1, tokens + u64::from(freed))
+    })
 }
 
 /// Returns the name of the tool with which the model reads a stored result. Defaults to `Read`.

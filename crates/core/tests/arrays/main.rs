@@ -12,6 +12,7 @@ mod compacted;
 mod hidden;
 mod random;
 mod recorded;
+mod returned;
 mod spelling;
 mod table;
 mod world;

@@ -11,7 +11,7 @@ const NAMED: Identity = Identity::Named;
 const INFERRED: Identity = Identity::Inferred;
 
 /// Creates a session that has an array, and a response for which it waits.
-fn known(lines: &[&str], response: &[&str]) -> World {
+pub(crate) fn known(lines: &[&str], response: &[&str]) -> World {
     let mut world = World::default();
     world.sync(&Request::new(lines));
     if !response.is_empty() {
@@ -21,7 +21,7 @@ fn known(lines: &[&str], response: &[&str]) -> World {
 }
 
 impl World {
-    fn sync(&mut self, request: &Request) {
+    pub(crate) fn sync(&mut self, request: &Request) {
         match self.plan(request, NAMED) {
             SyncPlan::Change(change) => self.change(request, &change),
             other => panic!("{other:?}"),
@@ -96,7 +96,7 @@ fn check(world: &World, lines: &[&str], identity: Identity, expected: Expect) {
         .check(&Request::new(lines), identity, &expected);
 }
 
-const TALK: [&str; 5] = [
+pub(crate) const TALK: [&str; 5] = [
     "user: a", "model: ~hm|b|!1", "user: =1 out", "model: c", "user: d",
 ];
 

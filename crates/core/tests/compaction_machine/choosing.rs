@@ -123,6 +123,31 @@ fn row_3_a_manual_request_compares_memory_and_extractive_summaries() {
 }
 
 #[test]
+fn row_3_memory_above_the_maximum_of_the_request_is_not_tried() {
+    let case = Case::new(MEMORY_FIRST).with_memory();
+    let estimates = [Then::Estimate(Some(9_000)), Then::Estimate(Some(8_000))];
+    let script = estimates.into_iter().chain([Then::Summary("said")]);
+    case.check(
+        CompactionRequest {
+            max_memory_view_tokens: Some(8_500),
+            ..manual()
+        },
+        script,
+        expect![[r"
+        estimate SessionMemory: Some(9000)
+        estimate Extractive: Some(8000)
+        load
+        start Prepared: Skipped(NothingEligible)
+        start Write Model: Started Model
+        summarize Model: written
+        load
+        advance Summary Model, 0 hooks, 0 messages: Compacted Model
+        end: Compacted Model
+    "]],
+    );
+}
+
+#[test]
 fn row_4_custom_instructions_model_or_scope_require_a_new_summary() {
     for request in [
         CompactionRequest {

@@ -224,6 +224,8 @@ metrics! {
         "Requests whose conversation no session took, by reason: too_large, memory, encoding, unreadable, stateful, rejected, store, timeout or defect.";
     GATEWAY_PREPARE_DURATION = Histogram(DISK), "palimpsest.gateway.prepare.duration", "s", [],
         "The time from the head of a request with a conversation to the body for the provider. It includes the time in which the agent sends its body.";
+    GATEWAY_EDITS = Counter, "palimpsest.gateway.edits", "", ["edit", "outcome"],
+        "Edits of the context in requests that their sessions served in place of the provider, by edit (compact, clear_tool_uses or clear_thinking) and outcome: applied, or unchanged if the edit had no effect on the prompt.";
     GATEWAY_COMPRESSIONS = Counter, "palimpsest.gateway.compressions", "", ["outcome"],
         "Requests to /v1/compress, by outcome: original if no level acted, replaced if replacements stand in place of tool results, view if the messages are those of a session's view, unmanaged if no session took the messages, or rejected.";
     GATEWAY_COMPRESSION_TOKENS = Counter, "palimpsest.gateway.compression.tokens", "", ["kind"],

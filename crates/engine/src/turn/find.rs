@@ -88,8 +88,10 @@ pub(super) async fn find_session(
     unnamed: &UnnamedArray,
     input: &SyncInput,
 ) -> Result<Option<SessionKey>, EngineError> {
-    let incoming = Incoming::new(&input.elements, input.has_tools);
-    let beginnings = incoming.beginnings();
+    let beginnings = match &input.returned {
+        Some(returned) => returned.beginnings(&input.elements),
+        None => Incoming::new(&input.elements, input.has_tools).beginnings(),
+    };
     if beginnings.is_empty() {
         return Ok(None);
     }

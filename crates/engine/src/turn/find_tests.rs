@@ -27,6 +27,7 @@ fn input(engine: &Engine, lines: &[Line]) -> SyncInput {
     SyncInput {
         side_requests: false,
         elements: elements.map(Element::new).collect(),
+        returned: None,
         has_tools: true,
         caller_compacted: false,
         first_store: FirstStore::Large,

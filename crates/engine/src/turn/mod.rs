@@ -14,6 +14,7 @@ mod json_parts;
 mod last_used;
 mod prefix;
 mod record;
+mod returned;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -21,15 +22,17 @@ mod tests;
 use std::fmt;
 
 use palimpsest_core::command::{
-    CheckThresholds, ClearResults, ClearTrigger, CollapseSpans, CollapseTrigger, Command,
-    Rejection, ServeView, SkipReason,
+    CheckThresholds, ClearByRule, ClearResults, ClearTrigger, CollapseSpans, CollapseTrigger,
+    Command, Rejection, ServeView, SkipReason,
 };
 use palimpsest_core::compaction::{CompactionOutcome, CompactionRequest};
 use palimpsest_core::effect::FollowUp;
 use palimpsest_core::event::{Event, RecordedEvent, Trigger};
 use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::message::Block;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::{ContentNotLoaded, Session};
+use palimpsest_core::summary::summary_in;
 use palimpsest_core::view::{Etag, Provider, Target, TargetOverride};
 
 pub use self::adopt::Adoption;
@@ -68,6 +71,11 @@ pub struct TurnCall {
     pub model: Option<Box<str>>,
     /// Instructions for a summary.
     pub instructions: Option<Box<str>>,
+    /// The size of the view at which the caller requests a compaction, in tokens. The caller gets its summary, and may
+    /// send the summary in place of the messages before it.
+    pub compact_at: Option<u64>,
+    /// The rule by which the caller requests level 3.
+    pub clear: Option<ClearByRule>,
     /// Set if the provider rejected the last view as too long.
     pub overflow: Option<Overflow>,
     /// True to commit nothing.
@@ -263,12 +271,16 @@ impl TurnCall {
         // Pending messages have no pieces, and the levels act on pieces. The thresholds are checked last, on the view
         // that the levels leave.
         self.serve(transaction)?;
-        outcome.clear_skip = self.clear(transaction)?;
+        let is_cleared = self.clear_by_rule(transaction)?;
+        if !is_cleared {
+            outcome.clear_skip = self.clear(transaction)?;
+        }
         // An idempotent repeat does not handle a rejected prompt again.
         let prompt_was_rejected = self.overflow.is_some() && outcome.appended.now().is_some();
         outcome.collapse_skip = collapse(transaction, prompt_was_rejected)?;
         transaction.run(Command::CheckThresholds(CheckThresholds {
             prompt_was_rejected,
+            compact_at: self.compact_at,
         }))?;
         outcome.levels = level_events(transaction.revision_before(), transaction.events());
         Ok(outcome)
@@ -289,6 +301,15 @@ impl TurnCall {
             interrupt_open_calls: self.interrupt_open_calls,
         }))?;
         Ok(())
+    }
+
+    /// Clears old results by the rule of the caller (level 3). Returns true if any were cleared.
+    fn clear_by_rule(&self, transaction: &mut Transaction<'_>) -> Result<bool, Rejection> {
+        let Some(rule) = &self.clear else {
+            return Ok(false);
+        };
+        let outcome = transaction.run(Command::ClearByRule(rule.clone()))?;
+        Ok(matches!(outcome, CommandOutcome::Done(Some(_))))
     }
 
     /// Clears old results (level 3). Returns the reason if the level did nothing.
@@ -325,6 +346,8 @@ impl TurnCall {
         let request = CompactionRequest {
             model: self.model.clone(),
             instructions: self.instructions.clone(),
+            // Session memory that is behind keeps recent messages word for word. The view would soon be as large again.
+            max_memory_view_tokens: self.compact_at.map(|at| at / 2),
             ..CompactionRequest::new(trigger)
         };
         match self.compaction_mode {
@@ -351,7 +374,13 @@ impl TurnCall {
         let outcome = outcome.clone().with(made);
         // The compaction has committed and may have changed the view, so the view is served again. Its thresholds are
         // not checked again.
-        let serve = |transaction: &mut Transaction<'_>| self.serve(transaction);
+        let serve = |transaction: &mut Transaction<'_>| {
+            self.serve(transaction)?;
+            match outcome.summary().filter(|_| self.compact_at.is_some()) {
+                Some(summary) => returned::add_tip(transaction, summary),
+                None => Ok(()),
+            }
+        };
         let finish = |session: &Session, (): &()| finish(session, &outcome);
         let (sessions, missing) = (&engine.sessions, &MissingSession::Reject);
         Ok(Ok(sessions.write(key, missing, serve, finish).await?))
@@ -387,6 +416,20 @@ impl TurnOutcome {
             },
             ..self
         }
+    }
+
+    /// Returns the summary of a compaction that the call waited for, without its frame.
+    pub fn summary(&self) -> Option<&str> {
+        let (_, event) = self.compacted.as_ref()?.event()?;
+        let Event::CompactionFinished(compaction) = event else {
+            return None;
+        };
+        let added = compaction.messages.iter();
+        let mut blocks = added.flat_map(|added| &added.message.blocks);
+        blocks.find_map(|block| match block {
+            Block::Text { text, .. } => summary_in(text),
+            _ => None,
+        })
     }
 
     /// Returns the events that changed the view, in order.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use palimpsest_core::array::{
     ArrayOutcome, CallerArray, Element, Hints, Identity, Incoming, KnownContent, Link,
-    OwnCompaction, PlacedMessages, PlannedChange, ResponseUse, SyncPlan, add_response,
+    OwnCompaction, PlacedMessages, PlannedChange, ResponseUse, ReturnedSummary, SyncPlan,
+    add_response,
     is_unchanged, lane, plan, recorded,
 };
 use palimpsest_core::command::{
@@ -18,7 +19,7 @@ use palimpsest_core::command::{
 };
 use palimpsest_core::event::Trigger;
 use palimpsest_core::ids::{MessageId, Ordinal, SessionId, SessionKey};
-use palimpsest_core::message::{Block, Message, Role};
+use palimpsest_core::message::{Block, Digest, Message, Role};
 use palimpsest_core::session::{ContentNotLoaded, Session};
 
 use super::{Adoption, AppendStatus, Appended, Intake, Turn, TurnCall, TurnOutcome, turn};
@@ -39,6 +40,8 @@ const ORIGINALS_PER_READ: usize = 256;
 pub struct SyncInput {
     /// The messages of the array in order, each with a new id and its time.
     pub elements: Arc<[Element]>,
+    /// The last summary of the service that the caller sends back. No element contains it.
+    pub returned: Option<ReturnedSummary>,
     /// True if the model request defines tools.
     pub has_tools: bool,
     /// True if the caller sends side requests without tools under the name of the session.
@@ -291,6 +294,9 @@ impl SyncInput {
         } else {
             recorded(session, &incoming, &known).map_err(not_loaded)?
         };
+        let completed = self.completed(session, &array, &known);
+        let (elements, tip) = completed.map_err(not_loaded)?;
+        let incoming = Incoming::new(&elements, self.has_tools);
         let own = OwnCompaction::find(session, &array, &incoming, &known).map_err(not_loaded)?;
         let hints = Hints {
             side_requests: address.side_requests,
@@ -314,16 +320,21 @@ impl SyncInput {
         let mut messages = messages.map_err(not_loaded)?;
         add_response(&mut messages, &self.last_response);
         self.renew_ids(session, &mut messages);
+        // A session that is found by its name has no tips, and a tip is a digest of the whole array.
+        let has_tips = session.tips().scope.is_some();
+        let tip = has_tips.then(|| tip.or_else(|| incoming.tip())).flatten();
         if !self.permits_storing(session, &messages) {
             transaction.keep_results_inline();
         }
         let appended = messages.len();
-        self.carry_out(
-            transaction,
-            (&array, &change),
-            &messages,
-            past.layout.as_ref(),
-        )?;
+        let steps = Steps {
+            incoming,
+            tip,
+            array: &array,
+            change: &change,
+            messages: &messages,
+        };
+        self.carry_out(transaction, &steps, past.layout.as_ref())?;
         Ok(Intake {
             appended: AppendStatus::Now(Appended::of(transaction)),
             array: Some(SyncedArray {
@@ -360,11 +371,16 @@ impl SyncInput {
     fn carry_out(
         &self,
         transaction: &mut Transaction<'_>,
-        (array, change): (&CallerArray, &PlannedChange),
-        messages: &[Arc<Message>],
+        steps: &Steps<'_>,
         past: Option<&(MessageId, PastSession)>,
     ) -> Result<(), Rejection> {
-        let incoming = Incoming::new(&self.elements, self.has_tools);
+        let Steps {
+            incoming,
+            tip,
+            array,
+            change,
+            messages,
+        } = *steps;
         if change.rewinds {
             rewind_links(transaction, &array.links, change.keep, past)?;
         }
@@ -396,9 +412,6 @@ impl SyncInput {
             appended: placed(first),
         };
         let array = change.apply(array, &incoming, &placed);
-        // A session that is found by its name has no tips, and a tip is a digest of the whole array.
-        let has_tips = session.tips().scope.is_some();
-        let tip = has_tips.then(|| incoming.tip()).flatten();
         transaction.run(Command::SyncArray(SyncArray { array, tip }))?;
         Ok(())
     }
@@ -441,6 +454,18 @@ impl SyncInput {
         adoption.run(transaction, None, None)?;
         Ok(())
     }
+}
+
+/// The steps that carry out a plan.
+#[derive(Clone, Copy)]
+struct Steps<'a> {
+    incoming: Incoming<'a>,
+    /// The tip of the array. `None` for a session that is found by its name.
+    tip: Option<Digest>,
+    array: &'a CallerArray,
+    change: &'a PlannedChange,
+    /// The messages to append.
+    messages: &'a [Arc<Message>],
 }
 
 /// Returns the rejection of an array that shares links with the session. Without a common response, they can be equal by

@@ -3,7 +3,7 @@
 //! The session takes the conversation as for a request to a model. Then a manual compaction runs. The answer contains the
 //! view: the summary, and the messages beside it in the form that the client knows.
 
-use palimpsest_core::array::summary_tip;
+use palimpsest_core::array::own_summary_tip;
 use palimpsest_core::command::{
     Command, ExternalSummary, Rejection, SkipReason, StartCompaction, SummarySource, SyncArray,
 };
@@ -79,6 +79,7 @@ impl EngineContext {
             model,
             place,
             offered: None,
+            edits: None,
         })
     }
 }
@@ -179,7 +180,7 @@ fn remember_summary(transaction: &mut Transaction<'_>) -> Result<(), Rejection> 
         return Ok(());
     };
     let summary = content(session, summary)?;
-    let tip = summary_tip(CanonicalDigests::of(summary).key());
+    let tip = own_summary_tip(CanonicalDigests::of(summary).key());
     let array = session.array().clone();
     transaction.run(Command::SyncArray(SyncArray {
         array,

@@ -40,6 +40,11 @@ impl<'a> RequestFields<'a> {
         thinking.is_some_and(|thinking| thinking.r#type != "disabled")
     }
 
+    /// Returns true if the agent asks for a stream.
+    pub(super) fn streams(self) -> bool {
+        self.get("stream").and_then(read).unwrap_or_default()
+    }
+
     /// Returns true if further tools can be added: the request asks for one response.
     pub(super) fn permits_tools(self) -> bool {
         let count: Option<u64> = self.get("n").and_then(read);

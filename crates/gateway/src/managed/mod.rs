@@ -5,13 +5,16 @@
 
 mod compacted_items;
 mod compaction;
+mod edits;
 mod fields;
 mod identity;
 mod markers;
 mod response;
+mod returned;
 mod rewrite;
 mod session;
 mod short_input;
+mod taken_out;
 mod tools;
 mod views;
 
@@ -46,6 +49,8 @@ pub(crate) struct EngineContext {
     views: Arc<RenderedViews>,
     /// The maximum time of a request before it is forwarded as it is.
     prepare_timeout: Duration,
+    /// True if sessions serve the edits of the context that requests of Anthropic's API ask for.
+    serves_edits: bool,
 }
 
 impl EngineContext {
@@ -60,7 +65,14 @@ impl EngineContext {
             policies: Arc::default(),
             views: Arc::default(),
             prepare_timeout,
+            serves_edits: false,
         }
+    }
+
+    /// Makes sessions serve the edits of the context that requests of Anthropic's API ask for.
+    pub(crate) fn serving_edits(mut self, serves_edits: bool) -> Self {
+        self.serves_edits = serves_edits;
+        self
     }
 }
 

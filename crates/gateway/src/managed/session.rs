@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use palimpsest_core::array::is_unchanged;
+use palimpsest_core::array::{ChainHead, ReturnedSummary, is_unchanged};
 use palimpsest_core::command::CreateSession;
 use palimpsest_core::hex;
 use palimpsest_core::ids::{ProjectId, SessionId, SessionKey};
 use palimpsest_core::json::RawJson;
+use palimpsest_core::levels::clearing::cleared_results;
 use palimpsest_core::message::Block;
 use palimpsest_core::policy::{Overlay, Policy, WindowHint};
 use palimpsest_core::session::{ContentNotLoaded, Session};
@@ -24,9 +25,14 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 
 use super::fields::RequestFields;
+use super::taken_out::TakenOut;
 use super::tools::{self, AddedTools};
 use super::{EngineContext, identity, markers, provider_of, rewrite, short_input};
-use crate::context::{ManagedRequest, ModelBody, ModelRequest, Purpose, ResponsePlace, Unmanaged};
+use crate::context::{
+    ClearedResults, ManagedRequest, ModelBody, ModelRequest, Pause, Purpose, ResponsePlace,
+    Unmanaged,
+};
+use crate::reading::ResponseApi;
 
 /// The maximum part of a body that is parsed on an async thread, in bytes. Parsing takes a few milliseconds per MiB.
 const MAX_INLINE_BYTES: usize = 256 * 1024;
@@ -85,6 +91,9 @@ struct RenderedView {
     messages: Messages,
     /// The tools that the body offers in addition. `None` without such tools.
     tools: Option<AddedTools>,
+    /// The summary of a compaction that the request waited for.
+    summary: Option<String>,
+    cleared: ClearedResults,
 }
 
 /// The messages of a view.
@@ -119,52 +128,85 @@ impl EngineContext {
             request.body = body.into();
             array = read(&self.engine, &known_as, provider, &request.body).await;
         }
-        let array = array?;
-        let body = array.body.as_ref().ok_or(Unmanaged::Unreadable)?;
+        let mut array = array?;
+        let body = array.body.clone().ok_or(Unmanaged::Unreadable)?;
         let fields = RequestFields(&body.options);
         if fields.is_stateful() {
             return Err(Unmanaged::Stateful);
         }
-        let mut call = call(provider, fields, body, request.purpose);
+        let taken = if self.serves_edits && request.api == ResponseApi::Messages {
+            TakenOut::of(&self.engine, &mut request.body, &mut array, &body)
+        } else {
+            TakenOut::default()
+        };
+        let mut call = call(provider, fields, &body, request.purpose);
         call.target = call.target.with_models(&self.engine.model_table);
-        if request.purpose == Purpose::Response {
-            call.before_commit = Some(before_commit(early, fields.model()));
+        taken.add_to(&mut call);
+        if request.purpose == Purpose::Response && !taken.has_summaries {
+            let unchanged = ManagedRequest {
+                body: taken.unchanged(&request.body),
+                model: fields.model(),
+                place: ResponsePlace {
+                    session: known_as.clone(),
+                    after: ChainHead::default(),
+                },
+                offered: None,
+                edits: taken.report(None, ClearedResults::default()),
+            };
+            call.before_commit = Some(before_commit(early, unchanged));
         }
         let compacts = matches!(request.purpose, Purpose::Compaction { .. });
         // A compaction is a request of the conversation itself, also without tools.
-        let input = self.input(&array, side_requests && !compacts);
+        let side_requests = side_requests && !compacts;
+        let input = self.input(&array, side_requests, taken.returned.clone());
         let agents = body.tools.as_ref().filter(|_| fields.permits_tools());
         let offer = agents.filter(|_| self.tools.is_some());
         if compacts {
             return self.compact(&request, (key, offer), (call, &input)).await;
         }
-        let finish =
-            |session: &Session, _: &TurnOutcome| self.render(session, &call, &input, offer);
+        let finish = |session: &Session, outcome: &TurnOutcome| {
+            let view = self.render(session, &call, (&input, &taken), offer)?;
+            Ok(RenderedView {
+                summary: outcome.summary().map(str::to_owned),
+                ..view
+            })
+        };
         let (_, turn) = self
             .sync(&request, (key, offer), (&call, &input), finish)
             .await?;
-        let RenderedView {
-            place,
-            messages,
-            tools,
-        } = turn.answer;
-        let (sent, offered) = match (messages, array.place) {
+        let omitted = turn.omitted;
+        let mut view = turn.answer;
+        let (sent, offered) = match (
+            std::mem::replace(&mut view.messages, Messages::Unsendable),
+            array.place,
+        ) {
             // The provider rejected the last view, and no level can shorten it.
-            _ if turn.omitted == Some(OmittedCompaction::NothingLeft) => {
-                (ModelBody::Unsendable, None)
-            }
-            (Messages::Unchanged, _) => (ModelBody::Original, None),
+            _ if omitted == Some(OmittedCompaction::NothingLeft) => (ModelBody::Unsendable, None),
+            (Messages::Unchanged, _) => (taken.unchanged(&request.body), None),
             (Messages::View(messages), Some(place)) => {
+                let tools = view.tools.take();
                 let rewritten = rewrite::with_messages(&request.body, place, &messages, tools);
                 (ModelBody::View(rewritten.0), rewritten.1)
             }
             (Messages::View(_), None) | (Messages::Unsendable, _) => (ModelBody::Unsendable, None),
         };
+        let mut edits = match sent {
+            ModelBody::View(_) => taken.report(view.summary, view.cleared),
+            ModelBody::Original | ModelBody::Unsendable => None,
+        };
+        if let Some(edits) = edits.as_mut().filter(|edits| edits.summary.is_some()) {
+            let pauses = request.purpose == Purpose::Response && taken.pauses();
+            edits.pause = pauses.then(|| Pause {
+                id: format!("msg_{}", self.engine.ids.message_id().get().simple()),
+                streams: fields.streams(),
+            });
+        }
         Ok(ManagedRequest {
             body: sent,
             model: fields.model(),
-            place,
+            place: view.place,
             offered,
+            edits,
         })
     }
 
@@ -207,21 +249,24 @@ impl EngineContext {
         &self,
         session: &Session,
         call: &TurnCall,
-        input: &SyncInput,
+        (input, taken): (&SyncInput, &TakenOut),
         agents: Option<&RawJson>,
     ) -> Result<RenderedView, ContentNotLoaded> {
-        let place = place(session);
-        if is_unchanged(session) {
-            return Ok(RenderedView {
-                place,
-                messages: Messages::Unchanged,
-                tools: None,
-            });
+        let mut view = RenderedView {
+            place: place(session),
+            messages: Messages::Unchanged,
+            tools: None,
+            summary: None,
+            cleared: ClearedResults::default(),
+        };
+        // Summaries in the agent's array are not sent, so the array is not either.
+        if is_unchanged(session) && !taken.has_summaries {
+            return Ok(view);
         }
         let (target, _) = call.target(session);
         // The state of a dry run is never committed.
         let rendered = self.views.render(session, &target, !call.dry_run)?;
-        let messages = match rendered {
+        view.messages = match rendered {
             None => Messages::Unsendable,
             Some(rendered) => {
                 let markers = markers::of_elements(&input.elements);
@@ -229,17 +274,24 @@ impl EngineContext {
                 Messages::View(rendered.with(&marked))
             }
         };
-        Ok(RenderedView {
-            place,
-            messages,
-            tools: tools::added(session.policy(), target.provider, agents),
-        })
+        if !is_unchanged(session) {
+            view.tools = tools::added(session.policy(), target.provider, agents);
+        }
+        let (count, tokens) = cleared_results(session);
+        view.cleared = ClearedResults { count, tokens };
+        Ok(view)
     }
 
-    fn input(&self, array: &ReadArray, side_requests: bool) -> SyncInput {
+    fn input(
+        &self,
+        array: &ReadArray,
+        side_requests: bool,
+        returned: Option<ReturnedSummary>,
+    ) -> SyncInput {
         let tools = array.body.as_ref().and_then(|body| body.tools.as_ref());
         SyncInput {
             elements: Arc::clone(&array.elements),
+            returned,
             has_tools: tools.is_some_and(|tools| !is_empty_array(tools)),
             side_requests,
             caller_compacted: false,
@@ -258,23 +310,23 @@ fn place_of_unnamed(request: &ModelRequest) -> Result<SessionKey, Unmanaged> {
     Ok(SessionKey::new(request.project.clone(), name))
 }
 
-/// Returns the observer that hands the request out before the commit.
-fn before_commit(early: oneshot::Sender<ManagedRequest>, model: Option<String>) -> BeforeCommit {
-    let waiting = Mutex::new(Some((early, model)));
+/// Returns the observer that hands out a request before the commit, if no level has changed its conversation.
+fn before_commit(
+    early: oneshot::Sender<ManagedRequest>,
+    unchanged: ManagedRequest,
+) -> BeforeCommit {
+    let waiting = Mutex::new(Some((early, unchanged)));
     BeforeCommit::new(move |session| {
         if !is_unchanged(session) {
             return;
         }
         let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((early, model)) = waiting.take() {
-            let request = ManagedRequest {
-                body: ModelBody::Original,
-                model,
-                place: place(session),
-                offered: None,
-            };
+        if let Some((early, unchanged)) = waiting.take() {
             // Without a receiver the time of the request is over.
-            let _ = early.send(request);
+            let _ = early.send(ManagedRequest {
+                place: place(session),
+                ..unchanged
+            });
         }
     })
 }

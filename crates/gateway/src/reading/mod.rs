@@ -124,6 +124,19 @@ impl From<serde_json::Error> for Unread {
     }
 }
 
+/// Returns true if the headers are those of a stream of events.
+pub(crate) fn is_event_stream(headers: &HeaderMap) -> bool {
+    media_type(headers) == b"text/event-stream"
+}
+
+/// Returns the media type of a response without its parameters, in lower case.
+fn media_type(headers: &HeaderMap) -> Vec<u8> {
+    let media = headers.get(CONTENT_TYPE);
+    let media = media.map_or(&b""[..], |value| value.as_bytes());
+    let media = media.split(|byte| *byte == b';').next().unwrap_or_default();
+    media.trim_ascii().to_ascii_lowercase()
+}
+
 /// The end of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseEnd {
@@ -181,11 +194,7 @@ impl Reader {
         memory: ReadMemory,
     ) -> Result<Self, Unread> {
         let coding = content_coding(headers)?;
-        let media = headers
-            .get(CONTENT_TYPE)
-            .map_or(&b""[..], |value| value.as_bytes());
-        let media = media.split(|byte| *byte == b';').next().unwrap_or_default();
-        let body = match media.trim_ascii().to_ascii_lowercase().as_slice() {
+        let body = match media_type(headers).as_slice() {
             b"application/json" => ReadBody::Whole(Vec::new()),
             b"text/event-stream" => ReadBody::Stream {
                 events: EventParser::default(),

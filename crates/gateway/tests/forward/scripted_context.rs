@@ -67,6 +67,7 @@ impl ContextPort for ScriptedContext {
                 after: ChainHead::default(),
             },
             offered: None,
+            edits: None,
         };
         let commit = self.commits.lock().unwrap().pop_front();
         let committed = request.clone();

@@ -370,6 +370,7 @@ fn wanted(
     };
     Ok(CompactionCall {
         request: CompactionRequest {
+            max_memory_view_tokens: None,
             trigger: if by_hand {
                 Trigger::Manual
             } else {

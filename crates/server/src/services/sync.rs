@@ -69,6 +69,7 @@ fn read_input(
     }
     let prefix = request.prompt_prefix.as_ref();
     let input = SyncInput {
+        returned: None,
         elements: read.elements,
         has_tools: prefix.is_some_and(has_tools),
         side_requests: false,

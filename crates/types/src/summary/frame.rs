@@ -34,6 +34,17 @@ pub struct SummaryFrame<'a> {
     pub must_keep: &'a [Box<str>],
 }
 
+const OPENING_TAG: &str = "<conversation-summary>\n";
+const CLOSING_TAG: &str = "\n</conversation-summary>";
+
+/// Returns the summary in a rendered message, without the frame. `None` for any other text.
+pub fn summary_in(framed: &str) -> Option<&str> {
+    let (_, inner) = framed.split_once(OPENING_TAG)?;
+    // The summary cannot contain the closing tag, and the texts after it can.
+    let (summary, _) = inner.split_once(CLOSING_TAG)?;
+    Some(summary).filter(|summary| !summary.is_empty())
+}
+
 /// Renders the message.
 pub fn frame(summary: &str, framing: SummaryFrame<'_>) -> String {
     let mut out = String::with_capacity(summary.len() + 1_200);

@@ -13,7 +13,7 @@ pub(crate) mod refusal;
 mod tests;
 
 pub use document::{SummaryDocument, SummarySection};
-pub use frame::{SummaryFrame, dropped_notice, frame, is_framed};
+pub use frame::{SummaryFrame, dropped_notice, frame, is_framed, summary_in};
 pub use instructions::standing_instructions;
 pub use parse::{AcceptedSummary, SummaryRejection, parse_summary};
 pub use prompt::{ExtraInstructions, SYSTEM, memory_request, summary_request};

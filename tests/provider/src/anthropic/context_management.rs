@@ -9,6 +9,10 @@ use super::betas::{Betas, extra};
 use crate::refusal::Refusal;
 use crate::{echo, tokens};
 
+/// The directive in the name of a model whose server lacks this feature.
+pub(crate) const ABSENT: &str = "no-edits";
+/// The beginnings of the betas of this feature.
+const BETAS: [&str; 2] = ["context-management-", "compact-"];
 const CLEAR_TOOLS: &str = "clear_tool_uses_20250919";
 const CLEAR_THINKING: &str = "clear_thinking_20251015";
 const COMPACT: &str = "compact_20260112";
@@ -22,10 +26,14 @@ const PLACEHOLDER: &str = "[cleared to save context]";
 /// Checks the field `context_management`.
 pub(super) fn check(betas: &Betas, body: &Value) -> Result<(), Refusal> {
     let config = &body["context_management"];
+    let model = body["model"].as_str().unwrap_or_default();
+    if model.split('+').any(|directive| directive == ABSENT) && betas.has(&BETAS) {
+        return Err(Refusal::invalid("invalid beta flag"));
+    }
     if config.is_null() {
         return Ok(());
     }
-    if !betas.has(&["context-management-", "compact-"]) {
+    if !betas.has(&BETAS) {
         return Err(extra("context_management"));
     }
     known(config, &["edits"], "context_management")?;

@@ -98,6 +98,8 @@ pub(super) fn read_call(
     Ok(PrepareCall {
         append,
         turn: TurnCall {
+            compact_at: None,
+            clear: None,
             target,
             known_etag: known.map(|named| named.etag),
             prefix: convert::prompt_prefix(request.prompt_prefix)?,

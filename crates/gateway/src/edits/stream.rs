@@ -1,0 +1,128 @@
+//! Adds a report to the stream of a response.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{FIELD, block, with_applied};
+use crate::context::EditReport;
+use crate::reading::{EventParser, Fields, Unread};
+
+/// Adds a report to a stream of Anthropic's Messages API.
+#[derive(Debug)]
+pub(super) struct StreamEditor {
+    report: EditReport,
+    events: EventParser,
+    /// The bytes of the current event.
+    raw: Vec<u8>,
+    /// False after an event that is not understood. The rest stays as it is.
+    is_on: bool,
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(borrow)]
+    r#type: Cow<'a, str>,
+}
+
+impl StreamEditor {
+    pub(super) fn new(report: EditReport) -> Self {
+        Self {
+            report,
+            events: EventParser::default(),
+            raw: Vec::new(),
+            is_on: true,
+        }
+    }
+
+    /// Returns the bytes for the agent after these bytes of the stream.
+    pub(super) fn read(&mut self, data: &[u8]) -> Vec<u8> {
+        let (mut out, mut rest) = (Vec::new(), data);
+        while self.is_on {
+            let before = rest;
+            let event = self.events.next(&mut rest);
+            self.raw
+                .extend_from_slice(&before[..before.len() - rest.len()]);
+            match event {
+                Ok(None) => return out,
+                Ok(Some(event)) => {
+                    let raw = std::mem::take(&mut self.raw);
+                    // An event that is not understood stays as it is.
+                    out.extend(self.edited(&event, raw).unwrap_or_default());
+                }
+                Err(reason) => {
+                    tracing::warn!(%reason, "cannot report the edits of a request to the end of its response");
+                    self.is_on = false;
+                }
+            }
+        }
+        out.append(&mut self.raw);
+        out.extend_from_slice(rest);
+        out
+    }
+
+    /// Returns the rest at the end of the stream.
+    pub(super) fn rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.raw)
+    }
+
+    fn edited(&self, event: &[u8], raw: Vec<u8>) -> Result<Vec<u8>, Unread> {
+        let kind: Event<'_> = match serde_json::from_slice(event) {
+            Ok(kind) => kind,
+            Err(_) => return Ok(raw),
+        };
+        let summary = self.report.summary.as_deref();
+        match (&*kind.r#type, summary) {
+            ("message_start", Some(summary)) => {
+                let mut bytes = raw;
+                let added = block_events(summary);
+                bytes.extend(
+                    added
+                        .iter()
+                        .flat_map(|event| self::event(event).into_bytes()),
+                );
+                Ok(bytes)
+            }
+            (
+                name @ ("content_block_start" | "content_block_delta" | "content_block_stop"),
+                Some(_),
+            ) => {
+                let mut fields: Fields = serde_json::from_slice(event)?;
+                let index: u64 = fields.read("index")?.ok_or(Unread::Unknown)?;
+                fields.set_value("index", &(index + 1))?;
+                Ok(text(name, &fields)?)
+            }
+            ("message_delta", _) => {
+                let mut fields: Fields = serde_json::from_slice(event)?;
+                let providers: Option<Value> = fields.read(FIELD)?;
+                fields.set_value(FIELD, &with_applied(&self.report, providers))?;
+                Ok(text("message_delta", &fields)?)
+            }
+            _ => Ok(raw),
+        }
+    }
+}
+
+/// Returns the events of a summary, which is the first block.
+pub(super) fn block_events(summary: &str) -> [Value; 3] {
+    let mut empty = block("");
+    empty["content"] = Value::Null;
+    let delta = json!({"type": "compaction_delta", "content": summary});
+    [
+        json!({"type": "content_block_start", "index": 0, "content_block": empty}),
+        json!({"type": "content_block_delta", "index": 0, "delta": delta}),
+        json!({"type": "content_block_stop", "index": 0}),
+    ]
+}
+
+/// Returns an event as text.
+pub(super) fn event(event: &Value) -> String {
+    let name = event["type"].as_str().unwrap_or_default();
+    format!("event: {name}\ndata: {event}\n\n")
+}
+
+fn text(name: &str, fields: &Fields) -> serde_json::Result<Vec<u8>> {
+    let data = serde_json::to_string(fields)?;
+    Ok(format!("event: {name}\ndata: {data}\n\n").into_bytes())
+}
