@@ -225,3 +225,32 @@ async fn claude_code_is_managed() {
         is_managed(Kind::ClaudeCode).await;
     }
 }
+
+/// The session knows a larger window than Codex, so Codex compacts by itself, and the gateway serves its compactions.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compactions_of_codex_are_served() {
+    let provider = FakeProvider::start().await.unwrap();
+    let task = Task {
+        rounds: 40,
+        output_bytes: (4_000, 12_000),
+        window: 60_000,
+    };
+    let job = Job::new(Kind::Codex, "served", &provider, task);
+    let settings = [
+        "policy.tokens.default_window_tokens=1000000",
+        "gateway.upstreams.openai.compaction=served",
+    ];
+    let prompt = Prompt::First(&job.first());
+    let done = output(&job.through_run_with(&settings, &provider, prompt));
+    assert_answer(&done, FIRST_ANSWER);
+    // The provider gets the rounds and no request for a compaction. Each compaction changes the prefix once.
+    let all = provider.requests();
+    assert!(all.iter().all(|request| request.status == 200));
+    let requests = job.round_requests(&provider);
+    assert_eq!(requests.len() as u64, task.rounds + 1);
+    let session = longest_session(&job).await;
+    let counts = session.counts.unwrap_or_default();
+    assert!(counts.compactions > 1, "{session:?}");
+    assert_eq!(prefix_breaks(&job, &requests), counts.compactions as usize);
+    assert_complete(&job, &session, task);
+}

@@ -374,6 +374,37 @@ async fn a_trigger_is_answered_with_one_item() {
 }
 
 #[tokio::test]
+async fn the_request_of_the_user_stays_while_codex_compacts_its_turn() {
+    let world = World::start(&[SERVED]).await;
+    let mut agent = agent(&world, Some("turn"), 20);
+    let context = |number: u32| {
+        let text = format!("<environment_context>Number {number}.</environment_context>");
+        json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]})
+    };
+    agent.conversation.push(context(0));
+    agent.say("Run all rounds.");
+    let request = agent.conversation[1].clone();
+    for number in 1..4 {
+        for _ in 0..5 {
+            assert!(agent.step().await.1);
+        }
+        let reply = trigger(&agent, true).await;
+        let item = events(&reply.text)[3]["item"].clone();
+        // Codex sends its context again, before the last input of the user.
+        agent.conversation = vec![context(number), request.clone(), item];
+        agent.step().await;
+        let prompt = last_input(&world);
+        assert_eq!(prompt.iter().filter(|item| is_summary(item)).count(), 1);
+        for once in [&context(number), &request] {
+            let found = prompt.iter().filter(|item| *item == once);
+            assert_eq!(found.count(), 1, "{number} {once}: {prompt:#?}");
+        }
+        assert_eq!(session(&reply), "projects/default/sessions/turn");
+    }
+    check_originals(&world, "projects/default/sessions/turn", 17).await;
+}
+
+#[tokio::test]
 async fn a_short_conversation_gets_an_item_too() {
     let world = World::start(&[SERVED]).await;
     let mut agent = agent(&world, Some("short"), 1);

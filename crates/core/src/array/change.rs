@@ -98,6 +98,8 @@ pub enum LinkSource {
     Summary,
     /// An element that is appended.
     Appended(usize),
+    /// An element that is appended, and that the caller's program added beside a summary. It is no input of the user.
+    Added(usize),
     /// The further blocks of an element, which are appended as a message.
     Part {
         /// The element.
@@ -152,6 +154,11 @@ impl PlannedChange {
     fn elements(&self, incoming: &Incoming<'_>) -> Vec<Arc<Message>> {
         let message = |link: &NewLink| match link.source {
             LinkSource::Appended(element) => Some(Arc::clone(&incoming.rest[element].message)),
+            LinkSource::Added(element) => {
+                let mut message = (*incoming.rest[element].message).clone();
+                message.machine_generated = true;
+                Some(Arc::new(message))
+            }
             LinkSource::Part {
                 element,
                 from_block,
@@ -194,7 +201,7 @@ impl PlannedChange {
                 LinkSource::Known(link) => array.links[link].message,
                 LinkSource::Recorded(message) => message,
                 LinkSource::Summary => placed.summary,
-                LinkSource::Appended(_) | LinkSource::Part { .. } => {
+                LinkSource::Appended(_) | LinkSource::Added(_) | LinkSource::Part { .. } => {
                     appended.next().unwrap_or(placed.appended)
                 }
             };

@@ -2,7 +2,8 @@
 //! messages that left.
 //!
 //! The session has made this compaction already, so no message leaves the view because of the array. A caller can leave
-//! out some of the messages that the view shows after the summary, and can add its own ones between them.
+//! out some of the messages that the view shows after the summary. Its program can add messages beside the summary, such as
+//! instructions, which are no input of the user.
 
 use std::collections::{HashMap, HashSet};
 
@@ -121,7 +122,9 @@ fn shown(
 /// Returns true if a message is an input of the user.
 fn is_input(message: &Message) -> bool {
     let is_content = |block: &Block| matches!(block, Block::Text { .. } | Block::Media(_));
-    message.role == Role::User && message.blocks.iter().all(is_content)
+    message.role == Role::User
+        && !message.machine_generated
+        && message.blocks.iter().all(is_content)
 }
 
 /// Returns true if a message has the form of a summary of the service.

@@ -117,7 +117,7 @@ impl Planner<'_> {
         let mut links = self.before_summary(summary);
         links.push(new_link(&rest[summary], LinkSource::Recorded(own.summary)));
         let end = self.after_summary(own, summary + 1, &mut links);
-        let is_new = |link: &NewLink| matches!(link.source, LinkSource::Appended(_));
+        let is_new = |link: &NewLink| matches!(link.source, LinkSource::Added(_));
         // A response in place of a recorded one must be the first appended message.
         let response = if links.iter().any(is_new) {
             ResponseUse::Unused
@@ -139,7 +139,7 @@ impl Planner<'_> {
             let known = self.array.links.iter().enumerate().skip(from);
             let mut same = known.filter(|(_, link)| link.digest == element.key());
             let Some((index, _)) = same.next() else {
-                links.push(new_link(element, LinkSource::Appended(at)));
+                links.push(new_link(element, LinkSource::Added(at)));
                 continue;
             };
             from = self.push_known(element, index, &mut links);
@@ -159,7 +159,7 @@ impl Planner<'_> {
         let mut between = Vec::new();
         for (at, element) in self.incoming.rest.iter().enumerate().skip(summary_end) {
             let Some(shown) = own.repeated(from, element) else {
-                between.push(new_link(element, LinkSource::Appended(at)));
+                between.push(new_link(element, LinkSource::Added(at)));
                 continue;
             };
             links.append(&mut between);

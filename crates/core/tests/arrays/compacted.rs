@@ -2,7 +2,8 @@
 
 use expect_test::{Expect, expect};
 use palimpsest_core::array::{
-    Identity, Incoming, OwnCompaction, PlacedMessages, ShownMessage, SyncPlan,
+    Identity, Incoming, LinkSource, NewLink, OwnCompaction, PlacedMessages, PlannedChange,
+    ShownMessage, SyncPlan,
 };
 use palimpsest_core::ids::Ordinal;
 use palimpsest_core::message::Role;
@@ -59,6 +60,9 @@ fn check_in((mut world, own): (World, OwnCompaction), lines: &[&str], expected: 
         appended,
     };
     let messages = change.messages(&world.array, &incoming, &world).unwrap();
+    // Such as the instructions of the caller's program: no request of the user begins with them.
+    let added = messages.iter().filter(|message| message.machine_generated);
+    assert_eq!(added.count(), count_added(&change));
     world.messages.extend(messages);
     world.array = change.apply(&world.array, &incoming, &placed);
     let mut known = world.array.links.iter();
@@ -72,6 +76,11 @@ fn check_in((mut world, own): (World, OwnCompaction), lines: &[&str], expected: 
         };
         assert!(again.is_empty(), "{again:#?}");
     }
+}
+
+fn count_added(change: &PlannedChange) -> usize {
+    let added = |link: &&NewLink| matches!(link.source, LinkSource::Added(_));
+    change.links.iter().filter(added).count()
 }
 
 #[track_caller]
@@ -127,7 +136,7 @@ fn a_caller_can_keep_and_add_messages() {
     );
     check(
         &[SUMMARY, "user: d", "model: e", "user: context", "user: f"],
-        expect!["Adopted, keep 0, recorded, link 4, link 5, append 3, link 6"],
+        expect!["Adopted, keep 0, recorded, link 4, link 5, add 3, link 6"],
     );
     // All known elements, and the summary after them.
     check(
@@ -138,7 +147,7 @@ fn a_caller_can_keep_and_add_messages() {
     );
     check(
         &["user: context", SUMMARY, "user: f", "user: g"],
-        expect!["Adopted, keep 0, append 0, recorded, append 2, append 3"],
+        expect!["Adopted, keep 0, add 0, recorded, append 2, append 3"],
     );
 }
 

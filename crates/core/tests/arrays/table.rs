@@ -76,6 +76,7 @@ pub(crate) fn describe(plan: &SyncPlan) -> String {
             LinkSource::Recorded(_) => write!(out, ", recorded"),
             LinkSource::Summary => write!(out, ", summary"),
             LinkSource::Appended(index) => write!(out, ", append {index}"),
+            LinkSource::Added(index) => write!(out, ", add {index}"),
             LinkSource::Part {
                 element,
                 from_block,
