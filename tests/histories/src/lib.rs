@@ -498,6 +498,31 @@ impl SessionHarness {
         message
     }
 
+    /// Clears results by size, or by the rule of a caller.
+    fn clear(&mut self, number: u64) {
+        let (number, by_rule) = (number / 4, number % 4 == 3);
+        if !by_rule {
+            self.run(Command::ClearResults(ClearResults {
+                trigger: ClearTrigger::Manual {
+                    target_tokens: Some(number * 40),
+                },
+                expected_revision: None,
+                request: None,
+            }));
+            return;
+        }
+        self.run(Command::ServeView(ServeView::default()));
+        self.run(Command::ClearByRule(ClearByRule {
+            above: match number % 2 {
+                0 => ClearAbove::Results(number % 5),
+                _ => ClearAbove::Tokens(number * 10),
+            },
+            keep_results: number % 3,
+            min_freed_tokens: number % 7,
+            excluded_tools: Box::default(),
+        }));
+    }
+
     /// Runs one step. `Operation::Serve` is ignored here, because [`InvariantChecker`] serves views itself.
     pub fn step(&mut self, operation: &Operation) {
         match operation {
@@ -549,28 +574,7 @@ impl SessionHarness {
                     self.try_run(Command::Snip(self.snip(*turn, *message, *block, *what)));
                 assert!(!matches!(refused, Err(Rejection::ContentNotLoaded)));
             }
-            Operation::Clear(target) if target % 4 == 3 => {
-                self.run(Command::ServeView(ServeView::default()));
-                let number = u64::from(*target / 4);
-                self.run(Command::ClearByRule(ClearByRule {
-                    above: match number % 2 {
-                        0 => ClearAbove::Results(number % 5),
-                        _ => ClearAbove::Tokens(number * 10),
-                    },
-                    keep_results: number % 3,
-                    min_freed_tokens: number % 7,
-                    excluded_tools: Box::default(),
-                }));
-            }
-            Operation::Clear(target) => {
-                self.run(Command::ClearResults(ClearResults {
-                    trigger: ClearTrigger::Manual {
-                        target_tokens: Some(u64::from(*target) * 10),
-                    },
-                    expected_revision: None,
-                    request: None,
-                }));
-            }
+            Operation::Clear(target) => self.clear(u64::from(*target)),
             Operation::Collapse { stage: true, .. } => {
                 self.load_content();
                 let spans = choose(&self.session).unwrap();

@@ -220,7 +220,9 @@ mod tests {
         all.extend(texts.iter().map(summary));
         let found = Incoming::new(&all, true).beginnings();
         let expected = texts[2..].iter().rev();
-        let expected: Vec<Digest> = expected.map(|it| own_summary_tip(summary(it).key())).collect();
+        let expected: Vec<Digest> = expected
+            .map(|it| own_summary_tip(summary(it).key()))
+            .collect();
         assert_eq!(found[found.len() - 4..], expected);
         assert_eq!(found[1..found.len() - 4], without[1..]);
         let long = all.iter().cycle().take(900).cloned().collect::<Vec<_>>();

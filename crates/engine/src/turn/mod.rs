@@ -12,6 +12,7 @@ mod find;
 mod find_tests;
 mod json_parts;
 mod last_used;
+mod past;
 mod prefix;
 mod record;
 mod returned;

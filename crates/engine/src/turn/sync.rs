@@ -3,14 +3,11 @@
 //! The core plans the difference, and the steps of the plan are commands of one transaction. An array of another
 //! conversation goes to a lane, which is a session of its own beside the named one.
 
-use std::cell::Cell;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use palimpsest_core::array::{
-    ArrayOutcome, CallerArray, Element, Hints, Identity, Incoming, KnownContent, Link,
-    OwnCompaction, PlacedMessages, PlannedChange, ResponseUse, ReturnedSummary, SyncPlan,
-    add_response,
+    ArrayOutcome, CallerArray, Element, Hints, Identity, Incoming, Link, OwnCompaction,
+    PlacedMessages, PlannedChange, ResponseUse, ReturnedSummary, SyncPlan, add_response,
     is_unchanged, lane, plan, recorded,
 };
 use palimpsest_core::command::{
@@ -22,18 +19,16 @@ use palimpsest_core::ids::{MessageId, Ordinal, SessionId, SessionKey};
 use palimpsest_core::message::{Block, Digest, Message, Role};
 use palimpsest_core::session::{ContentNotLoaded, Session};
 
+use super::past::{Known, Past};
 use super::{Adoption, AppendStatus, Appended, Intake, Turn, TurnCall, TurnOutcome, turn};
 use crate::change::{RewindInput, RewindTarget};
 use crate::clock::IdSource;
 use crate::compaction::CompactionError;
-use crate::originals::contents;
 use crate::sessions::{MissingSession, PastSession, Transaction};
 use crate::{Engine, EngineError};
 
 /// Maximum depth of lanes for one array.
 const MAX_LANES: usize = 3;
-/// Number of originals that one read loads.
-const ORIGINALS_PER_READ: usize = 256;
 
 /// A whole array of a caller.
 #[derive(Debug)]
@@ -151,80 +146,6 @@ pub(super) async fn sync_into<T>(
     }
 }
 
-/// Content from the log that a plan or its steps need, and that is not in memory.
-#[derive(Default)]
-struct Past {
-    /// The layout from before the collapse of the message to which a plan rewinds.
-    layout: Option<(MessageId, PastSession)>,
-    /// Messages that are not in the view.
-    originals: HashMap<MessageId, Arc<Message>>,
-    bytes: usize,
-}
-
-impl Past {
-    /// Loads the original of a message and of those that follow it. The comparison probably needs them too.
-    async fn load_originals(
-        &mut self,
-        engine: &Engine,
-        key: &SessionKey,
-        id: MessageId,
-    ) -> Result<(), EngineError> {
-        let limit = engine.sessions.limits().max_request_bytes;
-        if self.originals.contains_key(&id) || self.bytes > limit {
-            let what = "has too many messages for a comparison with an array: use a new session";
-            return Err(Rejection::invalid("session".to_owned(), what).into());
-        }
-        let pick = |session: &Session| {
-            let transcript = session.transcript();
-            let from = transcript.find(id)?;
-            let entries = transcript.entries().skip(from.index());
-            let entries = entries.filter(|(_, entry)| entry.content.is_none());
-            let entries = entries.take(ORIGINALS_PER_READ);
-            Some(entries.map(|(at, entry)| (at, entry.clone())).collect())
-        };
-        let entries = engine.sessions.read(key, pick).await?;
-        let entries = entries.ok_or(Rejection::MessageNotFound { id })?;
-        for original in contents(engine, key, entries).await? {
-            self.bytes += original.message.content_bytes();
-            self.originals.insert(original.entry.id, original.message);
-        }
-        Ok(())
-    }
-}
-
-/// The messages of a session and the loaded originals.
-struct Known<'a> {
-    session: &'a Session,
-    past: &'a Past,
-    missing: Cell<Option<MessageId>>,
-}
-
-impl KnownContent for Known<'_> {
-    fn message(&self, ordinal: Ordinal) -> Result<Arc<Message>, ContentNotLoaded> {
-        if let Some(message) = self.session.transcript().content(ordinal) {
-            return Ok(Arc::clone(message));
-        }
-        let entry = self.session.transcript().get(ordinal);
-        let id = entry.map(|entry| entry.id).ok_or(ContentNotLoaded)?;
-        let original = self.past.originals.get(&id).cloned();
-        original.ok_or_else(|| {
-            self.missing.set(Some(id));
-            ContentNotLoaded
-        })
-    }
-}
-
-impl Known<'_> {
-    fn rejection(&self, error: ContentNotLoaded) -> Rejection {
-        // The contents of the view are loaded all at once.
-        let is_loaded = self.session.transcript().is_fully_loaded();
-        match self.missing.get().filter(|_| is_loaded) {
-            Some(id) => Rejection::OriginalNotLoaded { id },
-            None => error.into(),
-        }
-    }
-}
-
 fn lane_key(key: &SessionKey, lane: &str) -> Result<SessionKey, EngineError> {
     let id = SessionId::new(&format!("{}.{lane}", key.session));
     let id = id.map_err(|_| {
@@ -283,11 +204,7 @@ impl SyncInput {
             // A dry run on a missing session.
             return Ok(AppendStatus::Now(Appended::of(transaction)).into());
         };
-        let known = Known {
-            session,
-            past,
-            missing: Cell::default(),
-        };
+        let known = Known::new(session, past);
         let not_loaded = |error| known.rejection(error);
         let array = if session.array().is_current() {
             session.array().clone()
