@@ -268,7 +268,8 @@ fn opencode_config(environment: &Environment<'_>, urls: &BaseUrls) -> anyhow::Re
 
 /// Returns true if a text with JSON and comments has a member with this name.
 fn has_member(text: &str, name: &str) -> bool {
-    let mut behind = text.split(&format!("\"{name}\"")).skip(1);
+    let quoted = format!("\"{name}\"");
+    let mut behind = text.split(&quoted).skip(1);
     behind.any(|text| text.trim_start().starts_with(':'))
 }
 

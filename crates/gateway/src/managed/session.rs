@@ -192,7 +192,7 @@ impl EngineContext {
         };
         let mut edits = match sent {
             ModelBody::View(_) => taken.report(view.summary, view.cleared),
-            ModelBody::Original | ModelBody::Unsendable => None,
+            ModelBody::Original | ModelBody::Unsendable | ModelBody::Compacted(_) => None,
         };
         if let Some(edits) = edits.as_mut().filter(|edits| edits.summary.is_some()) {
             let pauses = request.purpose == Purpose::Response && taken.pauses();
