@@ -41,10 +41,8 @@ fn body_kind(reply: &Reply) -> Option<&str> {
 }
 
 fn kinds(items: &[Value]) -> Vec<&str> {
-    let kind = |item: &'_ Value| item["type"].as_str().unwrap().to_owned();
-    let kinds: Vec<String> = items.iter().map(kind).collect();
-    // The tests compare with literals.
-    kinds.into_iter().map(|kind| &*kind.leak()).collect()
+    let kinds = items.iter().map(|item| item["type"].as_str().unwrap());
+    kinds.collect()
 }
 
 /// Returns the array of the last request that upstream got.
