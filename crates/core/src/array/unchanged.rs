@@ -30,9 +30,12 @@ pub fn is_unchanged(session: &Session) -> bool {
             *shown = true;
         }
     }
-    // A message without a piece was removed by a level.
+    // A message without a piece was removed by a level. A message without blocks has no piece and stays in the view.
     let mut links = session.array().links.iter();
-    links.all(|link| is_shown.get(link.message.index()) == Some(&true))
+    links.all(|link| {
+        let is_shown = is_shown.get(link.message.index()) == Some(&true);
+        is_shown || session.transcript().is_in_view(link.message)
+    })
 }
 
 /// Returns true if the form of a piece is the caller's block or a repair of it. `is_own` is true for a message of the
