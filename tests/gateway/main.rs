@@ -13,5 +13,6 @@ mod own_faults;
 mod read_back;
 mod streams;
 mod transcripts;
+mod system_messages;
 mod upstream_faults;
 mod world;

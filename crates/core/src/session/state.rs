@@ -131,6 +131,7 @@ impl LastServed {
             provider: call.provider.unwrap_or(self.target.provider),
             model: call.model.as_ref().unwrap_or(&self.target.model).clone(),
             thinking: call.thinking.unwrap_or(self.target.thinking),
+            system_messages: call.system_messages.unwrap_or(self.target.system_messages),
         };
         (target, self.window_of(call, policy))
     }

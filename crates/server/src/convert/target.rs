@@ -50,6 +50,7 @@ pub fn target_override(
         model: (!target.model.is_empty()).then(|| target.model.into()),
         // A boolean of proto3 cannot be absent, so a target always decides about thinking.
         thinking: Some(target.thinking),
+        system_messages: Some(target.system_messages),
         window: Some(window),
         known: None,
     };
@@ -94,6 +95,7 @@ pub fn prompt_prefix(prefix: Option<v1::PromptPrefix>) -> Result<Option<PromptPr
                 &prefix.tools_json,
                 "an array of tool definitions",
                 |raw| raw.starts_with('['),
+        system_messages: target.system_messages,
                 |json| Block::Opaque {
                     kind: "tools".into(),
                     json,
@@ -166,6 +168,7 @@ mod tests {
         let (partly, window) = target(Some(v1::Target::default())).unwrap();
         assert_eq!((&*partly.model, partly.thinking), ("m", false));
         assert_eq!(partly.provider, Provider::OpenAi);
+                system_messages: false,
         // The model is the last one, so its window is too.
         assert_eq!(window, last().window);
         let bedrock = v1::Target {

@@ -171,6 +171,7 @@ impl Driver {
         };
         Self {
             session: Session::create(name("projects/replay/sessions/replay"), at, &created),
+            system_messages: false,
             caller: SimulatedCaller::new(target, counter),
             counters: ReplayCounters {
                 defects: tape.defects.clone(),
