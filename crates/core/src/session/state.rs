@@ -139,7 +139,16 @@ impl LastServed {
     /// Returns the window of a call: as the call states it, or else the policy, or else the table of models.
     fn window_of(&self, call: &TargetOverride, policy: &Policy) -> WindowHint {
         let Some(stated) = call.window else {
-            return self.window;
+            // A call without a target can name another model in the body of its request.
+            let is_other = call
+                .model
+                .as_ref()
+                .is_some_and(|model| *model != self.target.model);
+            return match (is_other, policy.tokens.default_window_tokens) {
+                (false, _) => self.window,
+                (true, Some(_)) => WindowHint::default(),
+                (true, None) => call.known.unwrap_or_default(),
+            };
         };
         // Without a window, the thresholds use that of the policy.
         if stated.window_tokens.is_some() || policy.tokens.default_window_tokens.is_some() {
