@@ -121,3 +121,62 @@ fn an_invalid_settings_file_is_rejected_before_the_replay() {
     fails(Some("collapse.enabled = 1"), "invalid setting");
     fails(Some("collapse = "), "invalid setting");
 }
+
+#[test]
+fn a_model_gives_its_window_and_prices() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("session.jsonl");
+    transcript(&file);
+    // Settings for level 4, without a window.
+    let settings: Vec<&str> = FOLDING
+        .lines()
+        .filter(|line| !line.starts_with("tokens."))
+        .collect();
+    let mine = folder.path().join("mine.toml");
+    fs::write(&mine, settings.join("\n")).unwrap();
+    let args = [
+        "replay",
+        file.to_str().unwrap(),
+        "--format",
+        "claude-code",
+        "--preset",
+        mine.to_str().unwrap(),
+    ];
+    let json = |further: &[&str]| -> Value {
+        let further = [&args[..], &["--json"], further].concat();
+        serde_json::from_str(&said(&further)).unwrap()
+    };
+    let (small, large) = (
+        json(&["--model", "gpt-4"]),
+        json(&["--model", "claude-opus-4-5"]),
+    );
+    // Only the smaller window is too small for the conversation.
+    assert!(small[0]["view_changes"].as_u64().unwrap() > 0, "{small}");
+    assert_eq!(large[0]["view_changes"], 0, "{large}");
+    // The prices are those of uncached input where a model has no prompt cache.
+    let none = &small[1];
+    assert_eq!(
+        none["cost_milli"],
+        none["sent_tokens"].as_u64().unwrap() * 1_000,
+        "{none}"
+    );
+    let usd = none["sent_tokens"].as_f64().unwrap() * 30.0 / 1e6;
+    assert!(
+        (none["cost_usd"].as_f64().unwrap() - usd).abs() < 1e-9,
+        "{none}"
+    );
+    // `--window` replaces the window of the model, and not its prices.
+    let wide = json(&["--model", "gpt-4", "--window", "200k"]);
+    assert_eq!(wide[0]["view_changes"], 0, "{wide}");
+    assert!(wide[0]["cost_usd"].is_number(), "{wide}");
+    assert!(json(&[])[0].get("cost_usd").is_none());
+    let table = said(&[&args[..], &["--model", "gpt-4"]].concat());
+    assert!(table.contains("cost, in US dollars"), "{table}");
+    let output = palimpsest(&[&args[..], &["--model", "claude-opus-4-55"]].concat());
+    assert!(!output.status.success());
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        error.contains("similar names are") && error.contains("claude-opus-4-5"),
+        "{error}"
+    );
+}

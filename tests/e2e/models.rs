@@ -129,6 +129,63 @@ async fn a_whole_array_has_the_window_of_its_model() {
 }
 
 #[tokio::test]
+async fn the_body_of_a_request_names_its_model() {
+    let mut world = World::new(&[WITHOUT_MODEL]).await;
+    let mut sync = async |session: &str, model: &str, target: Option<Target>| {
+        let messages = json!([{"role": "user", "content": "hello"}]);
+        let body = json!({"model": model, "messages": messages});
+        let request = SyncContextRequest {
+            session: name(session),
+            payload: Some(Payload {
+                format: Format::AnthropicMessages.into(),
+                json: body.to_string().into(),
+            }),
+            target,
+            ..SyncContextRequest::default()
+        };
+        let reply = world.client.sync_context(request).await.unwrap();
+        let context = reply.into_inner().context.unwrap();
+        let is_assumed = codes(&context.warnings).contains(&WarningCode::WindowAssumed);
+        (context.budget.unwrap().window_tokens, is_assumed)
+    };
+    assert_eq!(
+        sync("body", "claude-opus-5-5", None).await,
+        (1_000_000, false)
+    );
+    assert_eq!(
+        sync("body", "claude-sonnet-4-5", None).await,
+        (200_000, false)
+    );
+    assert_eq!(sync("body", "acme-1", None).await, (200_000, true));
+    // The target of a call has priority over the body, and the window of a target stays for its model.
+    let stated = |model: &str, window_tokens| {
+        let target = target(Provider::Anthropic, model);
+        Some(Target {
+            window_tokens,
+            ..target
+        })
+    };
+    let of_target = stated("claude-sonnet-4-5", None);
+    assert_eq!(
+        sync("target", "claude-opus-5-5", of_target).await,
+        (200_000, false)
+    );
+    let of_target = stated("", Some(90_000));
+    assert_eq!(
+        sync("window", "claude-opus-5-5", of_target).await,
+        (90_000, false)
+    );
+    assert_eq!(
+        sync("window", "claude-opus-5-5", None).await,
+        (90_000, false)
+    );
+    assert_eq!(
+        sync("window", "claude-sonnet-4-5", None).await,
+        (200_000, false)
+    );
+}
+
+#[tokio::test]
 async fn a_configured_model_overrides_the_table_and_a_stated_window_both() {
     let file = r#"
         [[models]]

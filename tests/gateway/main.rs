@@ -14,6 +14,7 @@ mod own_faults;
 mod read_back;
 mod served_compaction;
 mod streams;
+mod system_messages;
 mod transcripts;
 mod upstream_faults;
 mod world;

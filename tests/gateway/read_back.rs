@@ -13,7 +13,7 @@ const QUESTION: &str = "What was line 1 of round 3?";
 const LINE: &str = "round 000003 line 00000001";
 
 /// Returns an agent whose conversation was compacted, so that its view offers tools.
-async fn compacted(world: &World, api: Api, name: &str) -> Agent {
+pub(crate) async fn compacted(world: &World, api: Api, name: &str) -> Agent {
     let mut agent = Agent::new(api, &world.url, Some(name));
     agent.key = format!("key-{name}");
     agent.model = format!(
@@ -34,16 +34,16 @@ fn call(name: &str, input: Value) -> Call {
     Call { name, input }
 }
 
-fn search() -> Call {
+pub(crate) fn search() -> Call {
     call("palimpsest_SearchTranscript", json!({"pattern": LINE}))
 }
 
-fn bash() -> Call {
+pub(crate) fn bash() -> Call {
     call("Bash", json!({"command": "seq -f 'after %08.0f' 1 3"}))
 }
 
 /// Makes the model give these answers to a question.
-fn answer(world: &World, agent: &Agent, question: &str, turns: Vec<ScriptedTurn>) {
+pub(crate) fn answer(world: &World, agent: &Agent, question: &str, turns: Vec<ScriptedTurn>) {
     let script = Script {
         matches: Match {
             key: Some(agent.key.clone()),
@@ -56,7 +56,7 @@ fn answer(world: &World, agent: &Agent, question: &str, turns: Vec<ScriptedTurn>
     world.provider.add_script(script).unwrap();
 }
 
-fn turn(text: &str, calls: Vec<Call>) -> ScriptedTurn {
+pub(crate) fn turn(text: &str, calls: Vec<Call>) -> ScriptedTurn {
     // The borders of frames differ between the responses of a test.
     let splits = [
         Split::Event,
@@ -81,7 +81,7 @@ fn turn(text: &str, calls: Vec<Call>) -> ScriptedTurn {
 
 /// Sends the conversation, with a stream or without, and adds the response. Returns the response, and true if it has
 /// calls.
-async fn step(agent: &mut Agent, streams: bool) -> (Reply, Value, bool) {
+pub(crate) async fn step(agent: &mut Agent, streams: bool) -> (Reply, Value, bool) {
     if !streams {
         let (reply, has_calls) = agent.step().await;
         let json = reply.json();
@@ -427,5 +427,32 @@ async fn a_response_that_is_not_understood_arrives_as_it_is() {
                 assert_eq!(through, direct);
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn a_broken_response_without_a_stream_breaks_for_the_agent() {
+    let world = World::start(&["policy.tokens.default_window_tokens=60000"]).await;
+    for api in Api::ALL {
+        let name = format!("broken-{api:?}").to_lowercase();
+        let mut agent = compacted(&world, api, &name).await;
+        let broken = ScriptedTurn {
+            fault: Some(Fault::CutAfterByte(40)),
+            ..turn("A text that does not arrive.", vec![])
+        };
+        answer(&world, &agent, QUESTION, vec![broken]);
+        agent.say(QUESTION);
+        let url = format!("{}{}", agent.url, api.path());
+        let request = agent.client.post(url).bearer_auth(&agent.key);
+        let request = request
+            .header("anthropic-version", "2023-06-01")
+            .header("x-session-id", name);
+        let request = request.body(agent.body().to_string());
+        let response = request.send().await.unwrap();
+        assert_eq!(response.headers()["x-palimpsest-body"], "view", "{api:?}");
+        let body = response.bytes().await;
+        assert!(body.is_err(), "{api:?}: {body:?}");
+        // The retry of the agent succeeds.
+        assert!(!agent.step().await.1, "{api:?}");
     }
 }

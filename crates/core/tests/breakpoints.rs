@@ -43,6 +43,7 @@ impl Talk {
                 provider,
                 model: "m".into(),
                 thinking: true,
+                system_messages: false,
             },
             etag: None,
             array: Vec::new(),
@@ -350,11 +351,15 @@ fn targets() -> [Target; 5] {
         provider,
         model: model.into(),
         thinking,
+        system_messages: false,
     };
     [
         target(Provider::Anthropic, "model-a", true),
         target(Provider::Bedrock, "model-b", true),
-        target(Provider::Anthropic, "model-a", false),
+        Target {
+            system_messages: true,
+            ..target(Provider::Anthropic, "model-a", false)
+        },
         target(Provider::OpenAi, "model-c", false),
         target(Provider::OpenAiResponses, "model-a", false),
     ]
@@ -446,10 +451,9 @@ fn check_legal(target: &Target, messages: &[WireMessage<'_>], placed: &Breakpoin
     let plain = marked(target, &array, &Breakpoints::default());
     let sent = marked(target, &array, placed);
     assert_eq!(rules(&sent), rules(&plain), "{placed:?} in {array:#?}");
-    // The last breakpoint is on the last suitable block at or before the end of the last user message.
-    let end = messages
-        .iter()
-        .rposition(|message| message.role == WireRole::User);
+    // The last breakpoint is on the last suitable block at or before the end of the last user turn.
+    let is_user = |role| matches!(role, WireRole::User | WireRole::Operator);
+    let end = messages.iter().rposition(|message| is_user(message.role));
     let takes = |block: &WireBlock<'_>| match block {
         WireBlock::Text { text, .. } => !text.trim().is_empty(),
         WireBlock::Thinking { .. } | WireBlock::Opaque(_) => false,

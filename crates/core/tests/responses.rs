@@ -270,6 +270,7 @@ fn types(world: &mut SessionHarness, model: &str) -> Vec<String> {
         provider: Provider::OpenAiResponses,
         model: model.into(),
         thinking: false,
+        system_messages: false,
     };
     world.run(Command::ServeView(ServeView {
         target: target.clone(),

@@ -407,7 +407,9 @@ impl Forwarder {
         let Some(shorter) = manager.shorten(prepared, too_long.gap_tokens).await else {
             return rejected;
         };
-        let is_changed = prepared.replacement().is_some_and(|(_, is_changed)| is_changed);
+        let is_changed = prepared
+            .replacement()
+            .is_some_and(|(_, is_changed)| is_changed);
         let request = self.changed(prepared.head(request), &shorter, (api, is_changed));
         let Ok(request) = request else {
             return rejected;

@@ -30,7 +30,7 @@ mod managed;
 mod metrics;
 mod overlong;
 mod port;
-mod read_back;
+pub mod read_back;
 pub mod reading;
 mod request_body;
 mod response_body;

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::header::CONTENT_ENCODING;
 use http::response::Parts;
-use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use palimpsest_summarize::{PromptTooLong, prompt_too_long};
@@ -40,14 +39,20 @@ pub(crate) fn is_candidate(status: StatusCode) -> bool {
 /// Examines the body of an error response.
 pub(crate) async fn examine(head: &Parts, mut body: Incoming) -> Examined {
     let mut received = VecDeque::new();
-    let is_whole = timeout(TIMEOUT, receive(&mut body, &mut received)).await;
-    if !is_whole.unwrap_or(false) {
-        let body = TeeBody::resumed(received, Some(body));
-        return Examined {
-            body,
-            too_long: None,
-        };
+    let end = timeout(TIMEOUT, receive(&mut body, &mut received)).await;
+    let body = match end {
+        Ok(ReceivedEnd::Whole) => return examine_whole(head, received),
+        // A broken body must break for the agent too.
+        Ok(ReceivedEnd::Broken(error)) => TeeBody::broken(received, error),
+        Ok(ReceivedEnd::TooLarge) | Err(_) => TeeBody::resumed(received, Some(body)),
+    };
+    Examined {
+        body,
+        too_long: None,
     }
+}
+
+fn examine_whole(head: &Parts, mut received: VecDeque<Bytes>) -> Examined {
     let coding = head.headers.get(CONTENT_ENCODING);
     let coding = coding.map_or(&b""[..], |value| value.as_bytes());
     let text = decode_whole(coding, received.make_contiguous(), MAX_BYTES).ok();
@@ -61,21 +66,28 @@ pub(crate) async fn examine(head: &Parts, mut body: Incoming) -> Examined {
     }
 }
 
-/// Receives a body. Returns false if it exceeds the maximum or breaks.
-async fn receive(body: &mut Incoming, received: &mut VecDeque<Bytes>) -> bool {
+/// The end of the receipt of a body.
+enum ReceivedEnd {
+    Whole,
+    TooLarge,
+    Broken(hyper::Error),
+}
+
+/// Receives a body until it exceeds the maximum.
+async fn receive(body: &mut Incoming, received: &mut VecDeque<Bytes>) -> ReceivedEnd {
     let mut size = 0;
-    while !body.is_end_stream() {
-        let Some(Ok(frame)) = body.frame().await else {
-            // A broken body must break for the agent too, so it is read on from here.
-            return body.is_end_stream();
+    while let Some(frame) = body.frame().await {
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => return ReceivedEnd::Broken(error),
         };
         if let Ok(data) = frame.into_data() {
             size += data.len();
             received.push_back(data);
         }
         if size > MAX_BYTES {
-            return false;
+            return ReceivedEnd::TooLarge;
         }
     }
-    true
+    ReceivedEnd::Whole
 }

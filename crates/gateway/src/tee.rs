@@ -74,6 +74,13 @@ impl TeeBody {
         }
     }
 
+    /// Creates a body whose beginning was received before the connection to upstream broke.
+    pub(crate) fn broken(received: VecDeque<Bytes>, error: hyper::Error) -> Self {
+        let mut body = Self::resumed(received, None);
+        body.hold = Some(Hold::of_task(None, Duration::ZERO, Some(Err(error))));
+        body
+    }
+
     /// Returns the next frame for the agent.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Polled> {
         if let Some(data) = self.received.pop_front() {

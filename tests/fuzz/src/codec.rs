@@ -60,6 +60,7 @@ fn payload(provider: Provider, data: &[u8]) {
             provider: to,
             model: "model".into(),
             thinking: true,
+            system_messages: false,
         };
         show(&mut world, &target);
     }

@@ -18,11 +18,17 @@ use palimpsest_core::session::AwaitedParty;
 use palimpsest_core::validate::validate;
 use palimpsest_core::view::{Etag, PieceForm, Provider, Target, WireMessage, WireRole};
 
-fn targets() -> [Target; 5] {
+/// The number of targets that a history can serve.
+const SERVED: u8 = 5;
+/// The target that takes system messages. It is shown whenever the first one is served.
+const WITH_SYSTEM: u8 = 5;
+
+fn targets() -> [Target; 6] {
     let target = |provider, model: &str, thinking| Target {
         provider,
         model: model.into(),
         thinking,
+        system_messages: false,
     };
     [
         target(Provider::Anthropic, "model-a", true),
@@ -30,6 +36,10 @@ fn targets() -> [Target; 5] {
         target(Provider::Anthropic, "model-a", false),
         target(Provider::OpenAi, "model-c", false),
         target(Provider::OpenAiResponses, "model-a", false),
+        Target {
+            system_messages: true,
+            ..target(Provider::Anthropic, "model-a", true)
+        },
     ]
 }
 
@@ -61,7 +71,7 @@ impl InvariantChecker {
             stage.step(operation);
         }
         // Open calls are interrupted at the end, so that the final views can be validated.
-        for target in 0..5 {
+        for target in 0..SERVED {
             stage.serve(target, true);
         }
         stage.check_replay();
@@ -91,6 +101,16 @@ impl InvariantChecker {
             interrupt_open_calls: interrupt,
             ..ServeView::default()
         }));
+        self.follow(which);
+        if which == 0 {
+            self.follow(WITH_SYSTEM);
+        }
+        self.check_accounting();
+    }
+
+    /// Shows the view to the caller with this target, and checks what the caller has afterwards.
+    fn follow(&mut self, which: u8) {
+        let target = targets()[usize::from(which)].clone();
         let caller = self.callers.entry(which).or_default();
         // A session with few loaded contents must show the same view as a session with all contents.
         let of_little = self.world.session.view(&target, caller.etag);
@@ -129,8 +149,11 @@ impl InvariantChecker {
         );
         assert_eq!(delta.etag, full.etag);
         assert_eq!(full.length as usize, full.messages.len());
-        // Within an epoch, each served view is a prefix of the next one.
-        let flat = flatten(&target, &full.messages);
+        // Within an epoch, each served view is a prefix of the next one. System messages move to the end of their turn.
+        let mut flat = flatten(&target, &full.messages);
+        let settled = flat
+            .iter()
+            .rposition(|(role, _)| *role != WireRole::Operator);
         let epoch = self.world.session.sealed().epoch().get();
         if caller.epoch == epoch {
             assert!(flat.starts_with(&caller.flat), "a served view changed");
@@ -146,10 +169,10 @@ impl InvariantChecker {
                 show(&caller.array)
             );
         }
+        flat.truncate(settled.map_or(0, |last| last + 1));
         let at = (self.world.session.revision(), which);
         self.served.insert(at, flat.clone());
         (caller.flat, caller.epoch, caller.etag) = (flat, epoch, Some(full.etag));
-        self.check_accounting();
     }
 
     /// Checks that an undo restores the view byte for byte. Later messages follow it.
@@ -160,7 +183,7 @@ impl InvariantChecker {
         };
         let to = event.to;
         self.world.load_content();
-        for which in 0..5 {
+        for which in 0..=WITH_SYSTEM {
             let target = &targets()[usize::from(which)];
             let Some(before) = self.served.get(&(to, which)) else {
                 continue;

@@ -103,6 +103,7 @@ fn conversation(betas: &Betas, headers: &HeaderMap, body: &Value) -> Result<(), 
     blocks::check(betas, body)?;
     markers::check(body)?;
     tools::check(body)?;
+    mid_system::check_places(array(&body["messages"]))?;
     context_management::check(betas, body)?;
     if headers
         .get("anthropic-version")

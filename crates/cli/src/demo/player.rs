@@ -302,6 +302,7 @@ impl Player {
             provider: CheckedProvider::Anthropic,
             model: MODEL.into(),
             thinking: false,
+            system_messages: false,
         };
         let violations = validate_parsed(&target, self.array.iter().map(|(_, parsed)| parsed));
         if let Some(violation) = violations.first() {

@@ -1,5 +1,6 @@
 //! `palimpsest replay`: replays transcripts under several policies and compares the results.
 
+mod model;
 mod plot;
 mod report;
 mod run;
@@ -14,7 +15,8 @@ use clap::Args;
 use palimpsest_core::policy::{Overlay, Policy, Preset};
 use palimpsest_transcripts::replay::{ReplayMetrics, no_levels};
 
-use self::run::{ReplayResults, replay};
+use self::model::{ReplayModel, model};
+use self::run::{ReplayInput, ReplayResults, replay};
 use super::files::{self, Format};
 use super::output::{number, print, print_json};
 
@@ -39,6 +41,7 @@ Examples:
   palimpsest replay ~/.claude/projects/my-project --format claude-code --preset claude-code,opencode
   palimpsest replay session.jsonl --format claude-code --preset mine.toml --plot tokens.svg
   palimpsest replay session.jsonl --format claude-code --window 64000 --summaries summaries.md
+  palimpsest replay session.jsonl --format claude-code --model claude-opus-4-8
   palimpsest replay conversations.jsonl --format openai --json"
 )]
 pub(super) struct Replay {
@@ -50,10 +53,14 @@ pub(super) struct Replay {
     #[arg(long = "preset", value_name = "PRESET", value_delimiter = ',', value_parser = choice)]
     #[arg(default_value = "claude-code")]
     presets: Vec<PolicyChoice>,
-    /// Context window of the model in tokens, instead of the window of the preset. At most an eighth
-    /// of it is reserved for the response
+    /// Context window of the model in tokens, instead of the window of the preset or of `--model`.
+    /// At most an eighth of it is reserved for the response
     #[arg(long, value_name = "TOKENS", value_parser = window)]
     window: Option<u32>,
+    /// Model whose context window and prices apply, as in the table of models. Without it, costs are
+    /// relative to uncached input. The higher prices of a long input are left out
+    #[arg(long, value_name = "NAME", value_parser = model)]
+    model: Option<ReplayModel>,
     /// Print the figures as JSON, in total and per file
     #[arg(long)]
     json: bool,
@@ -143,7 +150,13 @@ fn choice_from_file(path: &Path) -> Result<PolicyChoice, String> {
 impl Replay {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let files = files::find(&self.paths)?;
-        let replayed = replay(&files, self.format, &self.choices())?;
+        let choices = self.choices();
+        let replayed = replay(&ReplayInput {
+            files: &files,
+            format: self.format,
+            choices: &choices,
+            model: self.model,
+        })?;
         if replayed.sessions() == 0 {
             let mut reasons = replayed.files.iter().filter_map(|file| {
                 let reason = file.unrecognized.as_ref()?;
@@ -181,7 +194,8 @@ impl Replay {
             }
         }
         choices.push(no_levels_choice());
-        if let Some(window) = self.window {
+        let of_model = self.model.map(|model| model.window);
+        if let Some(window) = self.window.or(of_model) {
             for choice in &mut choices {
                 choice.policy = Arc::new(with_window(&choice.policy, window));
             }

@@ -329,6 +329,7 @@ mod tests {
                 compacted_at: vec![vec![1], Vec::new()],
             }],
             totals: Vec::new(),
+            model: None,
         })
     }
 

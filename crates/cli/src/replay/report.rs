@@ -56,6 +56,9 @@ struct Numbers {
     uncached_tokens: u64,
     /// The cost in thousandths of an uncached token.
     cost_milli: u64,
+    /// The cost of the input in US dollars. Only with `--model`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost_usd: Option<f64>,
     relative_cost: Option<f64>,
     largest_view_tokens: u64,
     probes: ProbeNumbers,
@@ -98,7 +101,8 @@ impl From<ProbeCounts> for ProbeNumbers {
 
 impl Numbers {
     /// Builds the figures of one policy. `all` contains the metrics of every policy for the same transcripts.
-    fn new(measured: &ReplayMetrics, all: &[ReplayMetrics]) -> Self {
+    fn new(replayed: &ReplayResults, measured: &ReplayMetrics, all: &[ReplayMetrics]) -> Self {
+        let prices = replayed.prices();
         let split = &measured.token_split;
         let by_kind = measured.probes.iter();
         let survived = measured.survival();
@@ -129,8 +133,9 @@ impl Numbers {
             cache_read_tokens: split.cache_read,
             cache_write_tokens: split.cache_write,
             uncached_tokens: split.uncached,
-            cost_milli: split.cost_milli(&Prices::default()),
-            relative_cost: relative_cost(measured, all),
+            cost_milli: split.cost_milli(&prices),
+            cost_usd: replayed.model.and_then(|model| model.input_usd(split)),
+            relative_cost: relative_cost(measured, all, &prices),
             largest_view_tokens: measured.largest_view,
             probes: measured.probe_totals().into(),
             probes_by_kind: by_kind
@@ -151,7 +156,7 @@ fn by_strategy(measured: &ReplayMetrics) -> BTreeMap<&'static str, usize> {
 pub(super) fn json(replayed: &ReplayResults) -> anyhow::Result<String> {
     let of_policy = |index: usize| PolicyReport {
         preset: &replayed.policies[index],
-        total: Numbers::new(&replayed.totals[index], &replayed.totals),
+        total: Numbers::new(replayed, &replayed.totals[index], &replayed.totals),
         files: replayed
             .files
             .iter()
@@ -160,7 +165,7 @@ pub(super) fn json(replayed: &ReplayResults) -> anyhow::Result<String> {
                 let refused = measured.defects.iter().map(ToString::to_string);
                 FileNumbers {
                     file: &file.file,
-                    numbers: Numbers::new(measured, &file.measured),
+                    numbers: Numbers::new(replayed, measured, &file.measured),
                     defects: (file.unrecognized.iter().chain(&file.unreadable))
                         .cloned()
                         .chain(refused)
@@ -176,8 +181,11 @@ pub(super) fn json(replayed: &ReplayResults) -> anyhow::Result<String> {
 
 /// Returns the cost of a policy relative to the cost of `none`, which is the last one.
 #[expect(clippy::cast_precision_loss, reason = "three digits of it are shown")]
-pub(super) fn relative_cost(measured: &ReplayMetrics, all: &[ReplayMetrics]) -> Option<f64> {
-    let prices = Prices::default();
-    let none = all.last()?.token_split.cost_milli(&prices);
-    (none > 0).then(|| measured.token_split.cost_milli(&prices) as f64 / none as f64)
+pub(super) fn relative_cost(
+    measured: &ReplayMetrics,
+    all: &[ReplayMetrics],
+    prices: &Prices,
+) -> Option<f64> {
+    let none = all.last()?.token_split.cost_milli(prices);
+    (none > 0).then(|| measured.token_split.cost_milli(prices) as f64 / none as f64)
 }

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use palimpsest_core::policy::{Policy, Thresholds, WindowHint};
+use palimpsest_core::policy::{Policy, Prices, Thresholds, WindowHint};
 use palimpsest_transcripts::import;
 use palimpsest_transcripts::replay::{RecordedSession, ReplayMetrics, measure};
 
 use super::PolicyChoice;
+use super::model::ReplayModel;
 use crate::each_file::{each_file, file_name};
 use crate::files::Format;
 
@@ -22,6 +23,17 @@ pub(super) struct ReplayResults {
     pub(super) files: Vec<FileResult>,
     /// The sums over all files, by policy.
     pub(super) totals: Vec<ReplayMetrics>,
+    /// The model whose prices apply.
+    pub(super) model: Option<ReplayModel>,
+}
+
+/// The input of a replay.
+#[derive(Debug)]
+pub(super) struct ReplayInput<'a> {
+    pub(super) files: &'a [PathBuf],
+    pub(super) format: Format,
+    pub(super) choices: &'a [PolicyChoice],
+    pub(super) model: Option<ReplayModel>,
 }
 
 /// The results of one file.
@@ -40,6 +52,12 @@ pub(super) struct FileResult {
 }
 
 impl ReplayResults {
+    /// Returns the prices of input, relative to that of uncached input.
+    pub(super) fn prices(&self) -> Prices {
+        let of_model = self.model.and_then(|model| model.relative_prices());
+        of_model.unwrap_or_default()
+    }
+
     pub(super) fn sessions(&self) -> usize {
         self.totals.first().map_or(0, |total| total.sessions)
     }
@@ -53,16 +71,19 @@ impl FileResult {
 }
 
 /// Replays all files under all policies.
-pub(super) fn replay(
-    files: &[PathBuf],
-    format: Format,
-    choices: &[PolicyChoice],
-) -> anyhow::Result<ReplayResults> {
+pub(super) fn replay(input: &ReplayInput<'_>) -> anyhow::Result<ReplayResults> {
+    let ReplayInput {
+        files,
+        format,
+        choices,
+        model,
+    } = *input;
+    let window = model.map(|model| model.limits).unwrap_or_default();
     let policies: Vec<Arc<Policy>> = choices
         .iter()
         .map(|choice| Arc::clone(&choice.policy))
         .collect();
-    let files = each_file(files, |file| replay_file(file, format, &policies))?;
+    let files = each_file(files, |file| replay_file(file, format, (&policies, window)))?;
     let mut totals = vec![ReplayMetrics::default(); choices.len()];
     for file in &files {
         for (total, measured) in totals.iter_mut().zip(&file.measured) {
@@ -73,17 +94,18 @@ pub(super) fn replay(
         policies: choices.iter().map(|choice| choice.name.clone()).collect(),
         thresholds: policies
             .iter()
-            .map(|policy| policy.thresholds(WindowHint::default()))
+            .map(|policy| policy.thresholds(window))
             .collect(),
         files,
         totals,
+        model,
     })
 }
 
 fn replay_file(
     file: &Path,
     format: Format,
-    policies: &[Arc<Policy>],
+    (policies, window): (&[Arc<Policy>], WindowHint),
 ) -> anyhow::Result<FileResult> {
     let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let imported = import::read(format.into(), &text);
@@ -99,7 +121,7 @@ fn replay_file(
         let tape = RecordedSession::new(session);
         let of_session = policies
             .iter()
-            .map(|policy| measure(&tape, format.provider(), policy));
+            .map(|policy| measure(&tape, format.provider(), policy, window));
         let of_session: Vec<ReplayMetrics> = of_session.collect();
         for (sum, measured) in replayed.measured.iter_mut().zip(&of_session) {
             sum.add(measured);

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use palimpsest_core::policy::Prices;
 use palimpsest_transcripts::replay::{FactRetention, ProbeKind, ReplayCompaction, ReplayMetrics};
 
 use super::report::relative_cost;
@@ -49,13 +48,19 @@ pub(super) fn show(replayed: &ReplayResults) -> anyhow::Result<()> {
         number(m.token_split.cache_write)
     });
     row("  uncached", &|m| number(m.token_split.uncached));
-    let prices = Prices::default();
+    let prices = replayed.prices();
     row("cost, in uncached tokens", &|m| {
         number(m.token_split.cost_milli(&prices) / 1_000)
     });
+    if let Some(model) = replayed.model {
+        row("cost, in US dollars", &|m| {
+            let usd = model.input_usd(&m.token_split);
+            usd.map_or_else(|| "–".to_owned(), |usd| format!("{usd:.2}"))
+        });
+    }
     row(
         "  compared with none",
-        &|m| match relative_cost(m, totals) {
+        &|m| match relative_cost(m, totals, &prices) {
             Some(share) => format!("{:.1} %", share * 100.0),
             None => "–".to_owned(),
         },

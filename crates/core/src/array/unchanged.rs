@@ -31,9 +31,12 @@ pub fn is_unchanged(session: &Session) -> bool {
             *shown = true;
         }
     }
-    // A message without a piece was removed by a level.
+    // A message without a piece was removed by a level. A message without blocks has no piece and stays in the view.
     let mut links = session.array().links.iter();
-    links.all(|link| is_shown.get(link.message.index()) == Some(&true))
+    links.all(|link| {
+        let is_shown = is_shown.get(link.message.index()) == Some(&true);
+        is_shown || session.transcript().is_in_view(link.message)
+    })
 }
 
 /// Returns true for a summary that a level wrote. Its text can refer to the tools that only a changed view offers, so the

@@ -8,13 +8,17 @@ use crate::view::{WireBlock, WireMessage, WireResult, WireRole};
 pub(super) fn message(message: &WireMessage<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(match message.role {
         WireRole::Assistant => b"{\"role\":\"assistant\",\"content\":".as_slice(),
-        WireRole::System | WireRole::Developer => b"{\"role\":\"system\",\"content\":",
+        WireRole::System | WireRole::Developer | WireRole::Operator => {
+            b"{\"role\":\"system\",\"content\":"
+        }
         WireRole::User | WireRole::Tool => b"{\"role\":\"user\",\"content\":",
     });
     list(out, &message.blocks, |b, out| {
         block(b, Audience::Model, out);
     });
-    out.push(b'}');
+    // Only messages of the operator have further fields, such as their lifetime.
+    let extra = message.extra.filter(|_| message.role == WireRole::Operator);
+    write_end_for(Audience::Model, out, extra);
 }
 
 fn list<T>(out: &mut Vec<u8>, items: &[T], mut write: impl FnMut(&T, &mut Vec<u8>)) {

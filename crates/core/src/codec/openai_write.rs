@@ -7,7 +7,7 @@ use crate::view::{WireBlock, WireMessage, WireResult, WireRole};
 
 pub(super) fn message(message: &WireMessage<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(match message.role {
-        WireRole::System => b"{\"role\":\"system\"".as_slice(),
+        WireRole::System | WireRole::Operator => b"{\"role\":\"system\"".as_slice(),
         WireRole::Developer => b"{\"role\":\"developer\"",
         WireRole::User => b"{\"role\":\"user\"",
         WireRole::Assistant => b"{\"role\":\"assistant\"",

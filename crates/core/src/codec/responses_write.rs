@@ -15,7 +15,7 @@ pub(super) fn message(message: &WireMessage<'_>, reader: Audience, out: &mut Vec
             out.extend_from_slice(b"{\"type\":\"message\"");
             fields(message.extra, &["type", "role", "content"], reader, out);
             out.extend_from_slice(match message.role {
-                WireRole::System => b",\"role\":\"system\"".as_slice(),
+                WireRole::System | WireRole::Operator => b",\"role\":\"system\"".as_slice(),
                 WireRole::Developer => b",\"role\":\"developer\"",
                 WireRole::User | WireRole::Tool => b",\"role\":\"user\"",
                 WireRole::Assistant => b",\"role\":\"assistant\"",

@@ -131,6 +131,7 @@ impl LastServed {
             provider: call.provider.unwrap_or(self.target.provider),
             model: call.model.as_ref().unwrap_or(&self.target.model).clone(),
             thinking: call.thinking.unwrap_or(self.target.thinking),
+            system_messages: call.system_messages.unwrap_or(self.target.system_messages),
         };
         (target, self.window_of(call, policy))
     }
@@ -138,7 +139,16 @@ impl LastServed {
     /// Returns the window of a call: as the call states it, or else the policy, or else the table of models.
     fn window_of(&self, call: &TargetOverride, policy: &Policy) -> WindowHint {
         let Some(stated) = call.window else {
-            return self.window;
+            // A call without a target can name another model in the body of its request.
+            let is_other = call
+                .model
+                .as_ref()
+                .is_some_and(|model| *model != self.target.model);
+            return match (is_other, policy.tokens.default_window_tokens) {
+                (false, _) => self.window,
+                (true, Some(_)) => WindowHint::default(),
+                (true, None) => call.known.unwrap_or_default(),
+            };
         };
         // Without a window, the thresholds use that of the policy.
         if stated.window_tokens.is_some() || policy.tokens.default_window_tokens.is_some() {

@@ -7,7 +7,24 @@ use serde_json::Value;
 
 use super::report::{ViolationReport, has_only, is_name, text};
 
-pub(super) fn check(messages: &[&Value], thinking: bool, report: &mut ViolationReport) {
+/// The options of a request that decide about its messages.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Options {
+    pub(super) thinking: bool,
+    /// True if the request may have messages with the role `system`.
+    pub(super) system_messages: bool,
+}
+
+pub(super) fn check(all: &[&Value], options: Options, report: &mut ViolationReport) {
+    let is_system = |message: &&Value| text(message, "role") == Some("system");
+    if options.system_messages {
+        system_messages(all, report);
+    }
+    // Valid system messages do not separate the messages around them.
+    let conversation: Vec<(usize, &Value)> = (all.iter().copied().enumerate())
+        .filter(|(_, message)| !(options.system_messages && is_system(message)))
+        .collect();
+    let messages: Vec<&Value> = conversation.iter().map(|(_, message)| *message).collect();
     report.unless(
         !messages.is_empty(),
         "messages",
@@ -26,14 +43,14 @@ pub(super) fn check(messages: &[&Value], thinking: bool, report: &mut ViolationR
     );
     let mut walk = ConversationValidator {
         report,
-        thinking,
+        thinking: options.thinking,
         ids: HashSet::new(),
         images: 0,
     };
     // `open` contains the call ids of the previous assistant message. The next message must answer all of them.
     let mut open: Vec<String> = Vec::new();
     let mut previous = None;
-    for (index, message) in messages.iter().enumerate() {
+    for (index, message) in conversation {
         let path = format!("messages[{index}]");
         let role = text(message, "role");
         walk.report.unless(
@@ -78,6 +95,53 @@ pub(super) fn check(messages: &[&Value], thinking: bool, report: &mut ViolationR
     );
     let images = walk.images;
     report.unless(images <= 100, "messages", "too many images in one request");
+}
+
+/// Checks the messages of the operator: their places and their content.
+fn system_messages(messages: &[&Value], report: &mut ViolationReport) {
+    let role = |index: usize| {
+        messages
+            .get(index)
+            .and_then(|message| text(message, "role"))
+    };
+    for (index, message) in messages.iter().enumerate() {
+        if text(message, "role") != Some("system") {
+            continue;
+        }
+        let path = format!("messages[{index}]");
+        let before = (0..index)
+            .rev()
+            .map(role)
+            .find(|role| *role != Some("system"));
+        report.unless(
+            before == Some(Some("user")),
+            &path,
+            "role 'system' must follow a 'user' message",
+        );
+        let after = (index + 1..messages.len())
+            .map(role)
+            .find(|role| *role != Some("system"));
+        report.unless(
+            after.is_none_or(|role| role == Some("assistant")),
+            &path,
+            "role 'system' must precede an 'assistant' message or end the array",
+        );
+        report.unless(
+            has_only(message, &["role", "content", "clear_at", "output_config"]),
+            &path,
+            "extra inputs are not permitted",
+        );
+        let content = message.get("content").and_then(Value::as_array);
+        let is_text = |block: &Value| {
+            text(block, "type") == Some("text")
+                && text(block, "text").is_some_and(|text| !text.trim().is_empty())
+        };
+        report.unless(
+            content.is_some_and(|blocks| !blocks.is_empty() && blocks.iter().all(is_text)),
+            &path,
+            "system messages must have text",
+        );
+    }
 }
 
 struct ConversationValidator<'r> {

@@ -64,16 +64,20 @@ pub fn validate_parsed<'p>(
     if bytes > 32 * 1024 * 1024 {
         report.add("messages".into(), "exceeds the size limit of a request");
     }
+    let options = anthropic::Options {
+        thinking: target.thinking,
+        system_messages: target.takes_system_messages(),
+    };
     // Bedrock's array equals Anthropic's except for cache points, so these are checked and removed first.
     match target.provider {
         Provider::Anthropic => {
             cache::check_fields(&values, &mut report);
-            anthropic::check(&values, target.thinking, &mut report);
+            anthropic::check(&values, options, &mut report);
         }
         Provider::Bedrock => {
             let values = cache::check_blocks(&values, &mut report);
             let values: Vec<&Value> = values.iter().collect();
-            anthropic::check(&values, target.thinking, &mut report);
+            anthropic::check(&values, options, &mut report);
         }
         Provider::OpenAi => openai::check(&values, &mut report),
         Provider::OpenAiResponses => responses::check(&values, &mut report),

@@ -122,13 +122,29 @@ fn in_system(
     Ok(takers.map(|(index, _)| count(index)).collect())
 }
 
+/// Returns true if a message is part of a user turn, which operator messages can end.
+const fn is_of_user_turn(role: WireRole) -> bool {
+    matches!(role, WireRole::User | WireRole::Operator)
+}
+
+/// Returns true if a piece is part of a system message that the provider removes later. Such a message takes no
+/// breakpoint.
+fn is_transient(session: &Session, seen: &PositionedPiece<'_>) -> bool {
+    let piece = session.sealed().pieces().get(seen.index);
+    let message = piece.and_then(|piece| session.transcript().content(piece.message));
+    seen.role == WireRole::Operator
+        && message.is_some_and(|message| message.extra.get("clear_at").is_some())
+}
+
 /// Returns the positions in the array, last position first.
 fn in_messages(
     session: &Session,
     target: &Target,
     length: u32,
 ) -> Result<Vec<WireBlockPosition>, ContentNotLoaded> {
-    let takes = |seen: &PositionedPiece<'_>| seen.block.takes_breakpoint(target.provider);
+    let takes = |seen: &PositionedPiece<'_>| {
+        seen.block.takes_breakpoint(target.provider) && !is_transient(session, seen)
+    };
     let mut walk = ReversePieces::of(session, target, length);
     // The last breakpoint is on the last suitable block at or before the end of the last user message.
     let mut in_user = false;
@@ -136,7 +152,7 @@ fn in_messages(
         let Some(seen) = walk.next()? else {
             return Ok(Vec::new());
         };
-        in_user |= seen.role == WireRole::User;
+        in_user |= is_of_user_turn(seen.role);
         if in_user && takes(&seen) {
             break seen;
         }
@@ -151,7 +167,7 @@ fn in_messages(
             break;
         };
         behind_response |= seen.role == WireRole::Assistant;
-        let is_end_of_user = behind_response && seen.role == WireRole::User;
+        let is_end_of_user = behind_response && is_of_user_turn(seen.role);
         // `earlier` keeps the end of the previous user message as a fallback while the end of the request is searched.
         let found = match sent {
             Some(sent) if seen.index < sent && takes(&seen) => Some(seen),

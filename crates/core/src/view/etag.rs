@@ -103,12 +103,16 @@ impl Etag {
             let mut next = pieces[intact..].iter().map(key);
             let next = next.find_map(Result::transpose).transpose()?;
             let (start, last) = last_group(&pieces[..intact], key)?;
-            return Ok(match (next, last) {
-                (Some(next), Some(last)) if next == last && self.length > 0 => Prefix {
-                    keep: self.length - 1,
-                    from: start,
-                },
-                _ => Prefix {
+            if next.is_none() || next != last {
+                return Ok(Prefix {
+                    keep: self.length,
+                    from: intact,
+                });
+            }
+            let group = messages_of_group(session, &pieces[start..intact], target)?;
+            return Ok(match self.length.checked_sub(group) {
+                Some(keep) => Prefix { keep, from: start },
+                None => Prefix {
                     keep: self.length,
                     from: intact,
                 },
@@ -136,24 +140,42 @@ impl Session {
         pieces: usize,
         target: &Target,
     ) -> Result<u32, ContentNotLoaded> {
-        // A later piece with the same key is merged into the last message, which is then not made of these pieces
-        // alone.
-        let all = self.sealed().pieces();
-        let (kept, rest) = all.split_at(pieces.min(all.len()));
-        let key = |piece: &Piece| group_key(self, piece, target);
-        let next = rest
-            .iter()
-            .map(key)
-            .find_map(Result::transpose)
-            .transpose()?;
-        let (start, last) = last_group(kept, key)?;
-        let whole = if next.is_some() && next == last {
-            &kept[..start]
-        } else {
-            kept
-        };
+        let whole = whole_groups(self, pieces, target)?;
+        let whole = &self.sealed().pieces()[..whole];
         Ok(array_length(&wire(self, whole, target)?, target))
     }
+}
+
+/// Returns the number of those of the first `pieces` pieces that form messages without a later piece.
+pub(super) fn whole_groups(
+    session: &Session,
+    pieces: usize,
+    target: &Target,
+) -> Result<usize, ContentNotLoaded> {
+    // A later piece with the same key is merged into the last message, which is then not made of these pieces alone.
+    let all = session.sealed().pieces();
+    let (kept, rest) = all.split_at(pieces.min(all.len()));
+    let key = |piece: &Piece| group_key(session, piece, target);
+    let next = rest
+        .iter()
+        .map(key)
+        .find_map(Result::transpose)
+        .transpose()?;
+    let (start, last) = last_group(kept, key)?;
+    let is_joined = next.is_some() && next == last;
+    Ok(if is_joined { start } else { kept.len() })
+}
+
+/// Returns the number of messages that the pieces of one key form for a target.
+fn messages_of_group(
+    session: &Session,
+    group: &[Piece],
+    target: &Target,
+) -> Result<u32, ContentNotLoaded> {
+    if !target.takes_system_messages() {
+        return Ok(1);
+    }
+    Ok(array_length(&wire(session, group, target)?, target))
 }
 
 /// Returns the index at which the last wire message of some pieces begins, and the key of that message.

@@ -19,6 +19,7 @@ mod piece;
 mod positions;
 mod repeated_items;
 mod seal;
+mod system_messages;
 mod tail;
 mod target;
 mod thinking;

@@ -5,6 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::etag::whole_groups;
+use super::system_messages::{ShownPiece, separate, with_system_messages};
+use super::tail::{Speaker, speaker};
 use super::wire::{GroupKey, Renderer};
 use super::{Piece, Target, WireBlock, WireRole};
 use crate::ids::Ordinal;
@@ -35,7 +38,10 @@ pub(super) struct PositionedPiece<'a> {
 pub(super) struct ReversePieces<'a, 't> {
     render: Renderer<'a, 't>,
     target: &'t Target,
+    /// The pieces that are not rendered yet.
     pieces: &'a [Piece],
+    /// Rendered pieces in the order of the array. Only for a target with system messages, whose order can differ.
+    turn: Vec<ShownPiece<'a>>,
     /// The array index of the message of the last returned piece. Initially the length of the array.
     message: u32,
     last_key: Option<GroupKey>,
@@ -48,6 +54,7 @@ impl<'a, 't> ReversePieces<'a, 't> {
             render: Renderer::new(session, target),
             target,
             pieces,
+            turn: Vec::new(),
             message: length,
             last_key: None,
         }
@@ -59,6 +66,28 @@ impl<'a, 't> ReversePieces<'a, 't> {
     }
 
     pub(super) fn next(&mut self) -> Result<Option<PositionedPiece<'a>>, ContentNotLoaded> {
+        let shown = if self.target.takes_system_messages() {
+            self.next_of_turn()?
+        } else {
+            self.next_shown()?
+        };
+        let Some(ShownPiece { index, key, block }) = shown else {
+            return Ok(None);
+        };
+        if self.last_key != Some(key) {
+            self.message = self.message.saturating_sub(1);
+            self.last_key = Some(key);
+        }
+        Ok(Some(PositionedPiece {
+            index,
+            message: self.message,
+            role: key.role,
+            block,
+        }))
+    }
+
+    /// Renders the last piece that is not rendered yet.
+    fn next_shown(&mut self) -> Result<Option<ShownPiece<'a>>, ContentNotLoaded> {
         while let Some((piece, before)) = self.pieces.split_last() {
             self.pieces = before;
             let Some((key, block)) = self.render.piece(piece)? else {
@@ -68,19 +97,35 @@ impl<'a, 't> ReversePieces<'a, 't> {
                 // System pieces lead the view and are outside the array, so the array begins here.
                 break;
             }
-            if self.last_key != Some(key) {
-                self.message = self.message.saturating_sub(1);
-                self.last_key = Some(key);
-            }
-            return Ok(Some(PositionedPiece {
-                index: before.len(),
-                message: self.message,
-                role: key.role,
-                block,
-            }));
+            let index = before.len();
+            return Ok(Some(ShownPiece { index, key, block }));
         }
         self.pieces = &[];
         Ok(None)
+    }
+
+    /// Returns the last piece of the current turn. Renders the whole turn before if it is a new one.
+    fn next_of_turn(&mut self) -> Result<Option<ShownPiece<'a>>, ContentNotLoaded> {
+        if let Some(shown) = self.turn.pop() {
+            return Ok(Some(shown));
+        }
+        let all = self.pieces;
+        while let Some(shown) = self.next_shown()? {
+            if self.turn.last().is_some_and(|last| last.key != shown.key) {
+                // The piece belongs to the turn before, which is rendered later.
+                self.pieces = &all[..=shown.index];
+                break;
+            }
+            self.turn.push(shown);
+        }
+        self.turn.reverse();
+        separate(&self.render, all, &mut self.turn, 0)?;
+        Ok(self.turn.pop())
+    }
+
+    /// Returns true if a piece at or after this index may follow.
+    fn may_reach(&self, index: usize) -> bool {
+        self.pieces.len() > index || self.turn.iter().any(|shown| shown.index >= index)
     }
 }
 
@@ -93,13 +138,20 @@ impl Session {
         target: &Target,
         length: u32,
     ) -> Result<u32, ContentNotLoaded> {
+        // The system messages of a turn can follow later pieces of it, so the turn counts as a whole.
+        let pieces = if target.takes_system_messages() {
+            whole_groups(self, pieces, target)?
+        } else {
+            pieces
+        };
         let mut walk = ReversePieces::of(self, target, length);
         let mut before = length;
         // The first visible piece at or after `pieces` determines the first message that is not kept.
-        while walk.pieces.len() > pieces {
+        while walk.may_reach(pieces) {
             match walk.next()? {
                 Some(seen) if seen.index >= pieces => before = seen.message,
-                _ => break,
+                Some(_) => {}
+                None => break,
             }
         }
         Ok(before)
@@ -112,17 +164,36 @@ pub(super) fn position_in_message(
     index: usize,
     target: &Target,
 ) -> Result<u32, ContentNotLoaded> {
-    let pieces = &session.sealed().pieces()[..=index];
-    // Only the last message matters, so any length serves as the start of the count.
+    let pieces = &session.sealed().pieces()[..end_of_turn(session, index, target)];
+    // Only the message of the piece matters, so any length serves as the start of the count.
     let mut walk = ReversePieces::new(session, pieces, target, u32::MAX);
-    let mut blocks = 0_u32;
+    let (mut message, mut before) = (None, 0_u32);
     while let Some(seen) = walk.next()? {
-        if seen.message != u32::MAX - 1 {
-            break;
+        match message {
+            None if seen.index == index => message = Some(seen.message),
+            None => {}
+            Some(message) if seen.message == message => before += 1,
+            Some(_) => break,
         }
-        blocks += 1;
     }
-    Ok(blocks.saturating_sub(1))
+    Ok(before)
+}
+
+/// Returns the index after the last piece that decides about the position of a piece in its message.
+fn end_of_turn(session: &Session, index: usize, target: &Target) -> usize {
+    if !target.takes_system_messages() {
+        return index + 1;
+    }
+    // Operator messages follow the rest of their turn, so the whole turn decides.
+    let later = session
+        .sealed()
+        .pieces()
+        .get(index + 1..)
+        .unwrap_or_default();
+    let in_turn = |piece: &&Piece| {
+        !piece.form.is_shown() || speaker(piece, session.transcript()) == Speaker::User
+    };
+    index + 1 + later.iter().take_while(in_turn).count()
 }
 
 /// Returns the position of the last block of each of some messages in an array of `length` messages. `None` if the
@@ -160,12 +231,19 @@ pub(super) fn pieces_at(
     positions: &BTreeSet<ViewPosition>,
 ) -> Result<BTreeMap<ViewPosition, Vec<Piece>>, ContentNotLoaded> {
     let render = Renderer::new(session, target);
+    let shown = if target.takes_system_messages() {
+        let shown = with_system_messages(&render, pieces)?.into_iter();
+        shown.map(|one| (&pieces[one.index], one.key)).collect()
+    } else {
+        let mut shown = Vec::new();
+        for piece in pieces {
+            shown.extend(render.piece(piece)?.map(|(key, _)| (piece, key)));
+        }
+        shown
+    };
     let (mut position, mut last_key) = (None::<(u32, u32)>, None);
     let mut found = BTreeMap::<_, Vec<Piece>>::new();
-    for piece in pieces {
-        let Some((key, _)) = render.piece(piece)? else {
-            continue;
-        };
+    for (piece, key) in shown {
         if target.sends_separately(key.role) {
             continue;
         }

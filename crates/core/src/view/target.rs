@@ -66,6 +66,9 @@ pub struct Target {
     pub model: Box<str>,
     /// True if the request enables extended thinking.
     pub thinking: bool,
+    /// True if the provider accepts messages with the role `system` inside the array. Only Anthropic's Messages API has
+    /// such messages.
+    pub system_messages: bool,
 }
 
 /// The parts of a target that a call states. The other parts are those of the last served view.
@@ -77,6 +80,8 @@ pub struct TargetOverride {
     pub model: Option<Box<str>>,
     /// True if the request enables extended thinking.
     pub thinking: Option<bool>,
+    /// True if the provider accepts messages with the role `system` inside the array.
+    pub system_messages: Option<bool>,
     /// The caller's statement about the model's context window.
     pub window: Option<WindowHint>,
     /// The sizes of the stated model from the table of models. `None` if the call states no model, or an unknown one.
@@ -104,8 +109,14 @@ impl Target {
             Provider::Bedrock => "bedrock",
             Provider::OpenAiResponses => "openai-responses",
         };
-        let text = format!("{provider}\0{}\0{}", self.thinking, self.model);
+        let system = if self.system_messages { "+system" } else { "" };
+        let text = format!("{provider}{system}\0{}\0{}", self.thinking, self.model);
         Digest::of_bytes(text.as_bytes())
+    }
+
+    /// Returns true if operator messages keep their role inside the array.
+    pub(crate) fn takes_system_messages(&self) -> bool {
+        self.provider == Provider::Anthropic && self.system_messages
     }
 
     /// Returns true if messages of this role are sent outside the array.
@@ -141,6 +152,8 @@ pub enum WireRole {
     System,
     /// The operator, under OpenAI's newer role name.
     Developer,
+    /// The operator, inside the array of Anthropic's Messages API. The name of the role is `system` there too.
+    Operator,
     /// The user, and the tools where the provider has no role for them.
     User,
     /// The model.

@@ -9,6 +9,7 @@ use super::fixed_texts::{
     SNIPPED_RESULT, kind_name, media_marker, result_as_text, snipped_marker,
 };
 use super::items::lacks_source;
+use super::system_messages::with_system_messages;
 use super::tail::{Speaker, speaker};
 use super::{MarkerReason, Piece, PieceForm, Provider, Target, WireRole, count};
 use crate::ids::{CallKey, Ordinal, TurnNumber};
@@ -159,14 +160,39 @@ pub fn wire<'a>(
     target: &Target,
 ) -> Result<Vec<WireMessage<'a>>, ContentNotLoaded> {
     let render = Renderer::new(session, target);
-    let mut messages: Vec<WireMessage<'a>> = Vec::new();
-    let mut last_key = None;
+    let mut grouped = GroupedMessages::default();
+    if target.takes_system_messages() {
+        for shown in with_system_messages(&render, pieces)? {
+            let piece = &pieces[shown.index];
+            grouped.add(&render, piece, shown.key, shown.block);
+        }
+        return Ok(grouped.messages);
+    }
     for piece in pieces {
-        let Some((key, block)) = render.piece(piece)? else {
-            continue;
-        };
-        if last_key == Some(key)
-            && let Some(message) = messages.last_mut()
+        if let Some((key, block)) = render.piece(piece)? {
+            grouped.add(&render, piece, key, block);
+        }
+    }
+    Ok(grouped.messages)
+}
+
+/// The messages of the pieces so far.
+#[derive(Default)]
+struct GroupedMessages<'a> {
+    messages: Vec<WireMessage<'a>>,
+    last_key: Option<GroupKey>,
+}
+
+impl<'a> GroupedMessages<'a> {
+    fn add(
+        &mut self,
+        render: &Renderer<'a, '_>,
+        piece: &Piece,
+        key: GroupKey,
+        block: WireBlock<'a>,
+    ) {
+        if self.last_key == Some(key)
+            && let Some(message) = self.messages.last_mut()
         {
             message.blocks.push(block);
             // Unknown fields of a message cannot be merged, so a combined message has none.
@@ -174,16 +200,15 @@ pub fn wire<'a>(
                 message.extra = None;
             }
         } else {
-            messages.push(WireMessage {
+            self.messages.push(WireMessage {
                 role: key.role,
                 blocks: vec![block],
-                extra: render.message_extra(piece),
+                extra: render.message_extra(piece, key.role),
                 first: piece.message,
             });
-            last_key = Some(key);
+            self.last_key = Some(key);
         }
     }
-    Ok(messages)
 }
 
 /// The key that two neighbouring pieces must share to become part of one wire message.
@@ -192,10 +217,13 @@ pub(crate) struct GroupKey {
     /// The role of the wire message.
     pub(super) role: WireRole,
     /// Separates neighbours of the same role: the message, or the call of a tool result.
-    apart: Option<(Ordinal, u16)>,
+    pub(super) apart: Option<(Ordinal, u16)>,
 }
 
 /// Returns the key of a piece. `None` if the target does not see the piece.
+///
+/// The key of an operator message is that of the user, whatever the target takes. Messages with this key belong to one
+/// turn of the user, of which `system_messages` separates those of the operator.
 pub(crate) fn group_key(
     session: &Session,
     piece: &Piece,
@@ -294,8 +322,12 @@ impl<'a, 't> Renderer<'a, 't> {
         GroupKey { role, apart }
     }
 
-    fn message_extra(&self, piece: &Piece) -> Option<&'a UnknownFields> {
+    fn message_extra(&self, piece: &Piece, role: WireRole) -> Option<&'a UnknownFields> {
         let message = self.transcript.content(piece.message)?;
+        if role == WireRole::Operator {
+            let is_own = message.origin == self.target.provider.origin();
+            return is_own.then(|| non_empty(&message.extra)).flatten();
+        }
         // Anthropic's APIs reject unknown fields of messages.
         let provider = self.target.provider;
         let is_own = !provider.is_anthropic() && message.origin == provider.origin();
@@ -362,8 +394,8 @@ impl<'a, 't> Renderer<'a, 't> {
             (Block::Text { text, .. }, PieceForm::Operator)
                 if self.target.provider.is_anthropic() =>
             {
-                // Anthropic's APIs accept no system message inside the conversation. The tag shows that no user wrote
-                // the text.
+                // Not every request may have system messages inside the conversation. The tag shows that no user wrote the
+                // text.
                 WireBlock::text(format!("<system-reminder>\n{text}\n</system-reminder>"))
             }
             (Block::Text { text, extra: e }, PieceForm::Input { turn, interjected }) => {
@@ -390,6 +422,23 @@ impl<'a, 't> Renderer<'a, 't> {
                 self.opaque(kind, json, message.origin, speaker)?
             }
             (Block::ToolUse(_) | Block::ToolResult(_), _) => return None,
+        })
+    }
+
+    /// Returns the text of an operator message without a tag, for a message of its own.
+    pub(super) fn operator_text(
+        &self,
+        piece: &Piece,
+    ) -> Result<Option<WireBlock<'a>>, ContentNotLoaded> {
+        let message = self.transcript.require_content(piece.message)?;
+        Ok(match message.blocks.get(usize::from(piece.block)) {
+            Some(Block::Text { text, extra }) => Some(WireBlock::Text {
+                text: (&**text).into(),
+                extra: (self.target.accepts_unknown_fields_of(message.origin))
+                    .then(|| non_empty(extra))
+                    .flatten(),
+            }),
+            _ => None,
         })
     }
 

@@ -79,6 +79,7 @@ impl Conversation {
             provider,
             model: "m".into(),
             thinking: provider == ANTHROPIC,
+            system_messages: false,
         };
         let view = self.world.session.view(&target, None).unwrap();
         assert_eq!(view.not_sendable, None);

@@ -39,21 +39,28 @@ pub(crate) fn show_for(provider: Provider, model: &str, conversation: &str) -> S
         provider,
         model: model.into(),
         thinking: provider == Provider::Anthropic,
+        system_messages: false,
     };
+    show_in(&target, conversation)
+}
+
+/// Runs a conversation for a target.
+#[track_caller]
+pub(crate) fn show_in(target: &Target, conversation: &str) -> String {
     let mut play = Play::new();
     for (index, line) in conversation.lines().map(str::trim).enumerate() {
         match line {
             "" => {}
-            "----" => play.serve(&target, false),
-            "interrupt" => play.serve(&target, true),
+            "----" => play.serve(target, false),
+            "interrupt" => play.serve(target, true),
             line => match line.strip_prefix("rewind ") {
                 Some(to) => play.rewind(to.parse().unwrap()),
                 None => play.append(index, line),
             },
         }
     }
-    play.serve(&target, false);
-    play.show(&target)
+    play.serve(target, false);
+    play.show(target)
 }
 
 struct Play {
@@ -129,6 +136,7 @@ impl Play {
             let role = match message.role {
                 WireRole::System => "system",
                 WireRole::Developer => "developer",
+                WireRole::Operator => "operator",
                 WireRole::User => "user",
                 WireRole::Assistant => "assistant",
                 WireRole::Tool => "tool",

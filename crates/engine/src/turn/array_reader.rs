@@ -266,7 +266,8 @@ impl KnownArray {
     fn read_rest(&self, rest: &[u8], next_id: &mut dyn FnMut() -> MessageId) -> Option<ReadRest> {
         let trimmed = rest.trim_ascii_start();
         let tail = match trimmed.split_first()? {
-            (b',', tail) => tail,
+            // A comma before the end of an array is invalid.
+            (b',', tail) if !tail.trim_ascii_start().starts_with(b"]") => tail,
             (b']', _) => trimmed,
             _ => return None,
         };

@@ -184,6 +184,18 @@ fn an_array_in_parts_is_read_like_a_whole_one() {
 }
 
 #[test]
+fn a_comma_at_the_end_is_invalid_after_known_messages_too() {
+    let reader = ArrayReader::default();
+    let messages: Vec<Value> = (0..3).map(message).collect();
+    for provider in PROVIDERS {
+        let text = body(provider, &messages, 2);
+        check(&reader, provider, &text);
+        let text = text.replace("}],\"stream\"", "}, ],\"stream\"");
+        assert!(read(&reader, provider, &text).is_err(), "{text}");
+    }
+}
+
+#[test]
 fn known_arrays_are_bounded() {
     let reader = ArrayReader::default();
     let text = "x".repeat(MAX_ARRAY_BYTES / 2);

@@ -9,7 +9,7 @@ use palimpsest_core::hex;
 use palimpsest_core::ids::{ProjectId, SessionId, SessionKey};
 use palimpsest_core::json::RawJson;
 use palimpsest_core::levels::clearing::cleared_results;
-use palimpsest_core::message::Block;
+use palimpsest_core::message::{Block, Role};
 use palimpsest_core::policy::{Overlay, Policy, WindowHint};
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::view::{Provider, TargetOverride};
@@ -139,7 +139,10 @@ impl EngineContext {
         } else {
             TakenOut::default()
         };
+        let system_messages = provider == Provider::Anthropic && has_system_messages(&array);
         let mut call = call(provider, fields, &body, request.purpose);
+        // The client of such a request has the beta of the provider, and so has the request with the view.
+        call.target.system_messages = Some(system_messages);
         call.target = call.target.with_models(&self.engine.model_table);
         taken.add_to(&mut call);
         if request.purpose == Purpose::Response && !taken.has_summaries {
@@ -396,6 +399,7 @@ fn call(
             provider: Some(provider),
             model: fields.model().map(String::into_boxed_str),
             thinking: Some(provider == Provider::Anthropic && fields.has_thinking()),
+            system_messages: None,
             window: Some(WindowHint {
                 max_output_tokens: fields.max_output_tokens(),
                 ..WindowHint::default()
@@ -410,6 +414,14 @@ fn call(
         dry_run: purpose == Purpose::Count,
         ..TurnCall::default()
     }
+}
+
+/// Returns true if the array contains messages of the operator.
+fn has_system_messages(array: &ReadArray) -> bool {
+    let inside = array.elements.iter().skip(array.outside);
+    inside
+        .map(|element| element.message.role)
+        .any(Role::is_system)
 }
 
 /// Returns the place of the response to the current array.

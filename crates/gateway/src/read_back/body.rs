@@ -5,7 +5,6 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -17,9 +16,10 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Error as ClientError;
 
 use super::ask::ReadBack;
-use super::splice::{Shown, Splicer, failure};
+use super::events::SplicedEvents;
+use super::splice::failure;
 use crate::exchange::{BodyEnd, Exchange, Unrecorded};
-use crate::reading::{EventParser, Unread};
+use crate::reading::Unread;
 use crate::tee::{Hold, Polled, TeeBody};
 
 /// The maximum size of an error that becomes an event, in bytes.
@@ -30,10 +30,7 @@ pub(crate) struct ReadBackBody {
     state: State,
     /// Frames for the agent.
     out: VecDeque<Frame<Bytes>>,
-    splicer: Splicer,
-    events: EventParser,
-    /// The bytes of the current event.
-    raw: Vec<u8>,
+    events: SplicedEvents,
     /// `None` while the next request is sent.
     read_back: Option<Box<ReadBack>>,
 }
@@ -65,11 +62,9 @@ impl ReadBackBody {
     pub(crate) fn new(inner: Incoming, exchange: Exchange, read_back: ReadBack) -> Self {
         let names = std::sync::Arc::clone(&read_back.offered.names);
         Self {
-            splicer: Splicer::new(read_back.api, names),
+            events: SplicedEvents::new(read_back.api, names),
             state: State::Streaming(inner, Box::new(exchange)),
             out: VecDeque::new(),
-            events: EventParser::default(),
-            raw: Vec::new(),
             read_back: Some(Box::new(read_back)),
         }
     }
@@ -133,67 +128,28 @@ impl ReadBackBody {
             }
             // Not every provider sends a last event.
             None => {
-                let rest = std::mem::take(&mut self.raw);
+                let rest = self.events.take_rest();
                 self.ended(rest, None, *exchange);
             }
         }
         None
     }
 
-    /// Reads a frame. Returns the bytes that wait for the record if the response ends in this frame. After an error, `raw`
-    /// contains all bytes that the agent has not got.
+    /// Reads a frame. Returns the bytes that wait for the record if the response ends in this frame.
     fn read(&mut self, data: &[u8], exchange: &mut Exchange) -> Result<Option<Vec<u8>>, Unread> {
-        let (mut shown, mut rest) = (Vec::new(), data);
-        let read = self.read_events(&mut rest, &mut shown, exchange);
+        let mut shown = Vec::new();
+        let read_event = |event: &[u8]| Ok(exchange.read(event)?.is_some());
+        let read = self.events.read(data, &mut shown, read_event);
         if !shown.is_empty() {
             self.out.push_back(Frame::data(shown.into()));
         }
-        if read.is_err() {
-            self.raw.extend_from_slice(rest);
-        }
         read
-    }
-
-    /// Consumes the events in `rest`, and adds those that the agent gets now to `shown`.
-    fn read_events(
-        &mut self,
-        rest: &mut &[u8],
-        shown: &mut Vec<u8>,
-        exchange: &mut Exchange,
-    ) -> Result<Option<Vec<u8>>, Unread> {
-        loop {
-            let before = *rest;
-            let event = self.events.next(rest);
-            let consumed = before.len() - rest.len();
-            self.raw.extend_from_slice(&before[..consumed]);
-            let Some(event) = event? else {
-                return Ok(None);
-            };
-            // The agent must get its response even if the splicer has a defect.
-            let splicing = catch_unwind(AssertUnwindSafe(|| self.splicer.event(&event)));
-            let form = splicing.unwrap_or(Err(Unread::Panic));
-            let is_last = exchange.read(&self.raw)?.is_some();
-            let form = form?;
-            let raw = std::mem::take(&mut self.raw);
-            let mut bytes = match form {
-                Shown::AsIs => raw,
-                Shown::Changed(bytes) => bytes,
-                Shown::Hidden => Vec::new(),
-            };
-            if is_last {
-                if !self.splicer.continues() {
-                    bytes.extend_from_slice(rest);
-                }
-                return Ok(Some(bytes));
-            }
-            shown.extend_from_slice(&bytes);
-        }
     }
 
     /// Ends the current response. `last` is what the agent gets after the record.
     fn ended(&mut self, last: Vec<u8>, rest: Option<Incoming>, exchange: Exchange) {
         let last = (!last.is_empty()).then(|| Ok(Frame::data(last.into())));
-        if self.splicer.calls().own == 0 {
+        if !self.events.has_own_calls() {
             let hold = Hold::new(exchange, BodyEnd::Whole, last);
             self.state = State::Holding(hold, rest);
             return;
@@ -201,7 +157,7 @@ impl ReadBackBody {
         let Some(read_back) = self.read_back.take() else {
             return;
         };
-        if self.splicer.continues() {
+        if self.events.continues() {
             self.state = State::Asking(Box::pin(ask(read_back, exchange)));
         } else {
             let limit = exchange.hold_timeout();
@@ -213,8 +169,7 @@ impl ReadBackBody {
     fn answered(&mut self, asked: Asked) {
         match asked.outcome {
             Ok((inner, exchange)) => {
-                self.splicer.begin_next(asked.read_back.may_continue());
-                self.events = EventParser::default();
+                self.events.begin_next(asked.read_back.may_continue());
                 self.state = State::Streaming(inner, Box::new(exchange));
             }
             Err(error) => {
@@ -229,15 +184,15 @@ impl ReadBackBody {
     /// Ends the reading of a response that is not understood.
     fn give_up(&mut self, reason: Unread, exchange: Exchange, inner: Incoming) {
         exchange.give_up(reason);
-        let raw = std::mem::take(&mut self.raw);
-        if self.splicer.is_changed() {
+        let rest = self.events.take_rest();
+        if self.events.is_changed() {
             let api = self.read_back.as_ref().map(|read_back| read_back.api);
             let failure = api.map(|api| failure(api, b"")).unwrap_or_default();
             self.out.push_back(Frame::data(failure.into()));
             return;
         }
         // Nothing was hidden so far, so the rest can follow as it is.
-        self.out.push_back(Frame::data(raw.into()));
+        self.out.push_back(Frame::data(rest.into()));
         self.state = State::Forwarding(Box::new(TeeBody::new(inner, None)));
     }
 }

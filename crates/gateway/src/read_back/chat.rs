@@ -14,6 +14,7 @@ pub(super) struct Chat {
     hidden: HashSet<u64>,
     /// The position for the agent.
     places: HashMap<u64, u64>,
+    next: u64,
     /// The id of the first response, which all chunks have.
     id: Option<Box<RawValue>>,
 }
@@ -73,6 +74,7 @@ impl Chat {
     pub(super) fn begin_next(&mut self) {
         self.hidden.clear();
         self.places.clear();
+        self.next = 0;
     }
 
     /// Gives a chunk of a later response the id of the first one. Returns true for such a chunk.
@@ -149,8 +151,14 @@ impl Chat {
                 is_changed = true;
                 continue;
             }
-            let next = self.places.len() as u64;
-            let place = *self.places.entry(index).or_insert(next);
+            // Until a call is hidden, the agent gets the bytes of the provider, whatever its positions are.
+            let place = match self.places.get(&index) {
+                Some(place) => *place,
+                None if state.is_displaced() => self.next,
+                None => index,
+            };
+            self.places.insert(index, place);
+            self.next = self.next.max(place.saturating_add(1));
             state.calls.agents = self.places.len();
             if place != index {
                 call.set_value("index", &place)?;

@@ -54,8 +54,14 @@ impl Messages {
                     }
                     state.calls.agents += 1;
                 }
-                self.places.insert(index, self.next);
-                self.next += 1;
+                // Until a call is hidden, the agent gets the bytes of the provider, whatever its positions are.
+                let place = if state.is_displaced() {
+                    self.next
+                } else {
+                    index
+                };
+                self.places.insert(index, place);
+                self.next = place.saturating_add(1);
                 self.renumbered(&parsed.r#type, index, data)
             }
             "content_block_delta" | "content_block_stop" => {

@@ -4,13 +4,16 @@
 //! the agent's tools. If the model calls one of them, the gateway runs the call, sends the result, and joins both
 //! responses of the provider to one. A response without such calls reaches the agent byte for byte.
 //!
-//! `calls` writes the results of calls. `splice` decides about each event of a stream, and `whole` about responses
-//! without a stream. `ask` runs the calls and sends the next request. `body` is the stream for the agent.
+//! `calls` writes the results of calls. `splice` decides about each event of a stream, `events` applies the decisions, and
+//! `joined` joins responses without a stream. `ask` runs the calls and sends the next request. `body` is the stream
+//! for the agent, and `whole` the response without a stream.
 
 mod ask;
 mod body;
 mod calls;
 mod chat;
+mod events;
+mod joined;
 mod messages;
 mod responses;
 mod splice;
@@ -19,6 +22,8 @@ mod whole;
 pub(crate) use self::ask::ReadBack;
 pub(crate) use self::body::ReadBackBody;
 pub(crate) use self::calls::results_json;
+pub use self::events::SplicedEvents;
+pub use self::joined::JoinedResponses;
 pub(crate) use self::whole::read_whole;
 
 /// The maximum number of requests to the provider for one response to the agent.

@@ -25,7 +25,7 @@ pub(super) struct Responses {
     /// The position for the agent.
     places: HashMap<u64, u64>,
     next: u64,
-    /// The number of events that the agent got.
+    /// The number of the next event for the agent.
     sequence: u64,
     /// The items of the earlier responses that the agent got.
     earlier: Vec<Box<RawValue>>,
@@ -94,7 +94,7 @@ impl Responses {
                 }
             },
         };
-        self.numbered(name, parsed.sequence_number, place, data)
+        self.numbered(state, name, (parsed.sequence_number, place), data)
     }
 
     pub(super) fn begin_next(&mut self) {
@@ -109,8 +109,14 @@ impl Responses {
             return;
         }
         state.calls.agents += usize::from(item.is_call());
-        self.places.insert(index, self.next);
-        self.next += 1;
+        // Until a call is hidden, the agent gets the bytes of the provider, whatever its positions are.
+        let place = if state.is_displaced() {
+            self.next
+        } else {
+            index
+        };
+        self.places.insert(index, place);
+        self.next = place.saturating_add(1);
     }
 
     /// Removes the offered tools from an event with the response, which repeats the tools of the request.
@@ -124,9 +130,9 @@ impl Responses {
         let mut fields: Fields = serde_json::from_slice(data)?;
         let mut response: Fields = fields.read("response")?.ok_or(Unread::Unknown)?;
         if !remove_tools(state, &mut response)? {
-            return self.numbered(name, sequence, None, data);
+            return self.numbered(state, name, (sequence, None), data);
         }
-        self.sequence += 1;
+        self.sequence = next_after(sequence.unwrap_or(self.sequence));
         fields.set_value("response", &response)?;
         Ok(Shown::Changed(event(Some(name), &fields)?))
     }
@@ -134,13 +140,17 @@ impl Responses {
     /// Gives an event its numbers for the agent.
     fn numbered(
         &mut self,
+        state: &Splice,
         name: &str,
-        sequence: Option<u64>,
-        place: Option<u64>,
+        (sequence, place): (Option<u64>, Option<u64>),
         data: &[u8],
     ) -> Result<Shown, Unread> {
+        if !state.is_displaced() {
+            self.sequence = next_after(sequence.unwrap_or(self.sequence));
+            return Ok(Shown::AsIs);
+        }
         let own = self.sequence;
-        self.sequence += 1;
+        self.sequence = next_after(own);
         if place.is_none() && sequence.is_none_or(|sequence| sequence == own) {
             return Ok(Shown::AsIs);
         }
@@ -183,6 +193,16 @@ impl Responses {
         }
         Ok(Shown::Changed(event(Some(name), &fields)?))
     }
+}
+
+/// Returns the number after one that a provider can choose.
+fn next_after(number: u64) -> u64 {
+    number.saturating_add(1)
+}
+
+/// Returns true if a response repeats offered tools of its request.
+pub(super) fn repeats_tools(state: &Splice, response: &Fields) -> Result<bool, Unread> {
+    remove_tools(state, &mut response.clone())
 }
 
 /// Removes the offered tools from the tools that a response repeats. Returns true if there were any.

@@ -61,7 +61,15 @@ impl Splice {
         self.calls = Calls::default();
         self.continues = false;
         self.is_later = true;
-        self.output_tokens = (self.output_tokens.0 + self.output_tokens.1, 0);
+        // A provider can report any number.
+        let output = self.output_tokens.0.saturating_add(self.output_tokens.1);
+        self.output_tokens = (output, 0);
+    }
+
+    /// Returns true if the agent gets events at other positions than the provider sent them: after a hidden call, and in
+    /// every response after the first one.
+    pub(super) fn is_displaced(&self) -> bool {
+        self.is_later || self.calls.own > 0
     }
 
     pub(super) fn is_own(&self, name: Option<&str>) -> bool {
@@ -84,7 +92,7 @@ impl Splice {
     pub(super) fn add_output(&self, usage: &mut Fields, field: &str) -> Result<(), Unread> {
         let own: Option<u64> = usage.read(field)?;
         if let Some(own) = own {
-            usage.set_value(field, &(own + self.output_tokens.0))?;
+            usage.set_value(field, &own.saturating_add(self.output_tokens.0))?;
         }
         Ok(())
     }

@@ -12,11 +12,10 @@ use hyper_util::client::legacy::Error as ClientError;
 use tokio::time::timeout;
 
 use super::ask::ReadBack;
-use super::splice::{Calls, Splice};
-use super::{chat, messages, responses};
+use super::joined::JoinedResponses;
 use crate::exchange::{BodyEnd, Exchange};
 use crate::headers;
-use crate::reading::{Fields, ResponseApi, Unread};
+use crate::reading::Unread;
 use crate::tee::TeeBody;
 
 /// The head and the body of a response for the agent.
@@ -29,17 +28,20 @@ pub(crate) async fn read_whole(
     exchange: Exchange,
     mut read_back: ReadBack,
 ) -> Result<WholeResponse, ClientError> {
-    let mut state = Splice::new(Arc::clone(&read_back.offered.names));
+    let mut read = JoinedResponses::new(read_back.api, Arc::clone(&read_back.offered.names));
     let (mut response, mut exchange) = (response, exchange);
-    let mut read = Vec::new();
     loop {
         let (head, mut body) = response.into_parts();
         let received = match receive(&mut body, &mut exchange).await {
             Ok(received) => received,
             // The rest of the response is forwarded, whatever it is.
-            Err((received, reason)) => {
+            Err((received, Unreceived::Unread(reason))) => {
                 exchange.give_up(reason);
                 return Ok((head, TeeBody::resumed(received, Some(body))));
+            }
+            Err((received, Unreceived::Broken(error))) => {
+                drop(exchange.end(BodyEnd::Broken));
+                return Ok((head, TeeBody::broken(received, error)));
             }
         };
         let hold = exchange.hold_timeout();
@@ -47,19 +49,17 @@ pub(crate) async fn read_whole(
             return Ok((head, TeeBody::resumed(received, None)));
         };
         let json = unrecorded.json().cloned().unwrap_or_default();
-        let response_fields = look(read_back.api, &mut state, &json, read_back.may_continue());
-        let Ok(fields) = response_fields else {
+        if read.add(&json, read_back.may_continue()).is_err() {
             let recording = unrecorded.spawn(Bytes::new());
             let _ = timeout(hold, recording).await;
             return Ok((head, TeeBody::resumed(received, None)));
-        };
-        let has_own = state.calls.own > 0;
-        let round = if has_own {
+        }
+        let round = if read.has_own_calls() {
             read_back.run(&json).await.ok()
         } else {
             None
         };
-        if let Some(round) = round.as_ref().filter(|_| state.continues) {
+        if let Some(round) = round.as_ref().filter(|_| read.continues()) {
             let next = read_back.ask(round).await?;
             if !next.status().is_success() {
                 let (head, body) = next.into_parts();
@@ -77,22 +77,15 @@ pub(crate) async fn read_whole(
             let Some(begun) = read_back.begin(begun, rounds) else {
                 return Ok((next_head, TeeBody::new(next_body, None)));
             };
-            read.push(fields);
-            state.begin_next();
+            read.begin_next();
             (response, exchange) = (Response::from_parts(next_head, next_body), begun);
             continue;
         }
-        state.continues = false;
+        read.end();
         let results = round.map(|round| round.results).unwrap_or_default();
         let recording = unrecorded.spawn(results.into());
         let _ = timeout(hold, recording).await;
-        // A response of the Responses API repeats the tools of its request.
-        let repeats_tools = read_back.api == ResponseApi::Responses;
-        if !has_own && read.is_empty() && !repeats_tools {
-            return Ok((head, TeeBody::resumed(received, None)));
-        }
-        read.push(fields);
-        return Ok(joined(head, received, (read_back.api, &state, &read)));
+        return Ok(joined(head, received, &read));
     }
 }
 
@@ -100,16 +93,11 @@ pub(crate) async fn read_whole(
 fn joined(
     mut head: ResponseHead,
     received: VecDeque<Bytes>,
-    (api, state, read): (ResponseApi, &Splice, &[Fields]),
+    read: &JoinedResponses,
 ) -> WholeResponse {
-    let joined = match api {
-        ResponseApi::Messages => messages::join(state, read),
-        ResponseApi::Chat => chat::join(state, read),
-        ResponseApi::Responses => responses::join(state, read),
-    };
-    let joined = joined.and_then(|joined| Ok(serde_json::to_vec(&joined)?));
-    match joined {
-        Ok(joined) => {
+    match read.joined() {
+        Ok(None) => (head, TeeBody::resumed(received, None)),
+        Ok(Some(joined)) => {
             head.headers = headers::of_changed_response(&head.headers, joined.len());
             (head, TeeBody::resumed([Bytes::from(joined)].into(), None))
         }
@@ -120,15 +108,24 @@ fn joined(
     }
 }
 
+/// The reason for a body that was not received completely.
+enum Unreceived {
+    /// The body is not understood.
+    Unread(Unread),
+    /// The connection to upstream broke.
+    Broken(hyper::Error),
+}
+
 /// Receives a body.
 async fn receive(
     body: &mut Incoming,
     exchange: &mut Exchange,
-) -> Result<VecDeque<Bytes>, (VecDeque<Bytes>, Unread)> {
+) -> Result<VecDeque<Bytes>, (VecDeque<Bytes>, Unreceived)> {
     let mut received = VecDeque::new();
     while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else {
-            return Err((received, Unread::Malformed));
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => return Err((received, Unreceived::Broken(error))),
         };
         let Ok(data) = frame.into_data() else {
             continue;
@@ -136,34 +133,8 @@ async fn receive(
         let read = exchange.read(&data);
         received.push_back(data);
         if let Err(reason) = read {
-            return Err((received, reason));
+            return Err((received, Unreceived::Unread(reason)));
         }
     }
     Ok(received)
-}
-
-/// Reads the calls of a response, and decides whether another one follows.
-fn look(
-    api: ResponseApi,
-    state: &mut Splice,
-    json: &[u8],
-    may_continue: bool,
-) -> Result<Fields, Unread> {
-    let fields: Fields = serde_json::from_slice(json)?;
-    let (calls, is_regular): (Calls, bool) = match api {
-        ResponseApi::Messages => messages::calls(state, &fields),
-        ResponseApi::Chat => chat::calls(state, &fields),
-        ResponseApi::Responses => responses::calls(state, &fields),
-    }?;
-    state.calls = calls;
-    state.may_continue = may_continue;
-    let usage: Fields = fields.read("usage")?.unwrap_or_default();
-    let field = if api == ResponseApi::Chat {
-        "completion_tokens"
-    } else {
-        "output_tokens"
-    };
-    state.output_tokens.1 = usage.read(field)?.unwrap_or_default();
-    state.end(is_regular);
-    Ok(fields)
 }

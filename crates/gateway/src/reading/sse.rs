@@ -58,7 +58,7 @@ impl EventParser {
     }
 
     /// Consumes the last byte of the event before, if a frame begins with it.
-    pub(super) fn skip_end_of_event(&mut self, input: &mut &[u8]) {
+    pub(crate) fn skip_end_of_event(&mut self, input: &mut &[u8]) {
         if self.is_after_event {
             self.skip_line_feed(input);
         }

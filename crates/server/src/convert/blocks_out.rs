@@ -55,7 +55,7 @@ pub fn view_message(message: &WireMessage<'_>, calls: &Calls, provider: Provider
         .collect();
     // The contract has no role for tools: their results are blocks of user messages.
     let role = match message.role {
-        WireRole::System | WireRole::Developer => v1::Role::System,
+        WireRole::System | WireRole::Developer | WireRole::Operator => v1::Role::System,
         WireRole::User | WireRole::Tool => v1::Role::User,
         WireRole::Assistant => v1::Role::Assistant,
     };

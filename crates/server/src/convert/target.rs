@@ -50,6 +50,7 @@ pub fn target_override(
         model: (!target.model.is_empty()).then(|| target.model.into()),
         // A boolean of proto3 cannot be absent, so a target always decides about thinking.
         thinking: Some(target.thinking),
+        system_messages: Some(target.system_messages),
         window: Some(window),
         known: None,
     };
@@ -66,12 +67,35 @@ convert_enum! {
     }
 }
 
+/// Adds the model that the body of a request names, if the target names none.
+#[must_use]
+pub fn with_body_model(
+    target: TargetOverride,
+    model: Option<Box<str>>,
+    models: &ModelTable,
+) -> TargetOverride {
+    // No request of a provider has a longer name.
+    let model = model.filter(|model| !model.is_empty() && model.len() <= MAX_MODEL_BYTES);
+    if target.model.is_some() || model.is_none() {
+        return target;
+    }
+    let has_window = target
+        .window
+        .is_some_and(|window| window.window_tokens.is_some());
+    let named = TargetOverride { model, ..target };
+    if has_window {
+        return named;
+    }
+    named.with_models(models)
+}
+
 /// Converts a target.
 pub fn export_target(target: &Target, window: WindowHint) -> v1::Target {
     v1::Target {
         provider: export_provider(target.provider).into(),
         model: target.model.to_string(),
         thinking: target.thinking,
+        system_messages: target.system_messages,
         window_tokens: window.window_tokens.map(saturate_tokens),
         max_output_tokens: window.max_output_tokens.map(saturate_tokens),
         input_limit_tokens: window.input_limit_tokens.map(saturate_tokens),
@@ -144,6 +168,7 @@ mod tests {
                 provider: Provider::OpenAi,
                 model: "m".into(),
                 thinking: true,
+                system_messages: false,
             },
             window: WindowHint {
                 window_tokens: Some(5),

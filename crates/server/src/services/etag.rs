@@ -7,7 +7,8 @@ use crate::convert::MessageForm;
 
 const FORM: usize = 0;
 const PROVIDER: usize = 1;
-const THINKING: usize = 2;
+/// The bits of thinking and of system messages.
+const OPTIONS: usize = 2;
 const CORE_LEN: usize = 3;
 const HEADER: usize = 4;
 
@@ -29,7 +30,7 @@ pub(super) fn write(etag: Etag, form: MessageForm, target: &Target) -> Vec<u8> {
         Provider::Bedrock => 2,
         Provider::OpenAiResponses => 3,
     };
-    bytes[THINKING] = u8::from(target.thinking);
+    bytes[OPTIONS] = u8::from(target.thinking) | u8::from(target.system_messages) << 1;
     bytes[CORE_LEN] = u8::try_from(core.len()).unwrap_or(0);
     bytes.extend_from_slice(&core);
     // The limit of `target.model` bounds the length of the etag.
@@ -54,15 +55,15 @@ pub(super) fn read(bytes: &[u8]) -> Option<ViewName> {
         3 => Provider::OpenAiResponses,
         _ => return None,
     };
-    let thinking = match header[THINKING] {
-        0 => false,
-        1 => true,
-        _ => return None,
-    };
+    let options = header[OPTIONS];
+    if options > 3 {
+        return None;
+    }
     let target = Target {
         provider,
         model: std::str::from_utf8(model).ok()?.into(),
-        thinking,
+        thinking: options & 1 != 0,
+        system_messages: options & 2 != 0,
     };
     Some(ViewName { etag, form, target })
 }
@@ -79,7 +80,7 @@ mod tests {
     /// The maximum length of an etag in bytes, as the contract promises.
     const MAX_BYTES: usize = 320;
 
-    fn target(model: &str, thinking: bool, openai: bool) -> Target {
+    fn target(model: &str, (thinking, system_messages): (bool, bool), openai: bool) -> Target {
         Target {
             provider: if openai {
                 Provider::OpenAi
@@ -88,15 +89,16 @@ mod tests {
             },
             model: model.into(),
             thinking,
+            system_messages,
         }
     }
 
     proptest! {
         #[test]
         fn etags_survive_a_round_trip_and_noise_is_accepted(
-            model in "[a-z0-9:./-]{0,256}", thinking: bool, openai: bool, noise: Vec<u8>,
+            model in "[a-z0-9:./-]{0,256}", options: (bool, bool), openai: bool, noise: Vec<u8>,
         ) {
-            let target = target(&model, thinking, openai);
+            let target = target(&model, options, openai);
             let digest = Digest::of_bytes(&noise);
             let etag = Etag::new(Epoch::new(3), 7, 5, digest, &target);
             prop_assert!(target.model.len() <= MAX_MODEL_BYTES);

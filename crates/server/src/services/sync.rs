@@ -22,8 +22,13 @@ pub(super) async fn sync(
 ) -> Result<SyncContextResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let converting = tracing::debug_span!(target: SPANS, "convert");
-    let (input, outside) = converting.in_scope(|| read_input(service, &key, &mut request))?;
-    let call = read_call(service, options(request))?;
+    let SyncRead {
+        input,
+        outside,
+        model,
+    } = converting.in_scope(|| read_input(service, &key, &mut request))?;
+    let mut call = read_call(service, options(request))?;
+    call.turn.target = convert::with_body_model(call.turn.target, model, &service.model_table);
     let missing = service.create_if_missing(&key.project);
     let finish = |session: &Session, outcome: &TurnOutcome| {
         let context = call.respond(service, session, outcome)?;
@@ -48,13 +53,21 @@ pub(super) async fn sync(
     Ok(response)
 }
 
-/// Reads the array, and the system prompt and tools of a request body. Returns the number of messages at the start that
-/// are not in the array too.
+/// The payload of a call.
+struct SyncRead {
+    input: SyncInput,
+    /// The number of messages at the start that are not in the array.
+    outside: usize,
+    /// The model that the body of a request names. `None` for an array alone.
+    model: Option<Box<str>>,
+}
+
+/// Reads the array, and the system prompt, the tools and the model of a request body.
 fn read_input(
     service: &Service,
     key: &SessionKey,
     request: &mut SyncContextRequest,
-) -> Result<(SyncInput, usize), ServiceError> {
+) -> Result<SyncRead, ServiceError> {
     let now = service.sessions.clock().now();
     let limits = service.limits();
     let mut next_id = service.next_id();
@@ -64,6 +77,7 @@ fn read_input(
         let source = (provider, json);
         service.arrays.read(key, source, now, &mut next_id)
     })?;
+    let model = read.body.as_ref().and_then(convert::body_model);
     if request.prompt_prefix.is_none() {
         request.prompt_prefix = read.body.map(convert::body_prefix);
     }
@@ -79,7 +93,11 @@ fn read_input(
         ids: Arc::clone(&service.ids),
         mark: next_id(),
     };
-    Ok((input, read.outside))
+    Ok(SyncRead {
+        input,
+        outside: read.outside,
+        model,
+    })
 }
 
 fn has_tools(prefix: &v1::PromptPrefix) -> bool {

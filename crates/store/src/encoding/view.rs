@@ -208,7 +208,7 @@ stored_enum! {
 stored_struct! {
     LastServed = Served { overhead_tokens }
     inlined {
-        target: Target { provider, model, thinking },
+        target: Target { provider, model, thinking, system_messages },
         window: WindowHint { window_tokens, max_output_tokens, input_limit_tokens },
     }
     or "a serving without a target"

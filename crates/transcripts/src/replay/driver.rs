@@ -14,6 +14,7 @@ use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use palimpsest_core::levels::collapse::{choose, is_due};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Message, Role, Usage};
+use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::{Session, Strategy, Visibility};
 use palimpsest_core::tokens::Calibration;
 use palimpsest_core::view::{Provider, Target};
@@ -37,6 +38,7 @@ pub(super) struct Driver {
     pub(super) log: Vec<(usize, Arc<Message>)>,
     pub(super) levels: bool,
     pub(super) calibration: Calibration,
+    window: WindowHint,
     /// True if the view differs from the one for which the transcript's usage was reported.
     pub(super) diverged: bool,
     /// The size of the system prompt and the tools, in tokens, derived from the usage before the
@@ -113,6 +115,7 @@ pub(super) fn calibration(tape: &RecordedSession) -> Calibration {
     let setup = ReplayOptions {
         provider: Provider::default(),
         policy: Arc::new(no_levels()),
+        window: WindowHint::default(),
         frequency: PrepareFrequency::PerResponse,
         levels: false,
         calibration: Calibration::default(),
@@ -168,6 +171,7 @@ impl Driver {
             provider: setup.provider,
             model: tape.model.clone(),
             thinking: setup.provider.is_anthropic(),
+            system_messages: false,
         };
         Self {
             session: Session::create(name("projects/replay/sessions/replay"), at, &created),
@@ -181,6 +185,7 @@ impl Driver {
             log: Vec::new(),
             levels: setup.levels,
             calibration: setup.calibration,
+            window: setup.window,
             diverged: false,
             prefix: None,
             limits,
@@ -303,6 +308,7 @@ impl Driver {
     pub(super) fn serve(&mut self) {
         self.run(Command::ServeView(ServeView {
             target: self.caller.target().clone(),
+            window: self.window,
             ..ServeView::default()
         }));
     }

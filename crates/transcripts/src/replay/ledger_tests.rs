@@ -45,6 +45,7 @@ fn compare(tape: &RecordedSession, provider: Provider, mut policy: Policy) -> Ag
     let setup = ReplayOptions {
         provider,
         policy: Arc::new(policy),
+        window: palimpsest_core::policy::WindowHint::default(),
         frequency: PrepareFrequency::PerResponse,
         levels: true,
         calibration: Calibration::default(),

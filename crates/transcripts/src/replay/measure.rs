@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use palimpsest_core::policy::Policy;
+use palimpsest_core::policy::{Policy, WindowHint};
 use palimpsest_core::validate::Violation;
 use palimpsest_core::view::Provider;
 
@@ -129,12 +129,18 @@ impl ReplayMetrics {
     }
 }
 
-/// Replays one session for one provider under a policy and measures the results.
-pub fn measure(tape: &RecordedSession, provider: Provider, policy: &Arc<Policy>) -> ReplayMetrics {
+/// Replays one session for one provider and a model of this size under a policy, and measures the results.
+pub fn measure(
+    tape: &RecordedSession,
+    provider: Provider,
+    policy: &Arc<Policy>,
+    window: WindowHint,
+) -> ReplayMetrics {
     let calibration = calibration(tape);
     let setup = ReplayOptions {
         provider,
         policy: Arc::clone(policy),
+        window,
         frequency: PrepareFrequency::PerResponse,
         levels: true,
         calibration,

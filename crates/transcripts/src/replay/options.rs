@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use palimpsest_core::policy::Policy;
+use palimpsest_core::policy::{Policy, WindowHint};
 use palimpsest_core::tokens::Calibration;
 use palimpsest_core::view::Provider;
 
@@ -19,6 +19,8 @@ pub enum PrepareFrequency {
 pub(super) struct ReplayOptions {
     pub(super) provider: Provider,
     pub(super) policy: Arc<Policy>,
+    /// The sizes of the model, as a caller states them.
+    pub(super) window: WindowHint,
     pub(super) frequency: PrepareFrequency,
     /// True if the levels run, as they do when a server prepares a view.
     pub(super) levels: bool,

@@ -9,7 +9,7 @@ use palimpsest_core::json::UnknownFields;
 use palimpsest_core::message::{
     Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse,
 };
-use palimpsest_core::policy::{Percent, Policy, Preset};
+use palimpsest_core::policy::{Percent, Policy, Preset, WindowHint};
 use palimpsest_core::session::Strategy as Means;
 use palimpsest_core::view::Provider;
 use palimpsest_histories::flatten;
@@ -162,7 +162,12 @@ fn compacting() -> Policy {
 }
 
 fn measured(ops: &[Op], policy: Policy) -> ReplayMetrics {
-    measure(&Writer::write(ops), Provider::Anthropic, &Arc::new(policy))
+    measure(
+        &Writer::write(ops),
+        Provider::Anthropic,
+        &Arc::new(policy),
+        WindowHint::default(),
+    )
 }
 
 pub(super) fn op() -> impl Strategy<Value = Op> {
@@ -183,7 +188,7 @@ proptest! {
     ) {
         let provider = if openai { Provider::OpenAi } else { Provider::Anthropic };
         let policy = Arc::new(policies().swap_remove(which));
-        let measured = measure(&Writer::write(&ops), provider, &policy);
+        let measured = measure(&Writer::write(&ops), provider, &policy, WindowHint::default());
         prop_assert!(measured.is_ok(), "{measured:#?}");
         prop_assert_eq!(&measured.defects, &vec![]);
         prop_assert_eq!(measured.token_split.total(), measured.view_tokens.iter().sum::<u64>());
@@ -207,6 +212,7 @@ proptest! {
         let setup = ReplayOptions {
             provider: if openai { Provider::OpenAi } else { Provider::Anthropic },
             policy: Arc::new(policies().swap_remove(which)),
+            window: WindowHint::default(),
             frequency: PrepareFrequency::PerLine,
             levels: true,
             calibration: palimpsest_core::tokens::Calibration::default(),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use palimpsest_core::policy::Policy;
+use palimpsest_core::policy::{Policy, WindowHint};
 use palimpsest_core::tokens::Calibration;
 use palimpsest_core::validate::Violation;
 use palimpsest_core::view::{Provider, RepairKind};
@@ -55,6 +55,7 @@ pub fn verify(tape: &RecordedSession, provider: Provider, pace: PrepareFrequency
     let setup = ReplayOptions {
         provider,
         policy: Arc::new(Policy::default()),
+        window: WindowHint::default(),
         frequency: pace,
         levels: false,
         calibration: Calibration::default(),

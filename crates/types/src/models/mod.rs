@@ -89,6 +89,12 @@ impl ModelTable {
         &BUILTIN.date
     }
 
+    /// Returns the patterns of all names, those of the configuration first.
+    pub fn names(&self) -> impl Iterator<Item = &NamePattern> {
+        let entries = self.configured.iter().chain(&BUILTIN.entries);
+        entries.flat_map(|entry| &entry.names)
+    }
+
     /// Returns the known properties of a model, or `None` if no entry has a matching name.
     ///
     /// A configured entry replaces only the properties that it states. The pattern `*` alone is for models that no other

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::betas::{Betas, extra};
-use super::blocks;
+use super::{array, blocks};
 use crate::refusal::Refusal;
 
 /// The betas with which a request may have such messages.
@@ -33,6 +33,50 @@ pub(super) fn check(betas: &Betas, message: &Value, at: &str) -> Result<(), Refu
             .try_for_each(|(index, block)| part(betas, block, &format!("{at}.content.{index}"))),
         _ => Err(Refusal::invalid(format!("{at}.content: Field required"))),
     }
+}
+
+/// Checks the places of all system messages. Consecutive ones have one place.
+pub(super) fn check_places(messages: &[Value]) -> Result<(), Refusal> {
+    let is_system = |message: &Value| message["role"] == "system";
+    // A message with an output configuration only is accepted everywhere.
+    let is_directive = |message: &Value| {
+        is_system(message)
+            && array(&message["content"]).is_empty()
+            && !message["content"].is_string()
+    };
+    for (index, message) in messages.iter().enumerate() {
+        if !is_system(message) || is_directive(message) {
+            continue;
+        }
+        let misplaced = |rule: &str| {
+            Err(Refusal::invalid(format!(
+                "messages.{index}: role 'system' must {rule}; the directive-only form (content: [] with output_config) is accepted at any position"
+            )))
+        };
+        let before = messages[..index]
+            .iter()
+            .rev()
+            .find(|before| !is_system(before));
+        let follows =
+            before.is_some_and(|before| before["role"] == "user" || ends_with_result(before));
+        if !follows {
+            return misplaced(
+                "follow a 'user' message or an 'assistant' message ending in a server tool result",
+            );
+        }
+        let after = messages[index..].iter().find(|after| !is_system(after));
+        if after.is_some_and(|after| after["role"] != "assistant") {
+            return misplaced("precede an 'assistant' message or end the array");
+        }
+    }
+    Ok(())
+}
+
+/// Returns true if a message of the model ends with the result of a tool that the provider runs.
+fn ends_with_result(message: &Value) -> bool {
+    let last = array(&message["content"]).last();
+    last.and_then(|block| block["type"].as_str())
+        .is_some_and(|kind| kind.ends_with("_tool_result"))
 }
 
 fn empty(at: &str) -> Refusal {

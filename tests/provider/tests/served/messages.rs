@@ -105,6 +105,32 @@ async fn a_system_message_does_not_separate_a_call_from_its_result() {
 }
 
 #[tokio::test]
+async fn system_messages_have_their_places() {
+    let beta = "mid-conversation-system-2026-04-07";
+    let (user, model) = (
+        json!({"role": "user", "content": "hi"}),
+        json!({"role": "assistant", "content": "yes"}),
+    );
+    let (one, two) = (
+        json!({"role": "system", "content": "one"}),
+        json!({"role": "system", "content": "two"}),
+    );
+    let accepted = json!({"messages": [user, one, two, model, user, one]});
+    let (status, body) = ask(MESSAGES, beta, &accepted).await;
+    assert_eq!(status, 200, "{body}");
+    let rejected = ask(MESSAGES, beta, &json!({"messages": [user, model, one]})).await;
+    assert_rejected(
+        &rejected,
+        "messages.2: role 'system' must follow a 'user' message",
+    );
+    let rejected = ask(MESSAGES, beta, &json!({"messages": [user, one, two, user]})).await;
+    assert_rejected(
+        &rejected,
+        "role 'system' must precede an 'assistant' message or end the array",
+    );
+}
+
+#[tokio::test]
 async fn unknown_fields_of_blocks_and_tools_are_rejected() {
     let extra = "Extra inputs are not permitted";
     let tool = json!({"tools": [{"name": "f", "input_schema": {"type": "object"}, "extra": 1}]});

@@ -33,6 +33,8 @@ pub fn summary_input(
     let target = Target {
         // With thinking off, all calls and results are rendered and thinking is not.
         thinking: false,
+        // A summarizer reads operator messages as texts of the user, like the rest of the input.
+        system_messages: false,
         ..session.last_served().target.clone()
     };
     // Attachments are created again after the compaction. An earlier summary is part of the input.

@@ -144,5 +144,6 @@ fn target(provider: Provider) -> Target {
         provider,
         model: "model-a".into(),
         thinking: true,
+        system_messages: false,
     }
 }
