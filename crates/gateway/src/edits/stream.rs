@@ -126,3 +126,76 @@ fn text(name: &str, fields: &Fields) -> serde_json::Result<Vec<u8>> {
     let data = serde_json::to_string(fields)?;
     Ok(format!("event: {name}\ndata: {data}\n\n").into_bytes())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::{ClearedResults, EditKind};
+
+    fn report(summary: Option<&str>) -> EditReport {
+        EditReport {
+            kinds: vec![EditKind::Compact, EditKind::ClearToolUses],
+            summary: summary.map(str::to_owned),
+            pause: None,
+            cleared: ClearedResults {
+                count: 2,
+                tokens: 30,
+            },
+            unused_betas: Vec::new(),
+        }
+    }
+
+    /// Returns the stream for the agent if the stream of the provider arrives in frames of this size.
+    fn edited(stream: &str, size: usize, report: EditReport) -> String {
+        let mut editor = StreamEditor::new(report);
+        let frames = stream.as_bytes().chunks(size);
+        let mut out: Vec<u8> = frames.flat_map(|frame| editor.read(frame)).collect();
+        out.extend(editor.rest());
+        String::from_utf8(out).unwrap()
+    }
+
+    /// Returns the data of the events of a stream. The end of an event can be in the next frame, so bytes differ.
+    fn events(stream: &str) -> Vec<Value> {
+        let (mut parser, mut input) = (EventParser::default(), stream.as_bytes());
+        let next = || parser.next(&mut input).unwrap();
+        let events = std::iter::from_fn(next);
+        events
+            .map(|event| serde_json::from_slice(&event).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn a_report_is_added_for_any_frames() {
+        let stream = "event: message_start\r\ndata: {\"type\":\"message_start\",\"n\":1.0}\r\n\r\n\
+            event: ping\ndata: {\"type\":\"ping\"}\n\n\
+            event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":4,\"delta\":{\"t\":\"ü\"}}\n\n\
+            event: message_delta\ndata: {\"type\":\"message_delta\",\"context_management\":{\"applied_edits\":[{\"type\":\"x\"}]}}\n\n\
+            : rest";
+        let own = json!({"type": "clear_tool_uses_20250919", "cleared_tool_uses": 2, "cleared_input_tokens": 30});
+        let delta = json!({"type": "compaction_delta", "content": "s"});
+        let expected = [
+            json!({"type": "message_start", "n": 1.0}),
+            json!({"type": "content_block_start", "index": 0,
+                "content_block": {"type": "compaction", "content": null}}),
+            json!({"type": "content_block_delta", "index": 0, "delta": delta}),
+            json!({"type": "content_block_stop", "index": 0}),
+            json!({"type": "ping"}),
+            json!({"type": "content_block_delta", "index": 5, "delta": {"t": "ü"}}),
+            json!({"type": "message_delta", FIELD: {"applied_edits": [own, {"type": "x"}]}}),
+        ];
+        for size in [1, 2, 3, 7, 40, 1_000] {
+            let stream = edited(stream, size, report(Some("s")));
+            assert_eq!(events(&stream), expected, "{size}: {stream}");
+            assert!(stream.ends_with(": rest"), "{size}: {stream}");
+        }
+    }
+
+    #[test]
+    fn events_that_need_no_change_keep_their_bytes() {
+        let stream = "event: content_block_start\r\ndata: {\"type\": \"content_block_start\", \"index\": 0}\r\n\r\n\
+            data: no JSON\n\nevent: error\ndata: {\"type\":\"error\"}\n\n";
+        for size in [1, 5, 1_000] {
+            assert_eq!(edited(stream, size, report(None)), stream);
+        }
+    }
+}
