@@ -36,4 +36,5 @@ mod span;
 mod tee;
 mod upstream;
 
+pub use managed::{AddedTools, with_messages};
 pub use port::{BindError, Gateway};
