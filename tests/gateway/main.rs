@@ -5,6 +5,7 @@
 mod agent;
 mod compress;
 mod faults;
+mod fuzzed;
 mod held_key;
 mod kill;
 mod litellm;
@@ -12,7 +13,7 @@ mod managed;
 mod own_faults;
 mod read_back;
 mod streams;
-mod transcripts;
 mod system_messages;
+mod transcripts;
 mod upstream_faults;
 mod world;
