@@ -108,7 +108,7 @@ load: tools
 
 # Searches for inputs that break a decoder, a history or a call. Runs every fuzz target with coverage on nightly Rust.
 # `make fuzz SECONDS=600 TARGETS=rpc` selects one target.
-TARGETS ?= anthropic openai transcripts storage documents settings operations rpc
+TARGETS ?= anthropic openai responses transcripts storage documents settings operations rpc streams splices bodies
 fuzz: tools
 	scripts/fuzz $(or $(SECONDS),60) $(TARGETS)
 

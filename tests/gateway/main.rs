@@ -6,6 +6,7 @@ mod agent;
 mod compress;
 mod context_edits;
 mod faults;
+mod fuzzed;
 mod held_key;
 mod kill;
 mod litellm;

@@ -431,27 +431,39 @@ async fn a_response_that_is_not_understood_arrives_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_broken_response_without_a_stream_breaks_for_the_agent() {
+async fn a_broken_response_breaks_for_the_agent_after_the_same_bytes() {
+    const BYTES: usize = 40;
     let world = World::start(&["policy.tokens.default_window_tokens=60000"]).await;
     for api in Api::ALL {
         let name = format!("broken-{api:?}").to_lowercase();
         let mut agent = compacted(&world, api, &name).await;
-        let broken = ScriptedTurn {
-            fault: Some(Fault::CutAfterByte(40)),
+        let broken = || ScriptedTurn {
+            fault: Some(Fault::CutAfterByte(BYTES)),
             ..turn("A text that does not arrive.", vec![])
         };
-        answer(&world, &agent, QUESTION, vec![broken]);
+        answer(&world, &agent, QUESTION, vec![broken(), broken()]);
         agent.say(QUESTION);
-        let url = format!("{}{}", agent.url, api.path());
-        let request = agent.client.post(url).bearer_auth(&agent.key);
-        let request = request
-            .header("anthropic-version", "2023-06-01")
-            .header("x-session-id", name);
-        let request = request.body(agent.body().to_string());
-        let response = request.send().await.unwrap();
-        assert_eq!(response.headers()["x-palimpsest-body"], "view", "{api:?}");
-        let body = response.bytes().await;
-        assert!(body.is_err(), "{api:?}: {body:?}");
+        for streams in [false, true] {
+            let mut body = agent.body();
+            body["stream"] = json!(streams);
+            let url = format!("{}{}", agent.url, api.path());
+            let request = agent.client.post(url).bearer_auth(&agent.key);
+            let request = request
+                .header("anthropic-version", "2023-06-01")
+                .header("x-session-id", &name);
+            let mut response = request.body(body.to_string()).send().await.unwrap();
+            assert_eq!(response.headers()["x-palimpsest-body"], "view", "{api:?}");
+            let mut received = 0;
+            let end = loop {
+                match response.chunk().await {
+                    Ok(Some(data)) => received += data.len(),
+                    Ok(None) => break Ok(()),
+                    Err(error) => break Err(error),
+                }
+            };
+            assert!(end.is_err(), "{api:?} {streams}");
+            assert_eq!(received, BYTES, "{api:?} {streams}");
+        }
         // The retry of the agent succeeds.
         assert!(!agent.step().await.1, "{api:?}");
     }

@@ -21,8 +21,13 @@ impl World {
     /// Starts a server with further settings.
     pub(crate) async fn start(settings: &[&str]) -> Self {
         let provider = FakeProvider::start().await.unwrap();
-        let folder = tempfile::tempdir().unwrap();
         let upstream = provider.url();
+        Self::start_with(provider, &upstream, settings)
+    }
+
+    /// Starts a server whose upstream is this address.
+    pub(crate) fn start_with(provider: FakeProvider, upstream: &str, settings: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
         let own = [
             "gateway.enabled=true".to_owned(),
             "gateway.listen=127.0.0.1:0".to_owned(),

@@ -40,4 +40,5 @@ mod span;
 mod tee;
 mod upstream;
 
+pub use managed::{AddedTools, with_messages};
 pub use port::{BindError, Gateway};

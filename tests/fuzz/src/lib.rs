@@ -11,11 +11,13 @@
     reason = "a target that finds something panics"
 )]
 
+mod bodies;
 mod codec;
 mod documents;
 mod operations;
 mod rpc;
 mod settings;
+mod splices;
 mod storage;
 mod streams;
 mod transcripts;
@@ -70,6 +72,14 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "streams",
         run: streams::run,
+    },
+    Target {
+        name: "splices",
+        run: splices::run,
+    },
+    Target {
+        name: "bodies",
+        run: bodies::run,
     },
 ];
 

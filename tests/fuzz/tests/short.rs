@@ -110,5 +110,5 @@ macro_rules! targets {
 
 targets!(
     anthropic, openai, responses, transcripts, storage, documents, settings, operations, rpc,
-    streams,
+    streams, splices, bodies,
 );

@@ -264,10 +264,10 @@ impl KnownArray {
 
     /// Reads the JSON after a known element. Returns `None` if it cannot be read alone.
     fn read_rest(&self, rest: &[u8], next_id: &mut dyn FnMut() -> MessageId) -> Option<ReadRest> {
-        let trimmed = rest.trim_ascii_start();
+        let trimmed = trim_start(rest);
         let tail = match trimmed.split_first()? {
             // A comma before the end of an array is invalid.
-            (b',', tail) if !tail.trim_ascii_start().starts_with(b"]") => tail,
+            (b',', tail) if !trim_start(tail).starts_with(b"]") => tail,
             (b']', _) => trimmed,
             _ => return None,
         };
@@ -365,6 +365,13 @@ fn elements(messages: Vec<Message>, now: Timestamp) -> Vec<Element> {
         Element::new(Arc::new(message))
     });
     messages.collect()
+}
+
+/// Removes the white space of JSON from the start of a text. It has fewer characters than that of ASCII.
+fn trim_start(text: &[u8]) -> &[u8] {
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+    let begin = text.iter().position(|byte| !is_space(byte));
+    &text[begin.unwrap_or(text.len())..]
 }
 
 /// Returns the number of operator messages at the start.

@@ -184,14 +184,17 @@ fn an_array_in_parts_is_read_like_a_whole_one() {
 }
 
 #[test]
-fn a_comma_at_the_end_is_invalid_after_known_messages_too() {
+fn invalid_ends_are_invalid_after_known_messages_too() {
     let reader = ArrayReader::default();
     let messages: Vec<Value> = (0..3).map(message).collect();
     for provider in PROVIDERS {
         let text = body(provider, &messages, 2);
         check(&reader, provider, &text);
-        let text = text.replace("}],\"stream\"", "}, ],\"stream\"");
-        assert!(read(&reader, provider, &text).is_err(), "{text}");
+        // A comma without a message, and a form feed, which is no white space of JSON.
+        for end in ["}, ]", "}\u{c}]"] {
+            let text = text.replace("}],\"stream\"", &format!("{end},\"stream\""));
+            assert!(read(&reader, provider, &text).is_err(), "{text}");
+        }
     }
 }
 

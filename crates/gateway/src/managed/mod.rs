@@ -31,7 +31,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::Instrument as _;
 
 pub(crate) use self::identity::{named as session_named, of_headers as session_of_headers};
+pub use self::rewrite::with_messages;
 use self::session::SessionPolicies;
+pub use self::tools::AddedTools;
 use self::views::RenderedViews;
 use super::context::{
     ContextPort, ModelRequest, OwnCalls, PendingCommit, PreparedRequest, Purpose, RecordError,

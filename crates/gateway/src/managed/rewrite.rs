@@ -10,7 +10,7 @@ use crate::context::OfferedTools;
 
 /// Returns the body with these messages, separated by commas, in place of the conversation, and with further tools. The
 /// operator messages before the conversation stay, and so do all other bytes.
-pub(super) fn with_messages(
+pub fn with_messages(
     body: &JsonParts,
     place: ArrayPlace,
     messages: &JsonParts,

@@ -18,10 +18,11 @@ use crate::read_back::results_json;
 
 /// The definitions to add to the tools of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct AddedTools {
-    pub(super) names: Arc<[String]>,
+pub struct AddedTools {
+    /// The names of the tools.
+    pub names: Arc<[String]>,
     /// The definitions as JSON, with commas between them.
-    pub(super) definitions: String,
+    pub definitions: String,
 }
 
 #[derive(Deserialize)]

@@ -123,6 +123,11 @@ impl ReadBackBody {
                 }
             },
             Some(Err(error)) => {
+                // The agent gets the part of an event that has arrived, if it can be no part of a hidden call.
+                let rest = self.events.take_rest();
+                if !rest.is_empty() && !self.events.is_changed() {
+                    self.out.push_back(Frame::data(rest.into()));
+                }
                 let hold = Hold::new(*exchange, BodyEnd::Broken, Some(Err(error)));
                 self.state = State::Holding(hold, None);
             }
