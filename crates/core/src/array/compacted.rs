@@ -12,7 +12,6 @@ use super::links::{CallerArray, Element, Incoming, Link, LinkKind};
 use crate::ids::Ordinal;
 use crate::message::{Block, CanonicalDigests, Digest, Message, Role};
 use crate::session::{ContentNotLoaded, Session};
-use crate::summary::is_framed;
 use crate::view::PieceForm;
 
 /// A compaction of the session whose summary is in an array for the first time.
@@ -51,7 +50,7 @@ impl OwnCompaction {
     ) -> Result<Option<Self>, ContentNotLoaded> {
         // Almost no array has such an element, and the digests of the links decide about most of the others.
         let is_new = |digest: &Digest| array.links.iter().all(|link| link.digest != *digest);
-        let summaries = incoming.rest.iter().filter(|one| is_summary(&one.message));
+        let summaries = incoming.rest.iter().filter(|one| one.is_summary());
         let candidates: Vec<Digest> = summaries.map(Element::key).filter(is_new).collect();
         if candidates.is_empty() {
             return Ok(None);
@@ -125,12 +124,4 @@ fn is_input(message: &Message) -> bool {
     message.role == Role::User
         && !message.machine_generated
         && message.blocks.iter().all(is_content)
-}
-
-/// Returns true if a message has the form of a summary of the service.
-pub(super) fn is_summary(message: &Message) -> bool {
-    let [Block::Text { text, .. }] = &*message.blocks else {
-        return false;
-    };
-    message.role == Role::User && is_framed(text)
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::ids::Ordinal;
-use crate::message::{CanonicalDigests, Digest, Message, MessageOrigin, Role};
+use crate::message::{Block, CanonicalDigests, Digest, Message, MessageOrigin, Role};
+use crate::summary::is_framed;
 
 /// Maximum number of responses that are recorded for one end of an array.
 pub const MAX_RESPONSES: usize = 4;
@@ -23,6 +24,14 @@ impl Element {
     /// Returns the digest by which the element is compared.
     pub(super) fn key(&self) -> Digest {
         self.digests.key()
+    }
+
+    /// Returns true if the element has the form of a summary of the service.
+    pub(super) fn is_summary(&self) -> bool {
+        match &*self.message.blocks {
+            [Block::Text { text, .. }] => self.message.role == Role::User && is_framed(text),
+            _ => false,
+        }
     }
 
     /// Creates an element from its message.

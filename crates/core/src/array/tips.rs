@@ -3,7 +3,6 @@
 //! An array without a name begins with an earlier array of its conversation, so a tip of the conversation equals the
 //! digest of one of its beginnings.
 
-use super::compacted::is_summary;
 use super::links::{Element, Incoming};
 use crate::message::{CANONICAL_VERSION, Digest, Role};
 
@@ -73,7 +72,7 @@ impl Incoming<'_> {
         ends.extend(self.tip());
         ends.reverse();
         let summaries = self.rest.iter().rev();
-        let summaries = summaries.filter(|element| is_summary(&element.message));
+        let summaries = summaries.filter(|element| element.is_summary());
         let summaries = summaries.map(|element| own_summary_tip(element.key()));
         let summaries: Vec<Digest> = summaries.take(MAX_SUMMARIES).collect();
         ends.truncate(MAX_BEGINNINGS - summaries.len());

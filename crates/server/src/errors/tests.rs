@@ -301,7 +301,7 @@ fn every_error_maps_to_its_status() {
           ErrorInfo palimpsest/STORE_UNAVAILABLE
         FailedPrecondition: nothing was compacted: the model refused to summarise; compact with another model
           ErrorInfo palimpsest/SUMMARY_REJECTED failure_reason=SUMMARY_REFUSED
-          PreconditionFailure SUMMARY_REJECTED summary: the model's summary must be accepted
+          PreconditionFailure SUMMARY_REJECTED summary: the summary must be accepted
         FailedPrecondition: the hook PreCompact vetoed the compaction: a release is going on
           ErrorInfo palimpsest/HOOK_VETOED hook=PreCompact reason=a release is going on
           PreconditionFailure HOOK_VETOED hooks/PreCompact: the hook must not veto the compaction
