@@ -246,7 +246,7 @@ async fn an_interrupted_backup_cannot_be_restored() {
         "--data-dir",
         copy.to_str().unwrap(),
     ]);
-    assert!(others.contains("there are stored results"), "{others}");
+    assert!(others.contains("already contains results"), "{others}");
     restore(&place, &copy, &["--keep-blobs"]);
     let restored = Server::start(&copy, SETTINGS);
     assert_eq!(
