@@ -111,7 +111,7 @@ fn a_start_reports_problems_of_the_bucket() {
     tells(&start(&url, ("AWS_SECRET_ACCESS_KEY", "wrong")), &rights);
     tells(&start(&url, ("AWS_ACCESS_KEY_ID", "stranger")), &rights);
     let told = start("s3://missing/blobs", ("AWS_REGION", "us-east-1"));
-    tells(&told, &["s3://missing/blobs", "its bucket has to be there"]);
+    tells(&told, &["s3://missing/blobs", "the bucket must exist"]);
 }
 
 /// A database with a certificate of a CA, which accepts client certificates of the same CA.

@@ -67,7 +67,7 @@ pub enum BlobError {
     #[error("{0:?} cannot be a part of a blob's path")]
     Name(String),
     /// The configured location is invalid.
-    #[error("blobs cannot be kept at {location}: {reason}")]
+    #[error("blobs cannot be stored at {location}: {reason}")]
     Location {
         /// The configured location.
         location: String,
