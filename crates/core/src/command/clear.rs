@@ -48,10 +48,10 @@ pub enum ClearTrigger {
 
 /// The results to clear.
 pub(super) struct ClearPlan {
-    pub(super) mode: ClearMode,
-    pub(super) calls: Vec<CallKey>,
+    mode: ClearMode,
+    calls: Vec<CallKey>,
     /// True if the results are stored first.
-    pub(super) stores_results: bool,
+    stores_results: bool,
 }
 
 impl ClearResults {
@@ -94,18 +94,46 @@ impl ClearResults {
                 (outcome, Trigger::Auto)
             }
         };
-        match plan {
-            Err(skip) => Ok(Decided::Skipped(skip)),
-            Ok(plan) => {
-                let decision = plan.decision(session, asked, self.request, context)?;
-                Ok(Decided::Now(decision))
-            }
-        }
+        decide_plan(plan, session, (asked, self.request), context)
     }
 }
 
+/// Carries out a plan.
+pub(super) fn decide_plan(
+    plan: Result<ClearPlan, SkipReason>,
+    session: &Session,
+    (asked, request): (Trigger, Option<RequestStamp>),
+    context: DecisionContext<'_>,
+) -> Result<Decided, Rejection> {
+    Ok(match plan {
+        Err(skip) => Decided::Skipped(skip),
+        Ok(plan) => Decided::Now(plan.decision(session, asked, request, context)?),
+    })
+}
+
 impl ClearPlan {
-    pub(super) fn decision(
+    /// Creates a plan by size. Skips if less than `least` tokens would be freed.
+    pub(super) fn by_size(
+        session: &Session,
+        calls: Vec<CallKey>,
+        least: u64,
+        stores_results: bool,
+    ) -> Result<Self, SkipReason> {
+        if calls.is_empty() {
+            return Err(SkipReason::NothingEligible);
+        }
+        let gain: u64 = calls.iter().map(|call| freed_tokens(session, *call)).sum();
+        if gain < least {
+            return Err(SkipReason::TooLittleGain);
+        }
+        Ok(Self {
+            mode: ClearMode::Size,
+            calls,
+            stores_results,
+        })
+    }
+
+    fn decision(
         self,
         session: &Session,
         asked: Trigger,
@@ -243,18 +271,7 @@ fn plan_by_size(session: &Session, target: u64, least: u64) -> Result<ClearPlan,
         }
         goes
     });
-    if calls.is_empty() {
-        return Err(SkipReason::NothingEligible);
-    }
-    let gain: u64 = calls.iter().map(|call| freed_tokens(session, *call)).sum();
-    if gain < least {
-        return Err(SkipReason::TooLittleGain);
-    }
-    Ok(ClearPlan {
-        mode: ClearMode::Size,
-        calls,
-        stores_results: true,
-    })
+    ClearPlan::by_size(session, calls, least, true)
 }
 
 /// Clears backwards from the end. The latest turns and the latest `keep_tokens` of results stay. The search stops at

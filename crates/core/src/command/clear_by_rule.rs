@@ -1,9 +1,9 @@
 //! Level 3 by the rule of a caller, in place of the thresholds of the policy.
 
-use super::clear::{ClearPlan, freed_tokens};
+use super::clear::{ClearPlan, decide_plan, freed_tokens};
 use super::decision::{Decided, DecisionContext, SkipReason};
 use super::reject::Rejection;
-use crate::event::{ClearMode, Trigger};
+use crate::event::Trigger;
 use crate::ids::CallKey;
 use crate::levels::clearing::is_clearable_except;
 use crate::session::Session;
@@ -39,13 +39,12 @@ impl ClearByRule {
         if !session.policy().microcompact.enabled {
             return Ok(Decided::Skipped(SkipReason::Disabled));
         }
-        match self.plan(session) {
-            Err(skip) => Ok(Decided::Skipped(skip)),
-            Ok(plan) => {
-                let decision = plan.decision(session, Trigger::Manual, None, context)?;
-                Ok(Decided::Now(decision))
-            }
-        }
+        decide_plan(
+            self.plan(session),
+            session,
+            (Trigger::Manual, None),
+            context,
+        )
     }
 
     fn plan(&self, session: &Session) -> Result<ClearPlan, SkipReason> {
@@ -64,17 +63,6 @@ impl ClearByRule {
         calls.truncate(calls.len().saturating_sub(kept));
         // A result that is not larger than the marker would free nothing, so it stays.
         calls.retain(|call| freed_tokens(session, *call) > 0);
-        if calls.is_empty() {
-            return Err(SkipReason::NothingEligible);
-        }
-        let gain: u64 = calls.iter().map(|call| freed_tokens(session, *call)).sum();
-        if gain < self.min_freed_tokens {
-            return Err(SkipReason::TooLittleGain);
-        }
-        Ok(ClearPlan {
-            mode: ClearMode::Size,
-            calls,
-            stores_results: false,
-        })
+        ClearPlan::by_size(session, calls, self.min_freed_tokens, false)
     }
 }
