@@ -1,6 +1,7 @@
 # The commands of this repository. A change must pass `make test`. CONTRIBUTING.md lists all targets.
 
-.PHONY: run test test-all test-postgres agents litellm lint docs bench peers chaos siege soak scale load fuzz image dist dist-check deny tools
+.PHONY: run test test-all test-postgres agents litellm lint docs bench peers chaos siege soak scale load fuzz \
+	image dist dist-check deny tools
 
 # Runs the server on this machine with its embedded store.
 run:

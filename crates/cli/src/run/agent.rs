@@ -19,8 +19,9 @@ use super::base_url::{
 const OPENCODE_CONFIG: &str = "OPENCODE_CONFIG_CONTENT";
 /// The variable with the path of a further configuration file of OpenCode.
 const OPENCODE_FILE: &str = "OPENCODE_CONFIG";
-/// The names of the configuration files of OpenCode, in its folder and in the folders of a project.
-const OPENCODE_FILES: [&str; 3] = ["opencode.json", "opencode.jsonc", "config.json"];
+/// The names of the configuration files of OpenCode in the folders of a project. Its own folder has one more.
+const OPENCODE_FILES: [&str; 2] = ["opencode.json", "opencode.jsonc"];
+const OPENCODE_USER_FILE: &str = "config.json";
 /// The variables of forward proxies, which an agent would use for the gateway too.
 const PROXY_VARIABLES: [&str; 4] = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 const NO_PROXY_VARIABLES: [&str; 2] = ["NO_PROXY", "no_proxy"];
@@ -142,10 +143,12 @@ impl Environment<'_> {
         let user = user.map(|folder| folder.join("opencode"));
         let work = std::env::current_dir().unwrap_or_default();
         let project = work.ancestors().map(Path::to_path_buf);
+        let of_user = user.as_ref().map(|folder| folder.join(OPENCODE_USER_FILE));
         let folders = user.into_iter().chain(project);
         let files = folders.flat_map(|folder| OPENCODE_FILES.map(|file| folder.join(file)));
         let named = self.get(OPENCODE_FILE).map(PathBuf::from);
-        let texts = files.chain(named).map(std::fs::read_to_string);
+        let texts = files.chain(of_user).chain(named);
+        let texts = texts.map(std::fs::read_to_string);
         texts.filter_map(Result::ok).collect()
     }
 }
