@@ -1,15 +1,50 @@
 //! The gateway's own answers, in the shape of the API of the request.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER, UPGRADE};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, UPGRADE};
+use http::response::Parts as ResponseHead;
 use http::{HeaderValue, Response, StatusCode};
 use serde_json::json;
 
 use super::caller::Rejection;
 use super::compress::Problem;
 use super::context::Unmanaged;
-use super::response_body::ResponseBody;
+use super::response_body::{ResponseBody, UpstreamBody};
 use super::route::Api;
+use super::tee::TeeBody;
+
+/// An answer of the gateway in place of the response of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OwnAnswer {
+    pub(crate) content_type: &'static str,
+    pub(crate) text: Bytes,
+}
+
+impl OwnAnswer {
+    pub(crate) fn json(text: impl Into<Bytes>) -> Self {
+        Self {
+            content_type: "application/json",
+            text: text.into(),
+        }
+    }
+
+    pub(crate) fn events(text: impl Into<Bytes>) -> Self {
+        Self {
+            content_type: "text/event-stream; charset=utf-8",
+            text: text.into(),
+        }
+    }
+
+    pub(crate) fn into_response(self) -> (ResponseHead, UpstreamBody) {
+        let Self { content_type, text } = self;
+        let (mut head, ()) = Response::new(()).into_parts();
+        let headers = &mut head.headers;
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        headers.insert(CONTENT_LENGTH, text.len().into());
+        let body = TeeBody::resumed([text].into(), None);
+        (head, UpstreamBody::Tee(Box::new(body)))
+    }
+}
 
 /// The reason for an answer of the gateway itself. Upstream received nothing of the request, or not all of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

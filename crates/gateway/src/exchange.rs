@@ -8,16 +8,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::response::Parts;
 use tokio::runtime::Handle;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use super::context::{ContextPort, RecordedResponse, ResponsePlace, ResponseRound};
 use super::metrics::{Outcome, ResponseMetrics};
 use super::reading::{FinishedResponse, ReadMemory, Reader, ResponseApi, ResponseEnd, Unread};
 use super::span::ModelSpan;
-
-/// The maximum content that is parsed on an async thread, in bytes. Parsing takes about one millisecond per MiB.
-const MAX_INLINE_BYTES: usize = 256 * 1024;
+use super::thread::{MAX_INLINE_BYTES, on_fitting_thread};
 
 /// The parts that all readings share.
 #[derive(Debug)]
@@ -173,17 +171,9 @@ impl Exchange {
             offered,
         } = self;
         let is_large = reader.content_bytes() > MAX_INLINE_BYTES;
-        let finish = move || {
-            let finished = catch_unwind(AssertUnwindSafe(|| reader.finish(end == BodyEnd::Whole)));
-            finished.unwrap_or(Err(Unread::Panic))
-        };
-        let finished = if is_large {
-            let finished = spawn_blocking(finish).await;
-            finished.unwrap_or(Err(Unread::Panic))
-        } else {
-            finish()
-        };
-        let finished = match finished {
+        let finish = move || reader.finish(end == BodyEnd::Whole);
+        let finished = on_fitting_thread(is_large, finish).await;
+        let finished = match finished.unwrap_or(Err(Unread::Panic)) {
             Ok(finished) => finished,
             Err(reason) => {
                 shared.unread(api, reason);

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use futures::future::join;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::CONTENT_ENCODING;
 use http::request::Parts as RequestHead;
 use http::response::Parts as ResponseHead;
-use http::{HeaderValue, Request, Response, StatusCode, Version};
+use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Error as ClientError;
 use palimpsest_core::ids::ProjectId;
@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use super::answer::Reason;
 use super::caller::{self, Caller, Callers};
 use super::client::UpstreamClient;
-use super::compaction::{CompactionAnswer, has_input};
+use super::compaction::has_input;
 use super::compress::{Compression, Problem};
 use super::connection::ConnectionEnd;
 use super::context::Purpose;
@@ -454,21 +454,12 @@ impl Forwarder {
 
 /// Returns the answer of the gateway to a request that upstream does not get.
 fn own_answer(prepared: &mut Prepared) -> Option<(ResponseHead, UpstreamBody)> {
-    if let Some((mut head, body)) = prepared.paused() {
-        prepared.describe(&mut head.headers);
-        return Some((head, body));
-    }
-    let CompactionAnswer { content_type, text } = prepared.take_answer()?;
-    let (mut head, ()) = Response::new(()).into_parts();
-    let headers = &mut head.headers;
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(CONTENT_LENGTH, text.len().into());
-    prepared.describe(headers);
+    let (mut head, body) = prepared.take_answer()?.into_response();
+    prepared.describe(&mut head.headers);
     if let Some(span) = &prepared.span {
         span.responded(head.status);
     }
-    let body = TeeBody::resumed([text].into(), None);
-    Some((head, UpstreamBody::Tee(Box::new(body))))
+    Some((head, body))
 }
 
 /// A response of upstream.

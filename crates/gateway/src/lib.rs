@@ -38,6 +38,7 @@ mod route;
 mod search;
 mod span;
 mod tee;
+mod thread;
 mod upstream;
 
 pub use managed::{AddedTools, with_messages};

@@ -4,21 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts as RequestHead;
-use http::response::Parts as ResponseHead;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use palimpsest_core::ids::ProjectId;
 use palimpsest_core::message::Digest;
 use palimpsest_engine::clock::IdSource;
 use palimpsest_engine::turn::JsonParts;
 use palimpsest_settings::ProviderCompaction;
-use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tracing::{Instrument as _, Span};
 
+use super::answer::OwnAnswer;
 use super::caller::{KEY_HEADER, PROVIDER_KEY_HEADERS};
 use super::compaction::{
-    CompactionAnswer, CompactionForm, MAX_INLINE_BYTES, has_summary, has_trigger, is_endpoint,
-    with_summaries, without_trigger,
+    self, CompactionForm, has_summary, has_trigger, is_endpoint, with_summaries, without_trigger,
 };
 use super::context::{
     ContextPort, EditReport, ManagedRequest, ModelBody, ModelRequest, OfferedTools, Pause,
@@ -30,8 +28,8 @@ use super::managed::session_of_headers;
 use super::metrics::ContextMetrics;
 use super::reading::{ReadMemory, ReservedMemory, ResponseApi, content_coding, decode_parts};
 use super::request_body::RequestBody;
-use super::response_body::UpstreamBody;
 use super::span::ModelSpan;
+use super::thread::{MAX_INLINE_BYTES, on_fitting_thread};
 
 /// The header with the kind of the body that upstream got.
 pub(crate) const BODY_HEADER: HeaderName = HeaderName::from_static("x-palimpsest-body");
@@ -98,7 +96,7 @@ pub(crate) struct Prepared {
     /// The agent's body with summaries in place of compaction items. `None` if it has no such item.
     restored: Option<JsonParts>,
     /// The answer of the gateway. `None` if the request goes to upstream.
-    answer: Option<CompactionAnswer>,
+    answer: Option<OwnAnswer>,
     api: ResponseApi,
     /// The time until the request could be sent.
     duration: Duration,
@@ -197,7 +195,7 @@ impl Manager {
         // Upstream cannot read the items of the service, so it gets the summaries even if no session takes the request.
         if call.api == ResponseApi::Responses
             && has_summary(&json)
-            && let Some(body) = on_fitting_thread(json.clone(), |json| with_summaries(&json)).await
+            && let Some(body) = of_body(json.clone(), |json| with_summaries(&json)).await
         {
             json = body.clone();
             *restored = Some(body);
@@ -206,7 +204,7 @@ impl Manager {
         let mut form = CompactionForm::Endpoint;
         if call.serves_trigger()
             && has_trigger(&json)
-            && let Some(body) = on_fitting_thread(json.clone(), |json| without_trigger(&json)).await
+            && let Some(body) = of_body(json.clone(), |json| without_trigger(&json)).await
         {
             json = body;
             purpose = Purpose::Compaction {
@@ -227,8 +225,8 @@ impl Manager {
             ModelBody::Compacted(compacted) => {
                 let compacted = compacted.clone();
                 let write =
-                    move |body: JsonParts| CompactionAnswer::of(form, &compacted, &body.whole());
-                let written = on_fitting_thread(request.body.clone(), write).await;
+                    move |body: JsonParts| compaction::answer(form, &compacted, &body.whole());
+                let written = of_body(request.body.clone(), write).await;
                 Some(written.ok_or(Unmanaged::Unreadable)?)
             }
             _ => None,
@@ -279,7 +277,7 @@ impl Manager {
         if !has_summary(&json) {
             return None;
         }
-        let restored = on_fitting_thread(json, |json| with_summaries(&json)).await?;
+        let restored = of_body(json, |json| with_summaries(&json)).await?;
         Some((restored, memory))
     }
 
@@ -322,19 +320,17 @@ impl Manager {
 struct Ran {
     managed: Managed,
     commit: Option<PendingCommit>,
-    answer: Option<CompactionAnswer>,
+    answer: Option<OwnAnswer>,
 }
 
-/// Runs work on a body. A large body would block an async thread for too long.
-async fn on_fitting_thread<T: Send + 'static>(
+/// Returns the result of work on a body. `None` also after a panic.
+async fn of_body<T: Send + 'static>(
     body: JsonParts,
     work: impl FnOnce(JsonParts) -> Option<T> + Send + 'static,
 ) -> Option<T> {
-    if body.len() <= MAX_INLINE_BYTES {
-        return work(body);
-    }
-    // A panic is reported by the runtime, and the body leaves as it is.
-    spawn_blocking(move || work(body)).await.ok().flatten()
+    let is_large = body.len() > MAX_INLINE_BYTES;
+    let done = on_fitting_thread(is_large, move || work(body)).await;
+    done.ok().flatten()
 }
 
 /// Returns the digest of all credentials of a request.
@@ -389,8 +385,9 @@ impl Prepared {
     }
 
     /// Takes the answer of the gateway to the request. `None` if the request goes to upstream.
-    pub(crate) fn take_answer(&mut self) -> Option<CompactionAnswer> {
-        self.answer.take()
+    pub(crate) fn take_answer(&mut self) -> Option<OwnAnswer> {
+        let answer = self.answer.take();
+        answer.or_else(|| self.paused())
     }
 
     /// Returns the tools that the body offers in addition to the agent's.
@@ -420,7 +417,7 @@ impl Prepared {
     }
 
     /// Returns the answer to a request that pauses after its compaction.
-    pub(crate) fn paused(&self) -> Option<(ResponseHead, UpstreamBody)> {
+    fn paused(&self) -> Option<OwnAnswer> {
         let model = self.outcome.as_ref().ok()?.to_upstream.model.as_deref();
         let (report, of) = self.pause()?;
         Some(paused(report, of, model))

@@ -9,11 +9,6 @@ use palimpsest_gateway::reading::{ReadMemory, Reader, ResponseApi, Unread};
 
 const MAX_BYTES: usize = 64 * 1024;
 const MAX_MEMORY: usize = 1 << 20;
-const APIS: [ResponseApi; 3] = [
-    ResponseApi::Messages,
-    ResponseApi::Chat,
-    ResponseApi::Responses,
-];
 /// The tool of the service that each request offers.
 const OWN: &str = "own_read";
 /// Ends a response of the provider in an input.
@@ -38,7 +33,11 @@ pub(crate) fn run(data: &[u8]) {
         return;
     };
     let selector = usize::from(*selector);
-    let (api, is_stream, rounds) = (APIS[selector % 3], selector / 3 % 2 == 0, selector / 6 % 4);
+    let (api, is_stream, rounds) = (
+        ResponseApi::ALL[selector % 3],
+        selector / 3 % 2 == 0,
+        selector / 6 % 4,
+    );
     let responses: Vec<&[u8]> = body.split(|byte| *byte == END).collect();
     if !is_stream {
         whole(api, &responses, rounds);

@@ -6,11 +6,6 @@ use palimpsest_gateway::reading::{FinishedResponse, ReadMemory, Reader, Response
 
 const MAX_BYTES: usize = 64 * 1024;
 const MAX_MEMORY: usize = 1 << 20;
-const APIS: [ResponseApi; 3] = [
-    ResponseApi::Messages,
-    ResponseApi::Chat,
-    ResponseApi::Responses,
-];
 const MEDIA: [&str; 2] = ["text/event-stream", "application/json"];
 const CODINGS: [&str; 5] = ["identity", "gzip", "deflate", "br", "zstd"];
 
@@ -22,7 +17,7 @@ pub(crate) fn run(data: &[u8]) {
         return;
     };
     let selector = usize::from(*selector);
-    let api = APIS[selector % 3];
+    let api = ResponseApi::ALL[selector % 3];
     let media = MEDIA[selector / 3 % 2];
     let coding = CODINGS[selector / 6 % 5];
     let together = read(api, media, coding, body, body.len().max(1));

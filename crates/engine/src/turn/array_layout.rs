@@ -15,6 +15,13 @@ pub struct BodyFields {
     pub options: UnknownFields,
 }
 
+impl BodyFields {
+    /// Returns the model that the request names.
+    pub fn model(&self) -> Option<String> {
+        serde_json::from_str(self.options.get("model")?.as_str()).ok()
+    }
+}
+
 /// The parts of a JSON text that contains an array.
 pub(super) struct Layout {
     /// The opening bracket of the array.

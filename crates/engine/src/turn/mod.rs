@@ -22,6 +22,7 @@ mod tests;
 
 use std::fmt;
 
+use palimpsest_core::array::summary_tip;
 use palimpsest_core::command::{
     CheckThresholds, ClearByRule, ClearResults, ClearTrigger, CollapseSpans, CollapseTrigger,
     Command, Rejection, ServeView, SkipReason,
@@ -45,6 +46,7 @@ pub use self::json_parts::JsonParts;
 pub use self::last_used::LastOfSessions;
 pub use self::prefix::{PrefixPart, PrefixTokens, PromptPrefix};
 pub use self::record::record_response;
+pub use self::returned::add_tip;
 pub use self::sync::{FirstStore, SyncInput, SyncedArray, sync};
 use crate::Engine;
 use crate::call::Deadline;
@@ -378,7 +380,9 @@ impl TurnCall {
         let serve = |transaction: &mut Transaction<'_>| {
             self.serve(transaction)?;
             match outcome.summary().filter(|_| self.compact_at.is_some()) {
-                Some(summary) => returned::add_tip(transaction, summary),
+                Some(summary) => add_tip(transaction, |session| {
+                    Ok(Some(summary_tip(&session.array().lead, summary)))
+                }),
                 None => Ok(()),
             }
         };

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use palimpsest_core::array::{CallerArray, Element, KnownContent, summary_tip};
+use palimpsest_core::array::{CallerArray, Element, KnownContent};
 use palimpsest_core::command::{Command, Rejection, SyncArray};
 use palimpsest_core::message::Digest;
 use palimpsest_core::session::{ContentNotLoaded, Session};
@@ -31,14 +31,19 @@ impl SyncInput {
     }
 }
 
-/// Adds the tip by which a session without a name is found, when the caller sends a summary in place of the messages
-/// before it.
-pub(super) fn add_tip(transaction: &mut Transaction<'_>, summary: &str) -> Result<(), Rejection> {
-    let Some(session) = transaction.session() else {
+/// Adds a tip to a session that is found by content. Its caller sends a summary in place of messages, so no earlier array is
+/// a beginning of its next one. `tip` returns `None` for a session without a summary.
+pub fn add_tip(
+    transaction: &mut Transaction<'_>,
+    tip: impl FnOnce(&Session) -> Result<Option<Digest>, ContentNotLoaded>,
+) -> Result<(), Rejection> {
+    let session = transaction.session();
+    let Some(session) = session.filter(|session| session.tips().scope.is_some()) else {
         return Ok(());
     };
-    let array = session.array().clone();
-    let tip = Some(summary_tip(&array.lead, summary));
-    transaction.run(Command::SyncArray(SyncArray { array, tip }))?;
+    if let Some(tip) = tip(session)? {
+        let (array, tip) = (session.array().clone(), Some(tip));
+        transaction.run(Command::SyncArray(SyncArray { array, tip }))?;
+    }
     Ok(())
 }

@@ -1,19 +1,13 @@
 //! The answers, in the forms of OpenAI's Responses API.
 
-use bytes::Bytes;
 use palimpsest_core::message::Usage;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::CompactionForm;
+use crate::answer::OwnAnswer;
 use crate::context::CompactedConversation;
-
-/// The answer to a request for a compaction.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CompactionAnswer {
-    pub(crate) content_type: &'static str,
-    pub(crate) text: Bytes,
-}
+use crate::reading::write_event;
 
 #[derive(Serialize)]
 struct CompactedResponse<'a> {
@@ -132,64 +126,57 @@ struct Event<'a> {
     item: Option<&'a RawValue>,
 }
 
-impl CompactionAnswer {
-    /// Writes the answer to a request with this body. `None` if the conversation has no summary, or if the body is not
-    /// valid.
-    pub(crate) fn of(
-        form: CompactionForm,
-        compacted: &CompactedConversation,
-        body: &[u8],
-    ) -> Option<Self> {
-        match form {
-            CompactionForm::Endpoint => Self::conversation(compacted),
-            CompactionForm::Trigger => Self::response(compacted, body),
-        }
-    }
-
-    fn conversation(compacted: &CompactedConversation) -> Option<Self> {
-        let items = compacted.items.iter();
-        let items = items.map(|item| serde_json::from_slice(item));
-        let answer = CompactedResponse {
-            id: format!("resp_{}", compacted.id),
-            object: "response.compaction",
-            created_at: compacted.created_at_seconds,
-            output: items.collect::<Result<_, _>>().ok()?,
-            usage: compacted.usage.into(),
-        };
-        Some(Self::json(serde_json::to_vec(&answer).ok()?))
-    }
-
-    fn response(compacted: &CompactedConversation, body: &[u8]) -> Option<Self> {
-        let item: &RawValue = serde_json::from_slice(compacted.summary.as_ref()?).ok()?;
-        let fields: RequestFields<'_> = serde_json::from_slice(body).ok()?;
-        let id = format!("resp_{}", compacted.id);
-        let completed = Response {
-            output: vec![item],
-            completed_at: Some(compacted.created_at_seconds),
-            status: "completed",
-            usage: Some(compacted.usage.into()),
-            ..fields.in_progress(&id, compacted.created_at_seconds)?
-        };
-        if fields.stream != Some(true) {
-            return Some(Self::json(serde_json::to_vec(&completed).ok()?));
-        }
-        let in_progress = fields.in_progress(&id, compacted.created_at_seconds)?;
-        Some(Self {
-            content_type: "text/event-stream; charset=utf-8",
-            text: events(&in_progress, item, &completed)?.into(),
-        })
-    }
-
-    fn json(text: Vec<u8>) -> Self {
-        Self {
-            content_type: "application/json",
-            text: text.into(),
-        }
+/// Writes the answer to a request for a compaction with this body. `None` if the conversation has no summary, or if the
+/// body is not valid.
+pub(crate) fn answer(
+    form: CompactionForm,
+    compacted: &CompactedConversation,
+    body: &[u8],
+) -> Option<OwnAnswer> {
+    match form {
+        CompactionForm::Endpoint => conversation(compacted),
+        CompactionForm::Trigger => response(compacted, body),
     }
 }
 
+fn conversation(compacted: &CompactedConversation) -> Option<OwnAnswer> {
+    let items = compacted.items.iter();
+    let items = items.map(|item| serde_json::from_slice(item));
+    let answer = CompactedResponse {
+        id: format!("resp_{}", compacted.id),
+        object: "response.compaction",
+        created_at: compacted.created_at_seconds,
+        output: items.collect::<Result<_, _>>().ok()?,
+        usage: compacted.usage.into(),
+    };
+    Some(OwnAnswer::json(serde_json::to_vec(&answer).ok()?))
+}
+
+fn response(compacted: &CompactedConversation, body: &[u8]) -> Option<OwnAnswer> {
+    let item: &RawValue = serde_json::from_slice(compacted.summary.as_ref()?).ok()?;
+    let fields: RequestFields<'_> = serde_json::from_slice(body).ok()?;
+    let id = format!("resp_{}", compacted.id);
+    let in_progress = fields.in_progress(&id, compacted.created_at_seconds)?;
+    let completed = Response {
+        output: vec![item],
+        completed_at: Some(compacted.created_at_seconds),
+        status: "completed",
+        usage: Some(compacted.usage.into()),
+        ..in_progress.clone()
+    };
+    Some(if fields.stream == Some(true) {
+        OwnAnswer::events(events(&in_progress, item, &completed)?)
+    } else {
+        OwnAnswer::json(serde_json::to_vec(&completed).ok()?)
+    })
+}
+
 /// Writes the events of a stream.
-fn events(in_progress: &Response<'_>, item: &RawValue, completed: &Response<'_>) -> Option<String> {
+fn events(
+    in_progress: &Response<'_>,
+    item: &RawValue,
+    completed: &Response<'_>,
+) -> Option<Vec<u8>> {
     let with_response = |kind, response| (kind, Some(response), None);
     let with_item = |kind| (kind, None, Some(item));
     let all = [
@@ -199,7 +186,7 @@ fn events(in_progress: &Response<'_>, item: &RawValue, completed: &Response<'_>)
         with_item("response.output_item.done"),
         with_response("response.completed", completed),
     ];
-    let mut text = String::new();
+    let mut text = Vec::new();
     for (sequence_number, (kind, response, item)) in all.into_iter().enumerate() {
         let event = Event {
             kind,
@@ -209,9 +196,7 @@ fn events(in_progress: &Response<'_>, item: &RawValue, completed: &Response<'_>)
             item,
         };
         let data = serde_json::to_string(&event).ok()?;
-        for part in ["event: ", kind, "\ndata: ", &data, "\n\n"] {
-            text.push_str(part);
-        }
+        write_event(&mut text, Some(kind), &data);
     }
     Some(text)
 }

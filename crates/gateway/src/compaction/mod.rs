@@ -11,13 +11,10 @@ mod trigger;
 
 use http::Method;
 
-pub(crate) use self::answer::CompactionAnswer;
+pub(crate) use self::answer::answer;
 pub(crate) use self::input::InputItems;
 pub(crate) use self::restore::{has_summary, with_summaries};
 pub(crate) use self::trigger::{has_trigger, without_trigger};
-
-/// The maximum body that is parsed on an async thread, in bytes.
-pub(crate) const MAX_INLINE_BYTES: usize = 256 * 1024;
 
 /// The form in which a client requests a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

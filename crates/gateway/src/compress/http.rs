@@ -16,9 +16,7 @@ use tokio::time::Instant;
 use super::contract::CompressionRequest;
 use super::metrics::Outcome;
 use super::originals::hashes_in;
-use super::{
-    Compressed, Compression, InvalidRequest, MAX_INLINE_BYTES, Messages, Origin, on_fitting_thread,
-};
+use super::{Compressed, Compression, InvalidRequest, Messages, Origin};
 use crate::answer::Reason;
 use crate::context::{NamedSession, Unmanaged};
 use crate::in_flight::InFlight;
@@ -28,6 +26,7 @@ use crate::reading::{ReservedMemory, content_coding, decode_whole};
 use crate::request_body::RequestBody;
 use crate::response_body::ResponseBody;
 use crate::route::OwnRoute;
+use crate::thread::{MAX_INLINE_BYTES, on_fitting_thread};
 
 /// The headers in which guardrails name a conversation. The first one that is present wins.
 ///

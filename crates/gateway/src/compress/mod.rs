@@ -13,7 +13,6 @@ mod retrieve;
 mod rows;
 mod shape;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +27,6 @@ use palimpsest_core::message::{Digest, Message};
 use palimpsest_core::policy::Policy;
 use palimpsest_core::tokens::TokenCounter;
 use palimpsest_engine::Engine;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
@@ -42,9 +40,8 @@ use self::shape::Extent;
 use crate::context::{ContextPort as _, ModelBody, ModelRequest, NamedSession, Purpose, Unmanaged};
 use crate::managed::{EngineContext, provider_of};
 use crate::reading::{ReadMemory, ResponseApi};
+use crate::thread::{MAX_INLINE_BYTES, on_fitting_thread};
 
-/// The maximum body that is parsed on an async thread, in bytes.
-const MAX_INLINE_BYTES: usize = 256 * 1024;
 /// The number of originals of one request that are stored at the same time.
 const CONCURRENT_STORES: usize = 8;
 
@@ -331,17 +328,6 @@ async fn store_all(
         async move { originals::store(&engine, &project, &policy, &hash, &offer).await }
     });
     storing.buffered(CONCURRENT_STORES).collect().await
-}
-
-/// Runs work that a large input would make too long for an async thread. A panic ends only the work.
-async fn on_fitting_thread<T: Send + 'static>(
-    is_large: bool,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Unmanaged> {
-    if is_large {
-        return spawn_blocking(work).await.map_err(|_| Unmanaged::Defect);
-    }
-    catch_unwind(AssertUnwindSafe(work)).map_err(|_| Unmanaged::Defect)
 }
 
 fn count(counter: TokenCounter, messages: &[Message]) -> u64 {

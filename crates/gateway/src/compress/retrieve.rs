@@ -11,9 +11,10 @@ use url::form_urlencoded;
 
 use super::metrics::Retrieval;
 use super::originals::{self, Original, OriginalHash, ReadError};
-use super::{Compression, MAX_INLINE_BYTES, Problem, on_fitting_thread};
+use super::{Compression, Problem};
 use crate::answer::Reason;
 use crate::reading::ReservedMemory;
+use crate::thread::{MAX_INLINE_BYTES, on_fitting_thread};
 
 /// The maximum number of words of a query. Further words are ignored.
 const MAX_WORDS: usize = 16;

@@ -1,22 +1,17 @@
 //! The answer to a request that pauses after its compaction. Upstream gets no request.
 
-use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::response::Parts as ResponseHead;
-use http::{HeaderValue, Response};
 use serde_json::{Value, json};
 
 use super::{FIELD, block, stream, with_applied};
+use crate::answer::OwnAnswer;
 use crate::context::{EditReport, Pause};
-use crate::response_body::UpstreamBody;
-use crate::tee::TeeBody;
 
 /// Returns the answer with the summary alone.
 pub(crate) fn paused(
     report: &EditReport,
     (summary, pause): (&str, &Pause),
     model: Option<&str>,
-) -> (ResponseHead, UpstreamBody) {
+) -> OwnAnswer {
     // No model was asked.
     let usage = json!({"input_tokens": 0, "output_tokens": 0,
         "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0});
@@ -25,23 +20,14 @@ pub(crate) fn paused(
         "content": [block(summary)], "stop_reason": "compaction", "stop_sequence": null,
         "usage": usage, FIELD: with_applied(report, None),
     });
-    let (text, media) = if pause.streams {
-        (
-            stream_of(message, summary),
-            "text/event-stream; charset=utf-8",
-        )
+    if pause.streams {
+        OwnAnswer::events(stream_of(message, summary))
     } else {
-        (message.to_string(), "application/json")
-    };
-    let (mut head, ()) = Response::new(()).into_parts();
-    head.headers
-        .insert(CONTENT_TYPE, HeaderValue::from_static(media));
-    head.headers.insert(CONTENT_LENGTH, text.len().into());
-    let body = TeeBody::resumed([Bytes::from(text)].into(), None);
-    (head, UpstreamBody::Tee(Box::new(body)))
+        OwnAnswer::json(message.to_string())
+    }
 }
 
-fn stream_of(mut message: Value, summary: &str) -> String {
+fn stream_of(mut message: Value, summary: &str) -> Vec<u8> {
     let edits = message[FIELD].take();
     let usage = message["usage"].clone();
     if let Some(fields) = message.as_object_mut() {
@@ -54,5 +40,7 @@ fn stream_of(mut message: Value, summary: &str) -> String {
     let mut events = vec![json!({"type": "message_start", "message": message})];
     events.extend(stream::block_events(summary));
     events.extend([end, json!({"type": "message_stop"})]);
-    events.iter().map(stream::event).collect()
+    let mut text = Vec::new();
+    stream::write_events(&mut text, &events);
+    text
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{FIELD, block, with_applied};
 use crate::context::EditReport;
-use crate::reading::{EventParser, Fields, Unread};
+use crate::reading::{EventParser, Fields, Unread, write_event};
 
 /// Adds a report to a stream of Anthropic's Messages API.
 #[derive(Debug)]
@@ -76,12 +76,7 @@ impl StreamEditor {
         match (&*kind.r#type, summary) {
             ("message_start", Some(summary)) => {
                 let mut bytes = raw;
-                let added = block_events(summary);
-                bytes.extend(
-                    added
-                        .iter()
-                        .flat_map(|event| self::event(event).into_bytes()),
-                );
+                write_events(&mut bytes, &block_events(summary));
                 Ok(bytes)
             }
             (
@@ -91,13 +86,13 @@ impl StreamEditor {
                 let mut fields: Fields = serde_json::from_slice(event)?;
                 let index: u64 = fields.read("index")?.ok_or(Unread::Unknown)?;
                 fields.set_value("index", &(index + 1))?;
-                Ok(text(name, &fields)?)
+                Ok(changed(name, &fields)?)
             }
             ("message_delta", _) => {
                 let mut fields: Fields = serde_json::from_slice(event)?;
                 let providers: Option<Value> = fields.read(FIELD)?;
                 fields.set_value(FIELD, &with_applied(&self.report, providers))?;
-                Ok(text("message_delta", &fields)?)
+                Ok(changed("message_delta", &fields)?)
             }
             _ => Ok(raw),
         }
@@ -116,15 +111,17 @@ pub(super) fn block_events(summary: &str) -> [Value; 3] {
     ]
 }
 
-/// Returns an event as text.
-pub(super) fn event(event: &Value) -> String {
-    let name = event["type"].as_str().unwrap_or_default();
-    format!("event: {name}\ndata: {event}\n\n")
+/// Appends events to `out`.
+pub(super) fn write_events(out: &mut Vec<u8>, events: &[Value]) {
+    for event in events {
+        write_event(out, event["type"].as_str(), &event.to_string());
+    }
 }
 
-fn text(name: &str, fields: &Fields) -> serde_json::Result<Vec<u8>> {
-    let data = serde_json::to_string(fields)?;
-    Ok(format!("event: {name}\ndata: {data}\n\n").into_bytes())
+fn changed(name: &str, fields: &Fields) -> serde_json::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    write_event(&mut out, Some(name), &serde_json::to_string(fields)?);
+    Ok(out)
 }
 
 #[cfg(test)]

@@ -5,20 +5,20 @@
 
 use palimpsest_core::array::own_summary_tip;
 use palimpsest_core::command::{
-    Command, ExternalSummary, Rejection, SkipReason, StartCompaction, SummarySource, SyncArray,
+    Command, ExternalSummary, Rejection, SkipReason, StartCompaction, SummarySource,
 };
 use palimpsest_core::compaction::{CompactionOutcome, CompactionRequest};
 use palimpsest_core::event::{CompactionFailureReason, Event, Trigger};
 use palimpsest_core::ids::{MessageId, Ordinal, SessionKey};
 use palimpsest_core::json::RawJson;
 use palimpsest_core::levels::compaction::summary_input;
-use palimpsest_core::message::{Block, CanonicalDigests, Message, Role, Usage};
-use palimpsest_core::session::Session;
+use palimpsest_core::message::{Block, CanonicalDigests, Digest, Message, Role, Usage};
+use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::summary::{SummaryFrame, frame};
 use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::compaction::{self, CompactionCall};
 use palimpsest_engine::sessions::{MissingSession, Transaction};
-use palimpsest_engine::turn::{CompactionMode, SyncInput, TurnCall};
+use palimpsest_engine::turn::{CompactionMode, SyncInput, TurnCall, add_tip};
 
 use super::EngineContext;
 use super::compacted_items::{CompactedItems, content, own_summary};
@@ -59,7 +59,7 @@ impl EngineContext {
             if requires_summary && lacks_summary {
                 quote_all(transaction, ids)?;
             }
-            remember_summary(transaction)
+            add_tip(transaction, summary_tip)
         };
         let (body, name) = (request.body.whole(), id.to_string());
         let items = CompactedItems::new(&body, &input.elements, &name);
@@ -169,22 +169,9 @@ fn quote_all(
     Ok(())
 }
 
-/// Adds the summary to the tips of a session that is found by content. The client combines the summary with messages of its
-/// choice, so no earlier array is a beginning of its next one.
-fn remember_summary(transaction: &mut Transaction<'_>) -> Result<(), Rejection> {
-    let Some(session) = transaction.session() else {
-        return Ok(());
-    };
-    let is_found_by_content = session.tips().scope.is_some();
-    let Some(summary) = own_summary(session)?.filter(|_| is_found_by_content) else {
-        return Ok(());
-    };
-    let summary = content(session, summary)?;
-    let tip = own_summary_tip(CanonicalDigests::of(summary).key());
-    let array = session.array().clone();
-    transaction.run(Command::SyncArray(SyncArray {
-        array,
-        tip: Some(tip),
-    }))?;
-    Ok(())
+/// Returns the tip of the last summary of the view. The client combines the summary with messages of its choice.
+fn summary_tip(session: &Session) -> Result<Option<Digest>, ContentNotLoaded> {
+    let summary = own_summary(session)?;
+    let summary = summary.map(|at| content(session, at)).transpose()?;
+    Ok(summary.map(|message| own_summary_tip(CanonicalDigests::of(message).key())))
 }

@@ -21,11 +21,6 @@ impl<'a> RequestFields<'a> {
         (value.as_str() != "null").then_some(value)
     }
 
-    /// Returns the model.
-    pub(super) fn model(self) -> Option<String> {
-        self.get("model").and_then(read)
-    }
-
     /// Returns true if the provider keeps a part of the conversation.
     pub(super) fn is_stateful(self) -> bool {
         // A request that creates a thread of Anthropic's API has the whole conversation. Later ones continue it.

@@ -22,7 +22,6 @@ use palimpsest_engine::turn::{
 };
 use palimpsest_engine::{Engine, EngineError};
 use tokio::sync::oneshot;
-use tokio::task::spawn_blocking;
 
 use super::fields::RequestFields;
 use super::taken_out::TakenOut;
@@ -33,9 +32,8 @@ use crate::context::{
     Unmanaged,
 };
 use crate::reading::ResponseApi;
+use crate::thread::{MAX_INLINE_BYTES, on_fitting_thread};
 
-/// The maximum part of a body that is parsed on an async thread, in bytes. Parsing takes a few milliseconds per MiB.
-const MAX_INLINE_BYTES: usize = 256 * 1024;
 /// The policy settings of new sessions of the gateway. The view has no ids of turns, because these cost tokens without a
 /// level having acted.
 const SETTINGS: &str = "\
@@ -148,7 +146,7 @@ impl EngineContext {
         if request.purpose == Purpose::Response && !taken.has_summaries {
             let unchanged = ManagedRequest {
                 body: taken.unchanged(&request.body),
-                model: fields.model(),
+                model: body.model(),
                 place: ResponsePlace {
                     session: known_as.clone(),
                     after: ChainHead::default(),
@@ -206,7 +204,7 @@ impl EngineContext {
         }
         Ok(ManagedRequest {
             body: sent,
-            model: fields.model(),
+            model: body.model(),
             place: view.place,
             offered,
             edits,
@@ -363,12 +361,7 @@ async fn read(
             )
         }
     };
-    let read = if body.len() > MAX_INLINE_BYTES {
-        let read = spawn_blocking(reading).await;
-        read.map_err(|_| Unmanaged::Defect)?
-    } else {
-        reading()
-    };
+    let read = on_fitting_thread(body.len() > MAX_INLINE_BYTES, reading).await?;
     read.map_err(|error| {
         tracing::debug!(session = %key, path = error.path, "cannot read the body of a request");
         Unmanaged::Unreadable
@@ -397,7 +390,7 @@ fn call(
     TurnCall {
         target: TargetOverride {
             provider: Some(provider),
-            model: fields.model().map(String::into_boxed_str),
+            model: body.model().map(String::into_boxed_str),
             thinking: Some(provider == Provider::Anthropic && fields.has_thinking()),
             system_messages: None,
             window: Some(WindowHint {

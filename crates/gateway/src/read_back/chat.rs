@@ -1,20 +1,16 @@
 //! The stream and the JSON of OpenAI's Chat Completions API.
 
-use std::collections::{HashMap, HashSet};
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::places::Places;
 use super::splice::{Calls, Shown, Splice, event};
 use crate::reading::{Fields, Unread};
 
 /// The calls of the current response, by their position in it.
 #[derive(Debug, Default)]
 pub(super) struct Chat {
-    hidden: HashSet<u64>,
-    /// The position for the agent.
-    places: HashMap<u64, u64>,
-    next: u64,
+    places: Places,
     /// The id of the first response, which all chunks have.
     id: Option<Box<RawValue>>,
 }
@@ -72,9 +68,8 @@ impl Chat {
     }
 
     pub(super) fn begin_next(&mut self) {
-        self.hidden.clear();
-        self.places.clear();
-        self.next = 0;
+        // The calls of a later response begin anew, because the agent got none of an earlier one.
+        self.places = Places::default();
     }
 
     /// Gives a chunk of a later response the id of the first one. Returns true for such a chunk.
@@ -142,23 +137,16 @@ impl Chat {
             let index: u64 = call.read("index")?.unwrap_or_default();
             let function: Option<Function> = call.read("function")?;
             let name = function.and_then(|function| function.name);
-            let is_new = !self.hidden.contains(&index) && !self.places.contains_key(&index);
+            let known = self.places.get(index);
+            let is_new = known.is_none() && !self.places.is_hidden(index);
             if is_new && state.is_own(name.as_deref()) {
-                state.calls.own += 1;
-                self.hidden.insert(index);
+                self.places.hide(state, index);
             }
-            if self.hidden.contains(&index) {
+            if self.places.is_hidden(index) {
                 is_changed = true;
                 continue;
             }
-            // Until a call is hidden, the agent gets the bytes of the provider, whatever its positions are.
-            let place = match self.places.get(&index) {
-                Some(place) => *place,
-                None if state.is_displaced() => self.next,
-                None => index,
-            };
-            self.places.insert(index, place);
-            self.next = self.next.max(place.saturating_add(1));
+            let place = known.unwrap_or_else(|| self.places.show(state, index));
             state.calls.agents = self.places.len();
             if place != index {
                 call.set_value("index", &place)?;

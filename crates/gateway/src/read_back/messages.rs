@@ -1,21 +1,18 @@
 //! The stream and the JSON of Anthropic's Messages API.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::places::Places;
 use super::splice::{Calls, Shown, Splice, event};
 use crate::reading::{Fields, Unread};
 
 /// The blocks of the current response, by their position in it.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
-    hidden: HashSet<u64>,
-    /// The position for the agent.
-    places: HashMap<u64, u64>,
-    next: u64,
+    places: Places,
 }
 
 #[derive(Deserialize)]
@@ -48,25 +45,17 @@ impl Messages {
                 let block = parsed.content_block.ok_or(Unread::Unknown)?;
                 if block.r#type == "tool_use" {
                     if state.is_own(block.name.as_deref()) {
-                        state.calls.own += 1;
-                        self.hidden.insert(index);
+                        self.places.hide(state, index);
                         return Ok(Shown::Hidden);
                     }
                     state.calls.agents += 1;
                 }
-                // Until a call is hidden, the agent gets the bytes of the provider, whatever its positions are.
-                let place = if state.is_displaced() {
-                    self.next
-                } else {
-                    index
-                };
-                self.places.insert(index, place);
-                self.next = place.saturating_add(1);
+                self.places.show(state, index);
                 self.renumbered(&parsed.r#type, index, data)
             }
             "content_block_delta" | "content_block_stop" => {
                 let index = parsed.index.ok_or(Unread::Unknown)?;
-                if self.hidden.contains(&index) {
+                if self.places.is_hidden(index) {
                     return Ok(Shown::Hidden);
                 }
                 self.renumbered(&parsed.r#type, index, data)
@@ -81,12 +70,11 @@ impl Messages {
     }
 
     pub(super) fn begin_next(&mut self) {
-        self.hidden.clear();
-        self.places.clear();
+        self.places.begin_next();
     }
 
     fn renumbered(&self, name: &str, index: u64, data: &[u8]) -> Result<Shown, Unread> {
-        let place = *self.places.get(&index).ok_or(Unread::Unknown)?;
+        let place = self.places.get(index).ok_or(Unread::Unknown)?;
         if place == index {
             return Ok(Shown::AsIs);
         }

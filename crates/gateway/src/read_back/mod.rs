@@ -4,9 +4,9 @@
 //! the agent's tools. If the model calls one of them, the gateway runs the call, sends the result, and joins both
 //! responses of the provider to one. A response without such calls reaches the agent byte for byte.
 //!
-//! `calls` writes the results of calls. `splice` decides about each event of a stream, `events` applies the decisions, and
-//! `joined` joins responses without a stream. `ask` runs the calls and sends the next request. `body` is the stream
-//! for the agent, and `whole` the response without a stream.
+//! `calls` writes the results of calls. `splice` decides about each event of a stream, `places` keeps the positions of its
+//! parts, `events` applies the decisions, and `joined` joins responses without a stream. `ask` runs the calls and sends the
+//! next request. `body` is the stream for the agent, and `whole` the response without a stream.
 
 mod ask;
 mod body;
@@ -15,6 +15,7 @@ mod chat;
 mod events;
 mod joined;
 mod messages;
+mod places;
 mod responses;
 mod splice;
 mod whole;

@@ -1,11 +1,11 @@
 //! The stream and the JSON of OpenAI's Responses API.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::places::Places;
 use super::splice::{Calls, Shown, Splice, event};
 use crate::reading::{Fields, Unread};
 
@@ -21,10 +21,7 @@ const HOSTED: [&str; 5] = [
 /// The items of the current response, by their position in it.
 #[derive(Debug, Default)]
 pub(super) struct Responses {
-    hidden: HashSet<u64>,
-    /// The position for the agent.
-    places: HashMap<u64, u64>,
-    next: u64,
+    places: Places,
     /// The number of the next event for the agent.
     sequence: u64,
     /// The items of the earlier responses that the agent got.
@@ -86,11 +83,11 @@ impl Responses {
                         let item = parsed.item.as_ref().ok_or(Unread::Unknown)?;
                         self.add(state, index, item);
                     }
-                    if self.hidden.contains(&index) {
+                    if self.places.is_hidden(index) {
                         return Ok(Shown::Hidden);
                     }
-                    let place = self.places.get(&index).ok_or(Unread::Unknown)?;
-                    (*place != index).then_some(*place)
+                    let place = self.places.get(index).ok_or(Unread::Unknown)?;
+                    (place != index).then_some(place)
                 }
             },
         };
@@ -98,25 +95,16 @@ impl Responses {
     }
 
     pub(super) fn begin_next(&mut self) {
-        self.hidden.clear();
-        self.places.clear();
+        self.places.begin_next();
     }
 
     fn add(&mut self, state: &mut Splice, index: u64, item: &Item) {
         if item.is_own(state) {
-            state.calls.own += 1;
-            self.hidden.insert(index);
+            self.places.hide(state, index);
             return;
         }
         state.calls.agents += usize::from(item.is_call());
-        // Until a call is hidden, the agent gets the bytes of the provider, whatever its positions are.
-        let place = if state.is_displaced() {
-            self.next
-        } else {
-            index
-        };
-        self.places.insert(index, place);
-        self.next = place.saturating_add(1);
+        self.places.show(state, index);
     }
 
     /// Removes the offered tools from an event with the response, which repeats the tools of the request.

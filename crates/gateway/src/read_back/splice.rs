@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::chat::Chat;
 use super::messages::Messages;
 use super::responses::Responses;
-use crate::reading::{Fields, ResponseApi, Unread};
+use crate::reading::{Fields, ResponseApi, Unread, write_event};
 
 /// The form in which the agent gets an event.
 #[derive(Debug, PartialEq, Eq)]
@@ -166,17 +166,10 @@ impl Splicer {
     }
 }
 
-/// Returns an event of a stream. Chat Completions has no names of events.
+/// Returns an event of a stream.
 pub(super) fn event(name: Option<&str>, data: &impl Serialize) -> Result<Vec<u8>, Unread> {
     let mut out = Vec::new();
-    if let Some(name) = name {
-        out.extend_from_slice(b"event: ");
-        out.extend_from_slice(name.as_bytes());
-        out.push(b'\n');
-    }
-    out.extend_from_slice(b"data: ");
-    serde_json::to_writer(&mut out, data)?;
-    out.extend_from_slice(b"\n\n");
+    write_event(&mut out, name, &serde_json::to_string(data)?);
     Ok(out)
 }
 

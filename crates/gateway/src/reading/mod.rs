@@ -19,7 +19,7 @@ pub(crate) use self::coding::{content_coding, decode_parts, decode_whole};
 pub(crate) use self::fields::Fields;
 pub use self::memory::ReadMemory;
 pub(crate) use self::memory::ReservedMemory;
-pub(crate) use self::sse::EventParser;
+pub(crate) use self::sse::{EventParser, write_event};
 pub use self::summary::ResponseSummary;
 
 /// An API whose responses are read.
@@ -35,7 +35,7 @@ pub enum ResponseApi {
 
 impl ResponseApi {
     /// All APIs.
-    pub(crate) const ALL: [Self; 3] = [Self::Messages, Self::Chat, Self::Responses];
+    pub const ALL: [Self; 3] = [Self::Messages, Self::Chat, Self::Responses];
 
     /// Returns the API of a request whose response is read. `None` for any other request.
     pub(crate) fn of(method: &Method, path: &str) -> Option<Self> {

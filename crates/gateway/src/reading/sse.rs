@@ -1,9 +1,22 @@
-//! Splits a stream of server-sent events. The stream can be split at any byte.
+//! Splits a stream of server-sent events, and writes events. The stream can be split at any byte.
 
 use super::Unread;
 
 /// The maximum size of one event, in bytes.
 pub(super) const MAX_EVENT_BYTES: usize = 8 << 20;
+
+/// Appends an event to `out`. Chat Completions has no names of events.
+pub(crate) fn write_event(out: &mut Vec<u8>, name: Option<&str>, data: &str) {
+    let name = name.map(|name| ["event: ", name, "\n"]);
+    for part in name
+        .iter()
+        .flatten()
+        .copied()
+        .chain(["data: ", data, "\n\n"])
+    {
+        out.extend_from_slice(part.as_bytes());
+    }
+}
 
 /// A parser of event streams.
 ///

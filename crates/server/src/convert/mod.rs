@@ -83,7 +83,7 @@ pub use session_out::{SessionListEntry, listed_session, session, session_state};
 pub use target::{MAX_MODEL_BYTES, export_target, prompt_prefix, target_override, with_body_model};
 pub use tokens::{breakdown, budget, token_report};
 pub use transcript::{BlockStatuses, ContentForm, json_messages, transcript_message, visibility};
-pub use whole_array::{body_model, body_prefix, last_response, whole_array};
+pub use whole_array::{body_prefix, last_response, whole_array};
 pub use working_state::{working_change, working_state};
 
 use std::fmt;

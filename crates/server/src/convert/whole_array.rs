@@ -43,12 +43,6 @@ pub fn body_prefix(body: BodyFields) -> v1::PromptPrefix {
     }
 }
 
-/// Returns the model of a request body.
-pub fn body_model(body: &BodyFields) -> Option<Box<str>> {
-    let model = body.options.get("model")?;
-    serde_json::from_str(model.as_str()).ok()
-}
-
 /// Reads the response of a model. The field is optional.
 pub fn last_response(
     payload: Option<&v1::Payload>,

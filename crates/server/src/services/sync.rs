@@ -6,7 +6,7 @@ use palimpsest_core::array::ArrayOutcome;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::Session;
 use palimpsest_engine::call::SPANS;
-use palimpsest_engine::turn::{self, FirstStore, SyncInput, TurnOutcome};
+use palimpsest_engine::turn::{self, BodyFields, FirstStore, SyncInput, TurnOutcome};
 use palimpsest_proto::context::v1::{
     self, PrepareContextRequest, SyncContextRequest, SyncContextResponse,
 };
@@ -77,7 +77,8 @@ fn read_input(
         let source = (provider, json);
         service.arrays.read(key, source, now, &mut next_id)
     })?;
-    let model = read.body.as_ref().and_then(convert::body_model);
+    let model = read.body.as_ref().and_then(BodyFields::model);
+    let model = model.map(String::into_boxed_str);
     if request.prompt_prefix.is_none() {
         request.prompt_prefix = read.body.map(convert::body_prefix);
     }
