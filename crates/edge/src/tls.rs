@@ -21,8 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::{LoadError, Reloadable};
 
-/// The ALPN name of HTTP/2, which gRPC requires.
+/// The ALPN names of HTTP/2, which gRPC requires, and of HTTP/1.1.
 const HTTP2: &[u8] = b"h2";
+const HTTP1: &[u8] = b"http/1.1";
 
 /// The TLS configuration of handshakes.
 #[derive(Debug, Clone)]
@@ -66,19 +67,12 @@ impl ServerTls {
         self.max_handshakes
     }
 
-    /// Performs the handshake of a connection. Fails on a timeout and for clients without HTTP/2.
+    /// Performs the handshake of a connection. Fails on a timeout.
     pub async fn handshake(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let acceptor = TlsAcceptor::from(self.config.current());
         let shaken = timeout(self.handshake_timeout, acceptor.accept(stream));
-        let stream = shaken
-            .await
-            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        // A client with another protocol could not read the HTTP/2 frames of an error.
-        if stream.get_ref().1.alpn_protocol() != Some(HTTP2) {
-            return Err(io::Error::other(
-                "the caller does not offer h2, which gRPC is spoken over",
-            ));
-        }
+        let stream = shaken.await;
+        let stream = stream.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         Ok(stream)
     }
 }
@@ -111,7 +105,7 @@ fn server_config(files: &[Vec<u8>]) -> Result<ServerConfig, String> {
     let mut config = builder
         .with_single_cert(chain, key)
         .map_err(|error| format!("certificate and key do not go together: {error}"))?;
-    config.alpn_protocols = vec![HTTP2.to_vec()];
+    config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
     Ok(config)
 }
 
@@ -138,7 +132,7 @@ mod tests {
         let (cert, key) = (pem(cert.pem()), pem(signing_key.serialize_pem()));
         let other = pem(other.signing_key.serialize_pem());
         let config = server_config(&[cert.clone(), key.clone()]).unwrap();
-        assert_eq!(config.alpn_protocols, [HTTP2]);
+        assert_eq!(config.alpn_protocols, [HTTP2, HTTP1]);
         assert!(server_config(&[cert.clone(), key.clone(), cert.clone()]).is_ok());
         let wrong = [
             vec![cert.clone(), other],

@@ -16,6 +16,7 @@ use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
 use palimpsest_engine::maintenance;
 use palimpsest_engine::quotas::QuotaTracker;
 use palimpsest_engine::tools::ToolRunner;
+use palimpsest_http::{AllowedOrigins, HttpApi};
 use palimpsest_settings::Config;
 use palimpsest_store::StoreError;
 use palimpsest_worker::WorkerStats;
@@ -236,6 +237,7 @@ impl Server {
             (Authn::new(access.clone()), app.quotas.clone()),
             &context.metrics,
         );
+        let http = http_api(&context.config).map_err(ServeError::Start)?;
         let config = Arc::clone(&context.config);
         let closing = CancellationToken::new();
         let accepting = closing.clone();
@@ -252,7 +254,8 @@ impl Server {
         // A task of its own, which the drain can abort.
         let mut serving = tokio::spawn(async move {
             let listener = (listener, connections);
-            let grpc = grpc::serve(listener, routes, edge, &config.grpc, tls, accepting.clone());
+            let layers = (edge, http);
+            let grpc = grpc::serve(listener, routes, layers, &config.grpc, tls, accepting.clone());
             match port {
                 Some(port) => drop(tokio::join!(grpc, port.serve(parts, accepting))),
                 None => grpc.await,
@@ -294,6 +297,15 @@ impl Server {
         tracing::info!("down");
         Ok(())
     }
+}
+
+/// Creates the HTTP API, if it is on and the process serves calls.
+fn http_api(config: &Config) -> Result<HttpApi, BoxError> {
+    if !config.http.enabled || !config.role.serves() {
+        return Ok(HttpApi::off());
+    }
+    let origins = AllowedOrigins::new(config.http.allowed_origins.as_slice());
+    Ok(HttpApi::new(origins, !config.auth.is_on())?)
 }
 
 async fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::value::with_defaults;
 use crate::{
-    AuthConfig, GatewayConfig, HooksConfig, LogFilter, LogFormat, OtlpConfig, PostgresConfig, Role,
+    AuthConfig, GatewayConfig, HooksConfig, HttpConfig, LogFilter, LogFormat, OtlpConfig, PostgresConfig, Role,
     SummarizerConfig, TlsConfig,
 };
 
@@ -50,6 +50,8 @@ with_defaults! {
         pub sessions: SessionsConfig,
         /// The gRPC server.
         pub grpc: GrpcConfig,
+        /// The HTTP API on the port of gRPC.
+        pub http: HttpConfig,
         /// The HTTP gateway.
         pub gateway: GatewayConfig,
         /// Shutdown.

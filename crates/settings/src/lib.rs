@@ -13,6 +13,7 @@ mod config;
 mod file;
 mod gateway;
 mod hooks;
+mod http;
 mod load;
 mod models;
 mod otel;
@@ -45,6 +46,7 @@ pub use gateway::{
     GatewayConfig, ProviderCompaction, UpstreamConfig, UpstreamUrl, UpstreamsConfig,
 };
 pub use hooks::{EndpointConfig, EndpointName, EndpointUrl, HooksConfig};
+pub use http::{HttpConfig, WebOrigins};
 pub use load::{Flags, LoadedConfig, load};
 pub use otlp::{OtlpConfig, OtlpProtocol, Ratio, ResourceAttributes, ServiceName};
 pub use policy_fields::{FieldKind, PolicyField, policy_fields};

@@ -208,6 +208,10 @@ settings! {
         "The interval of pings on a silent connection.";
     "grpc.keepalive_timeout_ms" => grpc.keepalive_timeout_ms in 100..=HOUR_MS,
         "The time limit of the response to a ping.";
+    "http.enabled" => http.enabled,
+        "Serves REST with JSON, Connect and gRPC-Web on the port of gRPC.";
+    "http.allowed_origins" => http.allowed_origins,
+        "The origins of the web pages that may use the API, separated by commas. Default: only pages of the server's own origin.";
     "gateway.enabled" => gateway.enabled,
         "Opens an HTTP port that manages the conversations of agents and forwards their requests to model providers. Not in the role worker.";
     "gateway.listen" => gateway.listen,

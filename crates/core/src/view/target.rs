@@ -20,6 +20,16 @@ pub enum Provider {
 }
 
 impl Provider {
+    /// Returns true if both providers have the same format of messages.
+    pub const fn has_format_of(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Anthropic | Self::Bedrock, Self::Anthropic | Self::Bedrock)
+            | (Self::OpenAi, Self::OpenAi)
+            | (Self::OpenAiResponses, Self::OpenAiResponses) => true,
+            (Self::Anthropic | Self::Bedrock | Self::OpenAi | Self::OpenAiResponses, _) => false,
+        }
+    }
+
     /// Returns true if the provider accepts the array in Anthropic's form.
     pub const fn is_anthropic(self) -> bool {
         matches!(self, Self::Anthropic | Self::Bedrock)
@@ -76,6 +86,9 @@ pub struct Target {
 pub struct TargetOverride {
     /// The provider.
     pub provider: Option<Provider>,
+    /// The format of the messages that the call brings. It replaces the provider of the last serving if that has another
+    /// format, so that callers get the format that they send.
+    pub format: Option<Provider>,
     /// The model.
     pub model: Option<Box<str>>,
     /// True if the request enables extended thinking.

@@ -398,6 +398,7 @@ fn call(
                 ..WindowHint::default()
             }),
             known: None,
+            format: None,
         },
         prefix: Some(PromptPrefix::new(
             part(body.system.as_ref().map(system)),

@@ -13,6 +13,7 @@ mod breakpoints;
 mod budget_warnings;
 mod cache_ledger;
 mod compaction;
+mod detect;
 mod digest;
 mod events;
 mod filter;
@@ -62,7 +63,7 @@ pub use levels::{
 };
 pub use memory::MemoryView;
 pub use message_input::message_input;
-pub use messages_in::{InputMessage, messages, usage};
+pub use messages_in::{InputMessage, last_format, messages, usage};
 pub use page::{
     EntryPosition, InvalidPageToken, PageCursor, page_size, page_token, page_token_text,
 };

@@ -47,6 +47,7 @@ pub fn target_override(
     };
     let stated = TargetOverride {
         provider,
+        format: None,
         model: (!target.model.is_empty()).then(|| target.model.into()),
         // A boolean of proto3 cannot be absent, so a target always decides about thinking.
         thinking: Some(target.thinking),

@@ -9,26 +9,28 @@ use palimpsest_core::view::Provider;
 use palimpsest_engine::turn::{BodyFields, ReadArray};
 use palimpsest_proto::context::v1;
 
+use super::detect::detect;
 use super::messages_in::{check_messages, check_payload, messages_of};
 use super::scalars::payload_format;
 use super::{FieldError, FieldProblem, WithFieldPath};
 
-/// Reads a whole array with `read`.
+/// Reads a whole array with `read`. Returns its format too.
 pub fn whole_array(
     payload: Option<v1::Payload>,
     limits: &Limits,
     read: impl FnOnce(Provider, &bytes::Bytes) -> Result<ReadArray, CodecError>,
-) -> Result<ReadArray, FieldError> {
+) -> Result<(Provider, ReadArray), FieldError> {
     let payload = payload.ok_or_else(|| FieldError::missing("payload"))?;
     let read = || {
-        let provider = provider(&payload)?;
+        let stated = payload_format(payload.format, "format")?;
+        let provider = stated.unwrap_or_else(|| detect(&payload.json));
         check_payload(&payload.json, limits.max_request_bytes)?;
         let read = read(provider, &payload.json).map_err(|error| {
             let (path, error) = (error.path, error.error);
             FieldError::new("json", FieldProblem::Payload { path, error })
         })?;
         check_messages(read.new.iter().map(|message| &**message), limits)?;
-        Ok(read)
+        Ok((provider, read))
     };
     read().map_err(|error: FieldError| error.under("payload"))
 }
@@ -43,18 +45,20 @@ pub fn body_prefix(body: BodyFields) -> v1::PromptPrefix {
     }
 }
 
-/// Reads the response of a model. The field is optional.
+/// Reads the response of a model. The field is optional, and so is its format: by default, that of the array.
 pub fn last_response(
     payload: Option<&v1::Payload>,
+    format: Provider,
     limits: &Limits,
     next_id: &mut dyn FnMut() -> MessageId,
 ) -> Result<Vec<Message>, FieldError> {
     let Some(payload) = payload else {
         return Ok(Vec::new());
     };
-    let read = provider(payload).and_then(|provider| {
+    let stated = payload_format(payload.format, "format");
+    let read = stated.and_then(|stated| {
         let limit = limits.max_request_bytes;
-        messages_of(provider, &payload.json, limit, limits, next_id)
+        messages_of(stated.unwrap_or(format), &payload.json, limit, limits, next_id)
     });
     let messages = read.under("last_response")?;
     if messages.iter().any(|one| one.role != Role::Assistant) {
@@ -62,9 +66,4 @@ pub fn last_response(
         return Err(FieldError::invalid("last_response", what));
     }
     Ok(messages)
-}
-
-fn provider(payload: &v1::Payload) -> Result<Provider, FieldError> {
-    let provider = payload_format(payload.format, "format")?;
-    provider.ok_or_else(|| FieldError::missing("format"))
 }

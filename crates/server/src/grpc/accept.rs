@@ -6,14 +6,20 @@ use std::sync::Arc;
 
 use http::{Request, Response};
 use palimpsest_edge::tls::ServerTls;
+use palimpsest_http::ApiBody;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::body::Body;
 use tower::Service;
 
-use super::connection::{self, ConnectionTimeouts};
+use super::connection::{self, ConnectionTimeouts, PREFACE_TIMEOUT};
+use super::http1;
+use super::http_version::{HttpVersion, detect};
 use super::response_body::ResponseBody;
-use crate::net::{Acceptor, MonitoredConnection};
+use crate::net::{Acceptor, Connection, MonitoredConnection};
 
 /// Accepts connections until `stop`, then waits until all of them are closed.
 pub(super) async fn serve<S>(
@@ -23,7 +29,7 @@ pub(super) async fn serve<S>(
     times: ConnectionTimeouts,
     stop: CancellationToken,
 ) where
-    S: Service<Request<Body>, Response = Response<ResponseBody>, Error = Infallible>,
+    S: Service<Request<Body>, Response = Response<ApiBody<ResponseBody>>, Error = Infallible>,
     S: Clone + Send + Sync + 'static,
     S::Future: Send,
 {
@@ -55,21 +61,21 @@ pub(super) async fn serve<S>(
 }
 
 async fn serve_one<S>(
-    io: MonitoredConnection<tokio::net::TcpStream>,
+    io: MonitoredConnection<TcpStream>,
     tls: Option<ServerTls>,
     service: S,
     times: ConnectionTimeouts,
     stop: CancellationToken,
 ) -> io::Result<()>
 where
-    S: Service<Request<Body>, Response = Response<ResponseBody>, Error = Infallible>,
+    S: Service<Request<Body>, Response = Response<ApiBody<ResponseBody>>, Error = Infallible>,
     S: Clone + Send + 'static,
     S::Future: Send,
 {
-    let Some(tls) = tls else {
-        return connection::serve(io, service, times, stop).await;
-    };
     let connection = Arc::clone(io.slot().connection());
+    let Some(tls) = tls else {
+        return serve_http(io, &connection, service, (times, stop)).await;
+    };
     let shaken = io.then(async |stream| tls.handshake(stream).await);
     let io = tokio::select! {
         // The handshake runs on the raw stream, so the cut that `MonitoredConnection` normally checks is checked here.
@@ -78,5 +84,34 @@ where
     };
     // From here on, the connection does not count towards `tls.max_handshakes`.
     connection.handshake_done();
-    connection::serve(io, service, times, stop).await
+    serve_http(io, &connection, service, (times, stop)).await
+}
+
+/// Serves the version of HTTP that the first bytes show.
+async fn serve_http<T, S>(
+    io: MonitoredConnection<T>,
+    connection: &Connection,
+    service: S,
+    (times, stop): (ConnectionTimeouts, CancellationToken),
+) -> io::Result<()>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+    S: Service<Request<Body>, Response = Response<ApiBody<ResponseBody>>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+{
+    let mut version = HttpVersion::Two;
+    let detecting = io.then(async |stream| {
+        let detected = timeout(PREFACE_TIMEOUT, detect(stream)).await??;
+        version = detected.0;
+        Ok::<_, io::Error>(detected.1)
+    });
+    let io = tokio::select! {
+        () = connection.shutdown().cancelled() => return Err(io::ErrorKind::TimedOut.into()),
+        io = detecting => io?,
+    };
+    match version {
+        HttpVersion::Two => connection::serve(io, service, times, stop).await,
+        HttpVersion::One => http1::serve(io, service, times, stop).await,
+    }
 }

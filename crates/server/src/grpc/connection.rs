@@ -18,6 +18,7 @@ use h2::{Ping, PingPong, Reason, RecvStream, SendStream};
 use http::{Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
+use palimpsest_http::ApiBody;
 use palimpsest_settings::GrpcConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -29,15 +30,15 @@ use super::response_body::ResponseBody;
 use crate::net::{Connection, MonitoredConnection};
 
 /// The maximum time for the HTTP/2 handshake.
-const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The grace period of a connection that is closed because it never made an accepted call.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The flow-control window for requests, per connection and per call, in bytes.
 const FLOW_WINDOW_BYTES: u32 = 1 << 20;
 /// The maximum size of one write of a reply, in bytes. The capacity of the peer is checked between writes.
 const SEND_CHUNK_BYTES: usize = 64 * 1024;
 /// The maximum size of request headers, in bytes.
-const MAX_HEADERS: u32 = 32 * 1024;
+pub(super) const MAX_HEADERS: u32 = 32 * 1024;
 /// The minimum rate at which a caller must read a reply, in bytes per second.
 const MIN_RATE: u64 = 64 * 1024;
 
@@ -45,12 +46,12 @@ const MIN_RATE: u64 = 64 * 1024;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConnectionTimeouts {
     max_streams: u32,
-    age: Duration,
-    grace: Duration,
+    pub(super) age: Duration,
+    pub(super) grace: Duration,
     keepalive: Duration,
     keepalive_timeout: Duration,
     /// The maximum idle time before the first accepted call.
-    first_call: Duration,
+    pub(super) first_call: Duration,
     stall: Duration,
 }
 
@@ -83,7 +84,7 @@ pub(super) async fn serve<T, S>(
 ) -> io::Result<()>
 where
     T: AsyncRead + AsyncWrite + Unpin,
-    S: Service<Request<Body>, Response = Response<ResponseBody>, Error = Infallible>,
+    S: Service<Request<Body>, Response = Response<ApiBody<ResponseBody>>, Error = Infallible>,
     S: Clone + Send + 'static,
     S::Future: Send,
 {
@@ -207,7 +208,7 @@ async fn handle_call<S>(
     mut respond: SendResponse<Bytes>,
     (connection, stall): (Arc<Connection>, Duration),
 ) where
-    S: Service<Request<Body>, Response = Response<ResponseBody>, Error = Infallible>,
+    S: Service<Request<Body>, Response = Response<ApiBody<ResponseBody>>, Error = Infallible>,
 {
     // Counted until the end of the reply, so that the connection is not closed as idle.
     let _call = connection.call();
@@ -237,7 +238,7 @@ async fn handle_call<S>(
 /// Sends a body at the speed of the caller.
 ///
 /// A caller that reads too slowly gets an error in trailers, which need no flow-control window.
-async fn send(mut body: ResponseBody, stream: &mut SendStream<Bytes>, stall: Duration) {
+async fn send(mut body: ApiBody<ResponseBody>, stream: &mut SendStream<Bytes>, stall: Duration) {
     loop {
         // `biased` checks the reset first: a cancelled stream must not read further frames of the body.
         let frame = tokio::select! {
@@ -269,10 +270,13 @@ async fn send(mut body: ResponseBody, stream: &mut SendStream<Bytes>, stall: Dur
             SendOutcome::Taken => {}
             SendOutcome::Gone => return,
             SendOutcome::Stalled => {
-                let trailers = body.stalled();
+                let trailers = body.as_grpc_mut().map(ResponseBody::stalled);
                 drop(body);
-                if let Some(trailers) = trailers {
-                    let _ = stream.send_trailers(trailers);
+                match trailers {
+                    Some(Some(trailers)) => drop(stream.send_trailers(trailers)),
+                    Some(None) => {}
+                    // Other protocols have no error behind a part of a body.
+                    None => stream.send_reset(Reason::CANCEL),
                 }
                 return;
             }

@@ -18,6 +18,7 @@ use palimpsest_edge::metrics::Metrics;
 use palimpsest_engine::call::Deadline;
 use palimpsest_engine::clock::{Clock, IdSource};
 use palimpsest_engine::quotas::QuotaTracker;
+use palimpsest_http::BodyDecoder;
 use palimpsest_settings::{Config, GrpcConfig};
 use tokio::time::Instant;
 use tonic::body::Body;
@@ -31,6 +32,7 @@ use super::call_limits::{CallKind, CallLimits};
 use super::deadline::requested_timeout;
 use super::limited_body::LimitedBody;
 use super::load_shed::ShedResponse;
+use super::decode::decode;
 use super::receive::{BodyLimits, receive};
 use super::request_size::{RequestShape, RequestShapes, RequestTooComplex};
 use super::response_body::{CallRecord, LiveBody, ReplyBudget, ResponseBody, StreamEnd, code_of};
@@ -250,11 +252,12 @@ impl EdgeState {
     /// Receives the complete request and authorizes it.
     async fn receive_request(
         &self,
-        request: Request<Body>,
+        mut request: Request<Body>,
         kind: CallKind,
         (deadline, share_group): (Deadline, &ShareGroupSource),
         record: &CallRecord,
     ) -> Result<Request<Body>, ServiceError> {
+        let decoder = request.extensions_mut().remove::<BodyDecoder>();
         let (limit, seen) = (self.max_request_bytes, &record.request_bytes);
         let stall = Duration::from_millis(self.grpc.stall_timeout_ms);
         let Some(shape) = self.shapes.of(request.uri().path()) else {
@@ -279,7 +282,11 @@ impl EdgeState {
             stop_after: (!may).then_some(NAME_PREFIX_BYTES),
         };
         let (head, body) = request.into_parts();
-        let received = receive(body, rules, record.context.share(), seen).await?;
+        let share = record.context.share();
+        let received = match decoder {
+            None => receive(body, rules, share, seen).await?,
+            Some(decoder) => decode(decoder, body, rules, (share, seen)).await?,
+        };
         // The decoder rejects a compressed or incomplete message, so no handler runs without these checks.
         if let Some(message) = received.message() {
             self.check_request(shape, message, &record.context)?;

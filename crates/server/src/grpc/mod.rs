@@ -1,6 +1,7 @@
 //! The gRPC server: the services and the path of every call.
 //!
-//! `edge` contains the steps of a call in their order, and the other modules implement the steps. Handlers are passed
+//! `edge` contains the steps of a call in their order, and the other modules implement the steps. The port also serves the
+//! HTTP API, whose requests become calls on this path. Handlers are passed
 //! in through [`Services`].
 
 mod accept;
@@ -9,8 +10,11 @@ mod call_context;
 mod call_limits;
 mod connection;
 mod deadline;
+mod decode;
 mod edge;
 mod health;
+mod http1;
+mod http_version;
 mod limited_body;
 mod load_shed;
 mod mutations;
@@ -22,6 +26,7 @@ mod status_details;
 
 use palimpsest_core::limits::Limits;
 use palimpsest_edge::tls::ServerTls;
+use palimpsest_http::HttpApi;
 use palimpsest_proto::FILE_DESCRIPTOR_SET;
 use palimpsest_proto::context::v1::admin_service_server::{AdminService, AdminServiceServer};
 use palimpsest_proto::context::v1::context_service_server::{ContextService, ContextServiceServer};
@@ -118,13 +123,13 @@ const HEALTH_SERVICE: &str = <HealthServer<HealthService> as NamedService>::NAME
 pub(crate) async fn serve(
     (listener, connections): (TcpListener, Connections),
     routes: Routes,
-    edge: Edge,
+    (edge, http): (Edge, HttpApi),
     config: &GrpcConfig,
     tls: Option<ServerTls>,
     stop: CancellationToken,
 ) {
     let max_handshakes = tls.as_ref().map(ServerTls::max_handshakes);
     let door = Acceptor::new(listener, connections, max_handshakes);
-    let service = edge.layer(routes.prepare());
+    let service = http.layer(edge.layer(routes.prepare()));
     accept::serve(door, tls, service, ConnectionTimeouts::of(config), stop).await;
 }

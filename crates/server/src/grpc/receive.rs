@@ -30,6 +30,11 @@ pub(super) struct BodyLimits {
 pub(super) struct ReceivedBody(Bytes);
 
 impl ReceivedBody {
+    /// Takes a prefix and its message.
+    pub(super) fn of(bytes: Bytes) -> Self {
+        Self(bytes)
+    }
+
     /// Returns the message, or `None` for a compressed or incomplete one. The decoder rejects those.
     pub(super) fn message(&self) -> Option<&[u8]> {
         let (prefix, message) = self.0.split_at_checked(PREFIX_BYTES)?;

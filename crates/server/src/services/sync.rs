@@ -5,6 +5,7 @@ use std::sync::Arc;
 use palimpsest_core::array::ArrayOutcome;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::Session;
+use palimpsest_core::view::Provider;
 use palimpsest_engine::call::SPANS;
 use palimpsest_engine::turn::{self, BodyFields, FirstStore, SyncInput, TurnOutcome};
 use palimpsest_proto::context::v1::{
@@ -26,8 +27,10 @@ pub(super) async fn sync(
         input,
         outside,
         model,
+        format,
     } = converting.in_scope(|| read_input(service, &key, &mut request))?;
     let mut call = read_call(service, options(request))?;
+    call.turn.target.format = Some(format);
     call.turn.target = convert::with_body_model(call.turn.target, model, &service.model_table);
     let missing = service.create_if_missing(&key.project);
     let finish = |session: &Session, outcome: &TurnOutcome| {
@@ -60,6 +63,8 @@ struct SyncRead {
     outside: usize,
     /// The model that the body of a request names. `None` for an array alone.
     model: Option<Box<str>>,
+    /// The format of the array.
+    format: Provider,
 }
 
 /// Reads the array, and the system prompt, the tools and the model of a request body.
@@ -71,12 +76,12 @@ fn read_input(
     let now = service.sessions.clock().now();
     let limits = service.limits();
     let mut next_id = service.next_id();
-    let response = request.last_response.as_ref();
-    let response = convert::last_response(response, limits, &mut next_id)?;
-    let read = convert::whole_array(request.payload.take(), limits, |provider, json| {
+    let (format, read) = convert::whole_array(request.payload.take(), limits, |provider, json| {
         let source = (provider, json);
         service.arrays.read(key, source, now, &mut next_id)
     })?;
+    let response = request.last_response.as_ref();
+    let response = convert::last_response(response, format, limits, &mut next_id)?;
     let model = read.body.as_ref().and_then(BodyFields::model);
     let model = model.map(String::into_boxed_str);
     if request.prompt_prefix.is_none() {
@@ -98,6 +103,7 @@ fn read_input(
         input,
         outside: read.outside,
         model,
+        format,
     })
 }
 

@@ -84,10 +84,12 @@ pub(super) fn read_call(
     let stamp = convert::request_stamp(&request, service.limits())?;
     let (expected, mode) = (request.expected_revision, request.compaction_mode());
     let converting = tracing::debug_span!(target: SPANS, "convert");
+    let format = convert::last_format(&request.messages);
     let read = || AppendCall::read(service, request.messages, None, expected, stamp);
     let append = converting.in_scope(read)?;
     // An invalid target is rejected before anything is committed.
-    let target = convert::target_override(request.target, &service.model_table)?;
+    let mut target = convert::target_override(request.target, &service.model_table)?;
+    target.format = format;
     let asked = request.cache_breakpoints.as_ref();
     let breakpoints = convert::breakpoint_options(asked, request.prompt_prefix.as_ref())?;
     let overrides = request.compaction_overrides.as_ref();

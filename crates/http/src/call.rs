@@ -1,0 +1,159 @@
+//! The gRPC call behind a request of another protocol.
+
+use std::convert::Infallible;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
+use http_body::Body;
+use http_body_util::BodyExt as _;
+use tonic::{Code, Status};
+use tower::{Service, ServiceExt as _};
+
+use crate::decoder::BodyDecoder;
+
+/// The header with the timeout of a gRPC call.
+const TIMEOUT_HEADER: &str = "grpc-timeout";
+/// The header with the timeout of a call in milliseconds, from the Connect protocol.
+const TIMEOUT_MS_HEADER: &str = "connect-timeout-ms";
+
+/// A response whose messages are read one by one.
+#[derive(Debug)]
+pub(crate) struct Reply<B> {
+    /// The headers, without those of gRPC.
+    pub(crate) headers: HeaderMap,
+    body: B,
+    buffer: BytesMut,
+    /// The outcome of the call, once known.
+    status: Option<Status>,
+    has_ended: bool,
+}
+
+/// Calls a method. The body of the request is turned into its message by the path of the call.
+pub(crate) async fn call<S, B>(
+    service: S,
+    request: Request<tonic::body::Body>,
+    path: &str,
+    decoder: BodyDecoder,
+) -> Result<Reply<B>, Status>
+where
+    S: Service<Request<tonic::body::Body>, Response = Response<B>, Error = Infallible>,
+    B: Body<Data = Bytes, Error = Status> + Unpin,
+{
+    let request = grpc_request(request, path, decoder)?;
+    let response = match service.oneshot(request).await {
+        Ok(response) => response,
+        Err(impossible) => match impossible {},
+    };
+    let (head, body) = response.into_parts();
+    // A status in the headers is the outcome of a call without messages.
+    if let Some(status) = Status::from_header_map(&head.headers)
+        && status.code() != Code::Ok
+    {
+        return Err(status);
+    }
+    let mut headers = head.headers;
+    for name in [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH] {
+        headers.remove(name);
+    }
+    Ok(Reply {
+        headers,
+        body,
+        buffer: BytesMut::new(),
+        status: None,
+        has_ended: false,
+    })
+}
+
+fn grpc_request(
+    mut request: Request<tonic::body::Body>,
+    path: &str,
+    decoder: BodyDecoder,
+) -> Result<Request<tonic::body::Body>, Status> {
+    let uri = Uri::try_from(path).map_err(|_| Status::unimplemented("the path names no method"))?;
+    *request.uri_mut() = uri;
+    *request.method_mut() = Method::POST;
+    *request.version_mut() = Version::HTTP_2;
+    let headers = request.headers_mut();
+    for name in [CONTENT_ENCODING, CONTENT_LENGTH] {
+        headers.remove(name);
+    }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert(TE, HeaderValue::from_static("trailers"));
+    if let Some(millis) = headers.remove(TIMEOUT_MS_HEADER) {
+        let digits = millis.to_str().ok().filter(|text| text.parse::<u64>().is_ok());
+        let Some(digits) = digits.filter(|digits| digits.len() <= 10) else {
+            return Err(Status::invalid_argument("connect-timeout-ms must be an integer of at most ten digits"));
+        };
+        // A timeout in gRPC has at most eight digits.
+        let seconds = digits.parse::<u64>().unwrap_or_default().div_ceil(1_000);
+        let timeout = if digits.len() <= 8 { format!("{digits}m") } else { format!("{seconds}S") };
+        if let Ok(timeout) = HeaderValue::try_from(timeout) {
+            headers.insert(TIMEOUT_HEADER, timeout);
+        }
+    }
+    request.extensions_mut().insert(decoder);
+    Ok(request)
+}
+
+impl<B: Body<Data = Bytes, Error = Status> + Unpin> Reply<B> {
+    /// Returns the next message. `None` after the last message of a successful call.
+    pub(crate) async fn next(&mut self) -> Option<Result<Bytes, Status>> {
+        loop {
+            if let Some(message) = self.take_message() {
+                return Some(message);
+            }
+            if self.has_ended {
+                let status = self.status.take()?;
+                return (status.code() != Code::Ok).then_some(Err(status));
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => match frame.into_data() {
+                    // The only frame of a short reply is used without a copy.
+                    Ok(data) if self.buffer.is_empty() => self.buffer = data.into(),
+                    Ok(data) => self.buffer.extend_from_slice(&data),
+                    Err(frame) => {
+                        let trailers = frame.into_trailers().unwrap_or_default();
+                        self.status = Status::from_header_map(&trailers);
+                        self.has_ended = true;
+                    }
+                },
+                Some(Err(status)) => {
+                    self.has_ended = true;
+                    return Some(Err(status));
+                }
+                None => {
+                    self.has_ended = true;
+                    self.status = (!self.buffer.is_empty()).then(incomplete);
+                }
+            }
+        }
+    }
+
+    /// Returns the message of a call with one message, and the body, which keeps the call in flight.
+    pub(crate) async fn only(mut self) -> Result<(HeaderMap, Bytes, B), Status> {
+        let message = self.next().await.unwrap_or_else(|| Err(incomplete()))?;
+        match self.next().await {
+            None => Ok((self.headers, message, self.body)),
+            Some(Err(status)) => Err(status),
+            Some(Ok(_)) => Err(incomplete()),
+        }
+    }
+
+    fn take_message(&mut self) -> Option<Result<Bytes, Status>> {
+        let [flag, length @ ..] = *self.buffer.first_chunk::<5>()?;
+        if flag != 0 {
+            return Some(Err(incomplete()));
+        }
+        let length = u32::from_be_bytes(length) as usize;
+        if self.buffer.len() < 5 + length {
+            return None;
+        }
+        self.buffer.advance(5);
+        Some(Ok(self.buffer.split_to(length).freeze()))
+    }
+}
+
+fn incomplete() -> Status {
+    Status::internal("the reply of the service is not complete; this is a defect")
+}

@@ -1,0 +1,551 @@
+//! Reads a JSON text into the binary form of a message.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use base64::Engine as _;
+use base64::alphabet::{STANDARD, URL_SAFE};
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use prost::encoding::{WireType, encode_key, encode_varint};
+use serde::Deserialize as _;
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::schema::{Cardinality, Field, Form, Kind, MAX_FIELDS, MessageIndex, Schema};
+use super::well_known::WellKnown;
+
+/// An error in a JSON text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct JsonError {
+    /// The path of the value, such as `messages[2].id`. Empty for the whole text.
+    pub(crate) path: String,
+    /// The problem. It contains no value of the text.
+    pub(crate) problem: String,
+}
+
+/// Reads a JSON text. Appends the binary form of the message to `out`.
+pub(crate) fn read(
+    schema: &Schema,
+    message: MessageIndex,
+    form: Form,
+    text: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), JsonError> {
+    let at_start = |problem: &str| JsonError {
+        path: String::new(),
+        problem: problem.to_owned(),
+    };
+    let text = std::str::from_utf8(text).map_err(|_| at_start("must be UTF-8"))?;
+    let reader = Reader {
+        schema,
+        form,
+        path: RefCell::default(),
+    };
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let seed = MessageSeed {
+        reader: &reader,
+        message,
+        out,
+    };
+    let read = seed.deserialize(&mut deserializer);
+    read.and_then(|()| deserializer.end()).map_err(|error| JsonError {
+        path: reader.path(),
+        // Errors of data are those of this file. Their position is in the path.
+        problem: if error.is_data() {
+            let text = error.to_string();
+            let end = text.rfind(" at line ").unwrap_or(text.len());
+            text[..end].to_owned()
+        } else {
+            format!("must be valid JSON (line {}, column {})", error.line(), error.column())
+        },
+    })
+}
+
+struct Reader<'a> {
+    schema: &'a Schema,
+    form: Form,
+    /// The path of the value that is read. It keeps the path of an error.
+    path: RefCell<Vec<Segment>>,
+}
+
+enum Segment {
+    Name(String),
+    Index(usize),
+}
+
+impl Reader<'_> {
+    fn path(&self) -> String {
+        let mut path = String::new();
+        for segment in self.path.borrow().iter() {
+            match segment {
+                Segment::Name(name) => {
+                    if !path.is_empty() {
+                        path.push('.');
+                    }
+                    path.push_str(name);
+                }
+                Segment::Index(index) => path.push_str(&format!("[{index}]")),
+            }
+        }
+        path
+    }
+
+    /// Reads a value below a segment of the path.
+    fn below<T, E>(&self, segment: Segment, read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        self.path.borrow_mut().push(segment);
+        let read = read()?;
+        self.path.borrow_mut().pop();
+        Ok(read)
+    }
+}
+
+/// A message.
+struct MessageSeed<'r, 'a> {
+    reader: &'r Reader<'a>,
+    message: MessageIndex,
+    out: &'r mut Vec<u8>,
+}
+
+impl<'de> DeserializeSeed<'de> for MessageSeed<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        match self.reader.schema.message(self.message).well_known {
+            None => deserializer.deserialize_map(self),
+            Some(WellKnown::Any) => {
+                let raw = <&RawValue>::deserialize(deserializer)?;
+                self.any(raw).map_err(Error::custom)
+            }
+            Some(kind) => {
+                let text = deserializer.deserialize_str(TextVisitor(kind.expected()))?;
+                let bytes = kind.of_text(&text);
+                let bytes = bytes.ok_or_else(|| Error::custom(format_args!("must be {}", kind.expected())))?;
+                self.out.extend_from_slice(&bytes);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for MessageSeed<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { reader, message, out } = self;
+        let descriptor = reader.schema.message(message);
+        let mut seen = [false; MAX_FIELDS];
+        let mut oneofs = 0_u64;
+        while let Some(name) = map.next_key_seed(NameSeed)? {
+            let name: &str = &name;
+            let Some(named) = descriptor.named(name, reader.form) else {
+                reader.path.borrow_mut().push(Segment::Name(name.to_owned()));
+                return Err(Error::custom("is not a field of the request"));
+            };
+            let segment = Segment::Name(name.to_owned());
+            reader.below(segment, || {
+                if std::mem::replace(&mut seen[named.ordinal], true) {
+                    return Err(Error::custom("appears twice"));
+                }
+                let (within, inner) = match named.within {
+                    None => (None, descriptor),
+                    Some((outer, inner)) => (Some(&descriptor.fields[outer]), reader.schema.message(inner)),
+                };
+                let field = &inner.fields[named.field];
+                let mut nested = Vec::new();
+                let seed = FieldSeed {
+                    reader,
+                    field,
+                    out: if within.is_some() { &mut nested } else { &mut *out },
+                };
+                let is_set = map.next_value_seed(seed)?;
+                if let Some(oneof) = field.oneof.filter(|_| is_set && within.is_none()) {
+                    let bit = 1 << oneof.min(63);
+                    if oneofs & bit != 0 {
+                        return Err(Error::custom("cannot be set together with another field of the same choice"));
+                    }
+                    oneofs |= bit;
+                }
+                // Occurrences of a message are merged by its decoder.
+                if let Some(within) = within.filter(|_| is_set) {
+                    put_bytes(within.number, &nested, out);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl MessageSeed<'_, '_> {
+    /// Reads a message with its type.
+    fn any(self, raw: &RawValue) -> Result<(), String> {
+        let expected = || format!("must be {}", WellKnown::Any.expected());
+        let mut fields: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(raw.get()).map_err(|_| expected())?;
+        let url = match fields.remove("@type") {
+            Some(serde_json::Value::String(url)) => url,
+            _ => return Err(expected()),
+        };
+        let name = url.rsplit('/').next().unwrap_or_default();
+        let schema = self.reader.schema;
+        let inner = schema.find(name).ok_or("has a type that is not known")?;
+        let value = match schema.message(inner).well_known {
+            Some(_) => fields.remove("value").unwrap_or_default(),
+            None => fields.into(),
+        };
+        let mut message = Vec::new();
+        let text = value.to_string();
+        read(schema, inner, self.reader.form, text.as_bytes(), &mut message)
+            .map_err(|error| format!("has an invalid {}: {}", error.path, error.problem))?;
+        put_bytes(1, url.as_bytes(), self.out);
+        put_bytes(2, &message, self.out);
+        Ok(())
+    }
+}
+
+/// The name of a field.
+struct NameSeed;
+
+impl<'de> DeserializeSeed<'de> for NameSeed {
+    type Value = std::borrow::Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(TextVisitor("a name"))
+    }
+}
+
+/// A text.
+struct TextVisitor(&'static str);
+
+impl<'de> Visitor<'de> for TextVisitor {
+    type Value = std::borrow::Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(text.into())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(text.to_owned().into())
+    }
+}
+
+/// The value of a field. Returns false for `null`, which sets nothing.
+struct FieldSeed<'r, 'a> {
+    reader: &'r Reader<'a>,
+    field: &'r Field,
+    out: &'r mut Vec<u8>,
+}
+
+impl<'de> DeserializeSeed<'de> for FieldSeed<'_, '_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_option(self)
+    }
+}
+
+impl<'de> Visitor<'de> for FieldSeed<'_, '_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_none<E>(self) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_unit<E>(self) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        let Self { reader, field, out } = self;
+        let (number, kind) = (field.number, field.kind(reader.form));
+        match field.cardinality {
+            Cardinality::Implicit | Cardinality::Optional => {
+                let seed = ValueSeed { reader, kind, number, out };
+                seed.deserialize(deserializer)?;
+            }
+            Cardinality::List => {
+                deserializer.deserialize_seq(ListVisitor { reader, kind, number, out })?;
+            }
+            Cardinality::Map(key) => {
+                deserializer.deserialize_map(EntriesVisitor { reader, key, kind, number, out })?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The values of a list.
+struct ListVisitor<'r, 'a> {
+    reader: &'r Reader<'a>,
+    kind: Kind,
+    number: u32,
+    out: &'r mut Vec<u8>,
+}
+
+impl<'de> Visitor<'de> for ListVisitor<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<(), A::Error> {
+        let Self { reader, kind, number, out } = self;
+        for index in 0.. {
+            let is_read = reader.below(Segment::Index(index), || {
+                let seed = ValueSeed { reader, kind, number, out };
+                values.next_element_seed(seed)
+            })?;
+            if is_read.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The entries of a map.
+struct EntriesVisitor<'r, 'a> {
+    reader: &'r Reader<'a>,
+    key: Kind,
+    kind: Kind,
+    number: u32,
+    out: &'r mut Vec<u8>,
+}
+
+impl<'de> Visitor<'de> for EntriesVisitor<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { reader, key, kind, number, out } = self;
+        while let Some(name) = map.next_key_seed(NameSeed)? {
+            reader.below(Segment::Name(name.clone().into_owned()), || {
+                let mut entry = Vec::new();
+                let visitor = ValueSeed { reader, kind: key, number: 1, out: &mut entry };
+                if key == Kind::Bool {
+                    let is_true = name.parse().map_err(|_| Error::custom("must be true or false"))?;
+                    visitor.visit_bool(is_true)?;
+                } else {
+                    visitor.visit_str(&name)?;
+                }
+                let seed = ValueSeed { reader, kind, number: 2, out: &mut entry };
+                map.next_value_seed(seed)?;
+                put_bytes(number, &entry, out);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// One value, with the number of its field.
+struct ValueSeed<'r, 'a> {
+    reader: &'r Reader<'a>,
+    kind: Kind,
+    number: u32,
+    out: &'r mut Vec<u8>,
+}
+
+impl<'de> DeserializeSeed<'de> for ValueSeed<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        match self.kind {
+            Kind::Message(message) => {
+                let mut nested = Vec::new();
+                let seed = MessageSeed { reader: self.reader, message, out: &mut nested };
+                seed.deserialize(deserializer)?;
+                put_bytes(self.number, &nested, self.out);
+                Ok(())
+            }
+            Kind::Json => {
+                let raw = <&RawValue>::deserialize(deserializer)?;
+                put_bytes(self.number, raw.get().as_bytes(), self.out);
+                Ok(())
+            }
+            Kind::Bool => deserializer.deserialize_bool(self),
+            Kind::String | Kind::Bytes => deserializer.deserialize_str(self),
+            _ => deserializer.deserialize_any(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for ValueSeed<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            Kind::Bool => "true or false",
+            Kind::String => "a string",
+            Kind::Bytes => "a string in base64",
+            Kind::Enum(_) => "the name of a value",
+            Kind::Float | Kind::Double => "a number",
+            _ => "an integer",
+        })
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
+        if self.kind != Kind::Bool {
+            return Err(self.mismatch());
+        }
+        self.varint(value.into());
+        Ok(())
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
+        self.integer(i128::from(value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
+        self.integer(i128::from(value))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
+        if matches!(self.kind, Kind::Float | Kind::Double) {
+            self.float(value);
+            return Ok(());
+        }
+        // The mapping of Protocol Buffers accepts integers with an exponent or an empty fraction.
+        if value.fract() != 0.0 || value.abs() >= 9_007_199_254_740_992.0 {
+            return Err(self.mismatch());
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "an integer below 2^53")]
+        self.integer(value as i128)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        match self.kind {
+            Kind::String => put_bytes(self.number, text.as_bytes(), self.out),
+            Kind::Bytes => match of_base64(text) {
+                Some(bytes) => put_bytes(self.number, &bytes, self.out),
+                None => return Err(self.mismatch()),
+            },
+            Kind::Enum(index) => match self.reader.schema.enumeration(index).number(text, self.reader.form) {
+                Some(number) => return self.integer(number.into()),
+                None => return Err(Error::custom("is not the name of a value")),
+            },
+            Kind::Float | Kind::Double => {
+                let value = match text {
+                    "NaN" => f64::NAN,
+                    "Infinity" => f64::INFINITY,
+                    "-Infinity" => f64::NEG_INFINITY,
+                    _ => match text.parse::<f64>() {
+                        Ok(value) if value.is_finite() => value,
+                        _ => return Err(self.mismatch()),
+                    },
+                };
+                self.float(value);
+            }
+            Kind::Bool | Kind::Json | Kind::Message(_) => return Err(self.mismatch()),
+            _ => match text.parse::<i128>() {
+                Ok(value) => return self.integer(value),
+                Err(_) => return Err(self.mismatch()),
+            },
+        }
+        Ok(())
+    }
+}
+
+impl ValueSeed<'_, '_> {
+    fn mismatch<E: Error>(&self) -> E {
+        struct Expected<'r, 's, 'a>(&'r ValueSeed<'s, 'a>);
+        impl fmt::Display for Expected<'_, '_, '_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("must be ")?;
+                self.0.expecting(f)
+            }
+        }
+        E::custom(Expected(self))
+    }
+
+    fn varint(self, value: u64) {
+        encode_key(self.number, WireType::Varint, self.out);
+        encode_varint(value, self.out);
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the field has this precision")]
+    fn float(self, value: f64) {
+        if self.kind == Kind::Float {
+            encode_key(self.number, WireType::ThirtyTwoBit, self.out);
+            self.out.extend_from_slice(&(value as f32).to_le_bytes());
+        } else {
+            encode_key(self.number, WireType::SixtyFourBit, self.out);
+            self.out.extend_from_slice(&value.to_le_bytes());
+        }
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "the ranges are checked, and negative integers are stored as their two's complement"
+    )]
+    fn integer<E: Error>(self, value: i128) -> Result<(), E> {
+        let range = match self.kind {
+            Kind::Float | Kind::Double => {
+                self.float(value as f64);
+                return Ok(());
+            }
+            Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 | Kind::Enum(_) => i128::from(i32::MIN)..=i128::from(i32::MAX),
+            Kind::Uint32 | Kind::Fixed32 => 0..=i128::from(u32::MAX),
+            Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => i128::from(i64::MIN)..=i128::from(i64::MAX),
+            Kind::Uint64 | Kind::Fixed64 => 0..=i128::from(u64::MAX),
+            _ => return Err(self.mismatch()),
+        };
+        if !range.contains(&value) {
+            return Err(Error::custom(format_args!("must be from {} to {}", range.start(), range.end())));
+        }
+        match self.kind {
+            Kind::Sint32 | Kind::Sint64 => {
+                let value = value as i64;
+                self.varint(((value << 1) ^ (value >> 63)) as u64);
+            }
+            Kind::Fixed32 | Kind::Sfixed32 => {
+                encode_key(self.number, WireType::ThirtyTwoBit, self.out);
+                self.out.extend_from_slice(&(value as u32).to_le_bytes());
+            }
+            Kind::Fixed64 | Kind::Sfixed64 => {
+                encode_key(self.number, WireType::SixtyFourBit, self.out);
+                self.out.extend_from_slice(&(value as u64).to_le_bytes());
+            }
+            _ => self.varint(value as i64 as u64),
+        }
+        Ok(())
+    }
+}
+
+/// Appends a field with bytes.
+pub(crate) fn put_bytes(number: u32, bytes: &[u8], out: &mut Vec<u8>) {
+    encode_key(number, WireType::LengthDelimited, out);
+    encode_varint(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+/// Decodes base64 with either alphabet, with or without padding.
+fn of_base64(text: &str) -> Option<Vec<u8>> {
+    const CONFIG: GeneralPurposeConfig =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    const ENGINE: GeneralPurpose = GeneralPurpose::new(&STANDARD, CONFIG);
+    const URL_ENGINE: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, CONFIG);
+    if text.contains(['-', '_']) {
+        URL_ENGINE.decode(text).ok()
+    } else {
+        ENGINE.decode(text).ok()
+    }
+}

@@ -1,0 +1,25 @@
+//! The HTTP API: the services of the contract for callers without gRPC.
+//!
+//! [`HttpApi`] is a layer around the path of every gRPC call. It leaves gRPC calls as they are, and turns requests of the
+//! other protocols into gRPC calls: REST with plain JSON (`rest`), Connect (`connect`) and gRPC-Web. Authentication,
+//! rights, limits and errors are therefore those of gRPC. A body is turned into a message ([`BodyDecoder`]) after its
+//! caller was authenticated and its bytes were counted.
+//!
+//! `json` reads and writes messages as JSON, without decoding them. `openapi` describes the REST API.
+
+mod body;
+mod call;
+mod connect;
+mod cors;
+mod decoder;
+mod error;
+mod json;
+mod openapi;
+mod rest;
+mod service;
+
+pub use body::ApiBody;
+pub use cors::AllowedOrigins;
+pub use decoder::{BodyDecoder, BodyProblem, MAX_INLINE_BYTES};
+pub use openapi::document as openapi_document;
+pub use service::{ApiService, BuildError, HttpApi};

@@ -1,0 +1,254 @@
+//! The layer that selects the protocol of a request.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::future::{Either, MapOk, TryFutureExt as _};
+use http::header::{CONTENT_TYPE, ORIGIN};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body::Body;
+use palimpsest_proto::FILE_DESCRIPTOR_SET;
+use prost_reflect::DescriptorPool;
+use tonic::Status;
+use tonic_web::GrpcWebLayer;
+use tower::{Layer, Service, ServiceExt as _};
+
+use crate::body::ApiBody;
+use crate::connect::ConnectApi;
+use crate::cors::AllowedOrigins;
+use crate::decoder::MAX_INLINE_BYTES;
+use crate::json::{Schema, SchemaError};
+use crate::openapi;
+use crate::rest::RestApi;
+
+/// The path of the description of the REST API.
+const OPENAPI_PATH: &str = "/openapi.json";
+
+/// The HTTP API, as a layer around the path of every gRPC call.
+#[derive(Debug, Clone)]
+pub struct HttpApi(Option<Arc<Shared>>);
+
+#[derive(Debug)]
+struct Shared {
+    rest: RestApi,
+    connect: ConnectApi,
+    openapi: Bytes,
+    origins: AllowedOrigins,
+    /// True if calls need no credential.
+    is_open: bool,
+}
+
+/// The reason for a contract without an HTTP API. It is a defect of the binary.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot build the HTTP API: {0}")]
+pub struct BuildError(String);
+
+impl From<SchemaError> for BuildError {
+    fn from(error: SchemaError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Reads the descriptors of the contract and of the details of errors.
+pub(crate) fn descriptors() -> Result<DescriptorPool, BuildError> {
+    let mut pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).map_err(|error| BuildError(error.to_string()))?;
+    pool.decode_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
+        .map_err(|error| BuildError(error.to_string()))?;
+    Ok(pool)
+}
+
+impl HttpApi {
+    /// Creates the API for web pages of some origins. `is_open` is true if calls need no credential.
+    pub fn new(origins: AllowedOrigins, is_open: bool) -> Result<Self, BuildError> {
+        Self::of_contract(&descriptors()?, origins, is_open)
+    }
+
+    /// Creates a layer that lets gRPC calls pass and serves nothing else.
+    pub const fn off() -> Self {
+        Self(None)
+    }
+
+    /// Returns true if the API serves other protocols than gRPC.
+    pub const fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn of_contract(pool: &DescriptorPool, origins: AllowedOrigins, is_open: bool) -> Result<Self, BuildError> {
+        let schema = Arc::new(Schema::new(pool)?);
+        let rest = RestApi::new(pool, Arc::clone(&schema));
+        let openapi = openapi::of_contract(pool, &schema);
+        Ok(Self(Some(Arc::new(Shared {
+            rest: rest.ok_or_else(|| BuildError("a route names no rpc".to_owned()))?,
+            connect: ConnectApi::new(pool, schema),
+            openapi: openapi.to_string().into(),
+            origins,
+            is_open,
+        }))))
+    }
+}
+
+impl<S> Layer<S> for HttpApi {
+    type Service = ApiService<S>;
+
+    fn layer(&self, inner: S) -> ApiService<S> {
+        ApiService { inner, shared: self.0.clone() }
+    }
+}
+
+/// The HTTP API around a gRPC service.
+#[derive(Debug, Clone)]
+pub struct ApiService<S> {
+    inner: S,
+    shared: Option<Arc<Shared>>,
+}
+
+/// The protocol of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Grpc,
+    GrpcWeb,
+    /// The Connect protocol, on the path of a method.
+    Connect,
+    /// The REST API and all other requests.
+    Rest,
+}
+
+impl Protocol {
+    fn of<B>(request: &Request<B>) -> Self {
+        let content_type = request.headers().get(CONTENT_TYPE);
+        let content_type = content_type.map_or(&b""[..], HeaderValue::as_bytes);
+        if content_type.starts_with(b"application/grpc-web") {
+            return Self::GrpcWeb;
+        }
+        if content_type.starts_with(b"application/grpc") {
+            return Self::Grpc;
+        }
+        let path = request.uri().path();
+        // A path of two parts whose first one is the name of a service.
+        let mut parts = path.trim_start_matches('/').split('/');
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(service), Some(_), None) if service.contains('.') => Self::Connect,
+            _ => Self::Rest,
+        }
+    }
+}
+
+type GrpcFuture<F, B> = MapOk<F, fn(Response<B>) -> Response<ApiBody<B>>>;
+type OtherFuture<B> = Pin<Box<dyn Future<Output = Result<Response<ApiBody<B>>, Infallible>> + Send>>;
+
+impl<S, B> Service<Request<tonic::body::Body>> for ApiService<S>
+where
+    S: Service<Request<tonic::body::Body>, Response = Response<B>, Error = Infallible>,
+    S: Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes, Error = Status> + Unpin + Send + 'static,
+{
+    type Response = Response<ApiBody<B>>;
+    type Error = Infallible;
+    type Future = Either<GrpcFuture<S::Future, B>, OtherFuture<B>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<tonic::body::Body>) -> Self::Future {
+        let protocol = Protocol::of(&request);
+        let other = self.shared.as_ref().filter(|_| protocol != Protocol::Grpc || request.version() < Version::HTTP_2);
+        let Some(shared) = other.map(Arc::clone) else {
+            let as_grpc: fn(Response<B>) -> Response<ApiBody<B>> = |response| response.map(ApiBody::grpc);
+            return Either::Left(self.inner.call(request).map_ok(as_grpc));
+        };
+        // The clone serves the next call. The instance that reported readiness serves this one.
+        let next = self.inner.clone();
+        let ready = std::mem::replace(&mut self.inner, next);
+        Either::Right(Box::pin(async move { Ok(shared.answer(ready, request, protocol).await) }))
+    }
+}
+
+impl Shared {
+    async fn answer<S, B>(
+        &self,
+        service: S,
+        request: Request<tonic::body::Body>,
+        protocol: Protocol,
+    ) -> Response<ApiBody<B>>
+    where
+        S: Service<Request<tonic::body::Body>, Response = Response<B>, Error = Infallible>,
+        S: Clone + Send + Sync + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data = Bytes, Error = Status> + Unpin + Send + 'static,
+    {
+        if *request.method() == Method::OPTIONS {
+            return self.preflight(request.headers());
+        }
+        let origin = request.headers().get(ORIGIN).cloned();
+        if !self.origins.permits(request.headers(), request.uri(), self.is_open) {
+            let status = Status::permission_denied(
+                "the web page of this request may not use the API; add its origin to http.allowed_origins",
+            );
+            return self.rest.rejected(&status);
+        }
+        let mut response = match protocol {
+            Protocol::GrpcWeb => grpc_web(service, request).await,
+            Protocol::Connect => self.connect.answer(service, request).await,
+            Protocol::Grpc => self.needs_http2(),
+            Protocol::Rest if request.uri().path() == OPENAPI_PATH => self.document(),
+            Protocol::Rest => self.rest.answer(service, request).await,
+        };
+        self.origins.describe(origin.as_ref(), response.headers_mut());
+        response
+    }
+
+    fn needs_http2<B>(&self) -> Response<ApiBody<B>> {
+        let status = Status::invalid_argument(
+            "gRPC needs HTTP/2, and this connection has HTTP/1.1; use gRPC-Web, Connect or REST, or a client with HTTP/2",
+        );
+        let mut response = self.rest.rejected(&status);
+        *response.status_mut() = StatusCode::HTTP_VERSION_NOT_SUPPORTED;
+        response
+    }
+
+    fn document<B>(&self) -> Response<ApiBody<B>> {
+        let mut response = Response::new(ApiBody::whole(self.openapi.clone(), None));
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(CONTENT_TYPE, json);
+        response
+    }
+
+    fn preflight<B>(&self, request: &HeaderMap) -> Response<ApiBody<B>> {
+        let mut response = Response::new(ApiBody::whole(Bytes::new(), None));
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        self.origins.describe_preflight(request, response.headers_mut());
+        response
+    }
+}
+
+async fn grpc_web<S, B>(service: S, request: Request<tonic::body::Body>) -> Response<ApiBody<B>>
+where
+    S: Service<Request<tonic::body::Body>, Response = Response<B>, Error = Infallible>,
+    S: Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes, Error = Status> + Unpin + Send + 'static,
+{
+    let boxed: fn(Response<B>) -> Response<tonic::body::Body> = |response| response.map(tonic::body::Body::new);
+    let service = GrpcWebLayer::new().layer(service.map_response(boxed));
+    match service.oneshot(request).await {
+        Ok(response) => response.map(|body| ApiBody::boxed(tonic::body::Body::new(body))),
+        Err(impossible) => match impossible {},
+    }
+}
+
+/// Runs work on this thread, or on one that may block if it concerns many bytes. `None` if the work panicked.
+pub(crate) async fn on_fitting_thread<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    if bytes <= MAX_INLINE_BYTES {
+        return Some(work());
+    }
+    tokio::task::spawn_blocking(work).await.ok()
+}
