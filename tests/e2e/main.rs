@@ -23,6 +23,7 @@ mod exports;
 mod forks;
 mod forms;
 mod hooks;
+mod http;
 mod idempotency;
 mod ledger;
 mod levels;

@@ -31,7 +31,10 @@ enum Content<B> {
 
 impl<B> ApiBody<B> {
     fn of(content: Content<B>) -> Self {
-        Self { content, kept: None }
+        Self {
+            content,
+            kept: None,
+        }
     }
 
     pub(crate) fn grpc(body: B) -> Self {
@@ -82,8 +85,13 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         match &mut self.content {
             Content::Grpc(body) => Pin::new(body).poll_frame(cx),
-            Content::Whole { data, .. } => Poll::Ready(data.take().map(|data| Ok(Frame::data(data)))),
-            Content::Parts(parts) => parts.as_mut().poll_next(cx).map(|part| part.map(|part| Ok(Frame::data(part)))),
+            Content::Whole { data, .. } => {
+                Poll::Ready(data.take().map(|data| Ok(Frame::data(data))))
+            }
+            Content::Parts(parts) => parts
+                .as_mut()
+                .poll_next(cx)
+                .map(|part| part.map(|part| Ok(Frame::data(part)))),
             Content::Boxed(body) => Pin::new(body).poll_frame(cx),
         }
     }
@@ -100,7 +108,9 @@ where
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Grpc(body) => body.size_hint(),
-            Content::Whole { data, .. } => SizeHint::with_exact(data.as_ref().map_or(0, |data| data.len() as u64)),
+            Content::Whole { data, .. } => {
+                SizeHint::with_exact(data.as_ref().map_or(0, |data| data.len() as u64))
+            }
             Content::Parts(_) => SizeHint::default(),
             Content::Boxed(body) => body.size_hint(),
         }

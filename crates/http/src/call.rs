@@ -81,13 +81,22 @@ fn grpc_request(
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert(TE, HeaderValue::from_static("trailers"));
     if let Some(millis) = headers.remove(TIMEOUT_MS_HEADER) {
-        let digits = millis.to_str().ok().filter(|text| text.parse::<u64>().is_ok());
+        let digits = millis
+            .to_str()
+            .ok()
+            .filter(|text| text.parse::<u64>().is_ok());
         let Some(digits) = digits.filter(|digits| digits.len() <= 10) else {
-            return Err(Status::invalid_argument("connect-timeout-ms must be an integer of at most ten digits"));
+            return Err(Status::invalid_argument(
+                "connect-timeout-ms must be an integer of at most ten digits",
+            ));
         };
         // A timeout in gRPC has at most eight digits.
         let seconds = digits.parse::<u64>().unwrap_or_default().div_ceil(1_000);
-        let timeout = if digits.len() <= 8 { format!("{digits}m") } else { format!("{seconds}S") };
+        let timeout = if digits.len() <= 8 {
+            format!("{digits}m")
+        } else {
+            format!("{seconds}S")
+        };
         if let Ok(timeout) = HeaderValue::try_from(timeout) {
             headers.insert(TIMEOUT_HEADER, timeout);
         }

@@ -125,13 +125,17 @@ impl ConnectApi {
     {
         let path = request.uri().path().to_owned();
         let Some(method) = self.methods.get(&path).copied() else {
-            let mut response = failed(&Status::unimplemented(format!("no method has the path {path}")));
+            let mut response = failed(&Status::unimplemented(format!(
+                "no method has the path {path}"
+            )));
             *response.status_mut() = StatusCode::NOT_FOUND;
             return response;
         };
         if *request.method() != Method::POST {
             let mut response = bare(StatusCode::METHOD_NOT_ALLOWED);
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+            response
+                .headers_mut()
+                .insert(ALLOW, HeaderValue::from_static("POST"));
             return response;
         }
         let content = Content::of(request.headers());
@@ -142,7 +146,9 @@ impl ConnectApi {
             } else {
                 "application/json, application/proto"
             };
-            response.headers_mut().insert("accept-post", HeaderValue::from_static(accepted));
+            response
+                .headers_mut()
+                .insert("accept-post", HeaderValue::from_static(accepted));
             return response;
         };
         let called = self.run(service, request, (&path, method), content).await;
@@ -164,16 +170,28 @@ impl ConnectApi {
         S: Service<Request<tonic::body::Body>, Response = Response<B>, Error = Infallible>,
         B: Body<Data = Bytes, Error = Status> + Unpin + Send + 'static,
     {
-        let encoding = request.headers().get(if content.is_stream { STREAM_ENCODING } else { CONTENT_ENCODING.as_str() });
-        let encoding = encoding.map(HeaderValue::as_bytes).unwrap_or(b"identity");
+        let encoding = request.headers().get(if content.is_stream {
+            STREAM_ENCODING
+        } else {
+            CONTENT_ENCODING.as_str()
+        });
+        let encoding = encoding.map_or(&b"identity"[..], HeaderValue::as_bytes);
         let is_gzip = match encoding {
             b"identity" => false,
             b"gzip" => true,
-            _ => return Err(Status::unimplemented("the content coding is not known; use gzip or identity")),
+            _ => {
+                return Err(Status::unimplemented(
+                    "the content coding is not known; use gzip or identity",
+                ));
+            }
         };
         let schema = Arc::clone(&self.schema);
         let decoder = BodyDecoder::new(move |body, out| {
-            let message = if content.is_stream { open(&body, is_gzip)? } else { decoded(body, is_gzip)? };
+            let message = if content.is_stream {
+                open(&body, is_gzip)?
+            } else {
+                decoded(body, is_gzip)?
+            };
             match content.codec {
                 Codec::Proto => out.extend_from_slice(&message),
                 Codec::Json => read(&schema, method.input, Form::Protobuf, &message, out)?,
@@ -187,14 +205,23 @@ impl ConnectApi {
         let (headers, message, body) = reply.only().await?;
         let (schema, size) = (Arc::clone(&self.schema), message.len());
         let encode = move || encoded(&schema, method.output, content.codec, message);
-        let data = crate::service::on_fitting_thread(size, encode).await.ok_or_else(defect)??;
+        let data = crate::service::on_fitting_thread(size, encode)
+            .await
+            .ok_or_else(defect)??;
         let mut response = Response::new(ApiBody::whole(data, Some(body)));
         *response.headers_mut() = headers;
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content.name()));
+        response
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static(content.name()));
         Ok(response)
     }
 
-    fn stream<B>(&self, mut reply: Reply<B>, method: ConnectMethod, content: Content) -> Response<ApiBody<B>>
+    fn stream<B>(
+        &self,
+        mut reply: Reply<B>,
+        method: ConnectMethod,
+        content: Content,
+    ) -> Response<ApiBody<B>>
     where
         B: Body<Data = Bytes, Error = Status> + Unpin + Send + 'static,
     {
@@ -205,7 +232,9 @@ impl ConnectApi {
             async move {
                 let mut reply = reply?;
                 let message = match reply.next().await {
-                    Some(message) => message.and_then(|message| encoded(&schema, method.output, content.codec, message)),
+                    Some(message) => message.and_then(|message| {
+                        encoded(&schema, method.output, content.codec, message)
+                    }),
                     None => return Some((end(None), None)),
                 };
                 Some(match message {
@@ -216,12 +245,19 @@ impl ConnectApi {
         });
         let mut response = Response::new(ApiBody::parts(parts.boxed()));
         *response.headers_mut() = headers;
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content.name()));
+        response
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static(content.name()));
         response
     }
 }
 
-fn encoded(schema: &Schema, message: MessageIndex, codec: Codec, bytes: Bytes) -> Result<Bytes, Status> {
+fn encoded(
+    schema: &Schema,
+    message: MessageIndex,
+    codec: Codec,
+    bytes: Bytes,
+) -> Result<Bytes, Status> {
     if codec == Codec::Proto {
         return Ok(bytes);
     }
@@ -232,7 +268,9 @@ fn encoded(schema: &Schema, message: MessageIndex, codec: Codec, bytes: Bytes) -
 
 /// Returns the message in the only envelope of a stream of requests.
 fn open(body: &Bytes, is_gzip: bool) -> Result<Bytes, BodyProblem> {
-    let [flags, length @ ..] = *body.first_chunk::<HEAD_BYTES>().ok_or(BodyProblem::Malformed)?;
+    let [flags, length @ ..] = *body
+        .first_chunk::<HEAD_BYTES>()
+        .ok_or(BodyProblem::Malformed)?;
     let length = u32::from_be_bytes(length) as usize;
     if body.len() != HEAD_BYTES + length || flags & !COMPRESSED != 0 {
         return Err(BodyProblem::Malformed);
@@ -250,10 +288,15 @@ fn decoded(body: Bytes, is_gzip: bool) -> Result<Bytes, BodyProblem> {
         return Ok(body);
     }
     // A compressed body can be a thousand times as large. The limit is in proportion to what was received and counted.
-    let limit = body.len().saturating_mul(MAX_RATIO).clamp(MIN_DECODED_BYTES, MAX_DECODED_BYTES);
+    let limit = body
+        .len()
+        .saturating_mul(MAX_RATIO)
+        .clamp(MIN_DECODED_BYTES, MAX_DECODED_BYTES);
     let mut out = Vec::new();
     let mut decoder = MultiGzDecoder::new(&body[..]).take(limit as u64 + 1);
-    decoder.read_to_end(&mut out).map_err(|_| BodyProblem::Malformed)?;
+    decoder
+        .read_to_end(&mut out)
+        .map_err(|_| BodyProblem::Malformed)?;
     if out.len() > limit {
         return Err(BodyProblem::TooLarge(limit));
     }
@@ -274,7 +317,9 @@ fn envelope(flags: u8, message: &[u8]) -> Bytes {
 }
 
 fn end(status: Option<&Status>) -> Bytes {
-    let message = EndOfStream { error: status.map(ConnectError::from) };
+    let message = EndOfStream {
+        error: status.map(ConnectError::from),
+    };
     envelope(END, &serde_json::to_vec(&message).unwrap_or_default())
 }
 
@@ -288,7 +333,9 @@ fn failed<B>(status: &Status) -> Response<ApiBody<B>> {
 /// Returns the response of a stream that failed before its first message. Its HTTP status is always 200.
 fn failed_stream<B>(status: &Status, content: Content) -> Response<ApiBody<B>> {
     let mut response = Response::new(ApiBody::whole(end(Some(status)), None));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content.name()));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(content.name()));
     response
 }
 

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, HOST, ORIGIN, VARY,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, HOST,
+    ORIGIN, VARY,
 };
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Uri};
@@ -29,7 +30,11 @@ impl AllowedOrigins {
     }
 
     fn contains(&self, origin: &HeaderValue) -> bool {
-        self.allows_all || self.origins.iter().any(|one| one.as_bytes() == origin.as_bytes())
+        self.allows_all
+            || self
+                .origins
+                .iter()
+                .any(|one| one.as_bytes() == origin.as_bytes())
     }
 
     /// Returns false for a request of a web page that may not use the API.
@@ -67,7 +72,10 @@ impl AllowedOrigins {
         if !headers.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) {
             return;
         }
-        headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PATCH, DELETE"));
+        headers.insert(
+            ACCESS_CONTROL_ALLOW_METHODS,
+            HeaderValue::from_static("GET, POST, PATCH, DELETE"),
+        );
         if let Some(requested) = request.get(ACCESS_CONTROL_REQUEST_HEADERS) {
             // A permitted page may send any header.
             headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, requested.clone());
@@ -84,7 +92,10 @@ fn host(headers: &HeaderMap, target: &Uri) -> Option<Authority> {
 }
 
 fn is_origin_of(origin: &HeaderValue, host: &Authority) -> bool {
-    let origin = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok());
+    let origin = origin
+        .to_str()
+        .ok()
+        .and_then(|origin| origin.parse::<Uri>().ok());
     origin.is_some_and(|origin| origin.authority() == Some(host))
 }
 
@@ -119,10 +130,16 @@ mod tests {
 
     #[test]
     fn a_rebound_host_name_is_not_permitted_without_credentials() {
-        let page = [("host", "rebound.example:1"), ("origin", "http://rebound.example:1")];
+        let page = [
+            ("host", "rebound.example:1"),
+            ("origin", "http://rebound.example:1"),
+        ];
         assert!(!permits(&[], &page, true));
         assert!(permits(&[], &page, false));
-        let read = [("host", "rebound.example:1"), ("sec-fetch-site", "same-origin")];
+        let read = [
+            ("host", "rebound.example:1"),
+            ("sec-fetch-site", "same-origin"),
+        ];
         assert!(!permits(&[], &read, true));
         let local = [("host", "localhost:1"), ("origin", "http://localhost:1")];
         assert!(permits(&[], &local, true));

@@ -20,7 +20,9 @@ use crate::json::{Form, Schema, write};
 pub(crate) const fn http_status(code: Code) -> StatusCode {
     match code {
         Code::Ok => StatusCode::OK,
-        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => StatusCode::BAD_REQUEST,
+        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => {
+            StatusCode::BAD_REQUEST
+        }
         Code::Unauthenticated => StatusCode::UNAUTHORIZED,
         Code::PermissionDenied => StatusCode::FORBIDDEN,
         Code::NotFound => StatusCode::NOT_FOUND,
@@ -34,6 +36,18 @@ pub(crate) const fn http_status(code: Code) -> StatusCode {
             Err(_) => StatusCode::BAD_REQUEST,
         },
         Code::Unknown | Code::Internal | Code::DataLoss => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// The reasons of errors about the size of a request. Their code is that of exceeded quotas, but a repeat cannot succeed.
+const TOO_LARGE: [&str; 2] = ["REQUEST_TOO_LARGE", "MESSAGE_TOO_LARGE"];
+
+/// Returns the HTTP status of an error of the REST API.
+pub(crate) fn rest_status(status: &Status) -> StatusCode {
+    let reason = status.get_details_error_info().map(|info| info.reason);
+    match reason {
+        Some(reason) if TOO_LARGE.contains(&reason.as_str()) => StatusCode::PAYLOAD_TOO_LARGE,
+        _ => http_status(status.code()),
     }
 }
 
@@ -89,10 +103,12 @@ struct RestStatus<'a> {
 /// Returns an error of the REST API: the JSON of `google.rpc.Status`, as Google's HTTP APIs have it.
 pub(crate) fn rest_json(schema: &Schema, status: &Status) -> Vec<u8> {
     let details = details_of(status);
-    let details = details.iter().filter_map(|detail| detail_json(schema, detail));
+    let details = details
+        .iter()
+        .filter_map(|detail| detail_json(schema, detail));
     let error = RestError {
         error: RestStatus {
-            code: http_status(status.code()).as_u16(),
+            code: rest_status(status).as_u16(),
             status: code_name(status.code()),
             message: status.message(),
             details: details.collect(),
@@ -104,7 +120,14 @@ pub(crate) fn rest_json(schema: &Schema, status: &Status) -> Vec<u8> {
 fn detail_json(schema: &Schema, detail: &prost_types::Any) -> Option<Box<RawValue>> {
     let any = schema.find("google.protobuf.Any")?;
     let mut text = Vec::new();
-    write(schema, any, Form::Protobuf, &detail.encode_to_vec(), &mut text).ok()?;
+    write(
+        schema,
+        any,
+        Form::Protobuf,
+        &detail.encode_to_vec(),
+        &mut text,
+    )
+    .ok()?;
     RawValue::from_string(String::from_utf8(text).ok()?).ok()
 }
 
@@ -128,7 +151,12 @@ struct ConnectDetail {
 impl From<&Status> for ConnectError {
     fn from(status: &Status) -> Self {
         let details = details_of(status).into_iter().map(|detail| ConnectDetail {
-            name: detail.type_url.rsplit('/').next().unwrap_or_default().to_owned(),
+            name: detail
+                .type_url
+                .rsplit('/')
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
             value: STANDARD_NO_PAD.encode(detail.value),
         });
         Self {
@@ -146,7 +174,9 @@ pub(crate) fn response<B>(status: &Status, json: Vec<u8>) -> Response<ApiBody<B>
     let headers = response.headers_mut();
     copy_metadata(status, headers);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let retry = status.get_details_retry_info().and_then(|info| info.retry_delay);
+    let retry = status
+        .get_details_retry_info()
+        .and_then(|info| info.retry_delay);
     if let Some(delay) = retry {
         headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(delay)));
     }
@@ -155,7 +185,9 @@ pub(crate) fn response<B>(status: &Status, json: Vec<u8>) -> Response<ApiBody<B>
 
 fn copy_metadata(status: &Status, headers: &mut HeaderMap) {
     for (name, value) in status.metadata().clone().into_headers() {
-        if let Some(name) = name.filter(|name| !name.as_str().starts_with("grpc-") && name != CONTENT_TYPE) {
+        if let Some(name) =
+            name.filter(|name| !name.as_str().starts_with("grpc-") && name != CONTENT_TYPE)
+        {
             headers.append(name, value);
         }
     }

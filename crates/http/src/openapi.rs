@@ -1,11 +1,15 @@
-//! The description of the REST API as OpenAPI 3.1, from the descriptors and comments of the contract.
+//! The description of the REST API as an `OpenAPI` document, from the descriptors and comments of the contract.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use prost_reflect::{DescriptorPool, EnumDescriptor, FieldDescriptor, FileDescriptor, Kind as Of, MessageDescriptor};
+use prost_reflect::{
+    DescriptorPool, EnumDescriptor, FieldDescriptor, FileDescriptor, Kind as Of, MessageDescriptor,
+};
 use serde_json::{Map, Value, json};
 
-use crate::json::{Cardinality, Field, Form, Kind, Schema, WellKnown, is_left_out, shown_enum_name};
+use crate::json::{
+    Cardinality, Field, Form, Kind, Schema, WellKnown, is_left_out, shown_enum_name,
+};
 use crate::rest::routes::{Parameters, ROUTES, Resource, Route};
 use crate::service::{BuildError, descriptors};
 
@@ -20,7 +24,12 @@ pub fn document() -> Result<Value, BuildError> {
 }
 
 pub(crate) fn of_contract(pool: &DescriptorPool, schema: &Schema) -> Value {
-    let writer = Writer { pool, schema, inputs: BTreeSet::new(), schemas: BTreeMap::new() };
+    let writer = Writer {
+        pool,
+        schema,
+        inputs: BTreeSet::new(),
+        schemas: BTreeMap::new(),
+    };
     writer.document()
 }
 
@@ -34,7 +43,10 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn document(mut self) -> Value {
-        let rpcs: Vec<_> = ROUTES.iter().filter_map(|route| Some((route, self.rpc(route)?))).collect();
+        let rpcs: Vec<_> = ROUTES
+            .iter()
+            .filter_map(|route| Some((route, self.rpc(route)?)))
+            .collect();
         for (_, rpc) in &rpcs {
             self.collect_inputs(&rpc.input());
         }
@@ -104,11 +116,14 @@ impl Writer<'_> {
             Parameters::Query => parameters.extend(self.query_parameters(&input, name, "")),
             Parameters::Body => {
                 let body = self.message(&input, Some(name));
-                operation.insert("requestBody".to_owned(), json_body(body));
+                operation.insert("requestBody".to_owned(), json_body(&body));
             }
             Parameters::ModelRequest => {
                 let options = self.message(&input, Some(name));
-                operation.insert("requestBody".to_owned(), json_body(model_request(&options)));
+                operation.insert(
+                    "requestBody".to_owned(),
+                    json_body(&model_request(&options)),
+                );
             }
         }
         let output = self.message(&output, None);
@@ -120,7 +135,11 @@ impl Writer<'_> {
         } else {
             json!({ "application/json": { "schema": output } })
         };
-        let tag = if route.service.ends_with("ContextService") { "context" } else { "sessions" };
+        let tag = if route.service.ends_with("ContextService") {
+            "context"
+        } else {
+            "sessions"
+        };
         operation.insert("operationId".to_owned(), lower_first(route.rpc).into());
         operation.insert("summary".to_owned(), first_sentence(&description).into());
         operation.insert("description".to_owned(), description.into());
@@ -139,7 +158,12 @@ impl Writer<'_> {
     }
 
     /// Returns the parameters of a query. Fields of messages have names such as `filter.text`.
-    fn query_parameters(&mut self, message: &MessageDescriptor, left_out: &str, prefix: &str) -> Vec<Value> {
+    fn query_parameters(
+        &mut self,
+        message: &MessageDescriptor,
+        left_out: &str,
+        prefix: &str,
+    ) -> Vec<Value> {
         let mut parameters = Vec::new();
         for (descriptor, field) in self.fields(message) {
             if field.is_hidden || (prefix.is_empty() && field.name == left_out) {
@@ -176,7 +200,9 @@ impl Writer<'_> {
             return Vec::new();
         };
         let fields = &self.schema.message(index).fields;
-        let fields = fields.iter().filter_map(|field| Some((message.get_field(field.number)?, field.clone())));
+        let fields = fields
+            .iter()
+            .filter_map(|field| Some((message.get_field(field.number)?, field.clone())));
         fields.collect()
     }
 
@@ -219,7 +245,8 @@ impl Writer<'_> {
     ) {
         let is_input = self.inputs.contains(message.full_name());
         for (descriptor, field) in self.fields(message) {
-            let is_in_path = left_out == Some(&field.name) && field.name != "session" || left_out == Some(&field.name) && !matches!(field.kind, Kind::Message(_));
+            let is_in_path = left_out == Some(&field.name) && field.name != "session"
+                || left_out == Some(&field.name) && !matches!(field.kind, Kind::Message(_));
             if field.is_hidden || is_in_path || is_left_out(inline, &field.name) {
                 continue;
             }
@@ -237,7 +264,11 @@ impl Writer<'_> {
                 Cardinality::Implicit => !can_be_left_out,
                 Cardinality::List | Cardinality::Map(_) => true,
             };
-            if if is_input { is_required(&description) } else { is_present } {
+            if if is_input {
+                is_required(&description)
+            } else {
+                is_present
+            } {
                 required.push(name.clone().into());
             }
             let mut schema = self.value(&descriptor, &field);
@@ -266,10 +297,18 @@ impl Writer<'_> {
     fn kind(&mut self, kind: Kind, of: &Of) -> Value {
         match kind {
             Kind::Bool => json!({ "type": "boolean" }),
-            Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => json!({ "type": "integer", "format": "int32" }),
-            Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => json!({ "type": "integer", "format": "int64" }),
-            Kind::Uint32 | Kind::Fixed32 => json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }),
-            Kind::Uint64 | Kind::Fixed64 => json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX }),
+            Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => {
+                json!({ "type": "integer", "format": "int32" })
+            }
+            Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => {
+                json!({ "type": "integer", "format": "int64" })
+            }
+            Kind::Uint32 | Kind::Fixed32 => {
+                json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX })
+            }
+            Kind::Uint64 | Kind::Fixed64 => {
+                json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX })
+            }
             Kind::Float | Kind::Double => json!({ "type": "number", "format": "double" }),
             Kind::String => json!({ "type": "string" }),
             Kind::Bytes => json!({ "type": "string", "contentEncoding": "base64" }),
@@ -279,14 +318,15 @@ impl Writer<'_> {
                 _ => json!({ "type": "string" }),
             },
             Kind::Message(index) => match (self.schema.message(index).well_known, of) {
-                (Some(WellKnown::Timestamp), _) => json!({ "type": "string", "format": "date-time" }),
+                (Some(WellKnown::Timestamp), _) => {
+                    json!({ "type": "string", "format": "date-time" })
+                }
                 (Some(WellKnown::Duration), _) => {
                     json!({ "type": "string", "pattern": r"^-?\d+(\.\d{1,9})?s$" })
                 }
                 (Some(WellKnown::FieldMask), _) => json!({ "type": "string" }),
-                (Some(WellKnown::Any), _) => json!({ "type": "object" }),
                 (None, Of::Message(of)) => self.message(of, None),
-                (None, _) => json!({ "type": "object" }),
+                (Some(WellKnown::Any) | None, _) => json!({ "type": "object" }),
             },
         }
     }
@@ -298,7 +338,11 @@ impl Writer<'_> {
             let mut text = comment_of(&file, of.path());
             for value in of.values().filter(|value| value.number() != 0) {
                 let comment = comment_of(&file, value.path());
-                text.push_str(&format!("\n- `{}`: {comment}", plain_value(of, value.name())));
+                let name = plain_value(of, value.name());
+                text.extend([
+                    "
+- `", &name, "`: ", &comment,
+                ]);
             }
             text
         };
@@ -317,14 +361,17 @@ fn plain_value(of: &EnumDescriptor, name: &str) -> String {
 }
 
 fn schema_name(full_name: &str) -> String {
-    full_name.strip_prefix(PACKAGE).unwrap_or(full_name).to_owned()
+    full_name
+        .strip_prefix(PACKAGE)
+        .unwrap_or(full_name)
+        .to_owned()
 }
 
 fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
-fn json_body(schema: Value) -> Value {
+fn json_body(schema: &Value) -> Value {
     json!({ "required": true, "content": { "application/json": { "schema": schema } } })
 }
 
@@ -341,7 +388,8 @@ fn path_parameter(name: &str, description: &str) -> Value {
 
 /// The body of a model request, as agents send it to their provider.
 fn model_request(options: &Value) -> Value {
-    let list = |description: &str| json!({ "type": "array", "items": {}, "description": description });
+    let list =
+        |description: &str| json!({ "type": "array", "items": {}, "description": description });
     json!({
         "type": "object",
         "description": "The body of a model request of any supported API, with the whole conversation.",
@@ -394,12 +442,16 @@ fn is_required(comment: &str) -> bool {
 
 fn lower_first(name: &str) -> String {
     let mut characters = name.chars();
-    characters.next().map_or_else(String::new, |first| first.to_ascii_lowercase().to_string() + characters.as_str())
+    characters.next().map_or_else(String::new, |first| {
+        first.to_ascii_lowercase().to_string() + characters.as_str()
+    })
 }
 
 fn first_sentence(text: &str) -> String {
     let end = text.find(". ").or_else(|| text.find(".\n"));
-    end.map_or(text, |end| &text[..end]).trim_end_matches('.').to_owned()
+    end.map_or(text, |end| &text[..end])
+        .trim_end_matches('.')
+        .to_owned()
 }
 
 /// Returns the comment of a declaration, with its lines joined.
@@ -408,12 +460,18 @@ fn comment_of(file: &FileDescriptor, path: &[i32]) -> String {
         return String::new();
     };
     let location = info.location.iter().find(|location| location.path == path);
-    let comment = location.and_then(|location| location.leading_comments.as_deref()).unwrap_or_default();
+    let comment = location
+        .and_then(|location| location.leading_comments.as_deref())
+        .unwrap_or_default();
     let mut text = String::new();
     for line in comment.lines().map(str::trim) {
         let starts_block = line.is_empty() || line.starts_with("- ");
         if !text.is_empty() {
-            text.push(if starts_block || text.ends_with('\n') { '\n' } else { ' ' });
+            text.push(if starts_block || text.ends_with('\n') {
+                '\n'
+            } else {
+                ' '
+            });
         }
         text.push_str(line);
     }

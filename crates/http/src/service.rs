@@ -55,7 +55,8 @@ impl From<SchemaError> for BuildError {
 
 /// Reads the descriptors of the contract and of the details of errors.
 pub(crate) fn descriptors() -> Result<DescriptorPool, BuildError> {
-    let mut pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).map_err(|error| BuildError(error.to_string()))?;
+    let mut pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET)
+        .map_err(|error| BuildError(error.to_string()))?;
     pool.decode_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
         .map_err(|error| BuildError(error.to_string()))?;
     Ok(pool)
@@ -77,7 +78,11 @@ impl HttpApi {
         self.0.is_some()
     }
 
-    fn of_contract(pool: &DescriptorPool, origins: AllowedOrigins, is_open: bool) -> Result<Self, BuildError> {
+    fn of_contract(
+        pool: &DescriptorPool,
+        origins: AllowedOrigins,
+        is_open: bool,
+    ) -> Result<Self, BuildError> {
         let schema = Arc::new(Schema::new(pool)?);
         let rest = RestApi::new(pool, Arc::clone(&schema));
         let openapi = openapi::of_contract(pool, &schema);
@@ -95,7 +100,10 @@ impl<S> Layer<S> for HttpApi {
     type Service = ApiService<S>;
 
     fn layer(&self, inner: S) -> ApiService<S> {
-        ApiService { inner, shared: self.0.clone() }
+        ApiService {
+            inner,
+            shared: self.0.clone(),
+        }
     }
 }
 
@@ -138,7 +146,8 @@ impl Protocol {
 }
 
 type GrpcFuture<F, B> = MapOk<F, fn(Response<B>) -> Response<ApiBody<B>>>;
-type OtherFuture<B> = Pin<Box<dyn Future<Output = Result<Response<ApiBody<B>>, Infallible>> + Send>>;
+type OtherFuture<B> =
+    Pin<Box<dyn Future<Output = Result<Response<ApiBody<B>>, Infallible>> + Send>>;
 
 impl<S, B> Service<Request<tonic::body::Body>> for ApiService<S>
 where
@@ -157,15 +166,21 @@ where
 
     fn call(&mut self, request: Request<tonic::body::Body>) -> Self::Future {
         let protocol = Protocol::of(&request);
-        let other = self.shared.as_ref().filter(|_| protocol != Protocol::Grpc || request.version() < Version::HTTP_2);
+        let other = self
+            .shared
+            .as_ref()
+            .filter(|_| protocol != Protocol::Grpc || request.version() < Version::HTTP_2);
         let Some(shared) = other.map(Arc::clone) else {
-            let as_grpc: fn(Response<B>) -> Response<ApiBody<B>> = |response| response.map(ApiBody::grpc);
+            let as_grpc: fn(Response<B>) -> Response<ApiBody<B>> =
+                |response| response.map(ApiBody::grpc);
             return Either::Left(self.inner.call(request).map_ok(as_grpc));
         };
         // The clone serves the next call. The instance that reported readiness serves this one.
         let next = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, next);
-        Either::Right(Box::pin(async move { Ok(shared.answer(ready, request, protocol).await) }))
+        Either::Right(Box::pin(async move {
+            Ok(shared.answer(ready, request, protocol).await)
+        }))
     }
 }
 
@@ -186,7 +201,10 @@ impl Shared {
             return self.preflight(request.headers());
         }
         let origin = request.headers().get(ORIGIN).cloned();
-        if !self.origins.permits(request.headers(), request.uri(), self.is_open) {
+        if !self
+            .origins
+            .permits(request.headers(), request.uri(), self.is_open)
+        {
             let status = Status::permission_denied(
                 "the web page of this request may not use the API; add its origin to http.allowed_origins",
             );
@@ -199,7 +217,8 @@ impl Shared {
             Protocol::Rest if request.uri().path() == OPENAPI_PATH => self.document(),
             Protocol::Rest => self.rest.answer(service, request).await,
         };
-        self.origins.describe(origin.as_ref(), response.headers_mut());
+        self.origins
+            .describe(origin.as_ref(), response.headers_mut());
         response
     }
 
@@ -222,7 +241,8 @@ impl Shared {
     fn preflight<B>(&self, request: &HeaderMap) -> Response<ApiBody<B>> {
         let mut response = Response::new(ApiBody::whole(Bytes::new(), None));
         *response.status_mut() = StatusCode::NO_CONTENT;
-        self.origins.describe_preflight(request, response.headers_mut());
+        self.origins
+            .describe_preflight(request, response.headers_mut());
         response
     }
 }
@@ -234,7 +254,8 @@ where
     S::Future: Send + 'static,
     B: Body<Data = Bytes, Error = Status> + Unpin + Send + 'static,
 {
-    let boxed: fn(Response<B>) -> Response<tonic::body::Body> = |response| response.map(tonic::body::Body::new);
+    let boxed: fn(Response<B>) -> Response<tonic::body::Body> =
+        |response| response.map(tonic::body::Body::new);
     let service = GrpcWebLayer::new().layer(service.map_response(boxed));
     match service.oneshot(request).await {
         Ok(response) => response.map(|body| ApiBody::boxed(tonic::body::Body::new(body))),

@@ -255,7 +255,14 @@ impl Server {
         let mut serving = tokio::spawn(async move {
             let listener = (listener, connections);
             let layers = (edge, http);
-            let grpc = grpc::serve(listener, routes, layers, &config.grpc, tls, accepting.clone());
+            let grpc = grpc::serve(
+                listener,
+                routes,
+                layers,
+                &config.grpc,
+                tls,
+                accepting.clone(),
+            );
             match port {
                 Some(port) => drop(tokio::join!(grpc, port.serve(parts, accepting))),
                 None => grpc.await,

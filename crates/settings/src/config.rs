@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use crate::value::with_defaults;
 use crate::{
-    AuthConfig, GatewayConfig, HooksConfig, HttpConfig, LogFilter, LogFormat, OtlpConfig, PostgresConfig, Role,
-    SummarizerConfig, TlsConfig,
+    AuthConfig, GatewayConfig, HooksConfig, HttpConfig, LogFilter, LogFormat, OtlpConfig,
+    PostgresConfig, Role, SummarizerConfig, TlsConfig,
 };
 
 with_defaults! {

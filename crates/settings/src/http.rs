@@ -39,7 +39,9 @@ impl WebOrigins {
 fn is_origin(text: &str) -> bool {
     let url = || Url::parse(text).ok();
     let origin = |url: Url| match url.origin() {
-        Origin::Tuple(..) if matches!(url.scheme(), "http" | "https") => Some(url.origin().ascii_serialization()),
+        Origin::Tuple(..) if matches!(url.scheme(), "http" | "https") => {
+            Some(url.origin().ascii_serialization())
+        }
         _ => None,
     };
     text == "*" || url().and_then(origin).is_some_and(|origin| origin == text)
@@ -63,11 +65,20 @@ mod tests {
 
     #[test]
     fn only_origins_are_accepted() {
-        for text in ["a.example", "https://a.example/", "https://a.example/b", "ftp://a.example", "https://A.example"] {
+        for text in [
+            "a.example",
+            "https://a.example/",
+            "https://a.example/b",
+            "ftp://a.example",
+            "https://A.example",
+        ] {
             assert!(WebOrigins::parse(text).is_none(), "{text}");
         }
         let origins = WebOrigins::parse("http://localhost:5173, https://a.example").unwrap();
-        assert_eq!(origins.as_slice(), ["http://localhost:5173", "https://a.example"]);
+        assert_eq!(
+            origins.as_slice(),
+            ["http://localhost:5173", "https://a.example"]
+        );
         assert!(WebOrigins::parse("").unwrap().as_slice().is_empty());
         assert!(WebOrigins::parse("*").is_some());
     }

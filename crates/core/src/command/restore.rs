@@ -84,13 +84,13 @@ impl RestoredState {
         if !state.transcript().is_fully_loaded() {
             return Err(ContentNotLoaded);
         }
-        let mut layout = extend_layout(&state, false)?;
+        let mut layout = extend_layout(&state, false, None)?;
         // A placeholder must not separate a call from its result. If that cannot be avoided, the open calls are
         // reported as interrupted.
         let open = ViewTail::of(state.sealed().pieces(), state.transcript()).open_calls;
         let has_place = |span: &Span| placeholder_position(span, &layout.pieces, &open).is_some();
         if !spans_to_keep(now, &added).all(|(_, span)| has_place(span)) {
-            layout = extend_layout(&state, true)?;
+            layout = extend_layout(&state, true, None)?;
         }
         // Later spans stay collapsed, so their placeholders are inserted into the new layout.
         for (message, span) in spans_to_keep(now, &added) {

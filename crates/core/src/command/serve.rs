@@ -19,6 +19,8 @@ pub struct ServeView {
     pub overhead_tokens: Option<u64>,
     /// True to report open calls as interrupted.
     pub interrupt_open_calls: bool,
+    /// True if the model has the tool to snip turns, and needs their ids. `None` if the call does not tell.
+    pub offers_snip: Option<bool>,
 }
 
 impl ServeView {
@@ -37,7 +39,7 @@ impl ServeView {
         session: &Session,
         context: DecisionContext<'_>,
     ) -> Result<Decided, Rejection> {
-        let mut layout = extend_layout(session, self.interrupt_open_calls)?;
+        let mut layout = extend_layout(session, self.interrupt_open_calls, self.offers_snip)?;
         let last = session.last_served();
         let overhead_tokens = self.overhead_tokens.unwrap_or(last.overhead_tokens);
         // A call with nothing pending writes no event, also for another model. Another window or prompt prefix is

@@ -128,7 +128,9 @@ impl LastServed {
     /// Returns the target and the window of a call. Parts that the call does not state are those of the last serving.
     pub fn overridden(&self, call: &TargetOverride, policy: &Policy) -> (Target, WindowHint) {
         let target = Target {
-            provider: call.provider.unwrap_or_else(|| self.provider_of(call.format)),
+            provider: call
+                .provider
+                .unwrap_or_else(|| self.provider_of(call.format)),
             model: call.model.as_ref().unwrap_or(&self.target.model).clone(),
             thinking: call.thinking.unwrap_or(self.target.thinking),
             system_messages: call.system_messages.unwrap_or(self.target.system_messages),
@@ -139,7 +141,9 @@ impl LastServed {
     /// Returns the provider of a call that states none.
     fn provider_of(&self, format: Option<Provider>) -> Provider {
         let last = self.target.provider;
-        format.filter(|format| !format.has_format_of(last)).unwrap_or(last)
+        format
+            .filter(|format| !format.has_format_of(last))
+            .unwrap_or(last)
     }
 
     /// Returns the window of a call: as the call states it, or else the policy, or else the table of models.

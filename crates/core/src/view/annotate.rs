@@ -6,12 +6,13 @@ use crate::ids::{Ordinal, TurnNumber};
 use crate::message::Block;
 use crate::session::Session;
 
-/// Updates the user input among the pieces from index `from`. `at_work` is true if the model was working before them.
+/// Updates the user input among the pieces from index `from`. `at_work` is true if the model was working before them, and
+/// `offers_snip` if it has the tool to snip turns.
 pub(super) fn annotate_user_input(
     pieces: &mut Vec<Piece>,
     from: usize,
     session: &Session,
-    at_work: bool,
+    (at_work, offers_snip): (bool, Option<bool>),
 ) {
     let policy = &session.policy().snip;
     let interjected = at_work && policy.wrap_interjections;
@@ -30,6 +31,11 @@ pub(super) fn annotate_user_input(
             inputs.push((piece.message, turn));
         }
     }
+    if inputs.is_empty() {
+        return;
+    }
+    // An id that the model cannot use is noise.
+    let tags_turns = policy.tag_turns && offers_snip.unwrap_or_else(|| tags_without_word(session));
     // The reminder is applied first, because the tag keeps the `interjected` flag of the text to which it is appended.
     for (message, turn) in inputs {
         let is_words = |piece: &Piece| {
@@ -43,12 +49,35 @@ pub(super) fn annotate_user_input(
                 };
             }
         }
-        if policy.tag_turns
-            && let Some(tag) = append_turn_tag(pieces, from, message, turn, session)
-        {
+        if tags_turns && let Some(tag) = append_turn_tag(pieces, from, message, turn, session) {
             insert_after(pieces, from, tag);
         }
     }
+}
+
+/// Decides about the ids of turns if the call does not tell which tools the model has: as for the last user input in the
+/// view. A caller that sends whole arrays tells its tools with the first array, and others ask for the tools.
+fn tags_without_word(session: &Session) -> bool {
+    let inputs = session.sealed().pieces().iter().rev();
+    let last = inputs
+        .map(|piece| piece.message)
+        .find(|message| session.turns().beginning_at(*message).is_some());
+    let Some(last) = last else {
+        return session.array().is_empty();
+    };
+    let pieces = session
+        .sealed()
+        .pieces()
+        .iter()
+        .rev()
+        .filter(|piece| piece.message == last);
+    let mut forms = pieces.map(|piece| &piece.form);
+    forms.any(|form| {
+        matches!(
+            form,
+            PieceForm::Input { turn: Some(_), .. } | PieceForm::Tag(_)
+        )
+    })
 }
 
 /// Appends the id of a turn to the last text of its input. If the input has no text, returns a separate piece that

@@ -37,13 +37,18 @@ pub struct Layout {
 /// # Errors
 ///
 /// Fails if the content of a pending message is not loaded.
-pub fn extend_layout(session: &Session, interrupt: bool) -> Result<Layout, ContentNotLoaded> {
+pub fn extend_layout(
+    session: &Session,
+    interrupt: bool,
+    offers_snip: Option<bool>,
+) -> Result<Layout, ContentNotLoaded> {
     let (sealed, transcript) = (session.sealed(), session.transcript());
     let tail = ViewTail::of(sealed.pieces(), transcript);
     let fresh = FreshBlocks::of(session)?;
     let sorted = PendingBlocks::of(transcript, session.calls(), &fresh, &tail)?;
     let mut writer = LayoutBuilder {
         session,
+        offers_snip,
         transcript,
         calls: session.calls(),
         layout: Layout {
@@ -237,6 +242,8 @@ impl PendingBlocks {
 
 struct LayoutBuilder<'a> {
     session: &'a Session,
+    /// True if the model has the tool to snip turns. `None` if the call does not tell.
+    offers_snip: Option<bool>,
     transcript: &'a Transcript,
     calls: &'a Calls,
     layout: Layout,
@@ -418,7 +425,8 @@ impl LayoutBuilder<'_> {
             self.layout.tail.last = Some(Speaker::User);
             self.push(message, block, form);
         }
-        annotate_user_input(&mut self.layout.pieces, written, self.session, at_work);
+        let options = (at_work, self.offers_snip);
+        annotate_user_input(&mut self.layout.pieces, written, self.session, options);
     }
 
     /// Returns true if the model is in the middle of its work: a tool result is the last shown piece, or a call is

@@ -32,7 +32,7 @@ use palimpsest_core::effect::FollowUp;
 use palimpsest_core::event::{Event, RecordedEvent, Trigger};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::message::Block;
-use palimpsest_core::policy::WindowHint;
+use palimpsest_core::policy::{ModelTool, WindowHint};
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::summary::summary_in;
 use palimpsest_core::view::{Etag, Provider, Target, TargetOverride};
@@ -302,8 +302,20 @@ impl TurnCall {
             window,
             overhead_tokens: self.prefix_tokens(session).map(PrefixTokens::total),
             interrupt_open_calls: self.interrupt_open_calls,
+            offers_snip: self.offers_snip(session),
         }))?;
         Ok(())
+    }
+
+    /// Returns true if the tools of the request contain the one that snips turns. `None` if the call does not contain the
+    /// tools.
+    fn offers_snip(&self, session: &Session) -> Option<bool> {
+        let name = session.policy().model_tools.name_of(ModelTool::Snip);
+        match (name, &self.prefix) {
+            (None, _) => Some(false),
+            (Some(name), Some(prefix)) => prefix.has_tool(&name),
+            (Some(_), None) => None,
+        }
     }
 
     /// Clears old results by the rule of the caller (level 3). Returns true if any were cleared.

@@ -49,6 +49,18 @@ impl PromptPrefix {
         }
     }
 
+    /// Returns true if the tool definitions contain a tool of the name. `None` if only their size is known.
+    pub fn has_tool(&self, name: &str) -> Option<bool> {
+        match &self.tools {
+            PrefixPart::Tokens(0) => Some(false),
+            PrefixPart::Json(Block::Opaque { json, .. }) => {
+                let quoted = format!("\"{name}\"");
+                Some(json.as_str().contains(&quoted))
+            }
+            PrefixPart::Tokens(_) | PrefixPart::Json(_) => None,
+        }
+    }
+
     /// Returns the size, counted with the session's estimator: the system prompt as prose, tool definitions as
     /// code.
     pub fn tokens(&self, counter: TokenCounter) -> PrefixTokens {

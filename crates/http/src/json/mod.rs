@@ -8,7 +8,10 @@ mod schema;
 mod well_known;
 mod write;
 
-pub(crate) use read::{JsonError, put_bytes, read};
-pub(crate) use schema::{Cardinality, Field, Form, Kind, MessageIndex, Schema, SchemaError, enum_prefix, is_left_out, shown_enum_name};
+pub(crate) use read::{JsonError, put_bytes, read, read_without};
+pub(crate) use schema::{
+    Cardinality, Field, Form, Kind, MessageIndex, Schema, SchemaError, enum_prefix, is_left_out,
+    shown_enum_name,
+};
 pub(crate) use well_known::WellKnown;
 pub(crate) use write::write;

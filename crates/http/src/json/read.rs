@@ -1,7 +1,7 @@
 //! Reads a JSON text into the binary form of a message.
 
 use std::cell::RefCell;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use base64::Engine as _;
 use base64::alphabet::{STANDARD, URL_SAFE};
@@ -31,6 +31,17 @@ pub(crate) fn read(
     text: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<(), JsonError> {
+    read_without(schema, message, form, (text, None), out)
+}
+
+/// Reads a JSON text that must not have a field: another part of the request contains it.
+pub(crate) fn read_without(
+    schema: &Schema,
+    message: MessageIndex,
+    form: Form,
+    (text, excluded): (&[u8], Option<&'static str>),
+    out: &mut Vec<u8>,
+) -> Result<(), JsonError> {
     let at_start = |problem: &str| JsonError {
         path: String::new(),
         problem: problem.to_owned(),
@@ -39,6 +50,7 @@ pub(crate) fn read(
     let reader = Reader {
         schema,
         form,
+        excluded,
         path: RefCell::default(),
     };
     let mut deserializer = serde_json::Deserializer::from_str(text);
@@ -48,22 +60,41 @@ pub(crate) fn read(
         out,
     };
     let read = seed.deserialize(&mut deserializer);
-    read.and_then(|()| deserializer.end()).map_err(|error| JsonError {
-        path: reader.path(),
-        // Errors of data are those of this file. Their position is in the path.
-        problem: if error.is_data() {
-            let text = error.to_string();
-            let end = text.rfind(" at line ").unwrap_or(text.len());
-            text[..end].to_owned()
-        } else {
-            format!("must be valid JSON (line {}, column {})", error.line(), error.column())
-        },
-    })
+    read.and_then(|()| deserializer.end())
+        .map_err(|error| JsonError {
+            path: reader.path(),
+            // Errors of data are those of this file. Their position is in the path.
+            problem: if error.is_data() {
+                problem_of(&error.to_string())
+            } else {
+                format!(
+                    "must be valid JSON (line {}, column {})",
+                    error.line(),
+                    error.column()
+                )
+            },
+        })
+}
+
+/// Returns the problem in the text of an error of data.
+fn problem_of(text: &str) -> String {
+    let end = text.rfind(" at line ").unwrap_or(text.len());
+    let text = &text[..end];
+    // The text about another type contains the value of the caller.
+    let expected = text
+        .starts_with("invalid type: ")
+        .then(|| text.rsplit_once(", expected "));
+    match expected.flatten() {
+        Some((_, expected)) => format!("must be {expected}"),
+        None => text.to_owned(),
+    }
 }
 
 struct Reader<'a> {
     schema: &'a Schema,
     form: Form,
+    /// The field that the message must not have.
+    excluded: Option<&'static str>,
     /// The path of the value that is read. It keeps the path of an error.
     path: RefCell<Vec<Segment>>,
 }
@@ -84,7 +115,7 @@ impl Reader<'_> {
                     }
                     path.push_str(name);
                 }
-                Segment::Index(index) => path.push_str(&format!("[{index}]")),
+                Segment::Index(index) => drop(write!(path, "[{index}]")),
             }
         }
         path
@@ -119,7 +150,8 @@ impl<'de> DeserializeSeed<'de> for MessageSeed<'_, '_> {
             Some(kind) => {
                 let text = deserializer.deserialize_str(TextVisitor(kind.expected()))?;
                 let bytes = kind.of_text(&text);
-                let bytes = bytes.ok_or_else(|| Error::custom(format_args!("must be {}", kind.expected())))?;
+                let bytes = bytes
+                    .ok_or_else(|| Error::custom(format_args!("must be {}", kind.expected())))?;
                 self.out.extend_from_slice(&bytes);
                 Ok(())
             }
@@ -135,37 +167,57 @@ impl<'de> Visitor<'de> for MessageSeed<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self { reader, message, out } = self;
+        let Self {
+            reader,
+            message,
+            out,
+        } = self;
         let descriptor = reader.schema.message(message);
-        let mut seen = [false; MAX_FIELDS];
+        let mut present = [false; MAX_FIELDS];
         let mut oneofs = 0_u64;
         while let Some(name) = map.next_key_seed(NameSeed)? {
             let name: &str = &name;
             let Some(named) = descriptor.named(name, reader.form) else {
-                reader.path.borrow_mut().push(Segment::Name(name.to_owned()));
+                reader
+                    .path
+                    .borrow_mut()
+                    .push(Segment::Name(name.to_owned()));
                 return Err(Error::custom("is not a field of the request"));
             };
             let segment = Segment::Name(name.to_owned());
+            let is_outermost = reader.path.borrow().is_empty();
             reader.below(segment, || {
-                if std::mem::replace(&mut seen[named.ordinal], true) {
+                if is_outermost && reader.excluded == Some(name) {
+                    return Err(Error::custom("is a part of the path; leave it out here"));
+                }
+                if std::mem::replace(&mut present[named.ordinal], true) {
                     return Err(Error::custom("appears twice"));
                 }
                 let (within, inner) = match named.within {
                     None => (None, descriptor),
-                    Some((outer, inner)) => (Some(&descriptor.fields[outer]), reader.schema.message(inner)),
+                    Some((outer, inner)) => (
+                        Some(&descriptor.fields[outer]),
+                        reader.schema.message(inner),
+                    ),
                 };
                 let field = &inner.fields[named.field];
                 let mut nested = Vec::new();
                 let seed = FieldSeed {
                     reader,
                     field,
-                    out: if within.is_some() { &mut nested } else { &mut *out },
+                    out: if within.is_some() {
+                        &mut nested
+                    } else {
+                        &mut *out
+                    },
                 };
                 let is_set = map.next_value_seed(seed)?;
                 if let Some(oneof) = field.oneof.filter(|_| is_set && within.is_none()) {
                     let bit = 1 << oneof.min(63);
                     if oneofs & bit != 0 {
-                        return Err(Error::custom("cannot be set together with another field of the same choice"));
+                        return Err(Error::custom(
+                            "cannot be set together with another field of the same choice",
+                        ));
                     }
                     oneofs |= bit;
                 }
@@ -186,9 +238,8 @@ impl MessageSeed<'_, '_> {
         let expected = || format!("must be {}", WellKnown::Any.expected());
         let mut fields: serde_json::Map<String, serde_json::Value> =
             serde_json::from_str(raw.get()).map_err(|_| expected())?;
-        let url = match fields.remove("@type") {
-            Some(serde_json::Value::String(url)) => url,
-            _ => return Err(expected()),
+        let Some(serde_json::Value::String(url)) = fields.remove("@type") else {
+            return Err(expected());
         };
         let name = url.rsplit('/').next().unwrap_or_default();
         let schema = self.reader.schema;
@@ -199,8 +250,14 @@ impl MessageSeed<'_, '_> {
         };
         let mut message = Vec::new();
         let text = value.to_string();
-        read(schema, inner, self.reader.form, text.as_bytes(), &mut message)
-            .map_err(|error| format!("has an invalid {}: {}", error.path, error.problem))?;
+        read(
+            schema,
+            inner,
+            self.reader.form,
+            text.as_bytes(),
+            &mut message,
+        )
+        .map_err(|error| format!("has an invalid {}: {}", error.path, error.problem))?;
         put_bytes(1, url.as_bytes(), self.out);
         put_bytes(2, &message, self.out);
         Ok(())
@@ -272,14 +329,30 @@ impl<'de> Visitor<'de> for FieldSeed<'_, '_> {
         let (number, kind) = (field.number, field.kind(reader.form));
         match field.cardinality {
             Cardinality::Implicit | Cardinality::Optional => {
-                let seed = ValueSeed { reader, kind, number, out };
+                let seed = ValueSeed {
+                    reader,
+                    kind,
+                    number,
+                    out,
+                };
                 seed.deserialize(deserializer)?;
             }
             Cardinality::List => {
-                deserializer.deserialize_seq(ListVisitor { reader, kind, number, out })?;
+                deserializer.deserialize_seq(ListVisitor {
+                    reader,
+                    kind,
+                    number,
+                    out,
+                })?;
             }
             Cardinality::Map(key) => {
-                deserializer.deserialize_map(EntriesVisitor { reader, key, kind, number, out })?;
+                deserializer.deserialize_map(EntriesVisitor {
+                    reader,
+                    key,
+                    kind,
+                    number,
+                    out,
+                })?;
             }
         }
         Ok(true)
@@ -302,10 +375,20 @@ impl<'de> Visitor<'de> for ListVisitor<'_, '_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<(), A::Error> {
-        let Self { reader, kind, number, out } = self;
+        let Self {
+            reader,
+            kind,
+            number,
+            out,
+        } = self;
         for index in 0.. {
             let is_read = reader.below(Segment::Index(index), || {
-                let seed = ValueSeed { reader, kind, number, out };
+                let seed = ValueSeed {
+                    reader,
+                    kind,
+                    number,
+                    out,
+                };
                 values.next_element_seed(seed)
             })?;
             if is_read.is_none() {
@@ -333,18 +416,36 @@ impl<'de> Visitor<'de> for EntriesVisitor<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self { reader, key, kind, number, out } = self;
+        let Self {
+            reader,
+            key,
+            kind,
+            number,
+            out,
+        } = self;
         while let Some(name) = map.next_key_seed(NameSeed)? {
             reader.below(Segment::Name(name.clone().into_owned()), || {
                 let mut entry = Vec::new();
-                let visitor = ValueSeed { reader, kind: key, number: 1, out: &mut entry };
+                let visitor = ValueSeed {
+                    reader,
+                    kind: key,
+                    number: 1,
+                    out: &mut entry,
+                };
                 if key == Kind::Bool {
-                    let is_true = name.parse().map_err(|_| Error::custom("must be true or false"))?;
+                    let is_true = name
+                        .parse()
+                        .map_err(|_| Error::custom("must be true or false"))?;
                     visitor.visit_bool(is_true)?;
                 } else {
                     visitor.visit_str(&name)?;
                 }
-                let seed = ValueSeed { reader, kind, number: 2, out: &mut entry };
+                let seed = ValueSeed {
+                    reader,
+                    kind,
+                    number: 2,
+                    out: &mut entry,
+                };
                 map.next_value_seed(seed)?;
                 put_bytes(number, &entry, out);
                 Ok(())
@@ -369,7 +470,11 @@ impl<'de> DeserializeSeed<'de> for ValueSeed<'_, '_> {
         match self.kind {
             Kind::Message(message) => {
                 let mut nested = Vec::new();
-                let seed = MessageSeed { reader: self.reader, message, out: &mut nested };
+                let seed = MessageSeed {
+                    reader: self.reader,
+                    message,
+                    out: &mut nested,
+                };
                 seed.deserialize(deserializer)?;
                 put_bytes(self.number, &nested, self.out);
                 Ok(())
@@ -386,7 +491,7 @@ impl<'de> DeserializeSeed<'de> for ValueSeed<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for ValueSeed<'_, '_> {
+impl Visitor<'_> for ValueSeed<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -436,7 +541,12 @@ impl<'de> Visitor<'de> for ValueSeed<'_, '_> {
                 Some(bytes) => put_bytes(self.number, &bytes, self.out),
                 None => return Err(self.mismatch()),
             },
-            Kind::Enum(index) => match self.reader.schema.enumeration(index).number(text, self.reader.form) {
+            Kind::Enum(index) => match self
+                .reader
+                .schema
+                .enumeration(index)
+                .number(text, self.reader.form)
+            {
                 Some(number) => return self.integer(number.into()),
                 None => return Err(Error::custom("is not the name of a value")),
             },
@@ -479,7 +589,10 @@ impl ValueSeed<'_, '_> {
         encode_varint(value, self.out);
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the field has this precision")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the field has this precision"
+    )]
     fn float(self, value: f64) {
         if self.kind == Kind::Float {
             encode_key(self.number, WireType::ThirtyTwoBit, self.out);
@@ -502,14 +615,22 @@ impl ValueSeed<'_, '_> {
                 self.float(value as f64);
                 return Ok(());
             }
-            Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 | Kind::Enum(_) => i128::from(i32::MIN)..=i128::from(i32::MAX),
+            Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 | Kind::Enum(_) => {
+                i128::from(i32::MIN)..=i128::from(i32::MAX)
+            }
             Kind::Uint32 | Kind::Fixed32 => 0..=i128::from(u32::MAX),
-            Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => i128::from(i64::MIN)..=i128::from(i64::MAX),
+            Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => {
+                i128::from(i64::MIN)..=i128::from(i64::MAX)
+            }
             Kind::Uint64 | Kind::Fixed64 => 0..=i128::from(u64::MAX),
             _ => return Err(self.mismatch()),
         };
         if !range.contains(&value) {
-            return Err(Error::custom(format_args!("must be from {} to {}", range.start(), range.end())));
+            return Err(Error::custom(format_args!(
+                "must be from {} to {}",
+                range.start(),
+                range.end()
+            )));
         }
         match self.kind {
             Kind::Sint32 | Kind::Sint64 => {

@@ -19,7 +19,10 @@ pub(crate) enum Form {
 /// Messages whose fields stand in place of the field that contains them, in the plain form. The second list contains the
 /// fields of the message that are left out.
 const INLINE: [(&str, &[&str]); 2] = [
-    ("palimpsest.context.v1.SyncContextRequest.payload", &["json"]),
+    (
+        "palimpsest.context.v1.SyncContextRequest.payload",
+        &["json"],
+    ),
     ("palimpsest.context.v1.SyncContextResponse.context", &[]),
 ];
 
@@ -136,13 +139,18 @@ pub(crate) struct EnumValue {
 
 /// Returns the short name of an enum value: `SYNC_OUTCOME_NEW` of `SyncOutcome` is `new`.
 pub(crate) fn shown_enum_name(prefix: &str, name: &str) -> String {
-    name.strip_prefix(prefix).unwrap_or(name).to_ascii_lowercase()
+    name.strip_prefix(prefix)
+        .unwrap_or(name)
+        .to_ascii_lowercase()
 }
 
 impl Schema {
     /// Compiles all messages of a pool.
     pub(crate) fn new(pool: &DescriptorPool) -> Result<Self, SchemaError> {
-        let descriptors: Vec<_> = pool.all_messages().filter(|one| !one.is_map_entry()).collect();
+        let descriptors: Vec<_> = pool
+            .all_messages()
+            .filter(|one| !one.is_map_entry())
+            .collect();
         let enums: Vec<_> = pool.all_enums().collect();
         let indexes = Indexes {
             messages: indexes(descriptors.iter().map(MessageDescriptor::full_name)),
@@ -152,7 +160,11 @@ impl Schema {
         let mut schema = Self {
             messages: messages.collect::<Result<_, _>>()?,
             enums: enums.iter().map(enumeration).collect(),
-            by_name: indexes.messages.into_iter().map(|(name, index)| (name, MessageIndex(index))).collect(),
+            by_name: indexes
+                .messages
+                .into_iter()
+                .map(|(name, index)| (name, MessageIndex(index)))
+                .collect(),
         };
         for index in 0..schema.messages.len() {
             let plain = schema.names(MessageIndex(index), Form::Plain)?;
@@ -172,9 +184,17 @@ impl Schema {
     }
 
     /// Returns a field of a message by its name.
-    pub(crate) fn field_named(&self, index: MessageIndex, name: &str, form: Form) -> Option<&Field> {
+    pub(crate) fn field_named(
+        &self,
+        index: MessageIndex,
+        name: &str,
+        form: Form,
+    ) -> Option<&Field> {
         let named = self.message(index).named(name, form)?;
-        named.within.is_none().then(|| &self.message(index).fields[named.field])
+        named
+            .within
+            .is_none()
+            .then(|| &self.message(index).fields[named.field])
     }
 
     pub(crate) fn enumeration(&self, index: usize) -> &Enum {
@@ -182,22 +202,33 @@ impl Schema {
     }
 
     /// Collects the names of a message's fields.
-    fn names(&self, index: MessageIndex, form: Form) -> Result<HashMap<String, NamedField>, SchemaError> {
+    fn names(
+        &self,
+        index: MessageIndex,
+        form: Form,
+    ) -> Result<HashMap<String, NamedField>, SchemaError> {
         let message = self.message(index);
         let mut names = HashMap::new();
         let mut ordinal = 0;
         for (position, field) in message.fields.iter().enumerate() {
             if form == Form::Plain && field.is_inline {
                 let Kind::Message(inner) = field.kind else {
-                    return Err(SchemaError::Type(format!("{}.{}", message.name, field.name)));
+                    return Err(SchemaError::Type(format!(
+                        "{}.{}",
+                        message.name, field.name
+                    )));
                 };
                 let full_name = format!("{}.{}", message.name, field.name);
                 for (inside, inner_field) in self.message(inner).fields.iter().enumerate() {
                     if inner_field.is_hidden || is_left_out(&full_name, &inner_field.name) {
                         continue;
                     }
-                    let named = NamedField { ordinal, field: inside, within: Some((position, inner)) };
-                    add(&mut names, inner_field.name(form), named, &message.name)?;
+                    let found = NamedField {
+                        ordinal,
+                        field: inside,
+                        within: Some((position, inner)),
+                    };
+                    add(&mut names, inner_field.name(form), found, &message.name)?;
                     ordinal += 1;
                 }
                 continue;
@@ -205,11 +236,15 @@ impl Schema {
             if form == Form::Plain && field.is_hidden {
                 continue;
             }
-            let named = NamedField { ordinal, field: position, within: None };
-            add(&mut names, field.name(form), named, &message.name)?;
+            let found = NamedField {
+                ordinal,
+                field: position,
+                within: None,
+            };
+            add(&mut names, field.name(form), found, &message.name)?;
             if form == Form::Protobuf && field.name != field.protobuf_name {
                 // The mapping of Protocol Buffers accepts both names.
-                add(&mut names, &field.name, named, &message.name)?;
+                add(&mut names, &field.name, found, &message.name)?;
             }
             ordinal += 1;
         }
@@ -225,7 +260,9 @@ pub(super) const MAX_FIELDS: usize = 128;
 
 /// Returns true if a field of an inline message is left out.
 pub(crate) fn is_left_out(inline: &str, field: &str) -> bool {
-    INLINE.iter().any(|(name, left_out)| *name == inline && left_out.contains(&field))
+    INLINE
+        .iter()
+        .any(|(name, left_out)| *name == inline && left_out.contains(&field))
 }
 
 fn add(
@@ -251,7 +288,9 @@ impl Message {
 
     /// Returns the position of a field.
     pub(crate) fn numbered(&self, number: u32) -> Option<usize> {
-        self.fields.binary_search_by_key(&number, |field| field.number).ok()
+        self.fields
+            .binary_search_by_key(&number, |field| field.number)
+            .ok()
     }
 }
 
@@ -301,7 +340,10 @@ struct Indexes {
 }
 
 fn indexes<'a>(names: impl Iterator<Item = &'a str>) -> HashMap<String, usize> {
-    names.enumerate().map(|(index, name)| (name.to_owned(), index)).collect()
+    names
+        .enumerate()
+        .map(|(index, name)| (name.to_owned(), index))
+        .collect()
 }
 
 fn message(descriptor: &MessageDescriptor, indexes: &Indexes) -> Result<Message, SchemaError> {
@@ -341,10 +383,16 @@ fn field(descriptor: &FieldDescriptor, indexes: &Indexes) -> Result<Field, Schem
     let kind = kind(&value, indexes)?;
     let name = descriptor.name();
     let is_of_contract = full_name.starts_with("palimpsest.");
-    let has_json = is_of_contract && kind == Kind::Bytes && (name == "json" || name.ends_with("_json"));
-    let oneof = descriptor.containing_oneof().filter(|oneof| !oneof.is_synthetic());
+    let has_json =
+        is_of_contract && kind == Kind::Bytes && (name == "json" || name.ends_with("_json"));
+    let oneof = descriptor
+        .containing_oneof()
+        .filter(|oneof| !oneof.is_synthetic());
     let oneof = oneof.and_then(|oneof| {
-        let position = descriptor.parent_message().oneofs().position(|one| one == oneof)?;
+        let position = descriptor
+            .parent_message()
+            .oneofs()
+            .position(|one| one == oneof)?;
         u32::try_from(position).ok()
     });
     let selects_form = matches!(descriptor.kind(), prost_reflect::Kind::Enum(one) if one.full_name() == MESSAGE_FORM);
@@ -352,7 +400,11 @@ fn field(descriptor: &FieldDescriptor, indexes: &Indexes) -> Result<Field, Schem
         number: descriptor.number(),
         name: name.to_owned(),
         protobuf_name: descriptor.json_name().to_owned(),
-        plain_name: name.strip_suffix("_json").filter(|_| has_json).unwrap_or(name).to_owned(),
+        plain_name: name
+            .strip_suffix("_json")
+            .filter(|_| has_json)
+            .unwrap_or(name)
+            .to_owned(),
         kind: if has_json { Kind::Json } else { kind },
         cardinality,
         oneof,
@@ -395,7 +447,9 @@ fn enumeration(descriptor: &EnumDescriptor) -> Enum {
         name: value.name().to_owned(),
         plain_name: shown_enum_name(&prefix, value.name()),
     });
-    Enum { values: values.collect() }
+    Enum {
+        values: values.collect(),
+    }
 }
 
 /// Returns the beginning of the names of an enum's values: `SyncOutcome` has `SYNC_OUTCOME_`.

@@ -45,7 +45,12 @@ enum Encoded<'a> {
 }
 
 impl Writer<'_> {
-    fn message(self, index: MessageIndex, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), MalformedMessage> {
+    fn message(
+        self,
+        index: MessageIndex,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), MalformedMessage> {
         let message = self.schema.message(index);
         match message.well_known {
             Some(WellKnown::Any) => return self.any(bytes, out),
@@ -87,7 +92,12 @@ impl Writer<'_> {
             if is_plain && field.is_inline {
                 if let (Kind::Message(inner), false) = (field.kind, present.is_empty()) {
                     let full_name = format!("{}.{}", message.name, field.name);
-                    self.fields(self.schema.message(inner), &merged(present)?, &full_name, out)?;
+                    self.fields(
+                        self.schema.message(inner),
+                        &merged(present)?,
+                        &full_name,
+                        out,
+                    )?;
                 }
                 continue;
             }
@@ -106,7 +116,8 @@ impl Writer<'_> {
         let kind = field.kind(self.form);
         let is_absent = values.is_empty();
         // The plain form shows defaults, so that a reader need not know them.
-        if is_absent && (self.form == Form::Protobuf || field.cardinality == Cardinality::Optional) {
+        if is_absent && (self.form == Form::Protobuf || field.cardinality == Cardinality::Optional)
+        {
             return Ok(());
         }
         let start = out.len();
@@ -166,8 +177,16 @@ impl Writer<'_> {
     }
 
     /// Writes the values of a list, each with a comma behind it. Numbers are packed into one value.
-    fn element(self, kind: Kind, value: Encoded<'_>, out: &mut Vec<u8>) -> Result<(), MalformedMessage> {
-        let is_packed = !matches!(kind, Kind::String | Kind::Bytes | Kind::Json | Kind::Message(_));
+    fn element(
+        self,
+        kind: Kind,
+        value: Encoded<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), MalformedMessage> {
+        let is_packed = !matches!(
+            kind,
+            Kind::String | Kind::Bytes | Kind::Json | Kind::Message(_)
+        );
         let (Encoded::Bytes(mut packed), true) = (value, is_packed) else {
             self.value(kind, value, out)?;
             out.push(b',');
@@ -175,8 +194,12 @@ impl Writer<'_> {
         };
         while !packed.is_empty() {
             let value = match kind {
-                Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => take(WireType::ThirtyTwoBit, &mut packed)?,
-                Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => take(WireType::SixtyFourBit, &mut packed)?,
+                Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => {
+                    take(WireType::ThirtyTwoBit, &mut packed)?
+                }
+                Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => {
+                    take(WireType::SixtyFourBit, &mut packed)?
+                }
                 _ => take(WireType::Varint, &mut packed)?,
             };
             self.value(kind, value, out)?;
@@ -224,7 +247,12 @@ impl Writer<'_> {
         clippy::cast_possible_wrap,
         reason = "integers are stored as their two's complement"
     )]
-    fn value(self, kind: Kind, value: Encoded<'_>, out: &mut Vec<u8>) -> Result<(), MalformedMessage> {
+    fn value(
+        self,
+        kind: Kind,
+        value: Encoded<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), MalformedMessage> {
         match (kind, value) {
             (Kind::Bool, Encoded::Varint(value)) => {
                 out.extend_from_slice(if value == 0 { b"false" } else { b"true" });
@@ -234,12 +262,13 @@ impl Writer<'_> {
             (Kind::Sint32, Encoded::Varint(value)) => number(zigzag(value) as i32, out),
             (Kind::Fixed32, Encoded::Fixed32(value)) => number(value, out),
             (Kind::Sfixed32, Encoded::Fixed32(value)) => number(value as i32, out),
-            (Kind::Int64, Encoded::Varint(value)) => self.long(value as i64, out),
+            (Kind::Int64, Encoded::Varint(value)) | (Kind::Sfixed64, Encoded::Fixed64(value)) => {
+                self.long(value as i64, out);
+            }
             (Kind::Uint64, Encoded::Varint(value)) | (Kind::Fixed64, Encoded::Fixed64(value)) => {
                 self.long(value, out);
             }
             (Kind::Sint64, Encoded::Varint(value)) => self.long(zigzag(value), out),
-            (Kind::Sfixed64, Encoded::Fixed64(value)) => self.long(value as i64, out),
             (Kind::Float, Encoded::Fixed32(value)) => {
                 let value = f32::from_bits(value);
                 float(f64::from(value), value, out);
@@ -256,7 +285,10 @@ impl Writer<'_> {
                 }
             }
             (Kind::String, Encoded::Bytes(bytes)) => {
-                string(std::str::from_utf8(bytes).map_err(|_| MalformedMessage)?, out);
+                string(
+                    std::str::from_utf8(bytes).map_err(|_| MalformedMessage)?,
+                    out,
+                );
             }
             (Kind::Bytes, Encoded::Bytes(bytes)) => {
                 out.push(b'"');
@@ -271,7 +303,9 @@ impl Writer<'_> {
                 // An empty text in a list is no JSON.
                 out.extend_from_slice(if bytes.is_empty() { b"null" } else { bytes });
             }
-            (Kind::Message(message), Encoded::Bytes(bytes)) => return self.message(message, bytes, out),
+            (Kind::Message(message), Encoded::Bytes(bytes)) => {
+                return self.message(message, bytes, out);
+            }
             _ => return Err(MalformedMessage),
         }
         Ok(())

@@ -21,7 +21,7 @@ use crate::body::ApiBody;
 use crate::call::{Reply, call};
 use crate::decoder::{BodyDecoder, BodyProblem};
 use crate::error;
-use crate::json::{Form, MessageIndex, Schema, put_bytes, read, write};
+use crate::json::{Form, MessageIndex, Schema, put_bytes, read_without, write};
 
 /// The method whose stream has no end.
 const WATCH: &str = "WatchSession";
@@ -59,7 +59,9 @@ impl RestApi {
     pub(crate) fn new(pool: &DescriptorPool, schema: Arc<Schema>) -> Option<Self> {
         let rpcs = ROUTES.iter().map(|route| {
             let service = pool.get_service_by_name(route.service)?;
-            let method = service.methods().find(|method| method.name() == route.rpc)?;
+            let method = service
+                .methods()
+                .find(|method| method.name() == route.rpc)?;
             let mut message = method.input();
             let mut name_path = Vec::new();
             for name in route.name_field.split('.') {
@@ -122,7 +124,11 @@ impl RestApi {
         S: Service<Request<tonic::body::Body>, Response = Response<B>, Error = Infallible>,
         B: Body<Data = Bytes, Error = Status> + Unpin + Send + 'static,
     {
-        let form = if accepts_events(request.headers()) { StreamForm::Events } else { StreamForm::Lines };
+        let form = if accepts_events(request.headers()) {
+            StreamForm::Events
+        } else {
+            StreamForm::Lines
+        };
         let query = request.uri().query().unwrap_or_default().to_owned();
         // The array of a synced request, which the response repeats in part.
         let synced = Arc::new(OnceLock::new());
@@ -145,7 +151,9 @@ impl RestApi {
         let json = json.await.ok_or_else(defect)?.map_err(|_| defect())?;
         let mut response = Response::new(ApiBody::whole(json.into(), Some(body)));
         *response.headers_mut() = headers;
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Ok(response)
     }
 
@@ -159,10 +167,12 @@ impl RestApi {
         BodyDecoder::new(move |body, out| {
             let start = out.len();
             let parameters = rpc.route.parameters;
+            let name_field = Some(rpc.route.name_field);
             if parameters != Parameters::Query && !query.is_empty() {
                 return Err(BodyProblem::Field {
                     path: String::new(),
-                    problem: "this path has no parameters in its query; put them into the body".to_owned(),
+                    problem: "this path has no parameters in its query; put them into the body"
+                        .to_owned(),
                 });
             }
             match parameters {
@@ -170,19 +180,24 @@ impl RestApi {
                     if !body.trim_ascii().is_empty() {
                         return Err(BodyProblem::Field {
                             path: String::new(),
-                            problem: "this path has no body; put parameters into the query".to_owned(),
+                            problem: "this path has no body; put parameters into the query"
+                                .to_owned(),
                         });
                     }
                     let json = query::to_json(&schema, rpc.input, &query)?;
-                    read(&schema, rpc.input, Form::Plain, &json, out)?;
+                    read_without(&schema, rpc.input, Form::Plain, (&json, name_field), out)?;
                 }
                 Parameters::Body => {
                     // curl sends nothing for `-X POST` alone.
-                    let json = if body.trim_ascii().is_empty() { &b"{}"[..] } else { &body };
-                    read(&schema, rpc.input, Form::Plain, json, out)?;
+                    let json = if body.trim_ascii().is_empty() {
+                        &b"{}"[..]
+                    } else {
+                        &body
+                    };
+                    read_without(&schema, rpc.input, Form::Plain, (json, name_field), out)?;
                 }
                 Parameters::ModelRequest => {
-                    sync::decode(&schema, rpc.input, &body, out)?;
+                    sync::decode(&schema, rpc.input, (&body, rpc.route.name_field), out)?;
                     // The parameters come before the body, which is the last field.
                     let parameters = out[start..].len().saturating_sub(body.len());
                     let _ = synced.set((out[start..start + parameters].to_vec(), body));
@@ -203,7 +218,11 @@ impl RestApi {
         B: Body<Data = Bytes, Error = Status> + Unpin + Send + 'static,
     {
         // An error before the first message has an HTTP status. An endless stream may have no message for a long time.
-        let first = if rpc.route.rpc == WATCH { None } else { reply.next().await.transpose()? };
+        let first = if rpc.route.rpc == WATCH {
+            None
+        } else {
+            reply.next().await.transpose()?
+        };
         let mut headers = std::mem::take(&mut reply.headers);
         let content_type = match form {
             StreamForm::Lines => "application/x-ndjson",
@@ -247,11 +266,15 @@ impl RestApi {
     }
 
     fn failed<B>(&self, status: &Status) -> Response<ApiBody<B>> {
-        error::response(status, error::rest_json(&self.schema, status))
+        let mut response = error::response(status, error::rest_json(&self.schema, status));
+        *response.status_mut() = error::rest_status(status);
+        response
     }
 
     pub(crate) fn no_route<B>(&self) -> Response<ApiBody<B>> {
-        self.failed(&Status::not_found("no resource has this path; GET /openapi.json lists all paths"))
+        self.failed(&Status::not_found(
+            "no resource has this path; GET /openapi.json lists all paths",
+        ))
     }
 
     fn other_method<B>(&self, methods: &[&'static str]) -> Response<ApiBody<B>> {
@@ -268,14 +291,22 @@ impl RestApi {
     /// Returns the answer to a request whose body has another type than JSON.
     fn unreadable<B>(&self, rpc: &Rpc, headers: &HeaderMap) -> Option<Response<ApiBody<B>>> {
         let value = headers.get(CONTENT_TYPE)?;
-        let name = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+        let name = value
+            .to_str()
+            .unwrap_or_default()
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim();
         let is_json = name.eq_ignore_ascii_case("application/json")
             // curl sends this type unless it is told another one.
             || name.eq_ignore_ascii_case("application/x-www-form-urlencoded");
         if is_json || rpc.route.parameters == Parameters::Query {
             return None;
         }
-        let status = Status::invalid_argument("the body must be JSON; set the header content-type to application/json");
+        let status = Status::invalid_argument(
+            "the body must be JSON; set the header content-type to application/json",
+        );
         let mut response = self.failed(&status);
         *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         Some(response)
@@ -288,7 +319,9 @@ impl RestApi {
 
 fn accepts_events(headers: &HeaderMap) -> bool {
     let values = headers.get_all(ACCEPT).iter();
-    let mut types = values.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    let mut types = values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','));
     types.any(|one| one.trim().starts_with("text/event-stream"))
 }
 

@@ -7,7 +7,11 @@ use crate::decoder::BodyProblem;
 use crate::json::{Cardinality, Form, Kind, MessageIndex, Schema};
 
 /// Returns the JSON of the parameters: `filter.text=a&page_size=2` is `{"filter":{"text":"a"},"page_size":"2"}`.
-pub(crate) fn to_json(schema: &Schema, message: MessageIndex, query: &str) -> Result<Vec<u8>, BodyProblem> {
+pub(crate) fn to_json(
+    schema: &Schema,
+    message: MessageIndex,
+    query: &str,
+) -> Result<Vec<u8>, BodyProblem> {
     let mut fields = Map::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -20,7 +24,9 @@ pub(crate) fn to_json(schema: &Schema, message: MessageIndex, query: &str) -> Re
                 path: name.clone(),
                 problem: "is not a parameter of this path".to_owned(),
             };
-            let field = schema.field_named(message, part, Form::Plain).ok_or_else(unknown)?;
+            let field = schema
+                .field_named(message, part, Form::Plain)
+                .ok_or_else(unknown)?;
             if parts.peek().is_some() {
                 let Kind::Message(inner) = field.kind else {
                     return Err(unknown());
@@ -36,10 +42,15 @@ pub(crate) fn to_json(schema: &Schema, message: MessageIndex, query: &str) -> Re
                 _ => Value::String(value.clone()),
             };
             if field.cardinality == Cardinality::List {
-                let list = object.entry(part).or_insert_with(|| Value::Array(Vec::new()));
+                let list = object
+                    .entry(part)
+                    .or_insert_with(|| Value::Array(Vec::new()));
                 list.as_array_mut().ok_or_else(unknown)?.push(value);
             } else if object.insert(part.to_owned(), value).is_some() {
-                return Err(BodyProblem::Field { path: name.clone(), problem: "appears twice".to_owned() });
+                return Err(BodyProblem::Field {
+                    path: name.clone(),
+                    problem: "appears twice".to_owned(),
+                });
             }
         }
     }
@@ -48,6 +59,8 @@ pub(crate) fn to_json(schema: &Schema, message: MessageIndex, query: &str) -> Re
 
 fn decoded(text: &str) -> Result<String, BodyProblem> {
     let text = text.replace('+', " ");
-    let text = percent_decode_str(&text).decode_utf8().map_err(|_| BodyProblem::Malformed)?;
+    let text = percent_decode_str(&text)
+        .decode_utf8()
+        .map_err(|_| BodyProblem::Malformed)?;
     Ok(text.into_owned())
 }

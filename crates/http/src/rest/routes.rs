@@ -160,7 +160,9 @@ pub(crate) enum NoRoute {
 /// Finds the route of a request.
 pub(crate) fn find(method: &Method, path: &str) -> Result<Matched, NoRoute> {
     let (resource, name, rest) = resource_of(path).ok_or(NoRoute::Path)?;
-    let of_path = ROUTES.iter().filter(|route| route.resource == resource && route.rest == rest);
+    let of_path = ROUTES
+        .iter()
+        .filter(|route| route.resource == resource && route.rest == rest);
     let mut methods = Vec::new();
     for route in of_path {
         if route.method.name() == method.as_str() {
@@ -168,7 +170,11 @@ pub(crate) fn find(method: &Method, path: &str) -> Result<Matched, NoRoute> {
         }
         methods.push(route.method.name());
     }
-    Err(if methods.is_empty() { NoRoute::Path } else { NoRoute::Method(methods) })
+    Err(if methods.is_empty() {
+        NoRoute::Path
+    } else {
+        NoRoute::Method(methods)
+    })
 }
 
 /// Splits a path into its resource, the name of the resource and the rest.
@@ -179,7 +185,11 @@ fn resource_of(path: &str) -> Option<(Resource, String, &str)> {
         return Some((Resource::Project, format!("projects/{project}"), rest));
     };
     let (session, rest) = split(session)?;
-    Some((Resource::Session, format!("projects/{project}/sessions/{session}"), rest))
+    Some((
+        Resource::Session,
+        format!("projects/{project}/sessions/{session}"),
+        rest,
+    ))
 }
 
 /// Splits a path after its first id.
@@ -200,40 +210,75 @@ mod tests {
 
     use super::*;
 
-    fn rpc(method: Method, path: &str) -> Result<(&'static str, String), NoRoute> {
-        find(&method, path).map(|found| (found.route.rpc, found.name))
+    fn rpc(method: &Method, path: &str) -> Result<(&'static str, String), NoRoute> {
+        find(method, path).map(|found| (found.route.rpc, found.name))
     }
 
     #[test]
     fn each_rpc_for_agents_has_one_route() {
         let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
-        let services = pool.services().filter(|one| [CONTEXT, SESSIONS].contains(&one.full_name()));
+        let services = pool
+            .services()
+            .filter(|one| [CONTEXT, SESSIONS].contains(&one.full_name()));
         let methods = services.flat_map(|one| one.methods().collect::<Vec<_>>());
-        let expected: BTreeSet<_> = methods.map(|one| format!("/{}/{}", one.parent_service().full_name(), one.name())).collect();
+        let expected: BTreeSet<_> = methods
+            .map(|one| format!("/{}/{}", one.parent_service().full_name(), one.name()))
+            .collect();
         let routed: BTreeSet<_> = ROUTES.iter().map(Route::path).collect();
         assert_eq!(routed, expected);
-        let places: BTreeSet<_> = ROUTES.iter().map(|one| (one.method.name(), one.template())).collect();
+        let places: BTreeSet<_> = ROUTES
+            .iter()
+            .map(|one| (one.method.name(), one.template()))
+            .collect();
         assert_eq!(places.len(), ROUTES.len());
     }
 
     #[test]
     fn paths_name_resources() {
         let session = "projects/demo/sessions/a".to_owned();
-        assert_eq!(rpc(Method::POST, "/v1/projects/demo/sessions/a:sync"), Ok(("SyncContext", session.clone())));
-        assert_eq!(rpc(Method::GET, "/v1/projects/demo/sessions/a"), Ok(("GetSession", session.clone())));
-        assert_eq!(rpc(Method::GET, "/v1/projects/demo/sessions/a/events:watch"), Ok(("WatchSession", session)));
-        assert_eq!(rpc(Method::GET, "/v1/projects/demo/sessions"), Ok(("ListSessions", "projects/demo".to_owned())));
+        assert_eq!(
+            rpc(&Method::POST, "/v1/projects/demo/sessions/a:sync"),
+            Ok(("SyncContext", session.clone()))
+        );
+        assert_eq!(
+            rpc(&Method::GET, "/v1/projects/demo/sessions/a"),
+            Ok(("GetSession", session.clone()))
+        );
+        assert_eq!(
+            rpc(&Method::GET, "/v1/projects/demo/sessions/a/events:watch"),
+            Ok(("WatchSession", session))
+        );
+        assert_eq!(
+            rpc(&Method::GET, "/v1/projects/demo/sessions"),
+            Ok(("ListSessions", "projects/demo".to_owned()))
+        );
         let decoded = "projects/demo/sessions/a b".to_owned();
-        assert_eq!(rpc(Method::GET, "/v1/projects/demo/sessions/a%20b"), Ok(("GetSession", decoded)));
+        assert_eq!(
+            rpc(&Method::GET, "/v1/projects/demo/sessions/a%20b"),
+            Ok(("GetSession", decoded))
+        );
     }
 
     #[test]
     fn other_paths_and_methods_have_no_route() {
-        for path in ["/", "/v1", "/v1/projects/", "/v1/projects/demo", "/v1/projects/demo/sessions/a:unknown", "/v1/projects/a%2Fb/sessions"] {
-            assert_eq!(rpc(Method::POST, path), Err(NoRoute::Path), "{path}");
+        for path in [
+            "/",
+            "/v1",
+            "/v1/projects/",
+            "/v1/projects/demo",
+            "/v1/projects/demo/sessions/a:unknown",
+            "/v1/projects/a%2Fb/sessions",
+        ] {
+            assert_eq!(rpc(&Method::POST, path), Err(NoRoute::Path), "{path}");
         }
-        assert_eq!(rpc(Method::GET, "/v1/projects/demo/sessions/a:sync"), Err(NoRoute::Method(vec!["POST"])));
+        assert_eq!(
+            rpc(&Method::GET, "/v1/projects/demo/sessions/a:sync"),
+            Err(NoRoute::Method(vec!["POST"]))
+        );
         let methods = vec!["GET", "PATCH", "DELETE"];
-        assert_eq!(rpc(Method::PUT, "/v1/projects/demo/sessions/a"), Err(NoRoute::Method(methods)));
+        assert_eq!(
+            rpc(&Method::PUT, "/v1/projects/demo/sessions/a"),
+            Err(NoRoute::Method(methods))
+        );
     }
 }

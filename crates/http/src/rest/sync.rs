@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::decoder::BodyProblem;
-use crate::json::{Form, MessageIndex, Schema, put_bytes, read};
+use crate::json::{Form, MessageIndex, Schema, put_bytes, read_without};
 
 /// The field of the body with the parameters of the call.
 const PARAMETERS: &str = "palimpsest";
@@ -28,18 +28,24 @@ struct Body<'a> {
 pub(crate) fn decode(
     schema: &Schema,
     message: MessageIndex,
-    body: &Bytes,
+    (body, name_field): (&Bytes, &'static str),
     out: &mut Vec<u8>,
 ) -> Result<(), BodyProblem> {
-    let invalid = |problem: String| BodyProblem::Field { path: String::new(), problem };
+    let invalid = |problem: String| BodyProblem::Field {
+        path: String::new(),
+        problem,
+    };
     let is_array = body.trim_ascii_start().first() == Some(&b'[');
     if !is_array {
         let parsed: Body<'_> = serde_json::from_slice(body).map_err(|error| {
-            invalid(format!("must be a JSON object with the conversation in `messages` or `input`: {error}"))
+            invalid(format!(
+                "must be a JSON object with the conversation in `messages` or `input`: {error}"
+            ))
         })?;
         if let Some(parameters) = parsed.palimpsest {
             let text = parameters.get().as_bytes();
-            read(schema, message, Form::Plain, text, out).map_err(|error| {
+            let text = (text, Some(name_field));
+            read_without(schema, message, Form::Plain, text, out).map_err(|error| {
                 let dot = if error.path.is_empty() { "" } else { "." };
                 BodyProblem::Field {
                     path: format!("{PARAMETERS}{dot}{}", error.path),
@@ -63,7 +69,11 @@ pub(crate) fn with_lead(response: Bytes, message: &[u8], body: &Bytes) -> Bytes 
     }
     let mut context = Vec::new();
     for element in first_elements(body, lead) {
-        put_bytes(CONTEXT_MESSAGES_JSON, element.get().as_bytes(), &mut context);
+        put_bytes(
+            CONTEXT_MESSAGES_JSON,
+            element.get().as_bytes(),
+            &mut context,
+        );
     }
     let mut out = Vec::with_capacity(response.len() + context.len() + 8);
     // Occurrences of a message are merged, and their lists are joined in this order.
@@ -134,10 +144,19 @@ mod tests {
     fn the_first_messages_are_found_in_bodies_and_arrays() {
         let texts = |body: &str, count| {
             let elements = first_elements(body.as_bytes(), count);
-            elements.iter().map(|one| one.get().to_owned()).collect::<Vec<_>>()
+            elements
+                .iter()
+                .map(|one| one.get().to_owned())
+                .collect::<Vec<_>>()
         };
-        assert_eq!(texts(r#" [ {"a":1} , {"b":[2]} ,{}]"#, 2), [r#"{"a":1}"#, r#"{"b":[2]}"#]);
-        assert_eq!(texts(r#"{"model":"m","input":[{"a":1}]}"#, 3), [r#"{"a":1}"#]);
+        assert_eq!(
+            texts(r#" [ {"a":1} , {"b":[2]} ,{}]"#, 2),
+            [r#"{"a":1}"#, r#"{"b":[2]}"#]
+        );
+        assert_eq!(
+            texts(r#"{"model":"m","input":[{"a":1}]}"#, 3),
+            [r#"{"a":1}"#]
+        );
         assert!(texts("[]", 1).is_empty());
         assert!(texts("{", 1).is_empty());
     }

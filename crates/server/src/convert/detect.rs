@@ -7,7 +7,6 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-
 /// The fields of a request body that only some formats have.
 #[derive(Deserialize)]
 struct Body<'a> {
@@ -50,7 +49,10 @@ struct Block<'a> {
 /// Arrays of plain text are equal in Anthropic's and OpenAI's Chat format, so the answer for them does not matter.
 pub(super) fn detect(payload: &[u8]) -> Provider {
     if payload.trim_ascii_start().first() == Some(&b'[') {
-        return serde_json::from_slice(payload).ok().and_then(of_array).unwrap_or_default();
+        return serde_json::from_slice(payload)
+            .ok()
+            .and_then(of_array)
+            .unwrap_or_default();
     }
     let Ok(body) = serde_json::from_slice::<Body<'_>>(payload) else {
         return Provider::default();
@@ -62,28 +64,50 @@ pub(super) fn detect(payload: &[u8]) -> Provider {
         return Provider::Anthropic;
     }
     let of_tools = body.tools.and_then(of_tools);
-    let of_messages = || body.messages.and_then(of_array);
+    // The Responses API has its array in `input`.
+    let of_messages = || {
+        body.messages
+            .and_then(of_array)
+            .filter(|of| *of != Provider::OpenAiResponses)
+    };
     let of_model = || {
         let model = body.model.as_deref()?;
-        Some(if model.contains("claude") { Provider::Anthropic } else { Provider::OpenAi })
+        Some(if model.contains("claude") {
+            Provider::Anthropic
+        } else {
+            Provider::OpenAi
+        })
     };
-    of_tools.or_else(of_messages).or_else(of_model).unwrap_or_default()
+    of_tools
+        .or_else(of_messages)
+        .or_else(of_model)
+        .unwrap_or_default()
 }
 
 fn of_tools(tools: &RawValue) -> Option<Provider> {
     let tools: Vec<Tool> = serde_json::from_str(tools.get()).ok()?;
-    tools.iter().find_map(|tool| match (&tool.input_schema, &tool.function) {
-        (Some(_), _) => Some(Provider::Anthropic),
-        (None, Some(_)) => Some(Provider::OpenAi),
-        (None, None) => None,
-    })
+    tools
+        .iter()
+        .find_map(|tool| match (&tool.input_schema, &tool.function) {
+            (Some(_), _) => Some(Provider::Anthropic),
+            (None, Some(_)) => Some(Provider::OpenAi),
+            (None, None) => None,
+        })
 }
 
 fn of_array(array: &RawValue) -> Option<Provider> {
     let rows: Vec<Row<'_>> = serde_json::from_str(array.get()).ok()?;
     // The content of a row can be the format's own, so it is examined only if no row shows the format.
-    let of_rows = || rows.iter().enumerate().find_map(|(index, row)| of_row(index, row));
-    of_rows().or_else(|| rows.iter().filter_map(|row| row.content).find_map(of_content))
+    let of_rows = || {
+        rows.iter()
+            .enumerate()
+            .find_map(|(index, row)| of_row(index, row))
+    };
+    of_rows().or_else(|| {
+        rows.iter()
+            .filter_map(|row| row.content)
+            .find_map(of_content)
+    })
 }
 
 fn of_row(index: usize, row: &Row<'_>) -> Option<Provider> {
@@ -105,13 +129,17 @@ fn of_content(content: &RawValue) -> Option<Provider> {
         return None;
     }
     let blocks: Vec<Block<'_>> = serde_json::from_str(content.get()).ok()?;
-    blocks.iter().find_map(|block| match block.r#type.as_deref()? {
-        "input_text" | "output_text" | "input_image" | "input_file" => Some(Provider::OpenAiResponses),
-        "image_url" | "input_audio" | "file" | "refusal" => Some(Provider::OpenAi),
-        // Text is common to all formats, and any other block is one of Anthropic's.
-        "text" => None,
-        _ => Some(Provider::Anthropic),
-    })
+    blocks
+        .iter()
+        .find_map(|block| match block.r#type.as_deref()? {
+            "input_text" | "output_text" | "input_image" | "input_file" => {
+                Some(Provider::OpenAiResponses)
+            }
+            "image_url" | "input_audio" | "file" | "refusal" => Some(Provider::OpenAi),
+            // Text is common to all formats, and any other block is one of Anthropic's.
+            "text" => None,
+            _ => Some(Provider::Anthropic),
+        })
 }
 
 #[cfg(test)]
@@ -122,21 +150,43 @@ mod tests {
 
     #[track_caller]
     fn check(payload: &serde_json::Value, expected: Provider) {
-        assert_eq!(detect(payload.to_string().as_bytes()), expected, "{payload}");
+        assert_eq!(
+            detect(payload.to_string().as_bytes()),
+            expected,
+            "{payload}"
+        );
     }
 
     #[test]
     fn bodies_show_their_format() {
         let text = json!([{"role": "user", "content": "hi"}]);
         check(&json!({"messages": text}), Provider::Anthropic);
-        check(&json!({"messages": text, "model": "gpt-5"}), Provider::OpenAi);
-        check(&json!({"messages": text, "model": "claude-sonnet-4-5"}), Provider::Anthropic);
-        check(&json!({"messages": text, "model": "gpt-5", "system": "s"}), Provider::Anthropic);
-        check(&json!({"input": "hi", "model": "gpt-5"}), Provider::OpenAiResponses);
+        check(
+            &json!({"messages": text, "model": "gpt-5"}),
+            Provider::OpenAi,
+        );
+        check(
+            &json!({"messages": text, "model": "claude-sonnet-4-5"}),
+            Provider::Anthropic,
+        );
+        check(
+            &json!({"messages": text, "model": "gpt-5", "system": "s"}),
+            Provider::Anthropic,
+        );
+        check(
+            &json!({"input": "hi", "model": "gpt-5"}),
+            Provider::OpenAiResponses,
+        );
         let tool = json!([{"name": "t", "input_schema": {}}]);
-        check(&json!({"messages": text, "model": "other", "tools": tool}), Provider::Anthropic);
+        check(
+            &json!({"messages": text, "model": "other", "tools": tool}),
+            Provider::Anthropic,
+        );
         let tool = json!([{"type": "function", "function": {"name": "t"}}]);
-        check(&json!({"messages": text, "model": "claude-x", "tools": tool}), Provider::OpenAi);
+        check(
+            &json!({"messages": text, "model": "claude-x", "tools": tool}),
+            Provider::OpenAi,
+        );
         check(&json!("text"), Provider::Anthropic);
     }
 
@@ -147,8 +197,14 @@ mod tests {
         check(&json!([user]), Provider::Anthropic);
         check(&json!([system, user]), Provider::OpenAi);
         check(&json!([user, system]), Provider::Anthropic);
-        check(&json!([user, {"role": "assistant", "tool_calls": []}]), Provider::OpenAi);
-        check(&json!([user, {"type": "reasoning"}]), Provider::OpenAiResponses);
+        check(
+            &json!([user, {"role": "assistant", "tool_calls": []}]),
+            Provider::OpenAi,
+        );
+        check(
+            &json!([user, {"type": "reasoning"}]),
+            Provider::OpenAiResponses,
+        );
         let of = |kind: &str| json!([{"role": "user", "content": [{"type": kind}]}]);
         check(&of("text"), Provider::Anthropic);
         check(&of("tool_result"), Provider::Anthropic);

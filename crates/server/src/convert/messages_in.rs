@@ -341,10 +341,13 @@ pub(super) fn attributes(
 
 /// Returns the format of the last message that has one.
 pub fn last_format(messages: &[v1::MessageInput]) -> Option<Provider> {
-    let payloads = messages.iter().rev().filter_map(|message| match &message.content {
-        Some(Content::Payload(payload)) => Some(payload.format),
-        _ => None,
-    });
+    let mut payloads = messages
+        .iter()
+        .rev()
+        .filter_map(|message| match &message.content {
+            Some(Content::Payload(payload)) => Some(payload.format),
+            _ => None,
+        });
     // An invalid format is reported when its message is read.
-    payloads.filter_map(|format| payload_format(format, "format").ok()?).next()
+    payloads.find_map(|format| payload_format(format, "format").ok()?)
 }

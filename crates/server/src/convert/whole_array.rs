@@ -58,7 +58,13 @@ pub fn last_response(
     let stated = payload_format(payload.format, "format");
     let read = stated.and_then(|stated| {
         let limit = limits.max_request_bytes;
-        messages_of(stated.unwrap_or(format), &payload.json, limit, limits, next_id)
+        messages_of(
+            stated.unwrap_or(format),
+            &payload.json,
+            limit,
+            limits,
+            next_id,
+        )
     });
     let messages = read.under("last_response")?;
     if messages.iter().any(|one| one.role != Role::Assistant) {

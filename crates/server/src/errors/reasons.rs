@@ -38,6 +38,12 @@ impl ServiceError {
             .field("", "is not a message of this method's request type")
     }
 
+    /// The body of a request with JSON is invalid. `problem` completes a sentence that starts with the body.
+    pub(crate) fn invalid_body(problem: &str) -> Self {
+        // The empty path refers to the request as a whole.
+        Self::new(Reason::InvalidField, format!("the body {problem}")).field("", problem)
+    }
+
     /// The payload in `field` is not valid JSON, or violates its format at `path`. The path is empty for the payload as
     /// a whole.
     pub(super) fn invalid_payload(field: &str, path: &str, error: &JsonError) -> Self {

@@ -16,8 +16,8 @@ use tonic::body::Body;
 use tower::Service;
 
 use super::connection::{self, ConnectionTimeouts, PREFACE_TIMEOUT};
-use super::http1;
 use super::http_version::{HttpVersion, detect};
+use super::http1;
 use super::response_body::ResponseBody;
 use crate::net::{Acceptor, Connection, MonitoredConnection};
 
@@ -26,7 +26,7 @@ pub(super) async fn serve<S>(
     door: Acceptor,
     tls: Option<ServerTls>,
     service: S,
-    times: ConnectionTimeouts,
+    (times, serves_http1): (ConnectionTimeouts, bool),
     stop: CancellationToken,
 ) where
     S: Service<Request<Body>, Response = Response<ApiBody<ResponseBody>>, Error = Infallible>,
@@ -47,7 +47,8 @@ pub(super) async fn serve<S>(
         );
         let (tls, service, stop) = (tls.clone(), service.clone(), stop.clone());
         serving.spawn(async move {
-            if let Err(error) = serve_one(io, tls, service, times, stop).await {
+            let limits = (times, serves_http1);
+            if let Err(error) = serve_one(io, tls, service, limits, stop).await {
                 // Scanners, broken networks and misconfigured callers cause these errors. They are not faults of the
                 // server.
                 tracing::debug!(%error, "a connection failed");
@@ -64,7 +65,7 @@ async fn serve_one<S>(
     io: MonitoredConnection<TcpStream>,
     tls: Option<ServerTls>,
     service: S,
-    times: ConnectionTimeouts,
+    limits: (ConnectionTimeouts, bool),
     stop: CancellationToken,
 ) -> io::Result<()>
 where
@@ -74,7 +75,7 @@ where
 {
     let connection = Arc::clone(io.slot().connection());
     let Some(tls) = tls else {
-        return serve_http(io, &connection, service, (times, stop)).await;
+        return serve_http(io, &connection, service, limits, stop).await;
     };
     let shaken = io.then(async |stream| tls.handshake(stream).await);
     let io = tokio::select! {
@@ -84,7 +85,7 @@ where
     };
     // From here on, the connection does not count towards `tls.max_handshakes`.
     connection.handshake_done();
-    serve_http(io, &connection, service, (times, stop)).await
+    serve_http(io, &connection, service, limits, stop).await
 }
 
 /// Serves the version of HTTP that the first bytes show.
@@ -92,7 +93,8 @@ async fn serve_http<T, S>(
     io: MonitoredConnection<T>,
     connection: &Connection,
     service: S,
-    (times, stop): (ConnectionTimeouts, CancellationToken),
+    (times, serves_http1): (ConnectionTimeouts, bool),
+    stop: CancellationToken,
 ) -> io::Result<()>
 where
     T: AsyncRead + AsyncWrite + Unpin,
@@ -100,6 +102,9 @@ where
     S: Clone + Send + 'static,
     S::Future: Send,
 {
+    if !serves_http1 {
+        return connection::serve(io, service, times, stop).await;
+    }
     let mut version = HttpVersion::Two;
     let detecting = io.then(async |stream| {
         let detected = timeout(PREFACE_TIMEOUT, detect(stream)).await??;

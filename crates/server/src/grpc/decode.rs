@@ -32,13 +32,15 @@ pub(super) async fn decode(
     // The body and the message exist at the same time.
     share.grow(body.len())?;
     let size = body.len();
-    let decoded = if size <= MAX_INLINE_BYTES {
+    let outcome = if size <= MAX_INLINE_BYTES {
         decoder.decode(body)
     } else {
         let decoding = tokio::task::spawn_blocking(move || decoder.decode(body));
-        decoding.await.map_err(|_| ServiceError::fault("read a request: its code panicked"))?
+        decoding
+            .await
+            .map_err(|_| ServiceError::fault("read a request: its code panicked"))?
     };
-    let message = decoded.map_err(ServiceError::from)?;
+    let message = outcome.map_err(ServiceError::from)?;
     let actual = message.len().saturating_sub(PREFIX_BYTES);
     if actual > rules.limit {
         return Err(ServiceError::request_too_large(actual, rules.limit));
@@ -90,6 +92,7 @@ async fn receive_all(
 impl From<BodyProblem> for ServiceError {
     fn from(problem: BodyProblem) -> Self {
         match problem {
+            BodyProblem::Field { path, problem } if path.is_empty() => Self::invalid_body(&problem),
             BodyProblem::Field { path, problem } => FieldError::invalid(path, problem).into(),
             BodyProblem::Malformed => Self::malformed_request(),
             BodyProblem::TooLarge(limit) => Self::request_too_complex(limit),

@@ -30,9 +30,9 @@ use super::authn::Authn;
 use super::call_context::CallContext;
 use super::call_limits::{CallKind, CallLimits};
 use super::deadline::requested_timeout;
+use super::decode::decode;
 use super::limited_body::LimitedBody;
 use super::load_shed::ShedResponse;
-use super::decode::decode;
 use super::receive::{BodyLimits, receive};
 use super::request_size::{RequestShape, RequestShapes, RequestTooComplex};
 use super::response_body::{CallRecord, LiveBody, ReplyBudget, ResponseBody, StreamEnd, code_of};
@@ -282,10 +282,10 @@ impl EdgeState {
             stop_after: (!may).then_some(NAME_PREFIX_BYTES),
         };
         let (head, body) = request.into_parts();
-        let share = record.context.share();
+        let memory = record.context.share();
         let received = match decoder {
-            None => receive(body, rules, share, seen).await?,
-            Some(decoder) => decode(decoder, body, rules, (share, seen)).await?,
+            None => receive(body, rules, memory, seen).await?,
+            Some(decoder) => decode(decoder, body, rules, (memory, seen)).await?,
         };
         // The decoder rejects a compressed or incomplete message, so no handler runs without these checks.
         if let Some(message) = received.message() {

@@ -16,7 +16,9 @@ pub(super) enum HttpVersion {
 }
 
 /// Reads the first bytes of a stream. Returns the version, and the stream with these bytes in front.
-pub(super) async fn detect<T: AsyncRead + Unpin>(mut stream: T) -> io::Result<(HttpVersion, Rewound<T>)> {
+pub(super) async fn detect<T: AsyncRead + Unpin>(
+    mut stream: T,
+) -> io::Result<(HttpVersion, Rewound<T>)> {
     let mut first = [0; PREFACE.len()];
     let mut filled = 0;
     while filled < first.len() && first[..filled] == PREFACE[..filled] {
@@ -25,8 +27,20 @@ pub(super) async fn detect<T: AsyncRead + Unpin>(mut stream: T) -> io::Result<(H
             count => filled += count,
         }
     }
-    let version = if first == *PREFACE { HttpVersion::Two } else { HttpVersion::One };
-    Ok((version, Rewound { first, next: 0, filled, stream }))
+    let version = if first == *PREFACE {
+        HttpVersion::Two
+    } else {
+        HttpVersion::One
+    };
+    Ok((
+        version,
+        Rewound {
+            first,
+            next: 0,
+            filled,
+            stream,
+        },
+    ))
 }
 
 /// A stream that repeats its first bytes.
@@ -40,7 +54,11 @@ pub(super) struct Rewound<T> {
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Rewound<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if this.next < this.filled {
             let bytes = &this.first[this.next..this.filled];
@@ -54,7 +72,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Rewound<T> {
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Rewound<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 

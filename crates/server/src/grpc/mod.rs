@@ -130,6 +130,7 @@ pub(crate) async fn serve(
 ) {
     let max_handshakes = tls.as_ref().map(ServerTls::max_handshakes);
     let door = Acceptor::new(listener, connections, max_handshakes);
+    let times = (ConnectionTimeouts::of(config), http.is_on());
     let service = http.layer(edge.layer(routes.prepare()));
-    accept::serve(door, tls, service, ConnectionTimeouts::of(config), stop).await;
+    accept::serve(door, tls, service, times, stop).await;
 }

@@ -28,13 +28,19 @@ pub(super) async fn sync(
         outside,
         model,
         format,
+        has_cache_control,
     } = converting.in_scope(|| read_input(service, &key, &mut request))?;
+    let places_breakpoints = request.cache_breakpoints.is_some();
     let mut call = read_call(service, options(request))?;
     call.turn.target.format = Some(format);
+    let drops_cache_control = has_cache_control && !places_breakpoints;
     call.turn.target = convert::with_body_model(call.turn.target, model, &service.model_table);
     let missing = service.create_if_missing(&key.project);
     let finish = |session: &Session, outcome: &TurnOutcome| {
-        let context = call.respond(service, session, outcome)?;
+        let mut context = call.respond(service, session, outcome)?;
+        if drops_cache_control {
+            context.warnings.push(cache_control_dropped());
+        }
         let mut response = SyncContextResponse {
             context: Some(context),
             ..SyncContextResponse::default()
@@ -65,6 +71,8 @@ struct SyncRead {
     model: Option<Box<str>>,
     /// The format of the array.
     format: Provider,
+    /// True if the array contains markers of the prompt cache.
+    has_cache_control: bool,
 }
 
 /// Reads the array, and the system prompt, the tools and the model of a request body.
@@ -76,10 +84,15 @@ fn read_input(
     let now = service.sessions.clock().now();
     let limits = service.limits();
     let mut next_id = service.next_id();
+    let payload = request.payload.as_ref().map(|payload| payload.json.clone());
     let (format, read) = convert::whole_array(request.payload.take(), limits, |provider, json| {
         let source = (provider, json);
         service.arrays.read(key, source, now, &mut next_id)
     })?;
+    let has_cache_control = match (payload, read.place) {
+        (Some(json), Some(place)) => has_cache_control(&json[place.open..place.close]),
+        _ => false,
+    };
     let response = request.last_response.as_ref();
     let response = convert::last_response(response, format, limits, &mut next_id)?;
     let model = read.body.as_ref().and_then(BodyFields::model);
@@ -104,7 +117,23 @@ fn read_input(
         outside: read.outside,
         model,
         format,
+        has_cache_control,
     })
+}
+
+/// Returns true if an array contains the field of a marker. In a text, quotes have a backslash before them.
+fn has_cache_control(array: &[u8]) -> bool {
+    memchr::memmem::find(array, br#""cache_control":"#).is_some()
+}
+
+fn cache_control_dropped() -> v1::Warning {
+    v1::Warning {
+        code: v1::WarningCode::CacheControlDropped.into(),
+        detail: "The array contains cache_control, and the view does not. Set cache_breakpoints, and add the returned \
+                 markers."
+            .to_owned(),
+        ..v1::Warning::default()
+    }
 }
 
 fn has_tools(prefix: &v1::PromptPrefix) -> bool {
