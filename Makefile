@@ -50,7 +50,8 @@ docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
 # Measures the performance as ratios to limits that the same run measures. Takes five minutes and writes the figures to
-# target/bench. `QUICK=1` shortens all rows. `ONLY=wire`, `inside`, `start`, `shared` or `gateway` selects a part.
+# target/bench. `QUICK=1` shortens all rows. `ONLY=wire`, `inside`, `start`, `shared`, `gateway` or `http`
+# selects a part.
 bench:
 	cargo build --release --locked -p palimpsest-cli -p palimpsest-bench
 	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest target/release/palimpsest-bench $(strip \

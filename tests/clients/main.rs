@@ -8,6 +8,7 @@ mod compare;
 mod guide;
 mod hook;
 mod language;
+mod packages;
 mod readme;
 mod streams;
 mod world;

@@ -10,6 +10,7 @@
 )]
 
 mod gateway;
+mod http;
 mod inside;
 mod row;
 mod shared;
@@ -58,6 +59,8 @@ enum Part {
     Shared,
     /// The latency that the gateway adds.
     Gateway,
+    /// The processor time of the HTTP API, compared with gRPC.
+    Http,
 }
 
 /// The variable that names the server's binary for the test harness.
@@ -70,6 +73,7 @@ struct Extent {
     sessions: usize,
     shared: shared::Extent,
     gateway: gateway::Extent,
+    http: http::Extent,
 }
 
 const WHOLE: Extent = Extent {
@@ -99,6 +103,11 @@ const WHOLE: Extent = Extent {
         interval_ms: 20,
         compactions: 8,
     },
+    http: http::Extent {
+        rounds: 7,
+        turns: 200,
+        tokens: 50_000,
+    },
 };
 
 const QUICK: Extent = Extent {
@@ -127,6 +136,11 @@ const QUICK: Extent = Extent {
         requests: 2,
         interval_ms: 20,
         compactions: 1,
+    },
+    http: http::Extent {
+        rounds: 1,
+        turns: 10,
+        tokens: 2_000,
     },
 };
 
@@ -182,6 +196,9 @@ fn rows(options: &Options, out: &Path) -> Result<Vec<Row>> {
     }
     if wanted(Part::Gateway) {
         rows.extend(gateway::rows(out, &extent.gateway, tell)?);
+    }
+    if wanted(Part::Http) {
+        rows.extend(http::rows(out, &extent.http, tell)?);
     }
     Ok(rows)
 }

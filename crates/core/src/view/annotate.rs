@@ -55,23 +55,17 @@ pub(super) fn annotate_user_input(
     }
 }
 
-/// Decides about the ids of turns if the call does not tell which tools the model has: as for the last user input in the
-/// view. A caller that sends whole arrays tells its tools with the first array, and others ask for the tools.
+/// Decides about the ids of turns if the call does not tell which tools the model has. A caller that sends whole arrays
+/// tells its tools with some of them, so the last user input decides. All other callers ask for the tools.
 fn tags_without_word(session: &Session) -> bool {
-    let inputs = session.sealed().pieces().iter().rev();
-    let last = inputs
-        .map(|piece| piece.message)
-        .find(|message| session.turns().beginning_at(*message).is_some());
-    let Some(last) = last else {
-        return session.array().is_empty();
-    };
-    let pieces = session
-        .sealed()
-        .pieces()
-        .iter()
-        .rev()
-        .filter(|piece| piece.message == last);
-    let mut forms = pieces.map(|piece| &piece.form);
+    if session.array().is_empty() {
+        return true;
+    }
+    let pieces = || session.sealed().pieces().iter().rev();
+    let is_input = |piece: &&Piece| session.turns().beginning_at(piece.message).is_some();
+    let last = pieces().find(is_input).map(|piece| piece.message);
+    let of_last = pieces().filter(|piece| Some(piece.message) == last);
+    let mut forms = of_last.map(|piece| piece.form);
     forms.any(|form| {
         matches!(
             form,

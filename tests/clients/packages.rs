@@ -1,0 +1,50 @@
+//! Runs the tests of the packages for Python and TypeScript, which start the server and the fake provider themselves.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Returns the path of the fake provider, which is built with the tests.
+fn fake_provider() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let path = tests
+        .ancestors()
+        .nth(2)
+        .unwrap()
+        .join("palimpsest-fake-provider");
+    assert!(
+        path.is_file(),
+        "{} is missing: run the tests with --workspace",
+        path.display()
+    );
+    path
+}
+
+#[track_caller]
+fn run(package: &str) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../clients")
+        .join(package)
+        .join("run-tests");
+    let output = Command::new(script)
+        .env("PALIMPSEST_BINARY", palimpsest_tests::binary())
+        .env("PALIMPSEST_FAKE_PROVIDER", fake_provider())
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        output.status.success(),
+        "{}\n{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn the_python_package_passes_its_tests() {
+    run("python");
+}
+
+#[test]
+fn the_typescript_package_passes_its_tests() {
+    run("typescript");
+}
