@@ -123,6 +123,7 @@ image:
 # and variables, docs/releasing.md the steps of a release.
 dist:
 	scripts/dist $(PARTS)
+	ln -sfn target/dist dist
 
 # Verifies target/dist: checksums, archives, a run of the binary, chart, contract, SBOM and images. With `STRICT=1` a
 # missing file is an error.

@@ -12,10 +12,40 @@ use tower::{Service, ServiceExt as _};
 
 use crate::decoder::BodyDecoder;
 
+/// The trailers with the outcome of a call.
+const STATUS_HEADERS: [&str; 3] = ["grpc-status", "grpc-message", "grpc-status-details-bin"];
 /// The header with the timeout of a gRPC call.
 const TIMEOUT_HEADER: &str = "grpc-timeout";
 /// The header with the timeout of a call in milliseconds, from the Connect protocol.
 const TIMEOUT_MS_HEADER: &str = "connect-timeout-ms";
+
+/// A call that failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The status, with the metadata of the trailers.
+    pub(crate) status: Status,
+    /// The headers, if they came before the status.
+    pub(crate) headers: HeaderMap,
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self {
+            status,
+            headers: HeaderMap::new(),
+        }
+    }
+}
+
+/// The reply of a call with one message.
+#[derive(Debug)]
+pub(crate) struct Unary<B> {
+    pub(crate) headers: HeaderMap,
+    pub(crate) message: Bytes,
+    pub(crate) trailers: HeaderMap,
+    /// The body keeps the call in flight.
+    pub(crate) body: B,
+}
 
 /// A response whose messages are read one by one.
 #[derive(Debug)]
@@ -26,6 +56,8 @@ pub(crate) struct Reply<B> {
     buffer: BytesMut,
     /// The outcome of the call, once known.
     status: Option<Status>,
+    /// The metadata behind the messages of a successful call.
+    pub(crate) trailers: HeaderMap,
     has_ended: bool,
 }
 
@@ -61,6 +93,7 @@ where
         body,
         buffer: BytesMut::new(),
         status: None,
+        trailers: HeaderMap::new(),
         has_ended: false,
     })
 }
@@ -124,6 +157,10 @@ impl<B: Body<Data = Bytes, Error = Status> + Unpin> Reply<B> {
                     Err(frame) => {
                         let trailers = frame.into_trailers().unwrap_or_default();
                         self.status = Status::from_header_map(&trailers);
+                        self.trailers = trailers;
+                        for name in STATUS_HEADERS {
+                            self.trailers.remove(name);
+                        }
                         self.has_ended = true;
                     }
                 },
@@ -139,13 +176,29 @@ impl<B: Body<Data = Bytes, Error = Status> + Unpin> Reply<B> {
         }
     }
 
-    /// Returns the message of a call with one message, and the body, which keeps the call in flight.
-    pub(crate) async fn only(mut self) -> Result<(HeaderMap, Bytes, B), Status> {
-        let message = self.next().await.unwrap_or_else(|| Err(incomplete()))?;
+    /// Returns the reply of a call with one message.
+    pub(crate) async fn only(mut self) -> Result<Unary<B>, Failure> {
+        let message = match self.next().await {
+            Some(Ok(message)) => message,
+            Some(Err(status)) => return Err(self.failure(status)),
+            None => return Err(self.failure(incomplete())),
+        };
         match self.next().await {
-            None => Ok((self.headers, message, self.body)),
-            Some(Err(status)) => Err(status),
-            Some(Ok(_)) => Err(incomplete()),
+            None => Ok(Unary {
+                headers: self.headers,
+                message,
+                trailers: self.trailers,
+                body: self.body,
+            }),
+            Some(Err(status)) => Err(self.failure(status)),
+            Some(Ok(_)) => Err(self.failure(incomplete())),
+        }
+    }
+
+    fn failure(self, status: Status) -> Failure {
+        Failure {
+            status,
+            headers: self.headers,
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Every method of the contract has one request. So a stream has one request and several responses.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::io::Read as _;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use flate2::read::MultiGzDecoder;
 use futures::{StreamExt as _, stream};
 use http::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use prost_reflect::DescriptorPool;
 use serde::Serialize;
@@ -19,7 +19,7 @@ use tonic::Status;
 use tower::Service;
 
 use crate::body::ApiBody;
-use crate::call::{Reply, call};
+use crate::call::{Failure, Reply, Unary, call};
 use crate::decoder::{BodyDecoder, BodyProblem};
 use crate::error::{self, ConnectError, http_status};
 use crate::json::{Form, MessageIndex, Schema, read, write};
@@ -91,6 +91,8 @@ impl Content {
 struct EndOfStream {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ConnectError>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    metadata: BTreeMap<String, Vec<String>>,
 }
 
 impl ConnectApi {
@@ -154,8 +156,14 @@ impl ConnectApi {
         let called = self.run(service, request, (&path, method), content).await;
         match called {
             Ok(response) => response,
-            Err(status) if content.is_stream => failed_stream(&status, content),
-            Err(status) => failed(&status),
+            Err(failure) if content.is_stream => failed_stream(&failure, content),
+            Err(failure) => {
+                let mut response = failed(&failure.status);
+                let headers = response.headers_mut();
+                headers.extend(failure.headers);
+                add_trailers(&error::metadata(&failure.status), headers);
+                response
+            }
         }
     }
 
@@ -165,7 +173,7 @@ impl ConnectApi {
         request: Request<tonic::body::Body>,
         (path, method): (&str, ConnectMethod),
         content: Content,
-    ) -> Result<Response<ApiBody<B>>, Status>
+    ) -> Result<Response<ApiBody<B>>, Failure>
     where
         S: Service<Request<tonic::body::Body>, Response = Response<B>, Error = Infallible>,
         B: Body<Data = Bytes, Error = Status> + Unpin + Send + 'static,
@@ -180,9 +188,8 @@ impl ConnectApi {
             b"identity" => false,
             b"gzip" => true,
             _ => {
-                return Err(Status::unimplemented(
-                    "the content coding is not known; use gzip or identity",
-                ));
+                let what = "the content coding is not known; use gzip or identity";
+                return Err(Status::unimplemented(what).into());
             }
         };
         let schema = Arc::clone(&self.schema);
@@ -202,7 +209,12 @@ impl ConnectApi {
         if content.is_stream {
             return Ok(self.stream(reply, method, content));
         }
-        let (headers, message, body) = reply.only().await?;
+        let Unary {
+            headers,
+            message,
+            trailers,
+            body,
+        } = reply.only().await?;
         let (schema, size) = (Arc::clone(&self.schema), message.len());
         let encode = move || encoded(&schema, method.output, content.codec, message);
         let data = crate::service::on_fitting_thread(size, encode)
@@ -210,9 +222,9 @@ impl ConnectApi {
             .ok_or_else(defect)??;
         let mut response = Response::new(ApiBody::whole(data, Some(body)));
         *response.headers_mut() = headers;
-        response
-            .headers_mut()
-            .insert(CONTENT_TYPE, HeaderValue::from_static(content.name()));
+        let headers = response.headers_mut();
+        add_trailers(&trailers, headers);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content.name()));
         Ok(response)
     }
 
@@ -235,11 +247,11 @@ impl ConnectApi {
                     Some(message) => message.and_then(|message| {
                         encoded(&schema, method.output, content.codec, message)
                     }),
-                    None => return Some((end(None), None)),
+                    None => return Some((end(None, &reply.trailers), None)),
                 };
                 Some(match message {
                     Ok(message) => (envelope(0, &message), Some(reply)),
-                    Err(status) => (end(Some(&status)), None),
+                    Err(status) => (end(Some(&status), &error::metadata(&status)), None),
                 })
             }
         });
@@ -268,18 +280,23 @@ fn encoded(
 
 /// Returns the message in the only envelope of a stream of requests.
 fn open(body: &Bytes, is_gzip: bool) -> Result<Bytes, BodyProblem> {
-    let [flags, length @ ..] = *body
-        .first_chunk::<HEAD_BYTES>()
-        .ok_or(BodyProblem::Malformed)?;
-    let length = u32::from_be_bytes(length) as usize;
-    if body.len() != HEAD_BYTES + length || flags & !COMPRESSED != 0 {
+    let Some([flags, length @ ..]) = body.first_chunk::<HEAD_BYTES>() else {
+        return Err(if body.is_empty() {
+            BodyProblem::MessageCount
+        } else {
+            BodyProblem::Malformed
+        });
+    };
+    let end = HEAD_BYTES + u32::from_be_bytes(*length) as usize;
+    if body.len() > end {
+        return Err(BodyProblem::MessageCount);
+    }
+    let is_compressed = flags & COMPRESSED != 0;
+    // A message can only be compressed if a header names the coding.
+    if body.len() < end || flags & !COMPRESSED != 0 || (is_compressed && !is_gzip) {
         return Err(BodyProblem::Malformed);
     }
-    let message = body.slice(HEAD_BYTES..);
-    match (flags & COMPRESSED != 0, is_gzip) {
-        (true, false) => Err(BodyProblem::Malformed),
-        (is_compressed, _) => decoded(message, is_compressed),
-    }
+    decoded(body.slice(HEAD_BYTES..), is_compressed)
 }
 
 /// Removes the content coding of a message.
@@ -316,11 +333,26 @@ fn envelope(flags: u8, message: &[u8]) -> Bytes {
     out.freeze()
 }
 
-fn end(status: Option<&Status>) -> Bytes {
+fn end(status: Option<&Status>, metadata: &HeaderMap) -> Bytes {
+    let mut fields: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, value) in metadata {
+        let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        fields.entry(name.to_string()).or_default().push(value);
+    }
     let message = EndOfStream {
         error: status.map(ConnectError::from),
+        metadata: fields,
     };
     envelope(END, &serde_json::to_vec(&message).unwrap_or_default())
+}
+
+/// Adds the metadata behind a message. Its headers have a prefix, because the body is the message alone.
+fn add_trailers(trailers: &HeaderMap, headers: &mut HeaderMap) {
+    for (name, value) in trailers {
+        if let Ok(name) = HeaderName::try_from(format!("trailer-{name}")) {
+            headers.append(name, value.clone());
+        }
+    }
 }
 
 fn failed<B>(status: &Status) -> Response<ApiBody<B>> {
@@ -331,8 +363,10 @@ fn failed<B>(status: &Status) -> Response<ApiBody<B>> {
 }
 
 /// Returns the response of a stream that failed before its first message. Its HTTP status is always 200.
-fn failed_stream<B>(status: &Status, content: Content) -> Response<ApiBody<B>> {
-    let mut response = Response::new(ApiBody::whole(end(Some(status)), None));
+fn failed_stream<B>(failure: &Failure, content: Content) -> Response<ApiBody<B>> {
+    let end = end(Some(&failure.status), &error::metadata(&failure.status));
+    let mut response = Response::new(ApiBody::whole(end, None));
+    *response.headers_mut() = failure.headers.clone();
     response
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static(content.name()));

@@ -33,6 +33,8 @@ pub enum BodyProblem {
     },
     /// The body does not follow its protocol.
     Malformed,
+    /// A stream of requests has another number of messages than one.
+    MessageCount,
     /// The body has more bytes than this after its content coding.
     TooLarge(usize),
 }

@@ -167,12 +167,11 @@ impl From<&Status> for ConnectError {
     }
 }
 
-/// Returns a response with the JSON of an error.
+/// Returns a response with the JSON of an error, without metadata.
 pub(crate) fn response<B>(status: &Status, json: Vec<u8>) -> Response<ApiBody<B>> {
     let mut response = Response::new(ApiBody::whole(Bytes::from(json), None));
     *response.status_mut() = http_status(status.code());
     let headers = response.headers_mut();
-    copy_metadata(status, headers);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let retry = status
         .get_details_retry_info()
@@ -183,14 +182,11 @@ pub(crate) fn response<B>(status: &Status, json: Vec<u8>) -> Response<ApiBody<B>
     response
 }
 
-fn copy_metadata(status: &Status, headers: &mut HeaderMap) {
-    for (name, value) in status.metadata().clone().into_headers() {
-        if let Some(name) =
-            name.filter(|name| !name.as_str().starts_with("grpc-") && name != CONTENT_TYPE)
-        {
-            headers.append(name, value);
-        }
-    }
+/// Returns the metadata of a status.
+pub(crate) fn metadata(status: &Status) -> HeaderMap {
+    let mut headers = status.metadata().clone().into_headers();
+    headers.remove(CONTENT_TYPE);
+    headers
 }
 
 /// Returns a duration in seconds, rounded up. The header has no fractions.

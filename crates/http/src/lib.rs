@@ -17,9 +17,11 @@ mod json;
 mod openapi;
 mod rest;
 mod service;
+mod unread;
 
 pub use body::ApiBody;
 pub use cors::AllowedOrigins;
 pub use decoder::{BodyDecoder, BodyProblem, MAX_INLINE_BYTES};
 pub use openapi::document as openapi_document;
 pub use service::{ApiService, BuildError, HttpApi};
+pub use unread::{TrackedBody, UnreadRest, track};

@@ -65,7 +65,7 @@ pub(crate) fn descriptors() -> Result<DescriptorPool, BuildError> {
 impl HttpApi {
     /// Creates the API for web pages of some origins. `is_open` is true if calls need no credential.
     pub fn new(origins: AllowedOrigins, is_open: bool) -> Result<Self, BuildError> {
-        Self::of_contract(&descriptors()?, origins, is_open)
+        Self::for_contract(&descriptors()?, origins, is_open)
     }
 
     /// Creates a layer that lets gRPC calls pass and serves nothing else.
@@ -78,16 +78,16 @@ impl HttpApi {
         self.0.is_some()
     }
 
-    fn of_contract(
+    /// Creates the API for another contract, which has no REST API.
+    pub fn for_contract(
         pool: &DescriptorPool,
         origins: AllowedOrigins,
         is_open: bool,
     ) -> Result<Self, BuildError> {
         let schema = Arc::new(Schema::new(pool)?);
-        let rest = RestApi::new(pool, Arc::clone(&schema));
         let openapi = openapi::of_contract(pool, &schema);
         Ok(Self(Some(Arc::new(Shared {
-            rest: rest.ok_or_else(|| BuildError("a route names no rpc".to_owned()))?,
+            rest: RestApi::new(pool, Arc::clone(&schema)),
             connect: ConnectApi::new(pool, schema),
             openapi: openapi.to_string().into(),
             origins,

@@ -1,8 +1,10 @@
 //! Tests of the HTTP API: REST, Connect and gRPC-Web on the port of gRPC, without gRPC clients.
 
 mod connect;
+mod docs;
 mod grpc_web;
 mod limits;
+mod openapi;
 mod pages;
 mod rest;
 mod streams;

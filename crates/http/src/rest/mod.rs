@@ -18,7 +18,7 @@ use tower::Service;
 
 use self::routes::{NoRoute, Parameters, ROUTES, Route};
 use crate::body::ApiBody;
-use crate::call::{Reply, call};
+use crate::call::{Failure, Reply, Unary, call};
 use crate::decoder::{BodyDecoder, BodyProblem};
 use crate::error;
 use crate::json::{Form, MessageIndex, Schema, put_bytes, read_without, write};
@@ -55,9 +55,9 @@ enum StreamForm {
 }
 
 impl RestApi {
-    /// Creates the API. `None` if the contract lacks an rpc of a route.
-    pub(crate) fn new(pool: &DescriptorPool, schema: Arc<Schema>) -> Option<Self> {
-        let rpcs = ROUTES.iter().map(|route| {
+    /// Creates the API, without the routes whose rpc the contract lacks.
+    pub(crate) fn new(pool: &DescriptorPool, schema: Arc<Schema>) -> Self {
+        let rpcs = ROUTES.iter().filter_map(|route| {
             let service = pool.get_service_by_name(route.service)?;
             let method = service
                 .methods()
@@ -80,10 +80,10 @@ impl RestApi {
                 is_stream: method.is_server_streaming(),
             })
         });
-        Some(Self {
-            rpcs: rpcs.collect::<Option<_>>()?,
+        Self {
+            rpcs: rpcs.collect(),
             schema,
-        })
+        }
     }
 
     /// Answers a request.
@@ -110,7 +110,14 @@ impl RestApi {
         }
         match self.run(service, request, (rpc, matched.name)).await {
             Ok(response) => response,
-            Err(status) => self.failed(&status),
+            Err(failure) => {
+                let mut response = self.failed(&failure.status);
+                response.headers_mut().extend(failure.headers);
+                response
+                    .headers_mut()
+                    .extend(error::metadata(&failure.status));
+                response
+            }
         }
     }
 
@@ -119,7 +126,7 @@ impl RestApi {
         service: S,
         request: Request<tonic::body::Body>,
         (rpc, name): (&Rpc, String),
-    ) -> Result<Response<ApiBody<B>>, Status>
+    ) -> Result<Response<ApiBody<B>>, Failure>
     where
         S: Service<Request<tonic::body::Body>, Response = Response<B>, Error = Infallible>,
         B: Body<Data = Bytes, Error = Status> + Unpin + Send + 'static,
@@ -135,9 +142,14 @@ impl RestApi {
         let decoder = self.decoder(rpc, (name, query), Arc::clone(&synced));
         let reply = call(service, request, &rpc.path, decoder).await?;
         if rpc.is_stream {
-            return self.stream(reply, rpc, form).await;
+            return Ok(self.stream(reply, rpc, form).await?);
         }
-        let (headers, message, body) = reply.only().await?;
+        let Unary {
+            headers,
+            message,
+            body,
+            ..
+        } = reply.only().await?;
         let message = match synced.get() {
             Some((request, body)) => sync::with_lead(message, request, body),
             None => message,
@@ -148,7 +160,7 @@ impl RestApi {
             let mut json = Vec::with_capacity(size + size / 8 + 256);
             write(&schema, output, Form::Plain, &message, &mut json).map(|()| json)
         });
-        let json = json.await.ok_or_else(defect)?.map_err(|_| defect())?;
+        let json = json.await.and_then(Result::ok).ok_or_else(defect)?;
         let mut response = Response::new(ApiBody::whole(json.into(), Some(body)));
         *response.headers_mut() = headers;
         response

@@ -38,6 +38,13 @@ impl ServiceError {
             .field("", "is not a message of this method's request type")
     }
 
+    /// A stream of requests has another number of messages than one.
+    pub(crate) fn other_message_count() -> Self {
+        let message =
+            "a call of this method has exactly one request message: send it in one envelope";
+        Self::new(Reason::MethodNotImplemented, message)
+    }
+
     /// The body of a request with JSON is invalid. `problem` completes a sentence that starts with the body.
     pub(crate) fn invalid_body(problem: &str) -> Self {
         // The empty path refers to the request as a whole.

@@ -95,6 +95,7 @@ impl From<BodyProblem> for ServiceError {
             BodyProblem::Field { path, problem } if path.is_empty() => Self::invalid_body(&problem),
             BodyProblem::Field { path, problem } => FieldError::invalid(path, problem).into(),
             BodyProblem::Malformed => Self::malformed_request(),
+            BodyProblem::MessageCount => Self::other_message_count(),
             BodyProblem::TooLarge(limit) => Self::request_too_complex(limit),
         }
     }

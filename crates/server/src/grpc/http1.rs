@@ -45,11 +45,14 @@ where
     let service = service_fn(move |request: Request<Incoming>| {
         // Counted until the end of the response, so that the connection is not closed as idle.
         let call = of_service.call();
-        let mut request = request.map(Body::new);
+        let (head, body) = request.into_parts();
+        let (body, rest) = palimpsest_http::track(body);
+        let mut request = Request::from_parts(head, Body::new(body));
         request.extensions_mut().insert(Arc::clone(&of_service));
         let service = service.clone();
         async move {
             let response = service.oneshot(request).await?;
+            rest.read().await;
             Ok::<_, Infallible>(response.map(|body| body.keeping(call)))
         }
     });
