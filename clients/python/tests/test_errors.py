@@ -171,7 +171,11 @@ async def test_async_errors_and_deadlines(async_client: AsyncPalimpsest, name: s
 async def test_a_cancelled_call_leaves_the_client_usable(async_client: AsyncPalimpsest, name: str) -> None:
     context = async_client.session("demo", name)
     await context.sync(BODY)
-    watch = asyncio.create_task(anext(context.watch(kinds=["compacted"])))
+
+    async def wait_for_compaction() -> Any:
+        return await anext(context.watch(kinds=["compacted"]))
+
+    watch = asyncio.create_task(wait_for_compaction())
     calls = [asyncio.create_task(context.sync(BODY)) for _ in range(20)]
     await asyncio.sleep(0.01)
     for task in (watch, *calls[::2]):

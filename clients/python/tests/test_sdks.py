@@ -270,7 +270,7 @@ def test_objects_of_the_sdk_are_messages(
     client: Palimpsest, claude: anthropic.Anthropic, gpt: openai.OpenAI, provider: Provider, name: str, model: str
 ) -> None:
     """The loop without helpers: the conversation contains objects of the SDKs."""
-    provider.script(model, *[{"calls": [{"name": "read_log"}]}, {"text": ANSWER}] * 2)
+    provider.script(model, *[TURNS[0], TURNS[2]] * 2)
     context = client.session("demo", name, "anthropic_messages")
     messages = question()
     while True:

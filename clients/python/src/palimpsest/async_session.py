@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from ._base import BaseSession, Tools, failed_result, function_of
@@ -153,7 +153,7 @@ class AsyncSession(BaseSession):
         query = {"after_revision": after_revision, "kinds": list(kinds)}
         return self._pages(self._path.read("/events", **query), "events")
 
-    async def watch(self, *, after_revision: int = 0, kinds: Sequence[str] = ()) -> AsyncIterator[JsonObject]:
+    async def watch(self, *, after_revision: int = 0, kinds: Sequence[str] = ()) -> AsyncGenerator[JsonObject, None]:
         """Yields events as they happen, without an end. Reconnects after errors that can be retried."""
         position = after_revision
         attempts = Attempts(self._options)

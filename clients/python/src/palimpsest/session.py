@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from ._base import BaseSession, Tools, failed_result, function_of
@@ -148,7 +148,7 @@ class Session(BaseSession):
         query = {"after_revision": after_revision, "kinds": list(kinds)}
         return self._pages(self._path.read("/events", **query), "events")
 
-    def watch(self, *, after_revision: int = 0, kinds: Sequence[str] = ()) -> Iterator[JsonObject]:
+    def watch(self, *, after_revision: int = 0, kinds: Sequence[str] = ()) -> Generator[JsonObject, None, None]:
         """Yields events as they happen, without an end. Reconnects after errors that can be retried."""
         position = after_revision
         attempts = Attempts(self._options)
