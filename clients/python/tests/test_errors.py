@@ -152,18 +152,31 @@ def test_a_change_that_is_retried_takes_effect_once(client: Palimpsest, name: st
 
 def test_a_deadline_ends_a_call(client: Palimpsest, name: str) -> None:
     context = client.session("demo", name)
-    context.sync(BODY)
-    with pytest.raises(DeadlineExceededError):
-        context.with_options(timeout=0.0005).sync(BODY)
-    assert context.sync(BODY).outcome == "equal"
+    large = {"model": "claude-fake", "messages": [{"role": "user", "content": "some words " * 500_000}]}
+    with pytest.raises(DeadlineExceededError) as caught:
+        context.with_options(timeout=0.01).sync(large)
+    assert caught.value.reason == "DEADLINE_EXCEEDED"
+    assert context.sync(large).sendable
+
+
+def test_a_server_that_does_not_answer_fails_at_the_deadline(tmp_path: Path) -> None:
+    server = Server(tmp_path / "data")
+    with Palimpsest(server.url, timeout=0.5) as client:
+        server.process.send_signal(signal.SIGSTOP)
+        started = time.monotonic()
+        with pytest.raises(DeadlineExceededError):
+            client.session("demo", "a").sync(BODY)
+        assert time.monotonic() - started < 3
+    server.stop()
 
 
 async def test_async_errors_and_deadlines(async_client: AsyncPalimpsest, name: str) -> None:
     context = async_client.session("demo", name)
     with pytest.raises(NotFoundError):
         await context.get()
+    large = {"model": "claude-fake", "messages": [{"role": "user", "content": "some words " * 500_000}]}
     with pytest.raises(DeadlineExceededError):
-        await context.with_options(timeout=0.0005).sync(BODY)
+        await context.with_options(timeout=0.01).sync(large)
     with pytest.raises(NotFoundError):
         await anext(context.watch())
 
