@@ -46,10 +46,11 @@ def test_the_code_of_the_readme_runs(provider: Provider) -> None:
     answers = [{"text": "Yes."}, {"text": "The first one."}]
     provider.script("claude-sonnet-4-5", CALL, READ_BACK, ANSWER, *answers, CALL, ANSWER)
     provider.script("claude-opus-4-5", {"calls": [{"name": "read_the_log"}]}, ANSWER)
+    provider.script("gpt-5-mini", {"calls": [{"name": "read_the_log"}]}, ANSWER)
     blocks = re.findall(r"```(python|text)\n(.*?)```", (HERE / "README.md").read_text(), re.DOTALL)
     program = "\n".join(text for kind, text in blocks if kind == "python")
     assert run("-c", program) == "".join(text for kind, text in blocks if kind == "text")
-    assert len(blocks) == 18
+    assert len(blocks) == 20
 
 
 @pytest.mark.parametrize("example", ["agent.py", "agent_openai.py"])
