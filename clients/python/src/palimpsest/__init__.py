@@ -22,7 +22,7 @@ from .errors import (
     is_too_long,
 )
 from .session import Session
-from .view import Budget, Tokens, View, Warning  # noqa: A004 - the term of the contract
+from .view import Budget, Tokens, View, ViewWarning
 
 __all__ = [
     "AbortedError",
@@ -49,6 +49,6 @@ __all__ = [
     "UnavailableError",
     "UnimplementedError",
     "View",
-    "Warning",
+    "ViewWarning",
     "is_too_long",
 ]

@@ -19,7 +19,6 @@ from langchain_core.messages import (
 )
 from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
-from langgraph.config import get_config
 
 from .client import Palimpsest
 from .errors import JsonObject, is_too_long
@@ -43,18 +42,23 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
         self.tools: Sequence[BaseTool] = [_tool(it["function"]) for it in definitions]
         self._own_names = {tool.name for tool in self.tools}
 
-    def session(self, thread_id: str | None = None) -> Session:
-        """Returns the session of a thread, by default of the running one, for example to undo a compaction."""
-        name = self._session or thread_id or get_config().get("configurable", {}).get("thread_id")
+    def session(self, thread_id: str | None) -> Session:
+        """Returns the session of a thread, for example to undo a compaction."""
+        name = self._session or thread_id
         if not name:
             raise ValueError("Pass `configurable.thread_id` in the config of the call, or `session` to the middleware.")
-        return self._client.session(self._project, str(name), "openai_chat")
+        return self._client.session(self._project, name, "openai_chat")
+
+    def _running(self, request: ModelRequest[Any] | ToolCallRequest) -> Session:
+        # The config of the run is no alternative: tasks of Python 3.10 do not inherit its context variable.
+        runtime: Any = request.runtime
+        return self.session(runtime.execution_info.thread_id if runtime.execution_info else None)
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         """Calls the model with the view. A prompt that it rejects as too long is shortened once."""
-        session = self.session()
+        session = self._running(request)
         try:
             return handler(_with_view(session, request, None))
         except Exception as error:
@@ -67,7 +71,7 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
         """Calls the model with the view, as `wrap_model_call` does."""
-        session = self.session()
+        session = self._running(request)
         try:
             return await handler(await asyncio.to_thread(_with_view, session, request, None))
         except Exception as error:
@@ -79,7 +83,7 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
         """Lets the service run calls of its tools."""
         if request.tool_call["name"] in self._own_names:
-            return _run_own(self.session(), request)
+            return _run_own(self._running(request), request)
         return handler(request)
 
     async def awrap_tool_call(
@@ -87,7 +91,7 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> Any:
         """Lets the service run calls of its tools."""
         if request.tool_call["name"] in self._own_names:
-            return await asyncio.to_thread(_run_own, self.session(), request)
+            return await asyncio.to_thread(_run_own, self._running(request), request)
         return await handler(request)
 
 

@@ -41,7 +41,7 @@ class Tokens(TypedDict, total=False):
     breakdown: dict[str, int]
 
 
-class Warning(TypedDict, total=False):  # noqa: A001 - the term of the contract
+class ViewWarning(TypedDict, total=False):
     """A problem that did not fail the call."""
 
     code: str
@@ -112,9 +112,9 @@ class View:
         return budget
 
     @property
-    def warnings(self) -> list[Warning]:
+    def warnings(self) -> list[ViewWarning]:
         """Problems that did not fail the call."""
-        warnings: list[Warning] = self.reply.get("warnings", [])
+        warnings: list[ViewWarning] = self.reply.get("warnings", [])
         return warnings
 
     @property
