@@ -136,3 +136,54 @@ async fn no_secret_is_in_a_log_or_an_error() {
         }
     }
 }
+
+#[tokio::test]
+async fn the_http_api_has_the_rights_of_keys() {
+    let world = World::new();
+    let server = world.serve(&[]);
+    let key = world.key("p", "read");
+    let channel = server.channel().await;
+    soon("a new key", async || {
+        list(&channel, &key, "p").await.is_ok()
+    })
+    .await;
+    let http = reqwest::Client::new();
+    let send = async |path: &str, body: Option<&str>, key: Option<&str>| {
+        let url = format!("http://{}{path}", server.address());
+        let request = match body {
+            Some(body) => http.post(url).body(body.to_owned()),
+            None => http.get(url),
+        };
+        let request = match key {
+            Some(key) => request.bearer_auth(key),
+            None => request,
+        };
+        let response = request.send().await.unwrap();
+        let status = response.status().as_u16();
+        (status, response.text().await.unwrap())
+    };
+    let sync = r#"{"messages": [{"role": "user", "content": "hi"}]}"#;
+    let path = "/v1/projects/p/sessions";
+    let (status, text) = send(path, None, None).await;
+    assert!(status == 401 && text.contains("UNAUTHENTICATED"), "{text}");
+    let (status, text) = send(path, None, Some(&key)).await;
+    assert!(status == 200, "{text}");
+    let long = format!("{}{}", sync, " ".repeat(200_000));
+    for body in [sync, &long, ""] {
+        let (status, text) = send(&format!("{path}/s:sync"), Some(body), Some(&key)).await;
+        assert!(
+            status == 403 && text.contains("PERMISSION_DENIED"),
+            "{text}"
+        );
+    }
+    let (status, text) = send(&format!("{path}/s:compact"), Some("{}"), Some(&key)).await;
+    assert!(status == 403, "{text}");
+    let (status, text) = send("/v1/projects/other/sessions", None, Some(&key)).await;
+    assert!(
+        status == 404 && text.contains("PROJECT_NOT_FOUND"),
+        "{text}"
+    );
+    // The description of the API is public.
+    let (status, _) = send("/openapi.json", None, None).await;
+    assert_eq!(status, 200);
+}

@@ -18,8 +18,10 @@ use crate::{PolicyField, policy_fields};
 /// Environment variable with the path of the file.
 const FILE_VARIABLE: &str = "PALIMPSEST_CONFIG";
 
-/// Environment variables of client commands. They are accepted in the environment of a server.
-const CLIENT_VARIABLES: [&str; 6] = [
+/// Environment variables of client commands, packages and example agents. They are accepted in the environment of a server.
+const CLIENT_VARIABLES: [&str; 8] = [
+    "PALIMPSEST_URL",
+    "PALIMPSEST_SESSION",
     "PALIMPSEST_SERVER",
     "PALIMPSEST_PROJECT",
     "PALIMPSEST_API_KEY",

@@ -2,6 +2,8 @@
 
 use palimpsest_core::json::{self, ObjectFields, RawJson, UnknownFields};
 use palimpsest_core::view::Provider;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 /// The fields of a request body beside its array.
@@ -15,10 +17,31 @@ pub struct BodyFields {
     pub options: UnknownFields,
 }
 
+#[derive(Deserialize)]
+struct Typed {
+    r#type: String,
+}
+
 impl BodyFields {
     /// Returns the model that the request names.
     pub fn model(&self) -> Option<String> {
-        serde_json::from_str(self.options.get("model")?.as_str()).ok()
+        self.read("model")
+    }
+
+    /// Returns true if the request of Anthropic's API enables extended thinking.
+    pub fn has_thinking(&self) -> bool {
+        let thinking: Option<Typed> = self.read("thinking");
+        thinking.is_some_and(|thinking| thinking.r#type != "disabled")
+    }
+
+    /// Returns the maximum number of tokens of the response.
+    pub fn max_output_tokens(&self) -> Option<u64> {
+        let names = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
+        names.iter().find_map(|name| self.read(name))
+    }
+
+    fn read<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        serde_json::from_str(self.options.get(name)?.as_str()).ok()
     }
 }
 
@@ -109,4 +132,31 @@ impl Layout {
 /// Returns the position of a value in the text that contains it.
 fn offset(text: &str, part: &RawValue) -> usize {
     part.get().as_ptr().addr() - text.as_ptr().addr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_all_apis_are_read() {
+        let check = |json: &str, has_thinking, max_output_tokens| {
+            let body = BodyFields {
+                options: UnknownFields::from_object(json).unwrap(),
+                ..BodyFields::default()
+            };
+            assert_eq!(body.has_thinking(), has_thinking, "{json}");
+            assert_eq!(body.max_output_tokens(), max_output_tokens, "{json}");
+        };
+        check("{}", false, None);
+        let enabled = r#"{"thinking":{"type":"enabled","budget_tokens":9},"max_tokens":5}"#;
+        check(enabled, true, Some(5));
+        let disabled = r#"{"thinking":{"type":"disabled"},"max_output_tokens":6}"#;
+        check(disabled, false, Some(6));
+        check(
+            r#"{"thinking":null,"max_completion_tokens":7}"#,
+            false,
+            Some(7),
+        );
+    }
 }

@@ -29,12 +29,6 @@ impl<'a> RequestFields<'a> {
         continues || STATEFUL.iter().any(|field| self.get(field).is_some())
     }
 
-    /// Returns true if the request of Anthropic's API enables extended thinking.
-    pub(super) fn has_thinking(self) -> bool {
-        let thinking: Option<Typed> = self.get("thinking").and_then(read);
-        thinking.is_some_and(|thinking| thinking.r#type != "disabled")
-    }
-
     /// Returns true if the agent asks for a stream.
     pub(super) fn streams(self) -> bool {
         self.get("stream").and_then(read).unwrap_or_default()
@@ -44,12 +38,6 @@ impl<'a> RequestFields<'a> {
     pub(super) fn permits_tools(self) -> bool {
         let count: Option<u64> = self.get("n").and_then(read);
         count.is_none_or(|count| count == 1)
-    }
-
-    /// Returns the maximum number of tokens of the response.
-    pub(super) fn max_output_tokens(self) -> Option<u64> {
-        let names = ["max_tokens", "max_completion_tokens", "max_output_tokens"];
-        names.iter().find_map(|name| read(self.get(name)?))
     }
 }
 
@@ -62,32 +50,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_of_all_apis_are_read() {
-        let check = |json: &str, thinking, stateful, output| {
+    fn requests_that_continue_a_conversation_are_found() {
+        let check = |json: &str, stateful| {
             let options = UnknownFields::from_object(json).unwrap();
-            let fields = RequestFields(&options);
-            assert_eq!(fields.has_thinking(), thinking, "{json}");
-            assert_eq!(fields.is_stateful(), stateful, "{json}");
-            assert_eq!(fields.max_output_tokens(), output, "{json}");
+            assert_eq!(RequestFields(&options).is_stateful(), stateful, "{json}");
         };
-        check("{}", false, false, None);
-        check(
-            r#"{"thinking":{"type":"enabled","budget_tokens":9},"max_tokens":5}"#,
-            true,
-            false,
-            Some(5),
-        );
-        check(
-            r#"{"thinking":{"type":"disabled"},"max_output_tokens":6}"#,
-            false,
-            false,
-            Some(6),
-        );
-        check(r#"{"previous_response_id":null}"#, false, false, None);
-        check(r#"{"previous_response_id":"r"}"#, false, true, None);
-        check(r#"{"conversation":{"id":"c"}}"#, false, true, None);
-        check(r#"{"thread":{"type":"create"}}"#, false, false, None);
+        check("{}", false);
+        check(r#"{"previous_response_id":null}"#, false);
+        check(r#"{"previous_response_id":"r"}"#, true);
+        check(r#"{"conversation":{"id":"c"}}"#, true);
+        check(r#"{"thread":{"type":"create"}}"#, false);
         let thread = r#"{"thread":{"type":"continue","previous_message_id":"m"}}"#;
-        check(thread, false, true, None);
+        check(thread, true);
     }
 }

@@ -138,7 +138,7 @@ impl EngineContext {
             TakenOut::default()
         };
         let system_messages = provider == Provider::Anthropic && has_system_messages(&array);
-        let mut call = call(provider, fields, &body, request.purpose);
+        let mut call = call(provider, &body, request.purpose);
         // The client of such a request has the beta of the provider, and so has the request with the view.
         call.target.system_messages = Some(system_messages);
         call.target = call.target.with_models(&self.engine.model_table);
@@ -369,12 +369,7 @@ async fn read(
 }
 
 /// Returns the options of the turn.
-fn call(
-    provider: Provider,
-    fields: RequestFields<'_>,
-    body: &BodyFields,
-    purpose: Purpose,
-) -> TurnCall {
+fn call(provider: Provider, body: &BodyFields, purpose: Purpose) -> TurnCall {
     let tools = |json: &RawJson| {
         PrefixPart::Json(Block::Opaque {
             kind: "tools".into(),
@@ -391,10 +386,10 @@ fn call(
         target: TargetOverride {
             provider: Some(provider),
             model: body.model().map(String::into_boxed_str),
-            thinking: Some(provider == Provider::Anthropic && fields.has_thinking()),
+            thinking: Some(provider == Provider::Anthropic && body.has_thinking()),
             system_messages: None,
             window: Some(WindowHint {
-                max_output_tokens: fields.max_output_tokens(),
+                max_output_tokens: body.max_output_tokens(),
                 ..WindowHint::default()
             }),
             known: None,

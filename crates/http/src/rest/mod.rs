@@ -208,6 +208,8 @@ impl RestApi {
                     };
                     read_without(&schema, rpc.input, Form::Plain, (json, name_field), out)?;
                 }
+                // The service reports the missing conversation.
+                Parameters::ModelRequest if body.trim_ascii().is_empty() => {}
                 Parameters::ModelRequest => {
                     sync::decode(&schema, rpc.input, (&body, rpc.route.name_field), out)?;
                     // The parameters come before the body, which is the last field.

@@ -81,7 +81,9 @@ pub use scalars::{
 pub use session_in::{ChangedSession, NewSession, create, fork, update};
 pub use session_list::{SessionFilter, session_filter};
 pub use session_out::{SessionListEntry, listed_session, session, session_state};
-pub use target::{MAX_MODEL_BYTES, export_target, prompt_prefix, target_override, with_body_model};
+pub use target::{
+    BodyOptions, MAX_MODEL_BYTES, export_target, prompt_prefix, target_override, with_body_options,
+};
 pub use tokens::{breakdown, budget, token_report};
 pub use transcript::{BlockStatuses, ContentForm, json_messages, transcript_message, visibility};
 pub use whole_array::{body_prefix, last_response, whole_array};

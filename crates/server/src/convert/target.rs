@@ -68,26 +68,48 @@ convert_enum! {
     }
 }
 
-/// Adds the model that the body of a request names, if the target names none.
+/// The options in the body of a model request that decide about its view.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BodyOptions {
+    /// The model.
+    pub model: Option<Box<str>>,
+    /// True if the request enables extended thinking.
+    pub has_thinking: bool,
+    /// The maximum number of tokens of the response.
+    pub max_output_tokens: Option<u64>,
+}
+
+/// Adds the options of a body that the target does not state.
 #[must_use]
-pub fn with_body_model(
-    target: TargetOverride,
-    model: Option<Box<str>>,
+pub fn with_body_options(
+    mut target: TargetOverride,
+    body: Option<BodyOptions>,
     models: &ModelTable,
 ) -> TargetOverride {
-    // No request of a provider has a longer name.
-    let model = model.filter(|model| !model.is_empty() && model.len() <= MAX_MODEL_BYTES);
-    if target.model.is_some() || model.is_none() {
+    let Some(body) = body else {
         return target;
-    }
+    };
+    target.thinking.get_or_insert(body.has_thinking);
     let has_window = target
         .window
         .is_some_and(|window| window.window_tokens.is_some());
-    let named = TargetOverride { model, ..target };
-    if has_window {
-        return named;
+    if let Some(max_output_tokens) = body.max_output_tokens {
+        let window = target.window.get_or_insert_default();
+        window.max_output_tokens.get_or_insert(max_output_tokens);
     }
-    named.with_models(models)
+    // No request of a provider has a longer name.
+    let is_name = |model: &Box<str>| !model.is_empty() && model.len() <= MAX_MODEL_BYTES;
+    let Some(model) = body.model.filter(is_name) else {
+        return target;
+    };
+    if target.model.is_some() {
+        return target;
+    }
+    target.model = Some(model);
+    if has_window {
+        return target;
+    }
+    target.with_models(models)
 }
 
 /// Converts a target.

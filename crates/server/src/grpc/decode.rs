@@ -22,11 +22,22 @@ pub(super) async fn decode(
     rules: BodyLimits,
     (share, seen): (&BudgetShare, &AtomicU64),
 ) -> Result<ReceivedBody, ServiceError> {
-    // A caller without the right is rejected for the project in the path. Without one, the message stays empty.
-    if rules.stop_after.is_some() {
-        let message = decoder.decode(Bytes::new());
+    // A caller without the right is rejected for the project in the request. A long body is not received for it, and the
+    // message then has the project of the path, if there is one.
+    if let Some(enough) = rules.stop_after {
+        let body = receive_all(
+            body,
+            BodyLimits {
+                limit: enough,
+                ..rules
+            },
+            (share, seen),
+        )
+        .await;
+        let message = body.ok().and_then(|body| decoder.decode(body).ok());
+        let message = message.or_else(|| decoder.decode(Bytes::new()).ok());
         let empty = || Bytes::from_static(&[0; PREFIX_BYTES]);
-        return Ok(ReceivedBody::of(message.unwrap_or_else(|_| empty())));
+        return Ok(ReceivedBody::of(message.unwrap_or_else(empty)));
     }
     let body = receive_all(body, rules, (share, seen)).await?;
     // The body and the message exist at the same time.

@@ -7,14 +7,14 @@ use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::Session;
 use palimpsest_core::view::Provider;
 use palimpsest_engine::call::SPANS;
-use palimpsest_engine::turn::{self, BodyFields, FirstStore, SyncInput, TurnOutcome};
+use palimpsest_engine::turn::{self, FirstStore, SyncInput, TurnOutcome};
 use palimpsest_proto::context::v1::{
     self, PrepareContextRequest, SyncContextRequest, SyncContextResponse,
 };
 
 use super::Service;
 use super::prepare::{read_call, report_omitted};
-use crate::convert;
+use crate::convert::{self, BodyOptions};
 use crate::errors::ServiceError;
 
 pub(super) async fn sync(
@@ -26,7 +26,7 @@ pub(super) async fn sync(
     let SyncRead {
         input,
         outside,
-        model,
+        options: body,
         format,
         has_cache_control,
     } = converting.in_scope(|| read_input(service, &key, &mut request))?;
@@ -34,7 +34,7 @@ pub(super) async fn sync(
     let mut call = read_call(service, options(request))?;
     call.turn.target.format = Some(format);
     let drops_cache_control = has_cache_control && !places_breakpoints;
-    call.turn.target = convert::with_body_model(call.turn.target, model, &service.model_table);
+    call.turn.target = convert::with_body_options(call.turn.target, body, &service.model_table);
     let missing = service.create_if_missing(&key.project);
     let finish = |session: &Session, outcome: &TurnOutcome| {
         let mut context = call.respond(service, session, outcome)?;
@@ -67,8 +67,8 @@ struct SyncRead {
     input: SyncInput,
     /// The number of messages at the start that are not in the array.
     outside: usize,
-    /// The model that the body of a request names. `None` for an array alone.
-    model: Option<Box<str>>,
+    /// The options of a request. `None` for an array alone.
+    options: Option<BodyOptions>,
     /// The format of the array.
     format: Provider,
     /// True if the array contains markers of the prompt cache.
@@ -95,8 +95,11 @@ fn read_input(
     };
     let response = request.last_response.as_ref();
     let response = convert::last_response(response, format, limits, &mut next_id)?;
-    let model = read.body.as_ref().and_then(BodyFields::model);
-    let model = model.map(String::into_boxed_str);
+    let options = read.body.as_ref().map(|body| BodyOptions {
+        model: body.model().map(String::into_boxed_str),
+        has_thinking: format == Provider::Anthropic && body.has_thinking(),
+        max_output_tokens: body.max_output_tokens(),
+    });
     if request.prompt_prefix.is_none() {
         request.prompt_prefix = read.body.map(convert::body_prefix);
     }
@@ -115,7 +118,7 @@ fn read_input(
     Ok(SyncRead {
         input,
         outside: read.outside,
-        model,
+        options,
         format,
         has_cache_control,
     })

@@ -1,0 +1,161 @@
+"""A middleware for agents of LangChain: `create_agent(..., middleware=[PalimpsestMiddleware("demo")])`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain.agents.middleware.types import ToolCallRequest
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    ToolMessage,
+    convert_to_messages,
+    convert_to_openai_messages,
+)
+from langchain_core.tools import BaseTool, StructuredTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+
+from .client import Palimpsest
+from .errors import JsonObject, is_too_long
+from .session import Session
+
+
+class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Sends the view of a session to the model, and gives the model the tools of the service.
+
+    The session has the id of the thread (`configurable.thread_id`). The state of the agent keeps the whole
+    conversation. The middleware works with every chat model, and calls of `ainvoke` and `astream` run the
+    requests to the service in threads.
+    """
+
+    def __init__(self, project: str, *, client: Palimpsest | None = None, session: str | None = None) -> None:
+        super().__init__()
+        self._client = client or Palimpsest()
+        self._project = project
+        self._session = session
+        definitions = self._client.session(project, session or "tools").tools("openai_chat")
+        self.tools: Sequence[BaseTool] = [_tool(it["function"]) for it in definitions]
+        self._own_names = {tool.name for tool in self.tools}
+
+    def session(self, thread_id: str | None) -> Session:
+        """Returns the session of a thread, for example to undo a compaction."""
+        name = self._session or thread_id
+        if not name:
+            raise ValueError("Pass `configurable.thread_id` in the config of the call, or `session` to the middleware.")
+        return self._client.session(self._project, name, "openai_chat")
+
+    def _running(self, request: ModelRequest[Any] | ToolCallRequest) -> Session:
+        # The config of the run is no alternative: tasks of Python 3.10 do not inherit its context variable.
+        runtime: Any = request.runtime
+        return self.session(runtime.execution_info.thread_id if runtime.execution_info else None)
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResponse[Any]:
+        """Calls the model with the view. A prompt that it rejects as too long is shortened once."""
+        session = self._running(request)
+        try:
+            return handler(_with_view(session, request, None))
+        except Exception as error:
+            if not is_too_long(error):
+                raise
+            shorter = _with_view(session, request, error)
+        return handler(shorter)
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        """Calls the model with the view, as `wrap_model_call` does."""
+        session = self._running(request)
+        try:
+            return await handler(await asyncio.to_thread(_with_view, session, request, None))
+        except Exception as error:
+            if not is_too_long(error):
+                raise
+            shorter = await asyncio.to_thread(_with_view, session, request, error)
+        return await handler(shorter)
+
+    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
+        """Lets the service run calls of its tools."""
+        if request.tool_call["name"] in self._own_names:
+            return _run_own(self._running(request), request)
+        return handler(request)
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
+    ) -> Any:
+        """Lets the service run calls of its tools."""
+        if request.tool_call["name"] in self._own_names:
+            return await asyncio.to_thread(_run_own, self._running(request), request)
+        return await handler(request)
+
+
+def _tool(function: JsonObject) -> BaseTool:
+    def run(**_: Any) -> str:
+        raise RuntimeError("The service runs this tool in wrap_tool_call of PalimpsestMiddleware.")
+
+    return StructuredTool.from_function(
+        run, name=function["name"], description=function["description"], args_schema=function["parameters"]
+    )
+
+
+def _run_own(session: Session, request: ToolCallRequest) -> ToolMessage:
+    call = request.tool_call
+    function = {"name": call["name"], "arguments": json.dumps(call["args"])}
+    result = session.run_tool({"id": call["id"], "type": "function", "function": function})
+    return ToolMessage(result["content"], tool_call_id=call["id"] or "", name=call["name"])
+
+
+def _with_view(session: Session, request: ModelRequest[Any], too_long: Exception | None) -> ModelRequest[Any]:
+    system = [request.system_message] if request.system_message else []
+    body = {
+        "model": getattr(request.model, "model_name", None) or getattr(request.model, "model", ""),
+        "messages": [_to_chat(message) for message in [*system, *request.messages]],
+        "tools": [convert_to_openai_tool(tool) for tool in request.tools],
+    }
+    view = session.sync(body, too_long=too_long).request["messages"]
+    return request.override(messages=_from_chat(view[len(system) :], request.messages))
+
+
+def _to_chat(message: AnyMessage) -> JsonObject:
+    """Returns a message in OpenAI's Chat format. Only text and calls of a response are sent."""
+    if not isinstance(message, AIMessage):
+        converted: Any = convert_to_openai_messages(message)
+        return dict(converted)
+    chat: JsonObject = {"role": "assistant", "content": str(message.text)}
+    if message.tool_calls:
+        functions = [{"name": it["name"], "arguments": json.dumps(it["args"])} for it in message.tool_calls]
+        chat["tool_calls"] = [
+            {"id": call["id"], "type": "function", "function": function}
+            for call, function in zip(message.tool_calls, functions, strict=True)
+        ]
+    return chat
+
+
+def _key(chat: JsonObject) -> tuple[Any, ...]:
+    """Returns the identity of a message in an array. Call ids are unique, so texts beside them do not matter."""
+    calls = tuple(call["id"] for call in chat.get("tool_calls") or [])
+    return (chat["role"], chat.get("tool_call_id") or calls or json.dumps(chat.get("content")))
+
+
+def _from_chat(view: list[JsonObject], messages: list[AnyMessage]) -> list[AnyMessage]:
+    """Returns the messages of a view. Responses stay the objects of the agent, with thinking and signatures."""
+    originals: dict[tuple[Any, ...], list[tuple[JsonObject, AnyMessage]]] = defaultdict(list)
+    for message in messages:
+        chat = _to_chat(message)
+        originals[_key(chat)].append((chat, message))
+    shown: list[AnyMessage] = []
+    for chat in view:
+        found = originals[_key(chat)].pop(0) if originals[_key(chat)] else None
+        if found is None:
+            shown += convert_to_messages([chat])  # type: ignore[arg-type]
+        elif found[0]["role"] == "tool" and found[0]["content"] != chat["content"]:
+            shown.append(found[1].model_copy(update={"content": chat["content"]}))
+        else:
+            shown.append(found[1])
+    return shown

@@ -1,0 +1,184 @@
+"""The sync session."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+from ._base import BaseSession, Tools, failed_result, function_of
+from ._calls import SessionPath, UndoSearch, call_body, undo_query, view_of, view_stream
+from ._formats import Format, ToolCall, new_messages, parse_call, parse_response, result_of
+from ._retry import Attempts, Options
+from ._transport import Request, Transport
+from .errors import ApiError, JsonObject
+from .view import View
+
+
+class Session(BaseSession):
+    """One conversation of one agent. It is created with the first sync. Threads can share it."""
+
+    def __init__(self, transport: Transport, path: SessionPath, options: Options, declared: Format | None) -> None:
+        super().__init__(path, options, declared)
+        self._transport = transport
+
+    def with_options(self, *, timeout: float | None = None, max_retries: int | None = None) -> Session:
+        """Returns the same session with another deadline of its calls, in seconds, or other retries."""
+        options = Options(
+            self._options.timeout if timeout is None else timeout,
+            self._options.max_retries if max_retries is None else max_retries,
+        )
+        session = Session(self._transport, self._path, options, self._format)
+        session._own_tools, session._own_names = self._own_tools, self._own_names
+        session._last_response = self._last_response
+        return session
+
+    def sync(
+        self,
+        body: Mapping[str, Any] | None = None,
+        *,
+        cache_breakpoints: bool | JsonObject = False,
+        too_long: BaseException | str | None = None,
+        palimpsest: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> View:
+        """Sends the body of the next model request and returns the view.
+
+        `body` or `fields` is the body with the whole conversation. `cache_breakpoints` sets cache breakpoints
+        in the request, for Anthropic. `too_long` is the exception with which the provider rejected the last
+        view as too long. `palimpsest` has further fields of `SyncContextRequest`. A repeat is safe.
+        """
+        whole = {**(body or {}), **fields}
+        request = self._sync_request(whole, cache_breakpoints, too_long, palimpsest)
+        reply = self._send(request)
+        stream = view_stream(self._path, reply)
+        view = view_of(whole, reply, self._transport.lines(stream, self._options) if stream else ())
+        self._last_response = None
+        return view
+
+    def tools(self, format: Format | None = None) -> list[JsonObject]:  # noqa: A002 - the term of the contract
+        """Returns the definitions of the tools of the service, for `tools` of the model request.
+
+        The model reads stored results and the transcript with them. `format` defaults to that of the session.
+        """
+        chosen = self._format_for_tools(format)
+        if chosen not in self._own_tools:
+            self._keep_tools(chosen, self._send(self._path.read("/tools", format=chosen)))
+        return list(self._own_tools[chosen])
+
+    def run_tool(self, call: Any) -> JsonObject:
+        """Runs a call of a tool of the service and returns the result in the format of the call."""
+        return self._run_own(parse_call(call))
+
+    def answer(self, response: Any, tools: Tools) -> list[JsonObject]:
+        """Runs the tool calls of a response and returns the messages to append to the conversation.
+
+        The messages are those of the response, and the results. The service runs calls of its own tools.
+        `tools` has a function for each other name, which receives the input as keyword arguments. An
+        exception of a function becomes an error result. The usage of the response is sent with the next sync.
+        """
+        parsed = parse_response(response)
+        self._last_response = parsed
+        return new_messages(parsed, [self._run(call, tools) for call in parsed.calls])
+
+    def _run(self, call: ToolCall, tools: Tools) -> JsonObject:
+        if call.name in self._own_names and call.name not in tools:
+            return self._run_own(call)
+        try:
+            return result_of(call, function_of(call, tools)(**call.input))
+        except Exception as error:
+            return failed_result(call, error)
+
+    def _run_own(self, call: ToolCall) -> JsonObject:
+        result: JsonObject = self._send(self._path.change(":callTool", call_body(call)))["tool_result"]
+        return result
+
+    def compact(self, **options: Any) -> JsonObject:
+        """Compacts the session now and returns the `CompactResponse`. `options` are fields of `CompactRequest`."""
+        return self._send(self._path.change(":compact", options))
+
+    def undo(self) -> JsonObject | None:
+        """Undoes the last compaction, collapse, clear or snip of the view.
+
+        Returns the `RestoreContextResponse`, or None if nothing can be undone. Another call undoes the one before.
+        """
+        search = UndoSearch()
+        for event in self._pages(self._path.read("/events", **undo_query()), "events"):
+            revision = search.revision_before(event)
+            if revision is not None:
+                return self.restore(revision)
+        return None
+
+    def restore(self, to_revision: int, **options: Any) -> JsonObject:
+        """Restores the view of a revision. `options` are fields of `RestoreContextRequest`."""
+        return self._send(self._path.change(":restore", {"to_revision": to_revision, **options}))
+
+    def get(self) -> JsonObject:
+        """Returns the session: its state, counts, policy and budget."""
+        return self._resource(self._path.read())
+
+    def create(self, **fields: Any) -> JsonObject:
+        """Creates the session with fields of `Session`, such as `policy_overrides`. Not needed for the defaults."""
+        return self._resource(self._path.create(fields))
+
+    def update(self, **fields: Any) -> JsonObject:
+        """Changes fields of the session, such as `title`, `attributes` or `policy_overrides`."""
+        return self._resource(self._path.change("", {"session": fields}, "PATCH"))
+
+    def delete(self, *, missing_ok: bool = True) -> None:
+        """Deletes the session with all its data."""
+        self._send(Request("DELETE", f"/{self.name}", query={"allow_missing": missing_ok}))
+
+    def memory(self) -> JsonObject:
+        """Returns the session memory: the running summary of the session."""
+        memory: JsonObject = self._send(self._path.read("/memory"))["memory"]
+        return memory
+
+    def messages(self, format: Format | None = None, **query: Any) -> Iterator[JsonObject]:  # noqa: A002
+        """Yields the messages of the transcript. `query` has parameters of `ListMessages`, such as `descending`."""
+        return self._pages(self._path.read("/messages", format=format or self._format, **query), "messages")
+
+    def search(self, text: str, *, regex: bool = False, ignore_case: bool = False) -> Iterator[JsonObject]:
+        """Yields the places of the transcript with a text, or with matches of a regular expression."""
+        pattern = {"regex" if regex else "literal": text, "ignore_case": ignore_case}
+        return self._pages(self._path.post("/messages:search", {"pattern": pattern}), "hits")
+
+    def events(self, *, after_revision: int = 0, kinds: Sequence[str] = ()) -> Iterator[JsonObject]:
+        """Yields the events of the session after a revision, all or those of some kinds."""
+        query = {"after_revision": after_revision, "kinds": list(kinds)}
+        return self._pages(self._path.read("/events", **query), "events")
+
+    def watch(self, *, after_revision: int = 0, kinds: Sequence[str] = ()) -> Generator[JsonObject, None, None]:
+        """Yields events as they happen, without an end. Reconnects after errors that can be retried."""
+        position = after_revision
+        attempts = Attempts(self._options)
+        while True:
+            request = self._path.read("/events:watch", after_revision=position, kinds=list(kinds))
+            try:
+                for element in self._transport.lines(request, None):
+                    position = element["revision"]
+                    attempts = Attempts(self._options)
+                    if "event" in element:
+                        yield element["event"]
+            except ApiError as error:
+                time.sleep(attempts.delay_after(error))
+
+    def _send(self, request: Request) -> JsonObject:
+        reply: JsonObject = self._transport.send(request, self._options)
+        return reply
+
+    def _resource(self, request: Request) -> JsonObject:
+        session: JsonObject = (self._send(request))["session"]
+        return session
+
+    def _pages(self, request: Request, items: str) -> Iterator[JsonObject]:
+        return pages(self._transport, request, self._options, items)
+
+
+def pages(transport: Transport, request: Request, options: Options, items: str) -> Iterator[JsonObject]:
+    """Yields the items of all pages of a list."""
+    token: str | None = None
+    while token != "":
+        page = transport.send(request.page(token), options)
+        yield from page[items]
+        token = page["next_page_token"]

@@ -1,0 +1,89 @@
+"""The filter and the tools inside of the OpenAI Agents SDK."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+from agents import Agent, ItemHelpers, OpenAIResponsesModel, RunConfig, Runner, SQLiteSession, function_tool
+
+from palimpsest import Palimpsest, Session
+from palimpsest.openai_agents import input_filter, tools
+from world import LOG, Provider
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+
+ANSWER = "Its disk was full."
+TURNS: list[dict[str, Any]] = [
+    {"text": "I look.", "calls": [{"name": "read_log"}, {"name": "read_log"}]},
+    {"calls": [{"name": "SearchTranscript", "input": {"pattern": "disk full"}}, {"name": "read_log"}]},
+    {"text": ANSWER},
+]
+
+
+@function_tool
+def read_log() -> str:
+    """Reads the log of the build."""
+    return LOG
+
+
+def agent_of(session: Session, client: openai.AsyncOpenAI, model: str) -> tuple[Agent[Any], RunConfig]:
+    responses = OpenAIResponsesModel(model=model, openai_client=client)
+    agent = Agent[Any](name="agent", instructions="Be brief.", model=responses, tools=[read_log, *tools(session)])
+    return agent, RunConfig(call_model_input_filter=input_filter(session), tracing_disabled=True)
+
+
+def sent(provider: Provider, model: str) -> list[str]:
+    requests = provider.requests(model)
+    assert {it["status"] for it in requests} == {200}
+    return [str(it["body"]["input"]) for it in requests]
+
+
+def check(provider: Provider, model: str, items: Any) -> None:
+    arrays = sent(provider, model)
+    assert ["palimpsest://" in it for it in arrays] == [False, True, True]
+    assert ["disk full" in it for it in arrays] == [False, False, True]
+    assert sum(it.get("output") == LOG for it in items) == 3
+
+
+async def test_parallel_calls_and_read_back(
+    client: Palimpsest, async_gpt: openai.AsyncOpenAI, provider: Provider, name: str, model: str
+) -> None:
+    provider.script(model, *TURNS)
+    agent, config = agent_of(client.session("demo", name), async_gpt, model)
+    result = await Runner.run(agent, "Why did the build fail?", run_config=config)
+    assert result.final_output == ANSWER
+    check(provider, model, result.to_input_list())
+
+
+async def test_streaming(
+    client: Palimpsest, async_gpt: openai.AsyncOpenAI, provider: Provider, name: str, model: str
+) -> None:
+    provider.script(model, *TURNS)
+    agent, config = agent_of(client.session("demo", name), async_gpt, model)
+    result = Runner.run_streamed(agent, "Why did the build fail?", run_config=config)
+    texts = []
+    async for event in result.stream_events():
+        if event.type == "run_item_stream_event" and event.item.type == "message_output_item":
+            texts.append(ItemHelpers.text_message_output(event.item))
+    assert texts == ["I look.", ANSWER]
+    check(provider, model, result.to_input_list())
+
+
+async def test_compaction_and_undo_with_a_session_of_the_sdk(
+    client: Palimpsest, async_gpt: openai.AsyncOpenAI, provider: Provider, name: str, model: str
+) -> None:
+    provider.script(model, *[{"text": f"answer {number}"} for number in range(7)])
+    session = client.session("demo", name)
+    agent, config = agent_of(session, async_gpt, model)
+    history = SQLiteSession(name)
+    for number in range(5):
+        await Runner.run(agent, f"question {number} " + "some words " * 500, session=history, run_config=config)
+    session.compact()
+    await Runner.run(agent, "after the compaction", session=history, run_config=config)
+    assert session.undo()
+    await Runner.run(agent, "after the undo", session=history, run_config=config)
+    history.close()
+    sizes = [len(it) for it in sent(provider, model)]
+    assert sizes[5] < sizes[4] < sizes[6]

@@ -1,0 +1,234 @@
+"""Sessions of the sync client."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from palimpsest import NotFoundError, NotSendableError, Palimpsest
+from world import ANTHROPIC_TOOL, LOG
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def turns(count: int, words: int = 2_000) -> list[dict[str, Any]]:
+    texts = [user(f"question {n} " + "word " * words) if n % 2 == 0 else assistant(f"answer {n}") for n in range(count)]
+    return [*texts, user("last question")]
+
+
+def test_a_view_has_the_body_with_its_array(client: Palimpsest, name: str) -> None:
+    context = client.session("demo", name)
+    messages = [user("Why did the build fail?")]
+    view = context.sync(model="claude-fake", system="Be brief.", max_tokens=100, messages=messages)
+    assert view.sendable
+    assert view.not_sendable_reason == ""
+    assert view.outcome == "new"
+    assert view.session == context.name
+    assert view.request == {
+        "model": "claude-fake",
+        "system": "Be brief.",
+        "max_tokens": 100,
+        "messages": view.messages,
+    }
+    assert "Why did the build fail?" in str(view.messages)
+    assert view.tokens["total_tokens"] > 0
+    assert view.budget["state"] == "normal"
+    assert [it["code"] for it in view.warnings] == ["window_assumed"]
+    assert view.etag
+    assert view.revision > 0
+    assert messages == [user("Why did the build fail?")]
+    repeated = context.sync(view.body)
+    assert (repeated.outcome, repeated.messages) == ("equal", view.messages)
+
+
+def test_an_array_that_ends_with_the_model_is_not_sendable(client: Palimpsest, name: str) -> None:
+    view = client.session("demo", name).sync(model="m", messages=[user("a"), assistant("b")])
+    assert not view.sendable
+    with pytest.raises(NotSendableError) as caught:
+        _ = view.request
+    assert caught.value.reason == view.not_sendable_reason == "ends_with_assistant"
+
+
+def test_openai_arrays_keep_their_system_messages(client: Palimpsest, name: str) -> None:
+    context = client.session("demo", name, "openai_chat")
+    system = {"role": "system", "content": "Be brief."}
+    view = context.sync(model="gpt-fake", messages=[system, user("hello")])
+    assert [it["role"] for it in view.messages] == ["system", "user"]
+    assert view.messages[0] == system
+
+
+def test_responses_have_an_input(client: Palimpsest, name: str) -> None:
+    context = client.session("demo", name)
+    view = context.sync(model="gpt-fake", instructions="Be brief.", input="hello")
+    assert view.request["input"] == view.messages
+    assert "hello" in str(view.messages)
+    with pytest.raises(ValueError, match="previous_response_id"):
+        context.sync(model="gpt-fake", input="hello", previous_response_id="resp_1")
+
+
+def test_cache_breakpoints_are_set_in_a_copy(client: Palimpsest, name: str) -> None:
+    messages = [user("hello")]
+    view = client.session("demo", name).sync(
+        model="claude-fake", system="Be brief.", messages=messages, cache_breakpoints=True
+    )
+    mark = {"type": "ephemeral"}
+    assert view.request["system"] == [{"type": "text", "text": "Be brief.", "cache_control": mark}]
+    assert view.request["messages"][0]["content"][0]["cache_control"] == mark
+    assert "cache_control" not in str(view.messages)
+    assert messages == [user("hello")]
+
+
+def test_thinking_stays_in_the_view_if_the_request_enables_it(client: Palimpsest, name: str) -> None:
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "abc"}
+    call = {"type": "tool_use", "id": "t1", "name": "read_log", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "ok"}
+    messages = [user("a"), {"role": "assistant", "content": [thought, call]}, {"role": "user", "content": [result]}]
+    thinking = {"type": "enabled", "budget_tokens": 1_024}
+    view = client.session("demo", name).sync(model="claude-fake", thinking=thinking, messages=messages)
+    assert thought in view.messages[1]["content"]
+
+
+def test_a_large_result_is_replaced_and_read_back(client: Palimpsest, name: str) -> None:
+    context = client.session("demo", name, "anthropic_messages")
+    tools = context.tools()
+    assert "ReadToolResult" in [tool["name"] for tool in tools]
+    call = {"type": "tool_use", "id": "c1", "name": "read_log", "input": {}}
+    messages = [user("Why?"), {"role": "assistant", "content": [call]}]
+    messages += [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": LOG}]}]
+    view = context.sync(model="claude-fake", messages=messages, tools=[ANTHROPIC_TOOL, *tools])
+    assert "disk full" not in str(view.messages)
+    assert len(str(view.messages)) < 5_000
+    read = {"type": "tool_use", "id": "c2", "name": "ReadToolResult", "input": {"tool_use_id": "c1", "tail_lines": 1}}
+    assert context.is_own(read)
+    assert not context.is_own(call)
+    assert context.run_tool(read) == {"type": "tool_result", "tool_use_id": "c2", "content": "disk full\n"}
+    assert list(context.search("disk full"))
+
+
+@pytest.mark.parametrize("format_", ["anthropic_messages", "openai_chat", "openai_responses"])
+def test_tools_are_defined_in_each_format(client: Palimpsest, name: str, format_: Any) -> None:
+    context = client.session("demo", name)
+    with pytest.raises(ValueError, match="format"):
+        context.tools()
+    tools = context.tools(format_)
+    assert tools == context.tools(format_)
+    assert len(tools) > 2
+
+
+def test_a_compaction_shortens_the_view_and_undo_restores_it(client: Palimpsest, name: str) -> None:
+    context = client.session("demo", name)
+    body = {"model": "claude-fake", "messages": turns(10)}
+    before = context.sync(body)
+    compacted = context.compact()
+    assert compacted["compaction"]["state"] == "succeeded"
+    after = context.sync(body)
+    assert len(str(after.messages)) < len(str(before.messages))
+    assert context.undo()
+    assert context.sync(body).messages == before.messages
+    assert context.undo() is None
+
+
+def test_undo_goes_back_step_by_step(client: Palimpsest, name: str) -> None:
+    context = client.session("demo", name)
+    body = {"model": "claude-fake", "messages": turns(10)}
+    views = [context.sync(body).messages]
+    context.compact()
+    body["messages"] = [*turns(10), assistant("yes"), *turns(10)]
+    views.append(context.sync(body).messages)
+    context.compact()
+    assert context.sync(body).messages != views[1]
+    assert context.undo()
+    assert context.sync(body).messages == views[1]
+    assert context.undo()
+    assert context.sync(body).messages[: len(views[0])] == views[0]
+
+
+def test_a_prompt_that_is_too_long_is_shortened(client: Palimpsest, name: str) -> None:
+    context = client.session("demo", name)
+    body = {"model": "claude-fake", "messages": turns(20)}
+    before = context.sync(body)
+    after = context.sync(body, too_long="prompt is too long: 30000 tokens > 15000 maximum")
+    assert after.tokens["total_tokens"] < before.tokens["total_tokens"] / 2
+    assert after.sendable
+
+
+def test_a_view_over_the_reply_limit_is_streamed(client: Palimpsest, name: str) -> None:
+    context = client.session("demo", name, "openai_chat")
+    context.create(policy_overrides={"limits": {"max_reply_bytes": 65_536}})
+    system = {"role": "system", "content": "Be brief."}
+    messages = [system, *turns(20)]
+    view = context.sync(model="gpt-fake", messages=messages)
+    assert view.reply["view_omitted"]
+    assert [it["role"] for it in view.messages] == [it["role"] for it in messages]
+    assert view.messages[0] == system
+    assert "last question" in str(view.messages[-1])
+
+
+def test_transcript_events_and_memory_are_readable(client: Palimpsest, name: str) -> None:
+    context = client.session("demo", name, "anthropic_messages")
+    context.sync(model="claude-fake", messages=turns(6, words=10))
+    assert [it["ordinal"] for it in context.messages()] == list(range(1, 8))
+    assert [it["ordinal"] for it in context.messages(page_size=2, descending=True)] == list(range(7, 0, -1))
+    hits = list(context.search(r"QUESTION \d", regex=True, ignore_case=True))
+    assert len(hits) == 3
+    assert "session_created" in next(context.events())
+    events = list(context.events(kinds=["messages_appended"]))
+    assert len(events) == 1
+    watched = context.watch(kinds=["messages_appended"])
+    assert next(watched) == events[0]
+    watched.close()
+    assert context.memory()["state"] == "not_started"
+
+
+def test_watch_yields_events_as_they_happen(client: Palimpsest, name: str) -> None:
+    context = client.session("demo", name)
+    context.sync(model="m", messages=turns(10))
+    revision = context.get()["revision"]
+    timer = threading.Timer(0.3, context.compact)
+    timer.start()
+    event = next(context.watch(after_revision=revision, kinds=["compacted"]))
+    timer.join()
+    assert event["compacted"]["state"] == "succeeded"
+
+
+def test_sessions_are_listed_changed_and_deleted(client: Palimpsest, name: str) -> None:
+    project = name[-10:]
+    first, second = client.session(project, "first"), client.session(project, "second")
+    for context in (first, second):
+        context.sync(model="m", messages=[user("hello")])
+    first.update(title="A title", attributes={"team": "red"})
+    assert first.get()["title"] == "A title"
+    listed = client.sessions(project, page_size=1)
+    assert sorted(it["name"] for it in listed) == [first.name, second.name]
+    first.delete()
+    first.delete()
+    with pytest.raises(NotFoundError):
+        first.delete(missing_ok=False)
+    assert [it["name"] for it in client.sessions(project)] == [second.name]
+
+
+def test_threads_share_a_client(client: Palimpsest, name: str) -> None:
+    failed: list[Exception] = []
+
+    def work(number: int) -> None:
+        context = client.session("demo", f"{name}.{number}")
+        try:
+            for count in (2, 4, 6):
+                assert context.sync(model="m", messages=turns(count, words=10)).sendable
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
