@@ -35,7 +35,7 @@ interface Fields {
 /** One message of an array. */
 interface Message {
   role?: Word;
-  type?: Word | undefined;
+  type?: Word | null | undefined;
   content?: string | readonly { type?: Word; cache_control?: { type: Word } | null }[] | object | null | undefined;
 }
 

@@ -6,5 +6,5 @@ export type { ApiRequest, CallOptions, ClientOptions } from "./http.js";
 export { type ListOptions, Session, type SyncOptions, type WatchOptions } from "./session.js";
 export { isTooLong } from "./too-long.js";
 export type { AnthropicTool, ChatTool, ResponsesTool, ToolCall, ToolOf, ToolResultOf } from "./tools.js";
-export type { View } from "./view.js";
+export { NotSendableError, type View } from "./view.js";
 export type * from "./wire.js";

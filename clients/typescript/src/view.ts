@@ -47,3 +47,12 @@ export function viewOf<B extends Body>(body: B, reply: SyncReply, messages: unkn
     reply,
   };
 }
+
+/** An array that must not be sent to the model, for example because a tool call has no result. */
+export class NotSendableError extends Error {
+  override readonly name = "NotSendableError";
+
+  constructor(readonly reason: NotSendableReason) {
+    super(`The array must not be sent to the model: ${reason}.`);
+  }
+}

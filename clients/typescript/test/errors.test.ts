@@ -8,7 +8,7 @@ import { Palimpsest, PalimpsestError } from "palimpsest";
 import { startServer } from "./world.js";
 
 const server = await startServer();
-const limited = await startServer({ "projects.demo.quotas.requests_per_second": "2" });
+const limited = await startServer("[projects.demo.quotas]\nrequests_per_second = 2\n");
 after(() => Promise.all([server.stop(), limited.stop()]));
 
 const body = { model: "gpt-5", messages: [{ role: "user", content: "Hello" }] };

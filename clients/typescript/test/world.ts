@@ -1,7 +1,7 @@
 // Real servers and fake model providers for the tests.
 
 import { type ChildProcess, spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -12,12 +12,13 @@ export interface Program {
   stop(): Promise<void>;
 }
 
-/** Starts a server with an empty data folder. `settings` are keys and values of the configuration. */
-export async function startServer(settings: Record<string, string> = {}): Promise<Program> {
+/** Starts a server with an empty data folder. `settings` is a configuration as TOML. */
+export async function startServer(settings = ""): Promise<Program> {
   const folder = mkdtempSync(join(tmpdir(), "palimpsest-"));
-  const sets = Object.entries(settings).flatMap(([key, value]) => ["--set", `${key}=${value}`]);
+  writeFileSync(join(folder, "palimpsest.toml"), settings);
   const listen = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
-  const args = ["serve", ...listen, "--data-dir", join(folder, "data"), "--log-format", "json", ...sets];
+  const files = ["--config", join(folder, "palimpsest.toml"), "--data-dir", join(folder, "data")];
+  const args = ["serve", ...listen, ...files, "--log-format", "json"];
   // The server rejects unknown variables with its prefix.
   const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("PALIMPSEST_")));
   const child = spawn(required("PALIMPSEST_BINARY"), args, { stdio: ["ignore", "pipe", "pipe"], env });
@@ -63,8 +64,9 @@ export async function startProvider(): Promise<Provider> {
       if (!response.ok) throw new Error(await response.text());
     },
     async requests(model) {
-      const recorded = (await (await fetch(`${url}/_control/requests`)).json()) as RecordedRequest[];
-      return recorded.filter((request) => request.body?.model === model);
+      const response = await fetch(`${url}/_control/requests`);
+      const { requests } = (await response.json()) as { requests: RecordedRequest[] };
+      return requests.filter((request) => request.body?.model === model);
     },
   };
 }
