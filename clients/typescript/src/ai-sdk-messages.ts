@@ -92,7 +92,7 @@ export class Conversation {
     const text = String(block["text"] ?? "");
     const marked = /^([\s\S]*)\n\[id:\w+\]$/.exec(text);
     const origin = marked && this.#take(keysOf(role, { type: "text", text: marked[1] })[0] ?? "");
-    if (origin?.part.type === "text") return { ...origin, part: { ...origin.part, text } };
+    if (origin) return origin.part.type === "text" ? { ...origin, part: { ...origin.part, text } } : origin;
     const part = newPart(block);
     return { message: { role: part.type === "tool-result" ? "tool" : role, content: [] }, part };
   }

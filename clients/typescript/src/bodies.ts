@@ -24,10 +24,16 @@ type Word =
   | "enabled"
   | (string & {});
 
+interface Block {
+  type?: Word;
+  cache_control?: { type: Word } | null | undefined;
+}
+
 interface Fields {
   model?: Word | undefined;
+  system?: string | readonly Block[] | undefined;
   stream?: boolean | null | undefined;
-  tools?: readonly { type?: Word | null; input_schema?: { type?: Word }; cache_control?: { type: Word } | null }[];
+  tools?: readonly { type?: Word | null; input_schema?: { type?: Word }; cache_control?: { type: Word } | null }[] | null;
   thinking?: { type?: Word };
   tool_choice?: Word | object | null | undefined;
 }
@@ -36,7 +42,8 @@ interface Fields {
 interface Message {
   role?: Word;
   type?: Word | null | undefined;
-  content?: string | readonly { type?: Word; cache_control?: { type: Word } | null }[] | object | null | undefined;
+  content?: string | readonly Block[] | object | null | undefined;
+  tool_calls?: readonly Block[] | null | undefined;
 }
 
 /** A body with `messages`: Anthropic Messages or OpenAI Chat Completions. */
@@ -46,6 +53,7 @@ export interface MessagesBody extends Fields {
 
 /** A body with `input`: OpenAI Responses. */
 export interface InputBody extends Fields {
+  messages?: undefined;
   input?: string | readonly Message[] | undefined;
   instructions?: string | null | undefined;
 }

@@ -30,7 +30,7 @@ export interface View<B extends Body = Body> {
 /** Builds the view of a body from the reply and the complete array. */
 export function viewOf<B extends Body>(body: B, reply: SyncReply, messages: unknown[]): View<B> {
   const request: AnyBody = { ...(body as AnyBody) };
-  request["messages" in body ? "messages" : "input"] = messages;
+  request[body.messages ? "messages" : "input"] = messages;
   if (reply.system?.length) request["system"] = [...blocksOf(request["system"]), ...reply.system];
   applyBreakpoints(request, reply.cache_breakpoints);
   return {

@@ -22,7 +22,7 @@ const question = "Why did the build fail?";
 const answer = "Its disk was full.";
 const turns: Turn[] = [
   { calls: [{ name: "read_log" }, { name: "list_files" }], thinking: "I read the log." },
-  { calls: [{ name: "ReadToolResult", input: { tail_lines: 1 } }] },
+  { calls: [{ name: "SearchTranscript", input: { pattern: "disk full" } }] },
   { text: answer },
 ];
 const runTool = (name: string) => (name === "read_log" ? largeLog() : "Cargo.toml");
@@ -31,7 +31,7 @@ type Text = { role: "user" | "assistant"; content: string };
 
 /** A conversation that a compaction can shorten. */
 const history = Array.from({ length: 20 }, (_, index): Text => {
-  return { role: index % 2 ? "assistant" : "user", content: `message ${index}${" word".repeat(500)}` };
+  return { role: index % 2 ? "assistant" : "user", content: index % 2 ? `answer ${index}${" word".repeat(1_000)}` : `question ${index}` };
 });
 
 interface Case {
@@ -102,6 +102,7 @@ for (const [api, runIt] of Object.entries(apis)) {
       const second = JSON.stringify(requests[1]?.body);
       assert.match(second, /palimpsest:\/\//);
       assert.ok(!second.includes("step 4999"));
+      assert.ok(JSON.stringify(requests[2]?.body).split("disk full").length > 2);
       assert.ok(length >= 6, `${length} entries`);
     });
 
