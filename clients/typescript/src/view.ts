@@ -34,7 +34,7 @@ export function viewOf<B extends Body>(body: B, reply: SyncReply, messages: unkn
   if (reply.system?.length) request["system"] = [...blocksOf(request["system"]), ...reply.system];
   applyBreakpoints(request, reply.cache_breakpoints);
   return {
-    request: request as RequestOf<B>,
+    request: request as unknown as RequestOf<B>,
     messages: messages as MessagesOf<B>,
     sendable: reply.sendable,
     notSendableReason: reply.sendable ? undefined : reply.not_sendable_reason,
