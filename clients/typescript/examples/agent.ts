@@ -6,8 +6,8 @@ import OpenAI from "openai";
 import { isTooLong, Palimpsest } from "palimpsest";
 
 const openai = new OpenAI();
-const session = new Palimpsest().session("demo", process.env["SESSION"] ?? "agent");
-const model = process.env["MODEL"] ?? "gpt-5";
+const session = new Palimpsest().session("demo", process.env.SESSION ?? "agent");
+const model = process.env.MODEL ?? "gpt-5";
 
 /** A tool of the agent. Its result is large, so the service stores it and shows the beginning. */
 function readLog(): string {

@@ -53,17 +53,19 @@ export class Conversation {
 
   /** Returns the messages of a view. `system` are blocks of system messages that the view moved before the array. */
   restore(view: readonly unknown[], system: readonly unknown[] = []): SdkMessage[] {
-    const moved = (system as Block[]).map((block) => ({ role: "system", content: String(block["text"]) }));
+    const moved = (system as Block[]).map((block) => ({ role: "system", content: String(block.text) }));
     const restored: SdkMessage[] = [...this.lead, ...moved];
-    let last: SdkMessage | undefined;
+    let open: { message: SdkMessage; parts: Part[] } | undefined;
     for (const { role, content } of view as WireMessage[]) {
       for (const block of blocksOf(content)) {
         const { message, part } = this.#originOf(role, block);
         // Parts of one message stay together, because options of providers belong to the message.
-        const isNext = last !== undefined && restored.at(-1)?.role === message.role && last === message;
-        if (isNext) (restored.at(-1)?.content as Part[]).push(part);
-        else restored.push({ ...message, content: [part] });
-        last = message;
+        if (open?.message === message) {
+          open.parts.push(part);
+        } else {
+          open = { message, parts: [part] };
+          restored.push({ ...message, content: open.parts });
+        }
       }
     }
     return restored.map(simplified);
@@ -89,7 +91,7 @@ export class Conversation {
     if (exact) return exact;
     if (byId) return { ...byId, part: changedPart(byId.part, block) };
     // The service appends the id of a user turn to its text.
-    const text = String(block["text"] ?? "");
+    const text = String(block.text ?? "");
     const marked = /^([\s\S]*)\n\[id:\w+\]$/.exec(text);
     const origin = marked && this.#take(keysOf(role, { type: "text", text: marked[1] })[0] ?? "");
     if (origin) return origin.part.type === "text" ? { ...origin, part: { ...origin.part, text } } : origin;
@@ -106,36 +108,38 @@ export class Conversation {
 
 /** Returns the keys of a block: by its content, and by the id of its call. */
 function keysOf(role: string, block: Block): string[] {
-  if (block.type === "tool_use") return [`call ${block["id"]}`];
+  if (block.type === "tool_use") return [`call ${block.id}`];
   const exact = `${role} ${JSON.stringify(ordered(block))}`;
-  return block.type === "tool_result" ? [exact, `result ${block["tool_use_id"]}`] : [exact];
+  return block.type === "tool_result" ? [exact, `result ${block.tool_use_id}`] : [exact];
 }
 
 /** Returns a value whose objects have their fields in order, and no breakpoints. */
 function ordered(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(ordered);
   if (typeof value !== "object" || value === null) return value;
-  const entries = Object.entries(value).filter(([name, field]) => name !== "cache_control" && field !== undefined);
+  const entries = Object.entries(value).filter(
+    ([name, field]) => name !== "cache_control" && field !== undefined,
+  );
   return Object.fromEntries(entries.sort().map(([name, field]) => [name, ordered(field)]));
 }
 
 function blockOf(part: Part): Block {
-  if (part.type === "text") return { type: "text", text: part["text"] };
+  if (part.type === "text") return { type: "text", text: part.text };
   if (part.type === "reasoning") {
-    const signature = JSON.stringify(part["providerOptions"] ?? {});
-    return { type: "thinking", thinking: part["text"], signature };
+    const signature = JSON.stringify(part.providerOptions ?? {});
+    return { type: "thinking", thinking: part.text, signature };
   }
-  if (part.type === "tool-call" && !part["providerExecuted"]) {
-    return { type: "tool_use", id: part["toolCallId"], name: part["toolName"], input: part["input"] };
+  if (part.type === "tool-call" && !part.providerExecuted) {
+    return { type: "tool_use", id: part.toolCallId, name: part.toolName, input: part.input };
   }
   if (part.type === "tool-result") {
-    const { type, value, reason } = part["output"] as { type: string; value?: unknown; reason?: string };
-    const id = { type: "tool_result", tool_use_id: part["toolCallId"] };
+    const { type, value, reason } = part.output as { type: string; value?: unknown; reason?: string };
+    const id = { type: "tool_result", tool_use_id: part.toolCallId };
     const isError = type.startsWith("error") || type === "execution-denied";
     return { ...id, content: resultOf(value ?? reason ?? ""), ...(isError ? { is_error: true } : {}) };
   }
   if (part.type === "file" || part.type === "image") {
-    return mediaOf(part["data"] ?? part["image"], String(part["mediaType"] ?? "image/png")) ?? opaque(part);
+    return mediaOf(part.data ?? part.image, String(part.mediaType ?? "image/png")) ?? opaque(part);
   }
   return opaque(part);
 }
@@ -148,12 +152,13 @@ function opaque(part: object): Block {
 function resultOf(value: unknown): string | Block[] {
   if (typeof value === "string") return value;
   const entries = Array.isArray(value) ? (value as Part[]) : [];
-  const isContent = entries.length > 0 && entries.every((entry) => entry?.type === "text" || entry?.["mediaType"]);
+  const isContent =
+    entries.length > 0 && entries.every((entry) => entry?.type === "text" || entry?.mediaType);
   if (!isContent) return JSON.stringify(value);
   return entries.map((entry) =>
     entry.type === "text"
-      ? { type: "text", text: entry["text"] }
-      : (mediaOf(entry["data"] ?? entry["url"], String(entry["mediaType"])) ?? opaque(entry)),
+      ? { type: "text", text: entry.text }
+      : (mediaOf(entry.data ?? entry.url, String(entry.mediaType)) ?? opaque(entry)),
   );
 }
 
@@ -175,7 +180,8 @@ function base64Of(data: Uint8Array | ArrayBuffer): string {
   const bytes = new Uint8Array(data);
   let binary = "";
   // A call with all bytes would exceed the maximum number of arguments.
-  for (let at = 0; at < bytes.length; at += 8_192) binary += String.fromCharCode(...bytes.subarray(at, at + 8_192));
+  for (let at = 0; at < bytes.length; at += 8_192)
+    binary += String.fromCharCode(...bytes.subarray(at, at + 8_192));
   return btoa(binary);
 }
 
@@ -186,24 +192,29 @@ function changedPart(part: Part, block: Block): Part {
 }
 
 function outputOf(block: Block): Part {
-  const content = block["content"];
+  const content = block.content;
   const blocks = blocksOf(content);
-  const texts = blocks.map((entry) => String(entry["text"] ?? `[${entry["type"]}]`));
-  return { type: block["is_error"] ? "error-text" : "text", value: texts.join("\n") };
+  const texts = blocks.map((entry) => String(entry.text ?? `[${entry.type}]`));
+  return { type: block.is_error ? "error-text" : "text", value: texts.join("\n") };
 }
 
 function newPart(block: Block): Part {
   if (block.type === "tool_use") {
-    return { type: "tool-call", toolCallId: block["id"], toolName: block["name"], input: block["input"] };
+    return { type: "tool-call", toolCallId: block.id, toolName: block.name, input: block.input };
   }
   if (block.type === "tool_result") {
-    return { type: "tool-result", toolCallId: block["tool_use_id"], toolName: "unknown", output: outputOf(block) };
+    return {
+      type: "tool-result",
+      toolCallId: block.tool_use_id,
+      toolName: "unknown",
+      output: outputOf(block),
+    };
   }
-  return { type: "text", text: String(block["text"] ?? "") };
+  return { type: "text", text: String(block.text ?? "") };
 }
 
 /** Returns system messages with their text, as the AI SDK has them. */
 function simplified(message: SdkMessage): SdkMessage {
   if (message.role !== "system" || typeof message.content === "string") return message;
-  return { ...message, content: (message.content as Part[]).map((part) => part["text"]).join("\n") };
+  return { ...message, content: (message.content as Part[]).map((part) => part.text).join("\n") };
 }

@@ -33,7 +33,9 @@ interface Fields {
   model?: Word | undefined;
   system?: string | readonly Block[] | undefined;
   stream?: boolean | null | undefined;
-  tools?: readonly { type?: Word | null; input_schema?: { type?: Word }; cache_control?: { type: Word } | null }[] | null;
+  tools?:
+    | readonly { type?: Word | null; input_schema?: { type?: Word }; cache_control?: { type: Word } | null }[]
+    | null;
   thinking?: { type?: Word };
   tool_choice?: Word | object | null | undefined;
 }
@@ -61,13 +63,16 @@ export interface InputBody extends Fields {
 /** The body of a model request. */
 export type Body = MessagesBody | InputBody;
 
+/** The items of a text input, which have no type of their own. */
+// biome-ignore lint/suspicious/noExplicitAny: the items fit the types of any SDK
+type Items = any[];
+
 /** The array of a body. */
 export type MessagesOf<B extends Body> = B extends { messages: infer Messages }
   ? Messages
   : B extends { input?: infer Input }
-    ? // biome-ignore lint/suspicious/noExplicitAny: the items of a text input have no type of their own
-      Exclude<Input, string | undefined> extends never
-      ? any[]
+    ? [Exclude<Input, string | undefined>] extends [never]
+      ? Items
       : Exclude<Input, string | undefined>
     : never;
 
@@ -101,8 +106,11 @@ export function formatOf(body: Body): Format {
     ["tool", "function", "developer"].includes(row.role ?? "") ||
     (row.role === "system" && index === 0);
   if (rows.some(isChat)) return "openai_chat";
-  const types = rows.flatMap((row) => (Array.isArray(row.content) ? row.content.map((block) => block.type) : []));
-  if (types.some((type) => ["image_url", "input_audio", "file", "refusal"].includes(type))) return "openai_chat";
+  const types = rows.flatMap((row) =>
+    Array.isArray(row.content) ? row.content.map((block) => block.type) : [],
+  );
+  if (types.some((type) => ["image_url", "input_audio", "file", "refusal"].includes(type)))
+    return "openai_chat";
   if (types.some((type) => type !== "text")) return "anthropic_messages";
   return String(model ?? "").includes("claude") ? "anthropic_messages" : "openai_chat";
 }

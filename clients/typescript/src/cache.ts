@@ -20,9 +20,9 @@ export interface BreakpointOptions {
  * and of the system prompt stay, so they count against the maximum.
  */
 export function requestedBreakpoints(body: AnyBody): BreakpointOptions | undefined {
-  const ofMessages = (body.messages ?? []).flatMap((message) => marked((message as Block)["content"]));
+  const ofMessages = (body.messages ?? []).flatMap((message) => marked((message as Block).content));
   if (ofMessages.length === 0) return undefined;
-  const ofPrefix = [...marked(body["tools"]), ...marked(body["system"])];
+  const ofPrefix = [...marked(body.tools), ...marked(body.system)];
   const isLong = ofMessages.some((block) => block.cache_control?.ttl === "1h");
   const free = MAX_BREAKPOINTS - ofPrefix.length;
   return free > 0 ? { max_breakpoints: free, ...(isLong ? { ttl: "3600s" } : {}) } : undefined;
@@ -32,8 +32,10 @@ export function requestedBreakpoints(body: AnyBody): BreakpointOptions | undefin
 export function applyBreakpoints(request: AnyBody, breakpoints: readonly CacheBreakpoint[]): void {
   for (const { position, system_block_index: index, merge } of breakpoints) {
     const isSystem = index !== undefined;
-    if (isSystem && marked(request["system"]).length > 0) continue;
-    const holder = (isSystem ? request : request.messages?.[position?.message_index ?? -1]) as Block | undefined;
+    if (isSystem && marked(request.system).length > 0) continue;
+    const holder = (isSystem ? request : request.messages?.[position?.message_index ?? -1]) as
+      | Block
+      | undefined;
     const field = isSystem ? "system" : "content";
     const blocks = holder && blocksOf(holder[field]);
     const block = blocks?.[isSystem ? index : (position?.block_index ?? -1)];

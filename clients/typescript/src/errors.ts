@@ -39,11 +39,11 @@ export class PalimpsestError extends Error {
     super(message, { cause: fields.cause });
     const details = fields.details ?? [];
     const info = detail(details, "google.rpc.ErrorInfo");
-    const retryDelay = detail(details, "google.rpc.RetryInfo")?.["retryDelay"];
+    const retryDelay = detail(details, "google.rpc.RetryInfo")?.retryDelay;
     this.code = fields.code;
     this.status = fields.status;
-    this.reason = String(info?.["reason"] ?? "");
-    this.metadata = (info?.["metadata"] ?? {}) as Record<string, string>;
+    this.reason = String(info?.reason ?? "");
+    this.metadata = (info?.metadata ?? {}) as Record<string, string>;
     this.details = details;
     this.retryAfter = retryDelay === undefined ? fields.retryAfter : Number.parseFloat(String(retryDelay));
   }
@@ -73,7 +73,9 @@ const STATUS_OF_CODE: Record<number, string> = {
 
 /** Returns the error of the JSON of an error, as responses and streams contain it. */
 export function errorOf(json: unknown, code: number, retryAfter?: number): PalimpsestError {
-  const error = (json as { error?: { code?: number; status?: string; message?: string; details?: ErrorDetail[] } })?.error;
+  const error = (
+    json as { error?: { code?: number; status?: string; message?: string; details?: ErrorDetail[] } }
+  )?.error;
   return new PalimpsestError(error?.message ?? `The server answered with HTTP status ${code}.`, {
     code: error?.code ?? code,
     status: error?.status ?? STATUS_OF_CODE[code] ?? "UNKNOWN",

@@ -91,7 +91,7 @@ export class Transport {
   async #send(request: ApiRequest, signal: AbortSignal | undefined, extra: Record<string, string>) {
     const { url, apiKey } = this.#options;
     const headers: Record<string, string> = { "content-type": "application/json", ...extra };
-    if (apiKey) headers["authorization"] = `Bearer ${apiKey}`;
+    if (apiKey) headers.authorization = `Bearer ${apiKey}`;
     const init: RequestInit = { method: request.method, headers, signal: signal ?? null };
     if (request.body !== undefined) init.body = JSON.stringify(request.body);
     const response = await this.#options.fetch(`${url}${request.path}${searchOf(request.query)}`, init);
@@ -166,7 +166,11 @@ function searchOf(query: Query = {}): string {
 function failure(cause: unknown, signal?: AbortSignal, deadline?: AbortSignal): unknown {
   if (cause instanceof PalimpsestError || signal?.aborted) return cause;
   if (deadline?.aborted) {
-    return new PalimpsestError("The call exceeded its deadline.", { code: 0, status: "DEADLINE_EXCEEDED", cause });
+    return new PalimpsestError("The call exceeded its deadline.", {
+      code: 0,
+      status: "DEADLINE_EXCEEDED",
+      cause,
+    });
   }
   const text = cause instanceof Error ? cause.message : String(cause);
   return new PalimpsestError(`Cannot reach the server: ${text}`, { code: 0, status: "UNAVAILABLE", cause });

@@ -59,7 +59,13 @@ export async function run<B extends Body, Response extends object, Call extends 
   const body = adapter.withTools(await session.tools(format, { signal }));
   const view = async (tooLong?: unknown): Promise<B> => {
     const lastResponse = lastResponses.get(array);
-    const { request, ...synced } = await session.sync<B>(body, { ...options.sync, format, lastResponse, tooLong, signal });
+    const { request, ...synced } = await session.sync<B>(body, {
+      ...options.sync,
+      format,
+      lastResponse,
+      tooLong,
+      signal,
+    });
     const reason = synced.notSendableReason;
     // A provider can accept a response to continue.
     if (reason && reason !== "ends_with_assistant") throw new NotSendableError(reason);
@@ -73,10 +79,15 @@ export async function run<B extends Body, Response extends object, Call extends 
     const calls = adapter.callsOf(response);
     const isOpen = (call: Call) => !runTool && !session.isOwn(call);
     const answer = async (call: Call) =>
-      session.isOwn(call) ? session.runTool(call, { signal }) : adapter.resultOf(call, (await runTool?.(call)) ?? "");
+      session.isOwn(call)
+        ? session.runTool(call, { signal })
+        : adapter.resultOf(call, (await runTool?.(call)) ?? "");
     const results = await Promise.all(calls.filter((call) => !isOpen(call)).map(answer));
     // Appended together, so that a failed tool leaves the array without an open call.
-    array.push(...adapter.messagesOf(response), ...(results.length > 0 ? adapter.messagesOfResults(results) : []));
+    array.push(
+      ...adapter.messagesOf(response),
+      ...(results.length > 0 ? adapter.messagesOfResults(results) : []),
+    );
     lastResponses.set(array, response);
     const open = calls.filter(isOpen);
     if (calls.length === 0 || open.length > 0) return { response, calls: open };

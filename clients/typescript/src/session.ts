@@ -69,12 +69,7 @@ const PROVIDERS = {
 } as const satisfies Record<Format, Target["provider"]>;
 
 /** The kinds of events that `undo` reverses. */
-const UNDOABLE: EventKind[] = [
-  "compacted",
-  "content_snipped",
-  "results_cleared",
-  "spans_collapsed",
-];
+const UNDOABLE: EventKind[] = ["compacted", "content_snipped", "results_cleared", "spans_collapsed"];
 
 /** A session. The first sync creates it. */
 export class Session {
@@ -135,7 +130,9 @@ export class Session {
   async toolDefinitions(format: Format, options?: CallOptions): Promise<ToolDefinition[]> {
     let listed = this.#listed.get(format);
     if (!listed) {
-      listed = this.#get<{ tools: ToolDefinition[] }>("/tools", { format }, options).then(({ tools }) => tools);
+      listed = this.#get<{ tools: ToolDefinition[] }>("/tools", { format }, options).then(
+        ({ tools }) => tools,
+      );
       this.#listed.set(format, listed);
       listed.catch(() => this.#listed.delete(format));
     }
@@ -186,10 +183,7 @@ export class Session {
   }
 
   /** Searches the transcript for a text, or for a regular expression in the syntax of RE2. */
-  async *search(
-    pattern: string | RegExp,
-    options: ListOptions = {},
-  ): AsyncGenerator<SearchHit, void, void> {
+  async *search(pattern: string | RegExp, options: ListOptions = {}): AsyncGenerator<SearchHit, void, void> {
     const text = typeof pattern === "string" ? { literal: pattern } : { regex: pattern.source };
     const ignoreCase = typeof pattern !== "string" && pattern.ignoreCase;
     let token: string | undefined;
@@ -226,7 +220,8 @@ export class Session {
         for await (const element of this.#transport.stream<WatchElement>(request, options.signal)) {
           failures = 0;
           // A resumed stream can repeat the events of the revision at which it broke.
-          if (element.revision !== revision) seen = new Set([...seen].filter((key) => key.startsWith(`${element.revision}:`)));
+          if (element.revision !== revision)
+            seen = new Set([...seen].filter((key) => key.startsWith(`${element.revision}:`)));
           revision = element.revision;
           if (!element.event) continue;
           const key = keyOf(element.event);

@@ -31,7 +31,7 @@ export interface View<B extends Body = Body> {
 export function viewOf<B extends Body>(body: B, reply: SyncReply, messages: unknown[]): View<B> {
   const request: AnyBody = { ...(body as AnyBody) };
   request[body.messages ? "messages" : "input"] = messages;
-  if (reply.system?.length) request["system"] = [...blocksOf(request["system"]), ...reply.system];
+  if (reply.system?.length) request.system = [...blocksOf(request.system), ...reply.system];
   applyBreakpoints(request, reply.cache_breakpoints);
   return {
     request: request as unknown as RequestOf<B>,

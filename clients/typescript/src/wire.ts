@@ -140,7 +140,13 @@ export interface ToolDefinition {
 /** The reply to a compaction. */
 export interface CompactReply {
   level_reports: LevelReport[];
-  compaction?: { compaction_id: string; state: string; strategy: string; summary?: string; [field: string]: unknown };
+  compaction?: {
+    compaction_id: string;
+    state: string;
+    strategy: string;
+    summary?: string;
+    [field: string]: unknown;
+  };
   tokens: TokenReport;
   budget: Budget;
   revision: number;

@@ -12,7 +12,12 @@ import { startServer } from "./world.js";
 
 const PACKAGE = new URL("../../", import.meta.url);
 const CONTENT_TYPES: Record<string, string> = { ".html": "text/html", ".js": "text/javascript" };
-const candidates = [process.env["CHROMIUM"], "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+const candidates = [
+  process.env.CHROMIUM,
+  "/usr/bin/chromium",
+  "/usr/bin/chromium-browser",
+  "/usr/bin/google-chrome",
+];
 const executablePath = candidates.find((path) => path && existsSync(path));
 const skip = executablePath ? false : "Chromium is not installed";
 
@@ -24,10 +29,15 @@ async function servePage() {
       ? pathname.replace("/palimpsest/", "dist/")
       : `examples/browser${pathname === "/" ? "/index.html" : pathname}`;
     const file = await readFile(new URL(path, PACKAGE)).catch(() => undefined);
-    response.writeHead(file ? 200 : 404, { "content-type": CONTENT_TYPES[extname(path)] ?? "text/plain" }).end(file);
+    response
+      .writeHead(file ? 200 : 404, { "content-type": CONTENT_TYPES[extname(path)] ?? "text/plain" })
+      .end(file);
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  return { origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, close: () => server.close() };
+  return {
+    origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    close: () => server.close(),
+  };
 }
 
 async function open(browser: Browser, origin: string, server: string) {
@@ -39,7 +49,9 @@ async function open(browser: Browser, origin: string, server: string) {
   return { page, state };
 }
 
-test("a page of an allowed origin syncs and watches, and another page is refused", { skip }, async (context) => {
+test("a page of an allowed origin syncs and watches, and another page is refused", {
+  skip,
+}, async (context) => {
   const page = await servePage();
   const allowing = await startServer(`[http]\nallowed_origins = "${page.origin}"\n`);
   const refusing = await startServer();

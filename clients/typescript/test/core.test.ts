@@ -10,7 +10,10 @@ const client = new Palimpsest({ url: server.url });
 after(() => server.stop());
 
 const tools = [
-  { type: "function" as const, function: { name: "read_log", parameters: { type: "object", properties: {} } } },
+  {
+    type: "function" as const,
+    function: { name: "read_log", parameters: { type: "object", properties: {} } },
+  },
 ];
 const call = { id: "c1", type: "function" as const, function: { name: "read_log", arguments: "{}" } };
 const withLog = [
@@ -143,7 +146,10 @@ test("thinking stays if the request enables it", async () => {
   const thinking = { type: "thinking" as const, thinking: "I see.", signature: "c2ln" };
   const messages = [
     { role: "user" as const, content: "Hello" },
-    { role: "assistant" as const, content: [thinking, { type: "tool_use" as const, id: "a", name: "A", input: {} }] },
+    {
+      role: "assistant" as const,
+      content: [thinking, { type: "tool_use" as const, id: "a", name: "A", input: {} }],
+    },
     { role: "user" as const, content: [{ type: "tool_result" as const, tool_use_id: "a", content: "1" }] },
   ];
   const model = "claude-sonnet-4-5";
@@ -167,7 +173,7 @@ test("reads return all pages", async () => {
   await session.update({ title: "Reads" });
   const listed = await collect(session.messages({ format: "openai_chat", pageSize: 1 }));
   assert.deepEqual(
-    listed.map((message) => message.messages[0]?.["content"]),
+    listed.map((message) => message.messages[0]?.content),
     ["Why did the build fail?"],
   );
   const hits = await collect(session.search(/BUILD/i));
@@ -187,7 +193,7 @@ test("reads return all pages", async () => {
     assert.equal(error.status, "NOT_FOUND");
     assert.equal(error.code, 404);
     assert.equal(error.retryable, false);
-    assert.equal(error.metadata["session"], session.name);
+    assert.equal(error.metadata.session, session.name);
     return true;
   });
 });

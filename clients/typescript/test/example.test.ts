@@ -26,7 +26,7 @@ test("the example answers a question with a stored result", async () => {
     OPENAI_BASE_URL: `${provider.url}/v1`,
   };
   // PALIMPSEST_EXAMPLE is the program to run, for example that of an installed package.
-  const program = process.env["PALIMPSEST_EXAMPLE"] ?? new URL("../examples/agent.js", import.meta.url).pathname;
+  const program = process.env.PALIMPSEST_EXAMPLE ?? new URL("../examples/agent.js", import.meta.url).pathname;
   const run = (name: string) => {
     const variables = { ...env, MODEL: name, SESSION: name.replaceAll(/[+=]/g, "-") };
     return promisify(execFile)(process.execPath, [program, "Why did the build fail?"], { env: variables });

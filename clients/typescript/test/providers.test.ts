@@ -31,7 +31,10 @@ type Text = { role: "user" | "assistant"; content: string };
 
 /** A conversation that a compaction can shorten. */
 const history = Array.from({ length: 20 }, (_, index): Text => {
-  return { role: index % 2 ? "assistant" : "user", content: index % 2 ? `answer ${index}${" word".repeat(1_000)}` : `question ${index}` };
+  return {
+    role: index % 2 ? "assistant" : "user",
+    content: index % 2 ? `answer ${index}${" word".repeat(1_000)}` : `question ${index}`,
+  };
 });
 
 interface Case {
@@ -132,7 +135,11 @@ test("without runTool, the run returns the calls of the caller", async () => {
   ]);
   const session = client.session("demo", "manual");
   const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: "user", content: question }];
-  const body = { model, messages, tools: [{ type: "function" as const, function: { name: "read_log", parameters } }] };
+  const body = {
+    model,
+    messages,
+    tools: [{ type: "function" as const, function: { name: "read_log", parameters } }],
+  };
   const { calls } = await runChat(openai, session, body);
   assert.equal(calls.length, 1);
   assert.equal(messages.length, 3);

@@ -33,7 +33,10 @@ export async function chat(openai: OpenAI, session: Session): Promise<void> {
     messages: [
       { role: "developer", content: "Be brief." },
       { role: "user", content: [{ type: "text", text: "Hello" }] },
-      { role: "assistant", tool_calls: [{ id: "a", type: "function", function: { name: "x", arguments: "{}" } }] },
+      {
+        role: "assistant",
+        tool_calls: [{ id: "a", type: "function", function: { name: "x", arguments: "{}" } }],
+      },
       { role: "tool", tool_call_id: "a", content: "done" },
     ],
     tools: [{ type: "function", function: { name: "x", parameters: { type: "object" } } }],
@@ -52,7 +55,12 @@ export async function responses(openai: OpenAI, session: Session): Promise<void>
   for (const item of response.output) {
     if (item.type === "function_call" && session.isOwn(item)) input.push(item, await session.runTool(item));
   }
-  const text = await session.sync({ model: "gpt-5", instructions: "Be brief.", input: "Hello", stream: true });
+  const text = await session.sync({
+    model: "gpt-5",
+    instructions: "Be brief.",
+    input: "Hello",
+    stream: true,
+  });
   for await (const event of await openai.responses.create(text.request)) event.type satisfies string;
   const params: OpenAI.Responses.ResponseCreateParamsNonStreaming = { model: "gpt-5", input };
   await openai.responses.create((await session.sync(params)).request);
@@ -84,7 +92,9 @@ export async function anthropic(client: Anthropic, session: Session): Promise<vo
     stream: true,
   });
   const stream = await client.messages.create(inline.request);
-  same<typeof stream, AnthropicStream<Anthropic.RawMessageStreamEvent> & { _request_id?: string | null }>(true);
+  same<typeof stream, AnthropicStream<Anthropic.RawMessageStreamEvent> & { _request_id?: string | null }>(
+    true,
+  );
 }
 
 export function rejected(session: Session): void {

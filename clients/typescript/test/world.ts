@@ -20,7 +20,9 @@ export async function startServer(settings = ""): Promise<Program> {
   const files = ["--config", join(folder, "palimpsest.toml"), "--data-dir", join(folder, "data")];
   const args = ["serve", ...listen, ...files, "--log-format", "json"];
   // The server rejects unknown variables with its prefix.
-  const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("PALIMPSEST_")));
+  const env = Object.fromEntries(
+    Object.entries(process.env).filter(([name]) => !name.startsWith("PALIMPSEST_")),
+  );
   const child = spawn(required("PALIMPSEST_BINARY"), args, { stdio: ["ignore", "pipe", "pipe"], env });
   const address = await firstLine(child, (line) => {
     const entry = line.startsWith("{") ? JSON.parse(line) : {};

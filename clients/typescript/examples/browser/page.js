@@ -6,7 +6,9 @@ import { Palimpsest } from "/palimpsest/index.js";
 const parameters = new URLSearchParams(location.search);
 const client = new Palimpsest({ url: parameters.get("server") ?? "http://127.0.0.1:50051", maxRetries: 0 });
 const session = client.session("demo", parameters.get("session") ?? "page");
-const [form, text, state, events] = ["form", "text", "state", "events"].map((id) => document.getElementById(id));
+const [form, text, state, events] = ["form", "text", "state", "events"].map((id) =>
+  document.getElementById(id),
+);
 const messages = [];
 
 form.addEventListener("submit", async (event) => {
@@ -22,7 +24,9 @@ form.addEventListener("submit", async (event) => {
 });
 
 async function showEvents() {
-  for await (const { revision, time, epoch, request_id, effect, ...content } of session.watch({ afterRevision: 0 })) {
+  for await (const { revision, time, epoch, request_id, effect, ...content } of session.watch({
+    afterRevision: 0,
+  })) {
     const entry = document.createElement("li");
     entry.textContent = `${revision} ${Object.keys(content)}`;
     events.append(entry);
