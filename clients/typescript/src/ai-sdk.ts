@@ -54,9 +54,21 @@ export function contextPrepareStep(
   options: SdkOptions = {},
   // biome-ignore lint/suspicious/noExplicitAny: the function fits the tools of any agent
 ): PrepareStepFunction<any> {
+  // From version 7 on, the messages of a step begin with the view of the step before. A session needs the conversation.
+  const conversations = new WeakMap<ModelMessage, { viewLength: number; messages: ModelMessage[] }>();
+  const conversationOf = (messages: ModelMessage[]): ModelMessage[] => {
+    for (let index = messages.length - 1; index >= 0; index--) {
+      const earlier = conversations.get(messages[index] as ModelMessage);
+      if (earlier?.viewLength === index + 1) return [...earlier.messages, ...messages.slice(index + 1)];
+    }
+    return messages;
+  };
   return async ({ messages, model }) => {
     const name = typeof model === "string" ? model.split("/").at(-1) : model.modelId;
-    const view = await syncModelMessages(session, messages, { model: name, ...options });
+    const conversation = conversationOf(messages);
+    const view = await syncModelMessages(session, conversation, { model: name, ...options });
+    const last = view.messages.at(-1);
+    if (last) conversations.set(last, { viewLength: view.messages.length, messages: conversation });
     return { messages: view.messages };
   };
 }

@@ -23,6 +23,7 @@ export function runMessages(
     session,
     {
       format: "anthropic_messages",
+      body,
       array: body.messages,
       withTools: (tools) => ({ ...body, tools: [...(body.tools ?? []), ...tools] }),
       async send(request) {

@@ -26,6 +26,7 @@ export function runChat(
     session,
     {
       format: "openai_chat",
+      body,
       array: body.messages,
       withTools: (tools) => ({ ...body, tools: [...(body.tools ?? []), ...tools] }),
       async send(request) {
@@ -59,6 +60,7 @@ export function runResponses(
     session,
     {
       format: "openai_responses",
+      body,
       array: body.input,
       withTools: (tools) => ({ ...body, tools: [...(body.tools ?? []), ...tools] }),
       async send(request) {

@@ -30,6 +30,7 @@ export interface RunResult<Response, Call> {
 /** The parts of a run that differ between providers. */
 export interface Adapter<B extends Body, Response extends object, Call extends ToolCall, F extends Format> {
   format: F;
+  body: B;
   /** The array of the body. Responses and results are appended to it. */
   array: unknown[];
   /** Returns the body with more tools. */
@@ -56,7 +57,9 @@ export async function run<B extends Body, Response extends object, Call extends 
 ): Promise<RunResult<Response, Call>> {
   const { array, format } = adapter;
   const { signal, runTool } = options;
-  const body = adapter.withTools(await session.tools(format, { signal }));
+  const tools = await session.tools(format, { signal });
+  // A provider rejects an empty list.
+  const body = tools.length > 0 ? adapter.withTools(tools) : adapter.body;
   const view = async (tooLong?: unknown): Promise<B> => {
     const lastResponse = lastResponses.get(array);
     const { request, ...synced } = await session.sync<B>(body, {

@@ -123,6 +123,17 @@ for (const [api, create] of Object.entries(models)) {
       [400, 200],
     );
   });
+
+  // The failed responses of the fake provider lack fields that the AI SDK requires in a stream.
+  const skip = api === "responses";
+  test(`${api}: a streamed prompt that is too long is sent again once`, { skip }, async () => {
+    const wording = { anthropic: "anthropic", chat: "openai" }[api];
+    const name = `${api}-stream+ptl=${wording}+times=1`;
+    const session = client.session("demo", `${api}-stream-long`);
+    const model = wrapLanguageModel({ model: create(name), middleware: contextMiddleware(session) });
+    assert.notEqual(await streamed({ model, messages: history() }), "");
+    assert.equal((await provider.requests(name)).length, 2);
+  });
 }
 
 async function streamed(options: Parameters<typeof streamText>[0]): Promise<string> {

@@ -80,6 +80,36 @@ test("a page of a proxy has a status", async () => {
   proxy.close();
 });
 
+test("a watch resumes after a lost connection, without a gap or a repeat", async () => {
+  let streams = 0;
+  // Each stream ends after its first bytes.
+  const breaking: typeof fetch = async (...args) => {
+    const response = await fetch(...args);
+    if (!String(args[0]).includes(":watch")) return response;
+    streams++;
+    const reader = response.body?.getReader();
+    const chunk = await reader?.read();
+    await reader?.cancel();
+    return new Response(chunk?.value ?? null);
+  };
+  const session = new Palimpsest({ url: server.url, fetch: breaking }).session("demo", "watch");
+  await session.sync(body);
+  const recorded: number[] = [];
+  for await (const event of session.events()) recorded.push(event.revision);
+  const stop = new AbortController();
+  const watched: number[] = [];
+  for await (const event of session.watch({ afterRevision: 0, signal: stop.signal })) {
+    watched.push(event.revision);
+    if (watched.length === recorded.length) {
+      // The next stream has no new event.
+      if (streams < 3) setTimeout(() => stop.abort(), 500);
+      else stop.abort();
+    }
+  }
+  assert.deepEqual(watched, recorded);
+  assert.ok(streams > 1, `${streams} streams`);
+});
+
 test("a deadline ends a call, and a signal cancels it without a retry", async () => {
   const silent = createServer(() => {}).listen(0);
   const url = `http://127.0.0.1:${(silent.address() as AddressInfo).port}`;
