@@ -66,7 +66,8 @@ export function contextPrepareStep(
   return async ({ messages, model }) => {
     const name = typeof model === "string" ? model.split("/").at(-1) : model.modelId;
     const conversation = conversationOf(messages);
-    const view = await syncModelMessages(session, conversation, { model: name, ...options });
+    const tools = await toolsOf(session);
+    const view = await syncModelMessages(session, conversation, { model: name, tools, ...options });
     const last = view.messages.at(-1);
     if (last) conversations.set(last, { viewLength: view.messages.length, messages: conversation });
     return { messages: view.messages };
@@ -131,6 +132,11 @@ export async function contextTools(session: Session): Promise<Record<string, Too
     return [name, tool({ description, inputSchema: jsonSchema(input_schema), execute })] as const;
   });
   return Object.fromEntries(entries);
+}
+
+/** Returns the definitions of the service's tools in Anthropic's format. */
+async function toolsOf(session: Session): Promise<object[]> {
+  return (await session.toolDefinitions("anthropic_messages")).map((tool) => tool.definition);
 }
 
 async function sync<Message extends SdkMessage>(

@@ -79,12 +79,15 @@ export class Session {
   readonly #path: string;
   readonly #listed = new Map<Format, Promise<ToolDefinition[]>>();
   readonly #ownNames = new Set<string>();
+  /** The path of the session that took the last array with tools: this one, or a lane of it. */
+  #toolPath: string;
 
   /** Use `Palimpsest.session`. */
   constructor(transport: Transport, project: string, session: string) {
     this.#transport = transport;
     this.name = `projects/${project}/sessions/${session}`;
-    this.#path = `/v1/projects/${encodeURIComponent(project)}/sessions/${encodeURIComponent(session)}`;
+    this.#path = pathOf(this.name);
+    this.#toolPath = this.#path;
   }
 
   /**
@@ -115,8 +118,11 @@ export class Session {
       ...options.parameters,
     };
     const reply = await this.#post<SyncReply>(":sync", { ...fields, palimpsest }, options);
+    const path = pathOf(reply.session);
+    // A side request has no tools, and the calls of a conversation in a lane read the results of the lane.
+    if ((fields.tools as unknown[] | undefined)?.length) this.#toolPath = path;
     const held = fields.messages ?? (fields.input as unknown[]);
-    const messages = reply.view_omitted ? await this.#readView(reply, held, options) : reply.messages;
+    const messages = reply.view_omitted ? await this.#readView(path, reply, held, options) : reply.messages;
     return viewOf(body, reply, messages);
   }
 
@@ -146,12 +152,15 @@ export class Session {
     return this.#ownNames.has(nameOfCall(call) ?? "");
   }
 
-  /** Runs a call of a service's tool and returns the result to append to the conversation. */
+  /**
+   * Runs a call of a service's tool and returns the result to append to the conversation. The call reads the session that
+   * took the last array with tools.
+   */
   async runTool<Call extends ToolCall>(call: Call, options?: CallOptions): Promise<ToolResultOf<Call>> {
     const payload = { format: formatOfCall(call), json: call };
     const body = { payload, request_id: requestId() };
-    const reply = await this.#post<{ tool_result: ToolResultOf<Call> }>(":callTool", body, options);
-    return reply.tool_result;
+    const request = { method: "POST", path: `${this.#toolPath}:callTool`, body } as const;
+    return (await this.#transport.call<{ tool_result: ToolResultOf<Call> }>(request, options)).tool_result;
   }
 
   /** Replaces old messages of the view by a summary. `parameters` are the fields of `CompactRequest`. */
@@ -284,8 +293,7 @@ export class Session {
   }
 
   /** Reads a view that exceeds the size of a reply. The stream does not contain the lead messages. */
-  async #readView(reply: SyncReply, held: unknown[], options: SyncOptions): Promise<unknown[]> {
-    const path = reply.session === this.name ? this.#path : pathOf(reply.session);
+  async #readView(path: string, reply: SyncReply, held: unknown[], options: SyncOptions): Promise<unknown[]> {
     const request = { method: "POST", path: `${path}:stream`, body: { etag: reply.etag } } as const;
     const messages = held.slice(0, reply.lead_messages);
     type Chunk = { messages: unknown[]; last: boolean };
@@ -337,6 +345,7 @@ function keyOf(event: SessionEvent): string {
   return `${event.revision}:${kind}`;
 }
 
+/** Returns the path of a resource name. */
 function pathOf(name: string): string {
   return `/v1/${name.split("/").map(encodeURIComponent).join("/")}`;
 }

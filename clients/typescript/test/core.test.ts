@@ -56,6 +56,18 @@ test("a sync stores a large result, and the model reads it back", async () => {
   assert.match(result.content, /disk full/);
 });
 
+test("another conversation under the name of a session reads its own results", async () => {
+  const session = client.session("demo", "lanes");
+  const title = [{ role: "user" as const, content: "Write a title." }];
+  await session.sync({ model: "gpt-5", messages: [{ role: "user", content: "Hello" }], tools });
+  const view = await session.sync({ model: "gpt-5", messages: withLog, tools });
+  assert.notEqual(view.session, session.name);
+  await session.sync({ model: "gpt-5", messages: title });
+  const called = { name: "ReadToolResult", arguments: '{"tool_use_id":"c1","tail_lines":1}' };
+  const result = await session.runTool({ id: "c2", type: "function" as const, function: called });
+  assert.match(result.content, /disk full/);
+});
+
 test("tools and calls have the format of their provider", async () => {
   const session = client.session("demo", "formats");
   await session.sync({ messages: [{ role: "user", content: "Hello" }] }, { format: "anthropic_messages" });
