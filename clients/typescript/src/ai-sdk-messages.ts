@@ -42,7 +42,8 @@ export class Conversation {
     const first = messages.findIndex((message) => message.role !== "system");
     const start = first < 0 ? messages.length : first;
     this.lead = messages.slice(0, start);
-    this.messages = messages.slice(start).map((message) => this.#wireOf(message));
+    const wire = messages.slice(start).map((message) => this.#wireOf(message));
+    this.messages = wire.filter((message) => message.content.length > 0);
   }
 
   /** The system prompt, as text. */
