@@ -6,7 +6,7 @@
 import { blocksOf } from "./cache.js";
 
 /** A part of a message of the AI SDK. */
-interface Part {
+export interface Part {
   type: string;
   [field: string]: unknown;
 }
@@ -29,7 +29,13 @@ export interface WireMessage {
 interface Origin {
   message: SdkMessage;
   part: Part;
+  /** Parts around it that have no content for a model. */
+  before?: Part[];
+  after?: Part[];
 }
+
+/** The types of parts that a provider needs and that have no content. */
+const WITHOUT_CONTENT = new Set(["custom", "tool-approval-request", "tool-approval-response"]);
 
 /** The conversation in Anthropic's format, and the way back. */
 export class Conversation {
@@ -59,12 +65,13 @@ export class Conversation {
     let open: { message: SdkMessage; parts: Part[] } | undefined;
     for (const { role, content } of view as WireMessage[]) {
       for (const block of blocksOf(content)) {
-        const { message, part } = this.#originOf(role, block);
+        const { message, part, before = [], after = [] } = this.#originOf(role, block);
+        const parts = [...before, part, ...after];
         // Parts of one message stay together, because options of providers belong to the message.
         if (open?.message === message) {
-          open.parts.push(part);
+          open.parts.push(...parts);
         } else {
-          open = { message, parts: [part] };
+          open = { message, parts };
           restored.push({ ...message, content: open.parts });
         }
       }
@@ -76,13 +83,25 @@ export class Conversation {
     const { role, content } = message;
     const parts = typeof content === "string" ? [{ type: "text", text: content }] : (content as Part[]);
     const wireRole = role === "assistant" || role === "system" ? role : "user";
-    const blocks = parts.map((part) => {
-      const block = blockOf(part);
-      for (const key of keysOf(wireRole, block)) {
-        this.#origins.set(key, [...(this.#origins.get(key) ?? []), { message, part }]);
+    const blocks: Block[] = [];
+    let before: Part[] = [];
+    let last: Origin | undefined;
+    // A message of such parts alone is sent as their JSON, because a view cannot contain an empty message.
+    const isEmpty = parts.every((part) => WITHOUT_CONTENT.has(part.type));
+    for (const part of parts) {
+      if (!isEmpty && WITHOUT_CONTENT.has(part.type)) {
+        before.push(part);
+        continue;
       }
-      return block;
-    });
+      const block = blockOf(part);
+      last = { message, part, before };
+      before = [];
+      for (const key of keysOf(wireRole, block)) {
+        this.#origins.set(key, [...(this.#origins.get(key) ?? []), last]);
+      }
+      blocks.push(block);
+    }
+    if (last) last.after = before;
     return { role: wireRole, content: blocks };
   }
 
@@ -124,7 +143,8 @@ function ordered(value: unknown): unknown {
   return Object.fromEntries(entries.sort().map(([name, field]) => [name, ordered(field)]));
 }
 
-function blockOf(part: Part): Block {
+/** Returns a part as a block of Anthropic's format. */
+export function blockOf(part: Part): Block {
   if (part.type === "text") return { type: "text", text: part.text };
   if (part.type === "reasoning") {
     const signature = JSON.stringify(part.providerOptions ?? {});

@@ -11,6 +11,7 @@ import {
   type UIMessage,
 } from "ai";
 import { Conversation, type SdkMessage } from "./ai-sdk-messages.js";
+import { Responses } from "./ai-sdk-responses.js";
 import type { Session, SyncOptions } from "./session.js";
 import { isTooLong } from "./too-long.js";
 import { NotSendableError, type View } from "./view.js";
@@ -82,6 +83,7 @@ type Params = Parameters<NonNullable<LanguageModelMiddleware["transformParams"]>
  */
 export function contextMiddleware(session: Session, options: SdkOptions = {}): LanguageModelMiddleware {
   const originals = new WeakMap<Params, Params>();
+  const responses = new Responses();
   const transform = async (params: Params, model: string, tooLong?: unknown): Promise<Params> => {
     const tools = params.tools?.flatMap((entry) =>
       entry.type === "function"
@@ -89,7 +91,8 @@ export function contextMiddleware(session: Session, options: SdkOptions = {}): L
         : [],
     );
     const signal = params.abortSignal;
-    const view = await sync(session, params.prompt, { model, tools, signal, tooLong, ...options });
+    const synced = { model, tools, signal, tooLong, ...options };
+    const view = await sync(session, params.prompt, synced, responses);
     const reason = view.notSendableReason;
     if (reason && reason !== "ends_with_assistant") throw new NotSendableError(reason);
     const transformed = { ...params, prompt: view.messages };
@@ -104,18 +107,15 @@ export function contextMiddleware(session: Session, options: SdkOptions = {}): L
     specificationVersion: "v3",
     transformParams: ({ params, model }) => transform(params, model.modelId),
     wrapGenerate: async ({ doGenerate, params, model }) => {
-      try {
-        return await doGenerate();
-      } catch (error) {
-        return model.doGenerate(await shorter(params, model.modelId, error));
-      }
+      const retry = async (error: unknown) => model.doGenerate(await shorter(params, model.modelId, error));
+      const result = await Promise.resolve(doGenerate()).catch(retry);
+      responses.record(model.modelId, result.content, result.usage);
+      return result;
     },
     wrapStream: async ({ doStream, params, model }) => {
-      try {
-        return await doStream();
-      } catch (error) {
-        return model.doStream(await shorter(params, model.modelId, error));
-      }
+      const retry = async (error: unknown) => model.doStream(await shorter(params, model.modelId, error));
+      const result = await Promise.resolve(doStream()).catch(retry);
+      return { ...result, stream: responses.recording(model.modelId, result.stream) };
     },
   };
 }
@@ -143,12 +143,14 @@ async function sync<Message extends SdkMessage>(
   session: Session,
   messages: readonly Message[],
   { model, tools, target, ...options }: SdkOptions,
+  responses?: Responses,
 ): Promise<SdkView<Message>> {
   const conversation = new Conversation(messages);
   const body = { model, system: conversation.system, tools: tools ?? [], messages: conversation.messages };
   const view = await session.sync(body, {
     ...options,
     format: "anthropic_messages",
+    lastResponse: responses?.lastOf(conversation.messages),
     // The provider of the model decides whether it sends reasoning.
     target: { thinking: true, ...target },
   });

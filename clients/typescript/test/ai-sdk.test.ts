@@ -89,6 +89,19 @@ for (const [api, create] of Object.entries(models)) {
     });
   }
 
+  for (const streams of [false, true]) {
+    test(`${api}: the usage of a ${streams ? "streamed " : ""}response makes the next count exact`, async () => {
+      const name = `${api}-usage-${streams}`;
+      await provider.script(name, [{ calls: [{ name: "list_files" }] }, { text: answer }]);
+      const session = client.session("demo", name);
+      const model = wrapLanguageModel({ model: create(name), middleware: contextMiddleware(session) });
+      const options = { model, tools: ownTools, prompt, stopWhen };
+      await (streams ? streamed(options) : generateText(options));
+      const { counts } = await session.get();
+      assert.ok((counts.reported_tokens ?? 0) > 0);
+    });
+  }
+
   test(`${api}: a compaction and an undo`, async () => {
     const name = `${api}-undo`;
     await provider.script(
@@ -182,6 +195,7 @@ function parts(): ModelMessage[] {
           providerOptions: { openai: { itemId: "1" } },
         },
         { type: "tool-call", toolCallId: "b", toolName: "read", input: {} },
+        { type: "tool-approval-request", approvalId: "c", toolCallId: "b" },
       ],
     },
     {
@@ -202,6 +216,7 @@ function parts(): ModelMessage[] {
       ],
       providerOptions: cacheControl,
     },
+    { role: "tool", content: [{ type: "tool-approval-response", approvalId: "c", approved: true }] },
     { role: "user", content: "Go on." },
   ];
 }
@@ -220,7 +235,7 @@ test("an unchanged conversation returns with all parts and options", async () =>
   const view = await restored(client.session("demo", "parts"), messages);
   const expected = JSON.parse(JSON.stringify(messages));
   // A text as content returns as a part.
-  expected[4].content = [{ type: "text", text: "Go on." }];
+  expected[5].content = [{ type: "text", text: "Go on." }];
   assert.deepEqual(withoutIds(view), expected);
   const [shown, given] = [view, messages].map((all) => all[1]?.content as object[] | undefined);
   assert.equal(shown?.[1], given?.[1]);
