@@ -217,7 +217,10 @@ export class Session {
     return this.#list("events", "/events", options, query);
   }
 
-  /** Yields events as they are recorded. After a lost connection, the watch resumes without a gap. */
+  /**
+   * Yields events as they are recorded. After a lost connection, the watch resumes without a gap. Throws if the server
+   * cannot be reached again.
+   */
   async *watch(options: WatchOptions = {}): AsyncGenerator<SessionEvent, void, void> {
     let revision = options.afterRevision;
     let seen = new Set<string>();
@@ -225,8 +228,10 @@ export class Session {
       const query = { after_revision: revision, kinds: options.kinds };
       const request = { method: "GET", path: `${this.#path}/events:watch`, query } as const;
       let delay: number | undefined;
+      let received = false;
       try {
         for await (const element of this.#transport.stream<WatchElement>(request, options.signal)) {
+          received = true;
           failures = 0;
           // A resumed stream can repeat the events of the revision at which it broke.
           if (element.revision !== revision)
@@ -239,7 +244,9 @@ export class Session {
         }
       } catch (error) {
         if (options.signal?.aborted) return;
-        if (!(error instanceof PalimpsestError) || !error.retryable) throw error;
+        // The attempts to connect are retried already.
+        const resumes = error instanceof PalimpsestError && error.retryable && received;
+        if (!resumes) throw error;
         delay = error.retryAfter;
       }
       await sleep(retryDelay(failures, delay), options.signal).catch(() => {});

@@ -63,6 +63,7 @@ test("a lost connection is retried, and an unreachable server is UNAVAILABLE", a
     failures-- > 0 ? Promise.reject(new TypeError("fetch failed")) : fetch(...args);
   await new Palimpsest({ url: server.url, fetch: flaky }).session("demo", "flaky").sync(body);
   const unreachable = new Palimpsest({ url: "http://127.0.0.1:1", maxRetries: 1 });
+  await failed(unreachable.session("demo", "none").watch().next());
   const error = await failed(unreachable.session("demo", "none").sync(body));
   assert.equal(error.status, "UNAVAILABLE");
   assert.equal(error.reason, "");
