@@ -1,11 +1,14 @@
 // Errors, deadlines and retries. A real server rejects most of the calls. A socket plays the failures of a network.
 
 import assert from "node:assert/strict";
+import { mkdtempSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, test } from "node:test";
 import { Palimpsest, PalimpsestError } from "palimpsest";
-import { startServer } from "./world.js";
+import { createKey, startServer } from "./world.js";
 
 const server = await startServer();
 const limited = await startServer("[projects.demo.quotas]\nrequests_per_second = 2\n");
@@ -128,6 +131,16 @@ test("a deadline ends a call, and a signal cancels it without a retry", async ()
   assert.equal(count.requests, 3);
   silent.closeAllConnections();
   silent.close();
+});
+
+test("a key authenticates, and a wrong key does not", async (context) => {
+  const file = join(mkdtempSync(join(tmpdir(), "palimpsest-")), "keys.toml");
+  const apiKey = createKey(file, "read,write");
+  const locked = await startServer(`[auth]\nkeys_file = "${file}"\n`);
+  context.after(() => locked.stop());
+  const sessionOf = (key: string) => new Palimpsest({ url: locked.url, apiKey: key }).session("demo", "keys");
+  assert.equal((await sessionOf(apiKey).sync(body)).sendable, true);
+  assert.equal((await failed(sessionOf("wrong").sync(body))).reason, "UNAUTHENTICATED");
 });
 
 test("a body without an array is a TypeError", async () => {

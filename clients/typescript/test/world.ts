@@ -1,6 +1,6 @@
 // Real servers and fake model providers for the tests.
 
-import { type ChildProcess, spawn } from "node:child_process";
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -19,10 +19,7 @@ export async function startServer(settings = ""): Promise<Program> {
   const listen = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
   const files = ["--config", join(folder, "palimpsest.toml"), "--data-dir", join(folder, "data")];
   const args = ["serve", ...listen, ...files, "--log-format", "json"];
-  // The server rejects unknown variables with its prefix.
-  const env = Object.fromEntries(
-    Object.entries(process.env).filter(([name]) => !name.startsWith("PALIMPSEST_")),
-  );
+  const env = serverEnvironment();
   const child = spawn(required("PALIMPSEST_BINARY"), args, { stdio: ["ignore", "pipe", "pipe"], env });
   const address = await firstLine(child, (line) => {
     const entry = line.startsWith("{") ? JSON.parse(line) : {};
@@ -71,6 +68,20 @@ export async function startProvider(): Promise<Provider> {
       return requests.filter((request) => request.body?.model === model);
     },
   };
+}
+
+/** Creates a key with the given rights in the project `demo`, in a file of keys. */
+export function createKey(file: string, right: string): string {
+  const args = ["keys", "create", "--keys-file", file, "--project", "demo", "--right", right];
+  return execFileSync(required("PALIMPSEST_BINARY"), args, {
+    env: serverEnvironment(),
+    encoding: "utf8",
+  }).trim();
+}
+
+/** Returns the environment without variables that the server would reject as unknown settings. */
+function serverEnvironment(): NodeJS.ProcessEnv {
+  return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("PALIMPSEST_")));
 }
 
 /** Returns a text with many lines, which the service stores. The last line is `disk full`. */
