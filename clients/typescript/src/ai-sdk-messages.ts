@@ -1,0 +1,241 @@
+// Messages of the AI SDK as messages of Anthropic's format, and back.
+//
+// A part that the view shows unchanged returns as the original object, with all options of providers. So the format in
+// between needs no field for them.
+
+import { blocksOf } from "./cache.js";
+
+/** A part of a message of the AI SDK. */
+export interface Part {
+  type: string;
+  [field: string]: unknown;
+}
+
+/** A message of the AI SDK: a `ModelMessage`, or an entry of the prompt of a language model. */
+export interface SdkMessage {
+  role: string;
+  content: string | readonly object[];
+}
+
+type Block = { type?: string; [field: string]: unknown };
+
+/** A message in Anthropic's format. */
+export interface WireMessage {
+  role: "user" | "assistant" | "system";
+  content: Block[];
+}
+
+/** A part with the message that contains it. */
+interface Origin {
+  message: SdkMessage;
+  part: Part;
+  /** Parts around it that have no content for a model. */
+  before?: Part[];
+  after?: Part[];
+}
+
+/** The types of parts that a provider needs and that have no content. */
+const WITHOUT_CONTENT = new Set(["custom", "tool-approval-request", "tool-approval-response"]);
+
+/** The conversation in Anthropic's format, and the way back. */
+export class Conversation {
+  /** The system messages before the conversation. */
+  readonly lead: SdkMessage[];
+  readonly messages: WireMessage[];
+  readonly #origins = new Map<string, Origin[]>();
+
+  constructor(messages: readonly SdkMessage[]) {
+    const first = messages.findIndex((message) => message.role !== "system");
+    const start = first < 0 ? messages.length : first;
+    this.lead = messages.slice(0, start);
+    const wire = messages.slice(start).map((message) => this.#wireOf(message));
+    this.messages = wire.filter((message) => message.content.length > 0);
+  }
+
+  /** The system prompt, as text. */
+  get system(): string | undefined {
+    const texts = this.lead.map((message) => message.content);
+    return texts.length > 0 ? texts.join("\n") : undefined;
+  }
+
+  /** Returns the messages of a view. `system` are blocks of system messages that the view moved before the array. */
+  restore(view: readonly unknown[], system: readonly unknown[] = []): SdkMessage[] {
+    const moved = (system as Block[]).map((block) => ({ role: "system", content: String(block.text) }));
+    const restored: SdkMessage[] = [...this.lead, ...moved];
+    let open: { message: SdkMessage; parts: Part[] } | undefined;
+    for (const { role, content } of view as WireMessage[]) {
+      for (const block of blocksOf(content)) {
+        const { message, part, before = [], after = [] } = this.#originOf(role, block);
+        const parts = [...before, part, ...after];
+        // Parts of one message stay together, because options of providers belong to the message.
+        if (open?.message === message) {
+          open.parts.push(...parts);
+        } else {
+          open = { message, parts };
+          restored.push({ ...message, content: open.parts });
+        }
+      }
+    }
+    return restored.map(simplified);
+  }
+
+  #wireOf(message: SdkMessage): WireMessage {
+    const { role, content } = message;
+    const parts = typeof content === "string" ? [{ type: "text", text: content }] : (content as Part[]);
+    const wireRole = role === "assistant" || role === "system" ? role : "user";
+    const blocks: Block[] = [];
+    let before: Part[] = [];
+    let last: Origin | undefined;
+    // A message of such parts alone is sent as their JSON, because a view cannot contain an empty message.
+    const isEmpty = parts.every((part) => WITHOUT_CONTENT.has(part.type));
+    for (const part of parts) {
+      if (!isEmpty && WITHOUT_CONTENT.has(part.type)) {
+        before.push(part);
+        continue;
+      }
+      const block = blockOf(part);
+      last = { message, part, before };
+      before = [];
+      for (const key of keysOf(wireRole, block)) {
+        this.#origins.set(key, [...(this.#origins.get(key) ?? []), last]);
+      }
+      blocks.push(block);
+    }
+    if (last) last.after = before;
+    return { role: wireRole, content: blocks };
+  }
+
+  /** Returns the original of a block, or a new part if a level changed it. */
+  #originOf(role: WireMessage["role"], block: Block): Origin {
+    const [exact, byId] = keysOf(role, block).map((key) => this.#take(key));
+    if (exact) return exact;
+    if (byId) return { ...byId, part: changedPart(byId.part, block) };
+    // The service appends the id of a user turn to its text.
+    const text = String(block.text ?? "");
+    const marked = /^([\s\S]*)\n\[id:\w+\]$/.exec(text);
+    const origin = marked && this.#take(keysOf(role, { type: "text", text: marked[1] })[0] ?? "");
+    if (origin) return origin.part.type === "text" ? { ...origin, part: { ...origin.part, text } } : origin;
+    const part = newPart(block);
+    return { message: { role: part.type === "tool-result" ? "tool" : role, content: [] }, part };
+  }
+
+  /** Returns the next origin with a key. The last one stays, because a view can repeat a block. */
+  #take(key: string): Origin | undefined {
+    const origins = this.#origins.get(key);
+    return origins && origins.length > 1 ? origins.shift() : origins?.[0];
+  }
+}
+
+/** Returns the keys of a block: by its content, and by the id of its call. */
+function keysOf(role: string, block: Block): string[] {
+  if (block.type === "tool_use") return [`call ${block.id}`];
+  const exact = `${role} ${JSON.stringify(ordered(block))}`;
+  return block.type === "tool_result" ? [exact, `result ${block.tool_use_id}`] : [exact];
+}
+
+/** Returns a value whose objects have their fields in order, and no breakpoints. */
+function ordered(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(ordered);
+  if (typeof value !== "object" || value === null) return value;
+  const entries = Object.entries(value).filter(
+    ([name, field]) => name !== "cache_control" && field !== undefined,
+  );
+  return Object.fromEntries(entries.sort().map(([name, field]) => [name, ordered(field)]));
+}
+
+/** Returns a part as a block of Anthropic's format. */
+export function blockOf(part: Part): Block {
+  if (part.type === "text") return { type: "text", text: part.text };
+  if (part.type === "reasoning") {
+    const signature = JSON.stringify(part.providerOptions ?? {});
+    return { type: "thinking", thinking: part.text, signature };
+  }
+  if (part.type === "tool-call" && !part.providerExecuted) {
+    return { type: "tool_use", id: part.toolCallId, name: part.toolName, input: part.input };
+  }
+  if (part.type === "tool-result") {
+    const { type, value, reason } = part.output as { type: string; value?: unknown; reason?: string };
+    const id = { type: "tool_result", tool_use_id: part.toolCallId };
+    const isError = type.startsWith("error") || type === "execution-denied";
+    return { ...id, content: resultOf(value ?? reason ?? ""), ...(isError ? { is_error: true } : {}) };
+  }
+  if (part.type === "file" || part.type === "image") {
+    return mediaOf(part.data ?? part.image, String(part.mediaType ?? "image/png")) ?? opaque(part);
+  }
+  return opaque(part);
+}
+
+/** Represents a part without an equivalent by its JSON. The part itself returns as long as the view shows the block. */
+function opaque(part: object): Block {
+  return { type: "text", text: JSON.stringify(part) };
+}
+
+function resultOf(value: unknown): string | Block[] {
+  if (typeof value === "string") return value;
+  const entries = Array.isArray(value) ? (value as Part[]) : [];
+  const isContent =
+    entries.length > 0 && entries.every((entry) => entry?.type === "text" || entry?.mediaType);
+  if (!isContent) return JSON.stringify(value);
+  return entries.map((entry) =>
+    entry.type === "text"
+      ? { type: "text", text: entry.text }
+      : (mediaOf(entry.data ?? entry.url, String(entry.mediaType)) ?? opaque(entry)),
+  );
+}
+
+/** Returns an image or a PDF as a block. Other files have no block. */
+function mediaOf(data: unknown, mediaType: string): Block | undefined {
+  const isImage = mediaType.startsWith("image/");
+  if (!isImage && mediaType !== "application/pdf") return undefined;
+  const text = data instanceof URL || typeof data === "string" ? String(data) : base64Of(data as Uint8Array);
+  const [, encoded] = /^data:[^,]*;base64,(.*)$/s.exec(text) ?? [];
+  // A wildcard is no media type of the format.
+  const media_type = mediaType === "image/*" ? "image/png" : mediaType;
+  const source = /^https?:/.test(text)
+    ? { type: "url", url: text }
+    : { type: "base64", media_type, data: encoded ?? text };
+  return { type: isImage ? "image" : "document", source };
+}
+
+function base64Of(data: Uint8Array | ArrayBuffer): string {
+  const bytes = new Uint8Array(data);
+  let binary = "";
+  // A call with all bytes would exceed the maximum number of arguments.
+  for (let at = 0; at < bytes.length; at += 8_192)
+    binary += String.fromCharCode(...bytes.subarray(at, at + 8_192));
+  return btoa(binary);
+}
+
+/** Returns a part with the content of a block that a level changed. */
+function changedPart(part: Part, block: Block): Part {
+  if (part.type !== "tool-result") return part;
+  return { ...part, output: outputOf(block) };
+}
+
+function outputOf(block: Block): Part {
+  const content = block.content;
+  const blocks = blocksOf(content);
+  const texts = blocks.map((entry) => String(entry.text ?? `[${entry.type}]`));
+  return { type: block.is_error ? "error-text" : "text", value: texts.join("\n") };
+}
+
+function newPart(block: Block): Part {
+  if (block.type === "tool_use") {
+    return { type: "tool-call", toolCallId: block.id, toolName: block.name, input: block.input };
+  }
+  if (block.type === "tool_result") {
+    return {
+      type: "tool-result",
+      toolCallId: block.tool_use_id,
+      toolName: "unknown",
+      output: outputOf(block),
+    };
+  }
+  return { type: "text", text: String(block.text ?? "") };
+}
+
+/** Returns system messages with their text, as the AI SDK has them. */
+function simplified(message: SdkMessage): SdkMessage {
+  if (message.role !== "system" || typeof message.content === "string") return message;
+  return { ...message, content: (message.content as Part[]).map((part) => part.text).join("\n") };
+}

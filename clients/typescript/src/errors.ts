@@ -1,0 +1,98 @@
+// The error of a failed call.
+
+/** One entry of `details` of an error. Its `@type` names the other fields. */
+export interface ErrorDetail {
+  "@type": string;
+  [field: string]: unknown;
+}
+
+/** The fields of a {@link PalimpsestError}. */
+export interface ErrorFields {
+  /** The HTTP status. 0 if no response arrived. */
+  code: number;
+  /** The status of the contract, for example `NOT_FOUND`. */
+  status: string;
+  details?: ErrorDetail[];
+  /** The delay before a retry, in seconds. */
+  retryAfter?: number | undefined;
+  cause?: unknown;
+}
+
+const TRANSIENT = new Set(["UNAVAILABLE", "DEADLINE_EXCEEDED"]);
+
+/** A call that the server rejected, or that did not reach the server. */
+export class PalimpsestError extends Error {
+  override readonly name = "PalimpsestError";
+  /** The HTTP status. 0 if no response arrived. */
+  readonly code: number;
+  /** The status of the contract, for example `NOT_FOUND`. */
+  readonly status: string;
+  /** The reason of the contract, for example `SESSION_NOT_FOUND`. Empty if the server did not answer. */
+  readonly reason: string;
+  /** The details of the reason, for example the name of the session. */
+  readonly metadata: Readonly<Record<string, string>>;
+  readonly details: readonly ErrorDetail[];
+  /** The delay that the server requests before a retry, in seconds. */
+  readonly retryAfter: number | undefined;
+
+  constructor(message: string, fields: ErrorFields) {
+    super(message, { cause: fields.cause });
+    const details = fields.details ?? [];
+    const info = detail(details, "google.rpc.ErrorInfo");
+    const retryDelay = detail(details, "google.rpc.RetryInfo")?.retryDelay;
+    this.code = fields.code;
+    this.status = fields.status;
+    this.reason = String(info?.reason ?? "");
+    this.metadata = (info?.metadata ?? {}) as Record<string, string>;
+    this.details = details;
+    this.retryAfter = retryDelay === undefined ? fields.retryAfter : Number.parseFloat(String(retryDelay));
+  }
+
+  /** True if the contract permits an automatic retry. */
+  get retryable(): boolean {
+    return this.retryAfter !== undefined || TRANSIENT.has(this.status);
+  }
+}
+
+function detail(details: readonly ErrorDetail[], type: string): ErrorDetail | undefined {
+  return details.find((entry) => entry["@type"].endsWith(`/${type}`));
+}
+
+/** The statuses of responses that a proxy sent instead of the server. */
+const STATUS_OF_CODE: Record<number, string> = {
+  401: "UNAUTHENTICATED",
+  403: "PERMISSION_DENIED",
+  404: "NOT_FOUND",
+  408: "DEADLINE_EXCEEDED",
+  413: "RESOURCE_EXHAUSTED",
+  429: "RESOURCE_EXHAUSTED",
+  502: "UNAVAILABLE",
+  503: "UNAVAILABLE",
+  504: "DEADLINE_EXCEEDED",
+};
+
+/** Returns the error of the JSON of an error, as responses and streams contain it. */
+export function errorOf(json: unknown, code: number, retryAfter?: number): PalimpsestError {
+  const error = (
+    json as { error?: { code?: number; status?: string; message?: string; details?: ErrorDetail[] } }
+  )?.error;
+  return new PalimpsestError(error?.message ?? `The server answered with HTTP status ${code}.`, {
+    code: error?.code ?? code,
+    status: error?.status ?? STATUS_OF_CODE[code] ?? "UNKNOWN",
+    details: error?.details ?? [],
+    retryAfter,
+  });
+}
+
+/** Returns the error of a failed HTTP response. */
+export async function errorOfResponse(response: Response): Promise<PalimpsestError> {
+  const header = Number.parseFloat(response.headers.get("retry-after") ?? "");
+  const text = await response.text().catch(() => "");
+  let json: unknown;
+  try {
+    json = JSON.parse(text);
+  } catch {
+    // A proxy can answer with a page.
+  }
+  return errorOf(json, response.status, Number.isNaN(header) ? undefined : header);
+}

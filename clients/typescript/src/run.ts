@@ -1,0 +1,98 @@
+// The loop of an agent: sync, model request, tool calls. The modules of the providers supply the parts that differ.
+
+import type { Body } from "./bodies.js";
+import type { Session, SyncOptions } from "./session.js";
+import { isTooLong } from "./too-long.js";
+import type { ToolCall, ToolOf } from "./tools.js";
+import { NotSendableError } from "./view.js";
+import type { Format } from "./wire.js";
+
+/** Options of a run. */
+export interface RunOptions<Call, Event> {
+  /** Runs a call of a tool of the caller and returns its result. Default: the run ends, and returns the calls. */
+  runTool?: ((call: Call) => string | Promise<string>) | undefined;
+  /** Receives the events of the provider's streams. Default: the requests do not stream. */
+  onEvent?: ((event: Event) => void) | undefined;
+  /** Cancels the run. */
+  signal?: AbortSignal | undefined;
+  /** Options of each sync. */
+  sync?: Omit<SyncOptions, "format" | "tooLong" | "lastResponse" | "signal">;
+}
+
+/** The end of a run. */
+export interface RunResult<Response, Call> {
+  /** The last response of the model. */
+  response: Response;
+  /** The calls of the caller's tools that were not run. Append their results before the next run. */
+  calls: Call[];
+}
+
+/** The parts of a run that differ between providers. */
+export interface Adapter<B extends Body, Response extends object, Call extends ToolCall, F extends Format> {
+  format: F;
+  body: B;
+  /** The array of the body. Responses and results are appended to it. */
+  array: unknown[];
+  /** Returns the body with more tools. */
+  withTools(tools: ToolOf<F>[]): B;
+  /** Sends a request. */
+  send(request: B): Promise<Response>;
+  /** Returns the messages of a response. */
+  messagesOf(response: Response): unknown[];
+  callsOf(response: Response): Call[];
+  /** Returns the result of a call with a text. */
+  resultOf(call: Call, text: string): unknown;
+  /** Returns the messages with results. */
+  messagesOfResults(results: unknown[]): unknown[];
+}
+
+/** The last response of each array. Its usage makes the token counts of the next sync exact. */
+const lastResponses = new WeakMap<object, object>();
+
+/** Runs the loop until the model calls no tool, or a tool that the caller has to run. */
+export async function run<B extends Body, Response extends object, Call extends ToolCall, F extends Format>(
+  session: Session,
+  adapter: Adapter<B, Response, Call, F>,
+  options: RunOptions<Call, never>,
+): Promise<RunResult<Response, Call>> {
+  const { array, format } = adapter;
+  const { signal, runTool } = options;
+  const tools = await session.tools(format, { signal });
+  // A provider rejects an empty list.
+  const body = tools.length > 0 ? adapter.withTools(tools) : adapter.body;
+  const view = async (tooLong?: unknown): Promise<B> => {
+    const lastResponse = lastResponses.get(array);
+    const { request, ...synced } = await session.sync<B>(body, {
+      ...options.sync,
+      format,
+      lastResponse,
+      tooLong,
+      signal,
+    });
+    const reason = synced.notSendableReason;
+    // A provider can accept a response to continue.
+    if (reason && reason !== "ends_with_assistant") throw new NotSendableError(reason);
+    return request as B;
+  };
+  for (;;) {
+    const response = await adapter.send(await view()).catch(async (error) => {
+      if (!isTooLong(error)) throw error;
+      return adapter.send(await view(error));
+    });
+    const calls = adapter.callsOf(response);
+    const isOpen = (call: Call) => !runTool && !session.isOwn(call);
+    const answer = async (call: Call) =>
+      session.isOwn(call)
+        ? session.runTool(call, { signal })
+        : adapter.resultOf(call, (await runTool?.(call)) ?? "");
+    const results = await Promise.all(calls.filter((call) => !isOpen(call)).map(answer));
+    // Appended together, so that a failed tool leaves the array without an open call.
+    array.push(
+      ...adapter.messagesOf(response),
+      ...(results.length > 0 ? adapter.messagesOfResults(results) : []),
+    );
+    lastResponses.set(array, response);
+    const open = calls.filter(isOpen);
+    if (calls.length === 0 || open.length > 0) return { response, calls: open };
+  }
+}

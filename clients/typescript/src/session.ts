@@ -1,0 +1,358 @@
+// One session: the conversation of one agent.
+
+import { type Body, formatOf, syncedFields } from "./bodies.js";
+import { requestedBreakpoints } from "./cache.js";
+import { PalimpsestError } from "./errors.js";
+import { type CallOptions, type Query, requestId, retryDelay, sleep, type Transport } from "./http.js";
+import { textOf } from "./too-long.js";
+import { formatOfCall, nameOfCall, type ToolCall, type ToolOf, type ToolResultOf } from "./tools.js";
+import { type View, viewOf } from "./view.js";
+import type {
+  CompactionMode,
+  CompactReply,
+  EventKind,
+  Format,
+  Page,
+  RestoreReply,
+  SearchHit,
+  SessionEvent,
+  SessionFields,
+  SessionInfo,
+  SessionMemory,
+  SyncReply,
+  Target,
+  ToolDefinition,
+  TranscriptMessage,
+  WatchElement,
+} from "./wire.js";
+
+/** Options of a sync. */
+export interface SyncOptions extends CallOptions {
+  /** The format of the body. Default: detected from the body. */
+  format?: Format;
+  /** The error of the provider that rejected the last view as too long. The new view is shorter. */
+  tooLong?: unknown;
+  /** The body of the model's last response, with its usage. Token counts are then exact up to the response. */
+  lastResponse?: object | undefined;
+  /** The time at which a due compaction runs. Default: `wait`, within the call. */
+  compaction?: CompactionMode;
+  /** The maximum number of cache breakpoints, 1 to 4, for Anthropic. Default: set if the messages have breakpoints. */
+  cacheBreakpoints?: number;
+  /** Fields of the target. Default: the model of the body. */
+  target?: Target;
+  /** If true, nothing is written. */
+  dryRun?: boolean;
+  /** Further fields of `SyncContextRequest`, with the names of the API. */
+  parameters?: Record<string, unknown>;
+}
+
+/** Options of a list. All entries are read page by page. */
+export interface ListOptions extends CallOptions {
+  /** If true, the latest entry is first. */
+  descending?: boolean;
+  /** The size of a page. Default: that of the server. */
+  pageSize?: number;
+}
+
+/** Options of a watch. */
+export interface WatchOptions {
+  signal?: AbortSignal;
+  /** The watch begins after this revision. 0 begins with the first event. Default: new events only. */
+  afterRevision?: number | undefined;
+  kinds?: EventKind[];
+}
+
+const PROVIDERS = {
+  anthropic_messages: "anthropic",
+  openai_chat: "openai",
+  openai_responses: "openai_responses",
+} as const satisfies Record<Format, Target["provider"]>;
+
+/** The kinds of events that `undo` reverses. */
+const UNDOABLE: EventKind[] = ["compacted", "content_snipped", "results_cleared", "spans_collapsed"];
+
+/** A session. The first sync creates it. */
+export class Session {
+  /** The resource name, `projects/{project}/sessions/{session}`. */
+  readonly name: string;
+  readonly #transport: Transport;
+  readonly #path: string;
+  readonly #listed = new Map<Format, Promise<ToolDefinition[]>>();
+  readonly #ownNames = new Set<string>();
+  /** The path of the session that took the last array with tools: this one, or a lane of it. */
+  #toolPath: string;
+
+  /** Use `Palimpsest.session`. */
+  constructor(transport: Transport, project: string, session: string) {
+    this.#transport = transport;
+    this.name = `projects/${project}/sessions/${session}`;
+    this.#path = pathOf(this.name);
+    this.#toolPath = this.#path;
+  }
+
+  /**
+   * Sends the body of the next model request with the whole conversation, and returns the view: the same body with the
+   * array to send instead. A repeat is safe.
+   */
+  async sync<B extends Body>(body: B, options: SyncOptions = {}): Promise<View<B>> {
+    const format = options.format ?? formatOf(body);
+    const fields = syncedFields(body);
+    const isAnthropic = format === "anthropic_messages";
+    const breakpoints = options.cacheBreakpoints
+      ? { max_breakpoints: options.cacheBreakpoints }
+      : requestedBreakpoints(fields);
+    const thinking = (body as { thinking?: { type?: string } }).thinking;
+    const palimpsest = {
+      format,
+      target: {
+        provider: PROVIDERS[format],
+        model: body.model,
+        thinking: thinking ? thinking.type !== "disabled" : undefined,
+        ...options.target,
+      },
+      compaction_mode: options.compaction,
+      dry_run: options.dryRun,
+      cache_breakpoints: isAnthropic ? breakpoints : undefined,
+      last_response: options.lastResponse && { format, json: options.lastResponse },
+      prompt_too_long: options.tooLong === undefined ? undefined : { error_text: textOf(options.tooLong) },
+      ...options.parameters,
+    };
+    const reply = await this.#post<SyncReply>(":sync", { ...fields, palimpsest }, options);
+    const path = pathOf(reply.session);
+    // A side request has no tools, and the calls of a conversation in a lane read the results of the lane.
+    if ((fields.tools as unknown[] | undefined)?.length) this.#toolPath = path;
+    const held = fields.messages ?? (fields.input as unknown[]);
+    const messages = reply.view_omitted ? await this.#readView(path, reply, held, options) : reply.messages;
+    return viewOf(body, reply, messages);
+  }
+
+  /** Returns the definitions of the service's tools, for `tools` of the model request. They are read once. */
+  async tools<F extends Format>(format: F, options?: CallOptions): Promise<ToolOf<F>[]> {
+    const tools = await this.toolDefinitions(format, options);
+    return tools.map((tool) => tool.definition as unknown as ToolOf<F>);
+  }
+
+  /** Returns the service's tools with their names and schemas. They are read once. */
+  async toolDefinitions(format: Format, options?: CallOptions): Promise<ToolDefinition[]> {
+    let listed = this.#listed.get(format);
+    if (!listed) {
+      listed = this.#get<{ tools: ToolDefinition[] }>("/tools", { format }, options).then(
+        ({ tools }) => tools,
+      );
+      this.#listed.set(format, listed);
+      listed.catch(() => this.#listed.delete(format));
+    }
+    const tools = await listed;
+    for (const tool of tools) this.#ownNames.add(tool.name);
+    return tools;
+  }
+
+  /** Returns true if a tool call is one of the service's tools, as `tools` returned them. */
+  isOwn(call: ToolCall): boolean {
+    return this.#ownNames.has(nameOfCall(call) ?? "");
+  }
+
+  /**
+   * Runs a call of a service's tool and returns the result to append to the conversation. The call reads the session that
+   * took the last array with tools.
+   */
+  async runTool<Call extends ToolCall>(call: Call, options?: CallOptions): Promise<ToolResultOf<Call>> {
+    const payload = { format: formatOfCall(call), json: call };
+    const body = { payload, request_id: requestId() };
+    const request = { method: "POST", path: `${this.#toolPath}:callTool`, body } as const;
+    return (await this.#transport.call<{ tool_result: ToolResultOf<Call> }>(request, options)).tool_result;
+  }
+
+  /** Replaces old messages of the view by a summary. `parameters` are the fields of `CompactRequest`. */
+  compact(parameters: Record<string, unknown> = {}, options?: CallOptions): Promise<CompactReply> {
+    return this.#post(":compact", { request_id: requestId(), ...parameters }, options);
+  }
+
+  /**
+   * Reverses the last compaction, clear, snip or collapse of the view. A repeat reverses the one before. With
+   * `toRevision`, restores the view of this revision. Returns nothing if nothing is left to reverse.
+   */
+  async undo(
+    options: CallOptions & { toRevision?: number; force?: boolean } = {},
+  ): Promise<RestoreReply | undefined> {
+    const to = options.toRevision ?? (await this.#revisionBeforeLastChange(options));
+    if (to === undefined) return undefined;
+    const body = { to_revision: to, force: options.force, request_id: requestId() };
+    return this.#post(":restore", body, options);
+  }
+
+  /** Returns the session memory, the running summary of the session. */
+  async memory(options?: CallOptions): Promise<SessionMemory> {
+    return (await this.#get<{ memory: SessionMemory }>("/memory", {}, options)).memory;
+  }
+
+  /** Returns all messages of the transcript, also those that the view no longer shows. */
+  messages(options: ListOptions & { format?: Format } = {}): AsyncGenerator<TranscriptMessage, void, void> {
+    return this.#list("messages", "/messages", options, { format: options.format });
+  }
+
+  /** Searches the transcript for a text, or for a regular expression in the syntax of RE2. */
+  async *search(pattern: string | RegExp, options: ListOptions = {}): AsyncGenerator<SearchHit, void, void> {
+    const text = typeof pattern === "string" ? { literal: pattern } : { regex: pattern.source };
+    const ignoreCase = typeof pattern !== "string" && pattern.ignoreCase;
+    let token: string | undefined;
+    do {
+      const body = {
+        pattern: { ...text, ignore_case: ignoreCase },
+        descending: options.descending,
+        page_size: options.pageSize,
+        page_token: token,
+      };
+      const page = await this.#post<Page<"hits", SearchHit>>("/messages:search", body, options);
+      yield* page.hits;
+      token = page.next_page_token;
+    } while (token);
+  }
+
+  /** Returns the recorded events. */
+  events(
+    options: ListOptions & { afterRevision?: number; kinds?: EventKind[] } = {},
+  ): AsyncGenerator<SessionEvent, void, void> {
+    const query = { after_revision: options.afterRevision, kinds: options.kinds };
+    return this.#list("events", "/events", options, query);
+  }
+
+  /**
+   * Yields events as they are recorded. After a lost connection, the watch resumes without a gap. Throws if the server
+   * cannot be reached again.
+   */
+  async *watch(options: WatchOptions = {}): AsyncGenerator<SessionEvent, void, void> {
+    let revision = options.afterRevision;
+    let seen = new Set<string>();
+    for (let failures = 0; ; failures++) {
+      const query = { after_revision: revision, kinds: options.kinds };
+      const request = { method: "GET", path: `${this.#path}/events:watch`, query } as const;
+      let delay: number | undefined;
+      let received = false;
+      try {
+        for await (const element of this.#transport.stream<WatchElement>(request, options.signal)) {
+          received = true;
+          failures = 0;
+          // A resumed stream can repeat the events of the revision at which it broke.
+          if (element.revision !== revision)
+            seen = new Set([...seen].filter((key) => key.startsWith(`${element.revision}:`)));
+          revision = element.revision;
+          if (!element.event) continue;
+          const key = keyOf(element.event);
+          if (!seen.has(key)) yield element.event;
+          seen.add(key);
+        }
+      } catch (error) {
+        if (options.signal?.aborted) return;
+        // The attempts to connect are retried already.
+        const resumes = error instanceof PalimpsestError && error.retryable && received;
+        if (!resumes) throw error;
+        delay = error.retryAfter;
+      }
+      await sleep(retryDelay(failures, delay), options.signal).catch(() => {});
+      if (options.signal?.aborted) return;
+    }
+  }
+
+  /** Creates the session with fields such as a policy. Fails with `SESSION_EXISTS` if it exists. */
+  async create(fields: SessionFields = {}, options?: CallOptions): Promise<SessionInfo> {
+    const [, path = "", id = ""] = /^(.*)\/([^/]+)$/.exec(this.#path) ?? [];
+    const body = { session_id: decodeURIComponent(id), session: fields, request_id: requestId() };
+    const request = { method: "POST", path, body } as const;
+    return (await this.#transport.call<{ session: SessionInfo }>(request, options)).session;
+  }
+
+  /** Returns the session, with its policy, budget and counts. */
+  async get(options?: CallOptions): Promise<SessionInfo> {
+    return (await this.#get<{ session: SessionInfo }>("", {}, options)).session;
+  }
+
+  /** Changes the given fields of the session. */
+  async update(fields: SessionFields, options?: CallOptions): Promise<SessionInfo> {
+    const body = { session: fields, update_mask: Object.keys(fields).join(","), request_id: requestId() };
+    const request = { method: "PATCH", path: this.#path, body } as const;
+    return (await this.#transport.call<{ session: SessionInfo }>(request, options)).session;
+  }
+
+  /** Deletes the session. Returns false if it did not exist. */
+  async delete(options: CallOptions & { deleteSubagents?: boolean } = {}): Promise<boolean> {
+    // A repeat after a lost reply finds no session.
+    const query = { allow_missing: true, delete_subagents: options.deleteSubagents };
+    const request = { method: "DELETE", path: this.#path, query } as const;
+    return (await this.#transport.call<{ deleted_sessions: number }>(request, options)).deleted_sessions > 0;
+  }
+
+  #post<Reply>(suffix: string, body: unknown, options?: CallOptions): Promise<Reply> {
+    return this.#transport.call({ method: "POST", path: this.#path + suffix, body }, options);
+  }
+
+  #get<Reply>(suffix: string, query: Query, options?: CallOptions): Promise<Reply> {
+    return this.#transport.call({ method: "GET", path: this.#path + suffix, query }, options);
+  }
+
+  async *#list<Name extends string, Entry>(
+    name: Name,
+    suffix: string,
+    options: ListOptions,
+    filter: Query,
+  ): AsyncGenerator<Entry, void, void> {
+    yield* list<Name, Entry>(this.#transport, name, this.#path + suffix, options, filter);
+  }
+
+  /** Reads a view that exceeds the size of a reply. The stream does not contain the lead messages. */
+  async #readView(path: string, reply: SyncReply, held: unknown[], options: SyncOptions): Promise<unknown[]> {
+    const request = { method: "POST", path: `${path}:stream`, body: { etag: reply.etag } } as const;
+    const messages = held.slice(0, reply.lead_messages);
+    type Chunk = { messages: unknown[]; last: boolean };
+    for await (const chunk of this.#transport.stream<Chunk>(request, options.signal)) {
+      messages.push(...chunk.messages);
+      if (chunk.last) return messages;
+    }
+    const status = "UNAVAILABLE";
+    throw new PalimpsestError("The stream ended before the last message of the view.", { code: 0, status });
+  }
+
+  async #revisionBeforeLastChange(options: CallOptions): Promise<number | undefined> {
+    const undone = new Set<string>();
+    const kinds: EventKind[] = [...UNDOABLE, "context_restored"];
+    for await (const event of this.events({ ...options, kinds, descending: true })) {
+      if (event.context_restored) {
+        for (const { revision, kind } of event.context_restored.undone) undone.add(`${revision}:${kind}`);
+      } else if (!undone.has(keyOf(event))) {
+        return event.revision - 1;
+      }
+    }
+    return undefined;
+  }
+}
+
+/** Reads all pages of a list. */
+export async function* list<Name extends string, Entry>(
+  transport: Transport,
+  name: Name,
+  path: string,
+  options: ListOptions,
+  filter: Query,
+): AsyncGenerator<Entry, void, void> {
+  let token: string | undefined;
+  do {
+    const paging = { page_size: options.pageSize, page_token: token };
+    const query = { ...filter, ...paging, descending: options.descending };
+    const page = await transport.call<Page<Name, Entry>>({ method: "GET", path, query }, options);
+    yield* page[name];
+    token = page.next_page_token;
+  } while (token);
+}
+
+const COMMON_FIELDS = new Set(["revision", "time", "epoch", "request_id", "effect"]);
+
+/** Returns the key of an event. A revision has at most one event of each kind. */
+function keyOf(event: SessionEvent): string {
+  const kind = Object.keys(event).find((field) => !COMMON_FIELDS.has(field)) ?? "";
+  return `${event.revision}:${kind}`;
+}
+
+/** Returns the path of a resource name. */
+function pathOf(name: string): string {
+  return `/v1/${name.split("/").map(encodeURIComponent).join("/")}`;
+}

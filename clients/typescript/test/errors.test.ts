@@ -1,0 +1,149 @@
+// Errors, deadlines and retries. A real server rejects most of the calls. A socket plays the failures of a network.
+
+import assert from "node:assert/strict";
+import { mkdtempSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { Palimpsest, PalimpsestError } from "palimpsest";
+import { createKey, startServer } from "./world.js";
+
+const server = await startServer();
+const limited = await startServer("[projects.demo.quotas]\nrequests_per_second = 2\n");
+after(() => Promise.all([server.stop(), limited.stop()]));
+
+const body = { model: "gpt-5", messages: [{ role: "user", content: "Hello" }] };
+
+/** Counts the requests of a client. */
+function counted() {
+  const count = { requests: 0 };
+  const counting: typeof fetch = (...args) => {
+    count.requests++;
+    return fetch(...args);
+  };
+  return { count, fetch: counting };
+}
+
+async function failed(call: Promise<unknown>): Promise<PalimpsestError> {
+  const error = await call.then(
+    () => assert.fail("the call succeeded"),
+    (error) => error,
+  );
+  assert.ok(error instanceof PalimpsestError, String(error));
+  return error;
+}
+
+test("an exceeded rate is retried after the delay of the server", async () => {
+  const { count, fetch } = counted();
+  const session = new Palimpsest({ url: limited.url, fetch, maxRetries: 9 }).session("demo", "rate");
+  const calls = Array.from({ length: 4 }, () => session.sync(body));
+  for (const view of await Promise.all(calls)) assert.equal(view.sendable, true);
+  assert.ok(count.requests > 4, `${count.requests} requests`);
+  const hasty = new Palimpsest({ url: limited.url, maxRetries: 0 }).session("demo", "rate");
+  const errors = await Promise.allSettled(Array.from({ length: 6 }, () => hasty.sync(body)));
+  const rejected = errors.find((result) => result.status === "rejected");
+  const error = rejected?.reason as PalimpsestError;
+  assert.equal(error.reason, "REQUEST_RATE_EXCEEDED");
+  assert.equal(error.code, 429);
+  assert.ok((error.retryAfter ?? 0) > 0);
+});
+
+test("an error that a retry cannot change is not retried", async () => {
+  const { count, fetch } = counted();
+  const session = new Palimpsest({ url: server.url, fetch }).session("demo", "bad");
+  const error = await failed(session.sync(body, { parameters: { no_such_field: 1 } }));
+  assert.equal(error.reason, "INVALID_FIELD");
+  assert.equal(error.status, "INVALID_ARGUMENT");
+  assert.match(JSON.stringify(error.details), /no_such_field/);
+  assert.equal(count.requests, 1);
+});
+
+test("a lost connection is retried, and an unreachable server is UNAVAILABLE", async () => {
+  let failures = 2;
+  const flaky: typeof fetch = (...args) =>
+    failures-- > 0 ? Promise.reject(new TypeError("fetch failed")) : fetch(...args);
+  await new Palimpsest({ url: server.url, fetch: flaky }).session("demo", "flaky").sync(body);
+  const unreachable = new Palimpsest({ url: "http://127.0.0.1:1", maxRetries: 1 });
+  await failed(unreachable.session("demo", "none").watch().next());
+  const error = await failed(unreachable.session("demo", "none").sync(body));
+  assert.equal(error.status, "UNAVAILABLE");
+  assert.equal(error.reason, "");
+  assert.equal(error.code, 0);
+});
+
+test("a page of a proxy has a status", async () => {
+  const proxy = createServer((_, response) => {
+    response.writeHead(503, { "retry-after": "0" }).end("<html>");
+  }).listen(0);
+  const url = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+  const error = await failed(new Palimpsest({ url, maxRetries: 1 }).session("demo", "none").sync(body));
+  assert.equal(error.status, "UNAVAILABLE");
+  assert.equal(error.retryAfter, 0);
+  proxy.close();
+});
+
+test("a watch resumes after a lost connection, without a gap or a repeat", async () => {
+  let streams = 0;
+  // Each stream ends after its first bytes.
+  const breaking: typeof fetch = async (...args) => {
+    const response = await fetch(...args);
+    if (!String(args[0]).includes(":watch")) return response;
+    streams++;
+    const reader = response.body?.getReader();
+    const chunk = await reader?.read();
+    await reader?.cancel();
+    return new Response(chunk?.value ?? null);
+  };
+  const session = new Palimpsest({ url: server.url, fetch: breaking }).session("demo", "watch");
+  await session.sync(body);
+  const recorded: number[] = [];
+  for await (const event of session.events()) recorded.push(event.revision);
+  const stop = new AbortController();
+  const watched: number[] = [];
+  for await (const event of session.watch({ afterRevision: 0, signal: stop.signal })) {
+    watched.push(event.revision);
+    if (watched.length === recorded.length) {
+      // The next stream has no new event.
+      if (streams < 3) setTimeout(() => stop.abort(), 500);
+      else stop.abort();
+    }
+  }
+  assert.deepEqual(watched, recorded);
+  assert.ok(streams > 1, `${streams} streams`);
+});
+
+test("a deadline ends a call, and a signal cancels it without a retry", async () => {
+  const silent = createServer(() => {}).listen(0);
+  const url = `http://127.0.0.1:${(silent.address() as AddressInfo).port}`;
+  const { count, fetch } = counted();
+  const session = new Palimpsest({ url, fetch, maxRetries: 1 }).session("demo", "none");
+  const error = await failed(session.sync(body, { timeoutMs: 1 }));
+  assert.equal(error.status, "DEADLINE_EXCEEDED");
+  assert.equal(count.requests, 2);
+  const reason = new Error("the user left");
+  const signal = AbortSignal.abort(reason);
+  await assert.rejects(session.sync(body, { signal }), reason);
+  const stop = new AbortController();
+  setTimeout(() => stop.abort(reason), 50);
+  await assert.rejects(session.sync(body, { signal: stop.signal }), reason);
+  assert.equal(count.requests, 3);
+  silent.closeAllConnections();
+  silent.close();
+});
+
+test("a key authenticates, and a wrong key does not", async (context) => {
+  const file = join(mkdtempSync(join(tmpdir(), "palimpsest-")), "keys.toml");
+  const apiKey = createKey(file, "read,write");
+  const locked = await startServer(`[auth]\nkeys_file = "${file}"\n`);
+  context.after(() => locked.stop());
+  const sessionOf = (key: string) => new Palimpsest({ url: locked.url, apiKey: key }).session("demo", "keys");
+  assert.equal((await sessionOf(apiKey).sync(body)).sendable, true);
+  assert.equal((await failed(sessionOf("wrong").sync(body))).reason, "UNAUTHENTICATED");
+});
+
+test("a body without an array is a TypeError", async () => {
+  const session = new Palimpsest({ url: server.url }).session("demo", "none");
+  await assert.rejects(session.sync({ model: "gpt-5", instructions: "Be brief." }), TypeError);
+});

@@ -1,0 +1,165 @@
+// Runs with the SDKs of OpenAI and Anthropic against the fake provider.
+
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import Anthropic from "@anthropic-ai/sdk";
+import OpenAI from "openai";
+import { NotSendableError, Palimpsest, type Session } from "palimpsest";
+import { runMessages } from "palimpsest/anthropic";
+import { runChat, runResponses } from "palimpsest/openai";
+import { largeLog, startProvider, startServer, type Turn } from "./world.js";
+
+const server = await startServer();
+const provider = await startProvider();
+after(() => Promise.all([server.stop(), provider.stop()]));
+
+const client = new Palimpsest({ url: server.url });
+const openai = new OpenAI({ baseURL: `${provider.url}/v1`, apiKey: "key", maxRetries: 0 });
+const anthropic = new Anthropic({ baseURL: provider.url, apiKey: "key", maxRetries: 0 });
+
+const parameters = { type: "object" as const, properties: {}, additionalProperties: false };
+const question = "Why did the build fail?";
+const answer = "Its disk was full.";
+const turns: Turn[] = [
+  { calls: [{ name: "read_log" }, { name: "list_files" }], thinking: "I read the log." },
+  { calls: [{ name: "SearchTranscript", input: { pattern: "disk full" } }] },
+  { text: answer },
+];
+const runTool = (name: string) => (name === "read_log" ? largeLog() : "Cargo.toml");
+
+type Text = { role: "user" | "assistant"; content: string };
+
+/** A conversation that a compaction can shorten. */
+const history = Array.from({ length: 20 }, (_, index): Text => {
+  return {
+    role: index % 2 ? "assistant" : "user",
+    content: index % 2 ? `answer ${index}${" word".repeat(1_000)}` : `question ${index}`,
+  };
+});
+
+interface Case {
+  model: string;
+  session: Session;
+  onEvent?: ((event: object) => void) | undefined;
+  earlier?: Text[];
+}
+
+/** A run of each API, with the same shape. */
+const apis = {
+  async chat({ model, session, onEvent, earlier = [] }: Case) {
+    const tool = (name: string) => ({ type: "function" as const, function: { name, parameters } });
+    const messages: OpenAI.ChatCompletionMessageParam[] = [...earlier, { role: "user", content: question }];
+    const body = { model, messages, tools: [tool("read_log"), tool("list_files")] };
+    const { response } = await runChat(openai, session, body, {
+      onEvent,
+      runTool: (call) => runTool(call.type === "function" ? call.function.name : ""),
+    });
+    return { text: response.choices[0]?.message.content, length: messages.length };
+  },
+  async responses({ model, session, onEvent, earlier = [] }: Case) {
+    const tool = (name: string) => ({ type: "function" as const, name, parameters, strict: false });
+    const input: OpenAI.Responses.ResponseInput = [...earlier, { role: "user", content: question }];
+    const body = { model, input, tools: [tool("read_log"), tool("list_files")] };
+    const { response } = await runResponses(openai, session, body, {
+      onEvent,
+      runTool: (call) => runTool(call.name),
+    });
+    return { text: response.output_text, length: input.length };
+  },
+  async messages({ model, session, onEvent, earlier = [] }: Case) {
+    const tool = (name: string) => ({ name, input_schema: parameters });
+    const messages: Anthropic.MessageParam[] = [...earlier, { role: "user", content: question }];
+    const body = {
+      model,
+      messages,
+      max_tokens: 4_000,
+      thinking: { type: "enabled" as const, budget_tokens: 2_000 },
+      tools: [tool("read_log"), tool("list_files")],
+    };
+    const { response } = await runMessages(anthropic, session, body, {
+      onEvent,
+      runTool: (call) => runTool(call.name),
+    });
+    const text = response.content.map((block) => (block.type === "text" ? block.text : "")).join("");
+    return { text, length: messages.length };
+  },
+};
+
+for (const [api, runIt] of Object.entries(apis)) {
+  for (const streams of [false, true]) {
+    const name = `${api}${streams ? "-stream" : ""}`;
+    const model = `claude-${name}`;
+
+    test(`${name}: parallel calls, a stored result, and a read-back tool`, async () => {
+      await provider.script(model, turns);
+      const events: object[] = [];
+      const onEvent = streams ? (event: object) => void events.push(event) : undefined;
+      const { text, length } = await runIt({ model, session: client.session("demo", name), onEvent });
+      assert.equal(text, answer);
+      assert.equal(streams, events.length > 0);
+      const requests = await provider.requests(model);
+      assert.deepEqual(
+        requests.map((request) => request.status),
+        [200, 200, 200],
+      );
+      const second = JSON.stringify(requests[1]?.body);
+      assert.match(second, /palimpsest:\/\//);
+      assert.ok(!second.includes("step 4999"));
+      assert.ok(JSON.stringify(requests[2]?.body).split("disk full").length > 2);
+      assert.ok(length >= 6, `${length} entries`);
+    });
+
+    test(`${name}: a prompt that is too long is sent again once`, async () => {
+      const wording = { chat: "openai", responses: "responses", messages: "anthropic" }[api];
+      const long = `${model}+ptl=${wording}+times=1`;
+      const session = client.session("demo", `${name}-long`);
+      const onEvent = streams ? () => {} : undefined;
+      await runIt({ model: long, session, onEvent, earlier: history });
+      const requests = await provider.requests(long);
+      assert.deepEqual(
+        requests.map((request) => request.status),
+        // A stream of Responses reports the error in an event.
+        [name === "responses-stream" ? 200 : 400, 200],
+      );
+      const [rejected, accepted] = requests.map((request) => JSON.stringify(request.body).length);
+      assert.ok((accepted ?? 0) < (rejected ?? 0), `${rejected}, then ${accepted} bytes`);
+    });
+  }
+}
+
+test("without runTool, the run returns the calls of the caller", async () => {
+  const model = "gpt-manual";
+  await provider.script(model, [
+    { calls: [{ name: "read_log" }, { name: "SearchTranscript", input: { pattern: "build" } }] },
+    { text: answer },
+  ]);
+  const session = client.session("demo", "manual");
+  const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: "user", content: question }];
+  const body = {
+    model,
+    messages,
+    tools: [{ type: "function" as const, function: { name: "read_log", parameters } }],
+  };
+  const { calls } = await runChat(openai, session, body);
+  assert.equal(calls.length, 1);
+  assert.equal(messages.length, 3);
+  await assert.rejects(runChat(openai, session, body), (error) => {
+    assert.ok(error instanceof NotSendableError);
+    return error.reason === "open_calls";
+  });
+  for (const call of calls) messages.push({ role: "tool", tool_call_id: call.id, content: largeLog() });
+  const { response } = await runChat(openai, session, body);
+  assert.equal(response.choices[0]?.message.content, answer);
+});
+
+test("the usage of a response makes the next count exact", async () => {
+  const model = "gpt-usage";
+  await provider.script(model, [{ text: "Hello." }, { text: "Bye." }]);
+  const session = client.session("demo", "usage");
+  const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: "user", content: "Hello" }];
+  await runChat(openai, session, { model, messages });
+  messages.push({ role: "user", content: "Bye" });
+  await runChat(openai, session, { model, messages });
+  const { tokens } = await session.sync({ model, messages });
+  assert.equal(tokens.method, "reported_and_estimated");
+});
