@@ -176,3 +176,59 @@ async fn a_body_without_a_conversation_is_rejected() {
         "palimpsest.etag"
     );
 }
+
+#[tokio::test]
+async fn leading_system_messages_count_as_the_system_prompt() {
+    let server = SERVER.get();
+    let caller = Caller::new(server.0.address());
+    let text = "Be brief. ".repeat(1_000);
+    let user = json!({"role": "user", "content": "hi"});
+    let check = async |id: &str, body: Value| {
+        let reply = sync(&caller, id, &body).await;
+        let counted = reply["tokens"]["breakdown"]["system_tokens"]
+            .as_u64()
+            .unwrap();
+        assert!(counted > 1_000, "{id}: {counted}");
+        assert!(reply["tokens"]["total_tokens"].as_u64().unwrap() >= counted);
+    };
+    let system = json!({"role": "system", "content": text});
+    check(
+        "counted-chat",
+        json!({"model": "gpt-5", "messages": [system, user]}),
+    )
+    .await;
+    check(
+        "counted-anthropic",
+        json!({"system": text, "messages": [user]}),
+    )
+    .await;
+    let developer = json!({"type": "message", "role": "developer", "content": text});
+    let item = json!({"type": "message", "role": "user", "content": "hi"});
+    check("counted-items", json!({"input": [developer, item]})).await;
+    let both = json!({"instructions": "Be kind.", "input": [developer, item]});
+    check("counted-both", both).await;
+}
+
+#[tokio::test]
+async fn a_body_with_thinking_keeps_the_thinking_of_the_model() {
+    let server = SERVER.get();
+    let caller = Caller::new(server.0.address());
+    let body = json!({
+        "model": "claude-sonnet-4-5",
+        "max_tokens": 2_000,
+        "thinking": {"type": "enabled", "budget_tokens": 1_024},
+        "system": "s",
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+            {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+                {"type": "tool_use", "id": "c", "name": "f", "input": {}},
+            ]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "done"}]},
+        ],
+    });
+    assert_eq!(
+        sync(&caller, "thinking", &body).await["messages"],
+        body["messages"]
+    );
+}

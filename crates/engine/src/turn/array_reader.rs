@@ -6,7 +6,8 @@ use bytes::Bytes;
 use palimpsest_core::array::Element;
 use palimpsest_core::codec::{self, CodecError};
 use palimpsest_core::ids::{MessageId, SessionKey, Timestamp};
-use palimpsest_core::message::{Message, Role};
+use palimpsest_core::json::RawJson;
+use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_core::view::Provider;
 
 use super::array_layout::{BodyFields, Layout, field_names};
@@ -31,6 +32,36 @@ pub struct ReadArray {
     pub body: Option<BodyFields>,
     /// The position of the array in the JSON. `None` if an element is not exactly one message.
     pub place: Option<ArrayPlace>,
+}
+
+impl ReadArray {
+    /// Returns the system prompt of a body as JSON. It includes the text of the operator messages at the start of the
+    /// array, which the view does not contain.
+    pub fn system_json(&self) -> Option<RawJson> {
+        let system = self.body.as_ref().and_then(|body| body.system.as_ref());
+        let Some(lead) = self.lead_text() else {
+            return system.cloned();
+        };
+        let text = match system.map(|system| serde_json::from_str::<String>(system.as_str())) {
+            None => lead,
+            Some(Ok(system)) => format!("{system}\n{lead}"),
+            // Blocks are a form of Anthropic's API, whose arrays begin with the conversation.
+            Some(Err(_)) => return system.cloned(),
+        };
+        RawJson::parse(&serde_json::Value::from(text).to_string()).ok()
+    }
+
+    fn lead_text(&self) -> Option<String> {
+        let lead = self.elements.iter().skip(self.outside);
+        let lead = lead.take_while(|element| element.message.role.is_system());
+        let blocks = lead.flat_map(|element| &element.message.blocks);
+        let texts = blocks.filter_map(|block| match block {
+            Block::Text { text, .. } => Some(&**text),
+            _ => None,
+        });
+        let text = texts.collect::<Vec<_>>().join("\n");
+        (!text.is_empty()).then_some(text)
+    }
 }
 
 /// The position of an array in its JSON, in bytes.

@@ -138,7 +138,8 @@ impl EngineContext {
             TakenOut::default()
         };
         let system_messages = provider == Provider::Anthropic && has_system_messages(&array);
-        let mut call = call(provider, &body, request.purpose);
+        let system = array.system_json();
+        let mut call = call(provider, &body, system.as_ref(), request.purpose);
         // The client of such a request has the beta of the provider, and so has the request with the view.
         call.target.system_messages = Some(system_messages);
         call.target = call.target.with_models(&self.engine.model_table);
@@ -369,14 +370,19 @@ async fn read(
 }
 
 /// Returns the options of the turn.
-fn call(provider: Provider, body: &BodyFields, purpose: Purpose) -> TurnCall {
+fn call(
+    provider: Provider,
+    body: &BodyFields,
+    system: Option<&RawJson>,
+    purpose: Purpose,
+) -> TurnCall {
     let tools = |json: &RawJson| {
         PrefixPart::Json(Block::Opaque {
             kind: "tools".into(),
             json: json.clone(),
         })
     };
-    let system = |json: &RawJson| PrefixPart::Json(Block::text(json.as_str()));
+    let of_system = |json: &RawJson| PrefixPart::Json(Block::text(json.as_str()));
     let part = |part: Option<PrefixPart>| part.unwrap_or(PrefixPart::Tokens(0));
     let overflow = match purpose {
         Purpose::ShorterPrompt { gap_tokens } => Some(Overflow { gap_tokens }),
@@ -396,7 +402,7 @@ fn call(provider: Provider, body: &BodyFields, purpose: Purpose) -> TurnCall {
             format: None,
         },
         prefix: Some(PromptPrefix::new(
-            part(body.system.as_ref().map(system)),
+            part(system.map(of_system)),
             part(body.tools.as_ref().map(tools)),
         )),
         overflow,

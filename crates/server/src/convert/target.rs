@@ -98,8 +98,8 @@ pub fn with_body_options(
         window.max_output_tokens.get_or_insert(max_output_tokens);
     }
     // No request of a provider has a longer name.
-    let is_name = |model: &Box<str>| !model.is_empty() && model.len() <= MAX_MODEL_BYTES;
-    let Some(model) = body.model.filter(is_name) else {
+    let is_name = |model: &str| !model.is_empty() && model.len() <= MAX_MODEL_BYTES;
+    let Some(model) = body.model.filter(|model| is_name(model)) else {
         return target;
     };
     if target.model.is_some() {

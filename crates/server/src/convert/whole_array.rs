@@ -6,7 +6,7 @@ use palimpsest_core::json::RawJson;
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Message, Role};
 use palimpsest_core::view::Provider;
-use palimpsest_engine::turn::{BodyFields, ReadArray};
+use palimpsest_engine::turn::ReadArray;
 use palimpsest_proto::context::v1;
 
 use super::detect::detect;
@@ -36,11 +36,11 @@ pub fn whole_array(
 }
 
 /// Returns the system prompt and the tools of a request body.
-pub fn body_prefix(body: BodyFields) -> v1::PromptPrefix {
+pub fn body_prefix(system: Option<RawJson>, tools: Option<RawJson>) -> v1::PromptPrefix {
     let json = |part: Option<RawJson>| part.map_or_else(String::new, |raw| raw.as_str().to_owned());
     v1::PromptPrefix {
-        system_json: json(body.system).into(),
-        tools_json: json(body.tools).into(),
+        system_json: json(system).into(),
+        tools_json: json(tools).into(),
         ..v1::PromptPrefix::default()
     }
 }

@@ -101,7 +101,10 @@ fn read_input(
         max_output_tokens: body.max_output_tokens(),
     });
     if request.prompt_prefix.is_none() {
-        request.prompt_prefix = read.body.map(convert::body_prefix);
+        let system = read.system_json();
+        request.prompt_prefix = read
+            .body
+            .map(|body| convert::body_prefix(system, body.tools));
     }
     let prefix = request.prompt_prefix.as_ref();
     let input = SyncInput {
