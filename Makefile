@@ -50,8 +50,7 @@ docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
 # Measures the performance as ratios to limits that the same run measures. Takes five minutes and writes the figures to
-# target/bench. `QUICK=1` shortens all rows. `ONLY=wire`, `inside`, `start`, `shared`, `gateway` or `http`
-# selects a part.
+# target/bench. `QUICK=1` shortens all rows. `ONLY=wire`, `inside`, `start`, `shared`, `gateway` or `http` selects a part.
 bench:
 	cargo build --release --locked -p palimpsest-cli -p palimpsest-bench
 	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest target/release/palimpsest-bench $(strip \
@@ -118,9 +117,10 @@ fuzz: tools
 image:
 	deploy/image-test
 
-# Builds what a release publishes into target/dist: static binaries, image, chart, contract, SBOM and checksums.
-# Each binary takes about 15 minutes of processor time. `PARTS="chart api"` builds some parts. scripts/dist lists the parts
-# and variables, docs/releasing.md the steps of a release.
+# Builds what a release publishes into target/dist, and links `dist` to it: static binaries, image, chart, contract,
+# packages for Python and TypeScript, SBOM and checksums. Each binary takes about 15 minutes of processor time.
+# `PARTS="chart api"` builds some parts. scripts/dist lists the parts and variables, docs/releasing.md the steps of a
+# release.
 dist:
 	scripts/dist $(PARTS)
 	ln -sfn target/dist dist

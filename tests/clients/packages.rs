@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// Returns the path of the fake provider, which is built with the tests.
 fn fake_provider() -> PathBuf {
@@ -39,9 +40,21 @@ fn run(package: &str) {
     );
 }
 
+/// The tests of the Python package, which run once.
+static PYTHON: OnceLock<()> = OnceLock::new();
+
+/// Returns the interpreter of an environment with the package as users install it.
+pub(crate) fn installed_python() -> PathBuf {
+    PYTHON.get_or_init(|| run("python"));
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/packages/python");
+    let versions = std::fs::read_dir(folder).unwrap();
+    let paths = versions.map(|entry| entry.unwrap().path().join("installed/bin/python"));
+    paths.into_iter().find(|path| path.exists()).unwrap()
+}
+
 #[test]
 fn the_python_package_passes_its_tests() {
-    run("python");
+    installed_python();
 }
 
 #[test]

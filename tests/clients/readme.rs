@@ -1,13 +1,14 @@
-//! Tests the first client of the README, which runs as printed against a server.
+//! Tests the first client of the README, which runs as printed with the package, a server and the fake provider.
 
 use std::path::Path;
 use std::process::Command;
 
+use palimpsest_fake_provider::{Behaviour, FakeProvider, Plan};
 use palimpsest_proto::context::v1::ListMessagesRequest;
 use palimpsest_tests::Server;
 use palimpsest_tests::markdown::blocks_of;
 
-use crate::language::Language;
+use crate::packages;
 
 /// Returns the first Python block of the README.
 fn snippet() -> String {
@@ -20,26 +21,37 @@ fn snippet() -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_client_of_the_readme_runs_against_a_server() {
     palimpsest_tests::binary();
-    let built = Language::Python.build().await;
+    let python = tokio::task::spawn_blocking(packages::installed_python)
+        .await
+        .unwrap();
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&folder.path().join("data"), &[]);
-    let text = snippet();
-    assert!(text.contains("127.0.0.1:50051"), "{text}");
-    let program = text.replace("127.0.0.1:50051", server.address());
-    let program = format!("{program}\nprint(len(array), array[0][\"role\"])\n");
-    let output = Command::new(built.join("venv/bin/python"))
+    let provider = FakeProvider::start().await.unwrap();
+    let plans = [
+        Behaviour::Call("read_log".to_owned()),
+        Behaviour::Say("Its disk was full.".to_owned()),
+    ];
+    provider.script("claude-sonnet-4-5", plans.map(Plan::from));
+    let program = format!("{}\nprint(response.content[0].text)\n", snippet());
+    let output = Command::new(python)
         .args(["-c", &program])
-        .env("PYTHONPATH", built.join("gen"))
+        .env("PALIMPSEST_URL", format!("http://{}", server.address()))
+        .env("ANTHROPIC_BASE_URL", provider.url())
+        .env("ANTHROPIC_API_KEY", "key")
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
         .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "1 user\n");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "Its disk was full.\n"
+    );
     let asked = ListMessagesRequest {
         session: "projects/demo/sessions/42".into(),
         ..ListMessagesRequest::default()
     };
     let listed = server.sessions().await.list_messages(asked).await.unwrap();
-    assert_eq!(listed.into_inner().messages.len(), 1);
+    // The last response is recorded with the next sync.
+    assert_eq!(listed.into_inner().messages.len(), 3);
 }

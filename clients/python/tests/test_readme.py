@@ -53,7 +53,7 @@ def test_the_code_of_the_readme_runs(provider: Provider) -> None:
     assert len(blocks) == 20
 
 
-@pytest.mark.parametrize("example", ["agent.py", "agent_openai.py"])
+@pytest.mark.parametrize("example", ["agent.py", "agent_anthropic.py", "agent_openai.py"])
 @pytest.mark.usefixtures("environment")
 def test_the_examples_run(provider: Provider, example: str) -> None:
     model = f"fake-{example}"
@@ -64,7 +64,7 @@ def test_the_examples_run(provider: Provider, example: str) -> None:
     assert ["disk full" in it for it in sent] == [False, False, True]
 
 
-@pytest.mark.parametrize("example", ["agent.py", "agent_openai.py"])
+@pytest.mark.parametrize("example", ["agent.py", "agent_anthropic.py", "agent_openai.py"])
 @pytest.mark.usefixtures("environment")
 def test_the_examples_send_a_shorter_prompt_after_a_rejection(provider: Provider, example: str) -> None:
     model = f"rejects-{example}"
