@@ -47,6 +47,8 @@ fn every_row_is_measured_with_its_limit() {
         "gateway, p99, ",
         "gateway, first byte, ",
         "gateway, a request with a compaction",
+        "HTTP, processor time of PrepareContext",
+        "HTTP, processor time of SyncContext",
     ];
     assert_eq!(rows.len(), expected.len(), "{said}");
     for (row, expected) in rows.iter().zip(expected) {

@@ -55,6 +55,8 @@ async fn a_page_follows_a_session_with_events() {
         .await
         .unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let missing = caller.get(&format!("{}/events:watch", session("nobody")));
+    caller.rejected(missing, 404, "SESSION_NOT_FOUND").await;
     let mut parts = response.bytes_stream();
     let mut text = String::new();
     let mut appended = 0;

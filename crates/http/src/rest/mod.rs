@@ -23,9 +23,6 @@ use crate::decoder::{BodyDecoder, BodyProblem};
 use crate::error;
 use crate::json::{Form, MessageIndex, Schema, put_bytes, read_without, write};
 
-/// The method whose stream has no end.
-const WATCH: &str = "WatchSession";
-
 /// The REST API of the contract.
 #[derive(Debug)]
 pub(crate) struct RestApi {
@@ -231,12 +228,8 @@ impl RestApi {
     where
         B: Body<Data = Bytes, Error = Status> + Unpin + Send + 'static,
     {
-        // An error before the first message has an HTTP status. An endless stream may have no message for a long time.
-        let first = if rpc.route.rpc == WATCH {
-            None
-        } else {
-            reply.next().await.transpose()?
-        };
+        // An error before the first message has an HTTP status. A watch begins with a message too.
+        let first = reply.next().await.transpose()?;
         let mut headers = std::mem::take(&mut reply.headers);
         let content_type = match form {
             StreamForm::Lines => "application/x-ndjson",
