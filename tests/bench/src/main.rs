@@ -104,9 +104,9 @@ const WHOLE: Extent = Extent {
         compactions: 8,
     },
     http: http::Extent {
-        rounds: 7,
-        turns: 200,
-        tokens: 50_000,
+        rounds: 9,
+        turns: 60,
+        tokens: 200_000,
     },
 };
 

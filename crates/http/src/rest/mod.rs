@@ -42,7 +42,7 @@ struct Rpc {
     is_stream: bool,
 }
 
-/// How the messages of a stream are separated.
+/// The separators of the messages in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StreamForm {
     /// One line per message.
