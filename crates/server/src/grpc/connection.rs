@@ -26,13 +26,12 @@ use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tower::Service;
 
+use super::connection_life::{ConnectionLife, LifeStep};
 use super::response_body::ResponseBody;
 use crate::net::{Connection, MonitoredConnection};
 
 /// The maximum time for the HTTP/2 handshake.
 pub(super) const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The grace period of a connection that is closed because it never made an accepted call.
-pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The flow-control window for requests, per connection and per call, in bytes.
 const FLOW_WINDOW_BYTES: u32 = 1 << 20;
 /// The maximum size of one write of a reply, in bytes. The capacity of the peer is checked between writes.
@@ -101,36 +100,15 @@ where
     let shaken = timeout(PREFACE_TIMEOUT, builder.handshake(io)).await;
     let mut h2 = shaken?.map_err(io::Error::other)?;
     let mut pinger = Keepalive::new(h2.ping_pong(), times);
-    let began = Instant::now();
-    let mut closing: Option<Instant> = None;
-    // Each turn computes the next time limit. Closing has two steps: a GOAWAY lets calls in flight finish, and a second
-    // limit ends the connection for peers that ignore the GOAWAY.
+    let mut life = ConnectionLife::begin();
     loop {
-        let now = Instant::now();
-        let idle = connection.unused_for(now);
-        if closing.is_none() && idle.is_some_and(|idle| idle >= times.first_call) {
-            h2.graceful_shutdown();
-            closing = Some(now + CLOSE_TIMEOUT);
-        }
-        if closing.is_none() && now >= began + times.age {
-            h2.graceful_shutdown();
-            closing = Some(now + times.grace);
-        }
-        if closing.is_some_and(|until| now >= until) {
-            return Ok(());
-        }
-        let next = closing.unwrap_or(began + times.age);
-        let left = times.first_call.saturating_sub(idle.unwrap_or_default());
-        let next = if closing.is_none() {
-            next.min(now + left)
-        } else {
-            next
-        };
-        let asked_to_close = async {
-            match closing {
-                None => stop.cancelled().await,
-                Some(_) => std::future::pending().await,
+        let next = match life.step(&connection, &times) {
+            LifeStep::End => return Ok(()),
+            LifeStep::Close => {
+                h2.graceful_shutdown();
+                continue;
             }
+            LifeStep::Wait(until) => until,
         };
         tokio::select! {
             accepted = h2.accept() => match accepted {
@@ -142,10 +120,9 @@ where
                     tokio::spawn(handle_call(service.clone(), request, respond, of));
                 }
             },
-            () = asked_to_close => {
+            () = stop.cancelled(), if !life.is_closing() => {
                 h2.graceful_shutdown();
-                // The drain has a deadline of its own, so the age limit here is only a safeguard.
-                closing = Some(now + times.age);
+                life.close(&times);
             }
             // Another branch may drop this future between two steps. The state of a ping is therefore in `pinger`.
             alive = pinger.next(|| heard.last()) => if !alive {

@@ -13,12 +13,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use palimpsest_http::ApiBody;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tower::{Service, ServiceExt as _};
 
-use super::connection::{CLOSE_TIMEOUT, ConnectionTimeouts, MAX_HEADERS};
+use super::connection::{ConnectionTimeouts, MAX_HEADERS};
+use super::connection_life::{ConnectionLife, LifeStep};
 use super::response_body::ResponseBody;
 use crate::net::MonitoredConnection;
 
@@ -62,36 +63,21 @@ where
         .max_buf_size(MAX_HEADERS as usize)
         .max_headers(MAX_HEADER_COUNT);
     let mut serving = pin!(http.serve_connection(TokioIo::new(io), service));
-    let began = Instant::now();
-    let mut closing: Option<Instant> = None;
-    // As for HTTP/2, closing has two steps: the request in flight is answered, and a second limit ends the connection.
+    let mut life = ConnectionLife::begin();
     loop {
-        let now = Instant::now();
-        let idle = connection.unused_for(now);
-        let begins_to_close = if closing.is_some() {
-            None
-        } else if idle.is_some_and(|idle| idle >= times.first_call) {
-            Some(now + CLOSE_TIMEOUT)
-        } else if now >= began + times.age {
-            Some(now + times.grace)
-        } else {
-            None
+        let next = match life.step(&connection, &times) {
+            LifeStep::End => return Ok(()),
+            LifeStep::Close => {
+                serving.as_mut().graceful_shutdown();
+                continue;
+            }
+            LifeStep::Wait(until) => until,
         };
-        if let Some(until) = begins_to_close {
-            serving.as_mut().graceful_shutdown();
-            closing = Some(until);
-        }
-        if closing.is_some_and(|until| now >= until) {
-            return Ok(());
-        }
-        let left = times.first_call.saturating_sub(idle.unwrap_or_default());
-        let next = closing.unwrap_or_else(|| (began + times.age).min(now + left));
         tokio::select! {
             served = serving.as_mut() => return served.map_err(io::Error::other),
-            () = stop.cancelled(), if closing.is_none() => {
+            () = stop.cancelled(), if !life.is_closing() => {
                 serving.as_mut().graceful_shutdown();
-                // The drain has a deadline of its own, so the age limit here is only a safeguard.
-                closing = Some(now + times.age);
+                life.close(&times);
             }
             () = sleep_until(next) => {}
         }

@@ -9,6 +9,7 @@ mod authn;
 mod call_context;
 mod call_limits;
 mod connection;
+mod connection_life;
 mod deadline;
 mod decode;
 mod edge;
