@@ -21,8 +21,9 @@ use tower::Service;
 use crate::body::ApiBody;
 use crate::call::{Failure, Reply, Unary, call};
 use crate::decoder::{BodyDecoder, BodyProblem};
-use crate::error::{self, ConnectError, http_status};
+use crate::error::{self, ConnectError, defect};
 use crate::json::{Form, MessageIndex, Schema, read, write};
+use crate::thread::on_fitting_thread;
 
 /// The header with the content coding of the messages of a stream.
 const STREAM_ENCODING: &str = "connect-content-encoding";
@@ -217,9 +218,7 @@ impl ConnectApi {
         } = reply.only().await?;
         let (schema, size) = (Arc::clone(&self.schema), message.len());
         let encode = move || encoded(&schema, method.output, content.codec, message);
-        let data = crate::service::on_fitting_thread(size, encode)
-            .await
-            .ok_or_else(defect)??;
+        let data = on_fitting_thread(size, encode).await.ok_or_else(defect)??;
         let mut response = Response::new(ApiBody::whole(data, Some(body)));
         *response.headers_mut() = headers;
         let headers = response.headers_mut();
@@ -357,9 +356,7 @@ fn add_trailers(trailers: &HeaderMap, headers: &mut HeaderMap) {
 
 fn failed<B>(status: &Status) -> Response<ApiBody<B>> {
     let json = serde_json::to_vec(&ConnectError::from(status)).unwrap_or_default();
-    let mut response = error::response(status, json);
-    *response.status_mut() = http_status(status.code());
-    response
+    error::response(status, json)
 }
 
 /// Returns the response of a stream that failed before its first message. Its HTTP status is always 200.
@@ -377,8 +374,4 @@ fn bare<B>(status: StatusCode) -> Response<ApiBody<B>> {
     let mut response = Response::new(ApiBody::whole(Bytes::new(), None));
     *response.status_mut() = status;
     response
-}
-
-fn defect() -> Status {
-    Status::internal("cannot write the response because of a defect")
 }

@@ -7,9 +7,6 @@ use bytes::Bytes;
 
 use crate::json::JsonError;
 
-/// The size above which JSON is read and written on a thread that may block, in bytes.
-pub const MAX_INLINE_BYTES: usize = 256 * 1024;
-
 /// The size of the prefix of a gRPC message: a flag and the length.
 const PREFIX_BYTES: usize = 5;
 

@@ -51,8 +51,8 @@ pub(crate) fn rest_status(status: &Status) -> StatusCode {
     }
 }
 
-/// Returns the name of a code, such as `NOT_FOUND`.
-const fn code_name(code: Code) -> &'static str {
+/// Returns the standard name of a code, such as `NOT_FOUND`.
+pub const fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
         Code::Cancelled => "CANCELLED",
@@ -180,6 +180,11 @@ pub(crate) fn response<B>(status: &Status, json: Vec<u8>) -> Response<ApiBody<B>
         headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(delay)));
     }
     response
+}
+
+/// Returns the status of a response that cannot be written.
+pub(crate) fn defect() -> Status {
+    Status::internal("cannot write the response because of a defect")
 }
 
 /// Returns the metadata of a status.

@@ -17,11 +17,14 @@ mod json;
 mod openapi;
 mod rest;
 mod service;
+mod thread;
 mod unread;
 
 pub use body::ApiBody;
 pub use cors::AllowedOrigins;
-pub use decoder::{BodyDecoder, BodyProblem, MAX_INLINE_BYTES};
+pub use decoder::{BodyDecoder, BodyProblem};
+pub use error::code_name;
 pub use openapi::document as openapi_document;
 pub use service::{ApiService, BuildError, HttpApi};
+pub use thread::on_fitting_thread;
 pub use unread::{TrackedBody, UnreadRest, track};

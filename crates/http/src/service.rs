@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -20,7 +20,7 @@ use tower::{Layer, Service, ServiceExt as _};
 use crate::body::ApiBody;
 use crate::connect::ConnectApi;
 use crate::cors::AllowedOrigins;
-use crate::decoder::MAX_INLINE_BYTES;
+use crate::error::defect;
 use crate::json::{Schema, SchemaError};
 use crate::openapi;
 use crate::rest::RestApi;
@@ -36,7 +36,10 @@ pub struct HttpApi(Option<Arc<Shared>>);
 struct Shared {
     rest: RestApi,
     connect: ConnectApi,
-    openapi: Bytes,
+    contract: DescriptorPool,
+    schema: Arc<Schema>,
+    /// The description of the REST API, after the first request for it.
+    openapi: OnceLock<Bytes>,
     origins: AllowedOrigins,
     /// True if calls need no credential.
     is_open: bool,
@@ -85,11 +88,12 @@ impl HttpApi {
         is_open: bool,
     ) -> Result<Self, BuildError> {
         let schema = Arc::new(Schema::new(pool)?);
-        let openapi = openapi::of_contract(pool, &schema);
         Ok(Self(Some(Arc::new(Shared {
             rest: RestApi::new(pool, Arc::clone(&schema)),
-            connect: ConnectApi::new(pool, schema),
-            openapi: openapi.to_string().into(),
+            connect: ConnectApi::new(pool, Arc::clone(&schema)),
+            contract: pool.clone(),
+            schema,
+            openapi: OnceLock::new(),
             origins,
             is_open,
         }))))
@@ -208,13 +212,13 @@ impl Shared {
             let status = Status::permission_denied(
                 "the web page of this request may not use the API; add its origin to http.allowed_origins",
             );
-            return self.rest.rejected(&status);
+            return self.rest.failed(&status);
         }
         let mut response = match protocol {
             Protocol::GrpcWeb => grpc_web(service, request).await,
             Protocol::Connect => self.connect.answer(service, request).await,
             Protocol::Grpc => self.needs_http2(),
-            Protocol::Rest if request.uri().path() == OPENAPI_PATH => self.document(),
+            Protocol::Rest if request.uri().path() == OPENAPI_PATH => self.document().await,
             Protocol::Rest => self.rest.answer(service, request).await,
         };
         self.origins
@@ -226,13 +230,23 @@ impl Shared {
         let status = Status::invalid_argument(
             "gRPC needs HTTP/2, and this connection has HTTP/1.1; use gRPC-Web, Connect or REST, or a client with HTTP/2",
         );
-        let mut response = self.rest.rejected(&status);
+        let mut response = self.rest.failed(&status);
         *response.status_mut() = StatusCode::HTTP_VERSION_NOT_SUPPORTED;
         response
     }
 
-    fn document<B>(&self) -> Response<ApiBody<B>> {
-        let mut response = Response::new(ApiBody::whole(self.openapi.clone(), None));
+    async fn document<B>(&self) -> Response<ApiBody<B>> {
+        let text = if let Some(text) = self.openapi.get() {
+            text.clone()
+        } else {
+            let (contract, schema) = (self.contract.clone(), Arc::clone(&self.schema));
+            let write = move || openapi::of_contract(&contract, &schema).to_string();
+            let Ok(text) = tokio::task::spawn_blocking(write).await else {
+                return self.rest.failed(&defect());
+            };
+            self.openapi.get_or_init(|| text.into()).clone()
+        };
+        let mut response = Response::new(ApiBody::whole(text, None));
         let json = HeaderValue::from_static("application/json");
         response.headers_mut().insert(CONTENT_TYPE, json);
         response
@@ -261,15 +275,4 @@ where
         Ok(response) => response.map(|body| ApiBody::boxed(tonic::body::Body::new(body))),
         Err(impossible) => match impossible {},
     }
-}
-
-/// Runs work on this thread, or on one that may block if it concerns many bytes. `None` if the work panicked.
-pub(crate) async fn on_fitting_thread<T: Send + 'static>(
-    bytes: usize,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
-    if bytes <= MAX_INLINE_BYTES {
-        return Some(work());
-    }
-    tokio::task::spawn_blocking(work).await.ok()
 }

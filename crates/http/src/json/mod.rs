@@ -4,11 +4,13 @@
 //! `schema`, which is compiled from the descriptors of the contract.
 
 mod read;
+mod scalar;
 mod schema;
 mod well_known;
 mod write;
 
-pub(crate) use read::{JsonError, put_bytes, read, read_without};
+pub(crate) use read::{JsonError, read, read_without};
+pub(crate) use scalar::put_bytes;
 pub(crate) use schema::{
     Cardinality, Field, Form, Kind, MessageIndex, Schema, SchemaError, enum_prefix, is_left_out,
     shown_enum_name,

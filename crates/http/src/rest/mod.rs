@@ -20,8 +20,9 @@ use self::routes::{NoRoute, Parameters, ROUTES, Route};
 use crate::body::ApiBody;
 use crate::call::{Failure, Reply, Unary, call};
 use crate::decoder::{BodyDecoder, BodyProblem};
-use crate::error;
+use crate::error::{self, defect};
 use crate::json::{Form, MessageIndex, Schema, put_bytes, read_without, write};
+use crate::thread::on_fitting_thread;
 
 /// The REST API of the contract.
 #[derive(Debug)]
@@ -153,7 +154,7 @@ impl RestApi {
         };
         let (schema, output) = (Arc::clone(&self.schema), rpc.output);
         let size = message.len();
-        let json = crate::service::on_fitting_thread(size, move || {
+        let json = on_fitting_thread(size, move || {
             let mut json = Vec::with_capacity(size + size / 8 + 256);
             write(&schema, output, Form::Plain, &message, &mut json).map(|()| json)
         });
@@ -272,13 +273,14 @@ impl RestApi {
         Ok(response)
     }
 
-    fn failed<B>(&self, status: &Status) -> Response<ApiBody<B>> {
+    /// Returns the response of a request that failed or was rejected.
+    pub(crate) fn failed<B>(&self, status: &Status) -> Response<ApiBody<B>> {
         let mut response = error::response(status, error::rest_json(&self.schema, status));
         *response.status_mut() = error::rest_status(status);
         response
     }
 
-    pub(crate) fn no_route<B>(&self) -> Response<ApiBody<B>> {
+    fn no_route<B>(&self) -> Response<ApiBody<B>> {
         self.failed(&Status::not_found(
             "no resource has this path; GET /openapi.json lists all paths",
         ))
@@ -318,10 +320,6 @@ impl RestApi {
         *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         Some(response)
     }
-
-    pub(crate) fn rejected<B>(&self, status: &Status) -> Response<ApiBody<B>> {
-        self.failed(status)
-    }
 }
 
 fn accepts_events(headers: &HeaderMap) -> bool {
@@ -344,8 +342,4 @@ fn put_name(path: &[u32], name: &str, out: &mut Vec<u8>) {
         put_bytes(*number, &inner, &mut field);
     }
     out.extend_from_slice(&field);
-}
-
-fn defect() -> Status {
-    Status::internal("cannot write the response as JSON because of a defect")
 }

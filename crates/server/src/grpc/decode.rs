@@ -1,17 +1,15 @@
 //! Receives a request of another protocol than gRPC, and turns its body into the message.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
 
 use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
-use http_body_util::BodyExt as _;
 use palimpsest_edge::budget::BudgetShare;
-use palimpsest_http::{BodyDecoder, BodyProblem, MAX_INLINE_BYTES};
-use tokio::time::{Instant, timeout_at};
+use palimpsest_http::{BodyDecoder, BodyProblem, on_fitting_thread};
 use tonic::body::Body;
 
 use super::limited_body::PREFIX_BYTES;
-use super::receive::{BodyLimits, ReceivedBody};
+use super::receive::{BodyLimits, ReceivedBody, next_data};
 use crate::convert::FieldError;
 use crate::errors::ServiceError;
 
@@ -43,14 +41,9 @@ pub(super) async fn decode(
     // The body and the message exist at the same time.
     share.grow(body.len())?;
     let size = body.len();
-    let outcome = if size <= MAX_INLINE_BYTES {
-        decoder.decode(body)
-    } else {
-        let decoding = tokio::task::spawn_blocking(move || decoder.decode(body));
-        decoding
-            .await
-            .map_err(|_| ServiceError::fault("read a request: its code panicked"))?
-    };
+    let outcome = on_fitting_thread(size, move || decoder.decode(body)).await;
+    let panicked = || ServiceError::fault("read a request: its code panicked");
+    let outcome = outcome.ok_or_else(panicked)?;
     let message = outcome.map_err(ServiceError::from)?;
     let actual = message.len().saturating_sub(PREFIX_BYTES);
     if actual > rules.limit {
@@ -73,20 +66,7 @@ async fn receive_all(
     }
     share.check_room(announced)?;
     let mut bytes = BytesMut::new();
-    loop {
-        // The stall limit restarts with each frame. The absolute deadline stops uploads that send single bytes.
-        let until = rules.deadline.min(Instant::now() + rules.stall);
-        let frame = timeout_at(until, body.frame()).await;
-        let Some(frame) = frame.map_err(|_| ServiceError::deadline_exceeded())? else {
-            return Ok(bytes.freeze());
-        };
-        // The connection failed, so nobody receives this error.
-        let frame = frame.map_err(|_| ServiceError::malformed_request())?;
-        let Ok(data) = frame.into_data() else {
-            continue;
-        };
-        seen.fetch_add(data.len() as u64, Relaxed);
-        share.grow(data.len())?;
+    while let Some(data) = next_data(&mut body, rules, (share, seen)).await? {
         let actual = bytes.len() + data.len();
         if actual > rules.limit {
             return Err(ServiceError::request_too_large(actual, rules.limit));
@@ -98,6 +78,7 @@ async fn receive_all(
             bytes.extend_from_slice(&data);
         }
     }
+    Ok(bytes.freeze())
 }
 
 impl From<BodyProblem> for ServiceError {

@@ -57,19 +57,9 @@ pub(super) async fn receive(
     let mut announced = None;
     // The size is announced in the prefix. A too large request is rejected there, before the rest arrives.
     loop {
-        // The stall limit restarts with each frame. The absolute deadline stops uploads that send single bytes.
-        let until = rules.deadline.min(Instant::now() + rules.stall);
-        let frame = timeout_at(until, body.frame()).await;
-        let Some(frame) = frame.map_err(|_| ServiceError::deadline_exceeded())? else {
+        let Some(data) = next_data(&mut body, rules, (share, seen)).await? else {
             break;
         };
-        // The stream was reset or the connection failed, so nobody receives this error.
-        let frame = frame.map_err(|_| ServiceError::malformed_request())?;
-        let Ok(data) = frame.into_data() else {
-            continue;
-        };
-        seen.fetch_add(data.len() as u64, Relaxed);
-        share.grow(data.len())?;
         bytes.extend_from_slice(&data);
         if announced.is_none()
             && let Some(prefix) = bytes.first_chunk::<PREFIX_BYTES>()
@@ -92,6 +82,29 @@ pub(super) async fn receive(
         }
     }
     Ok(ReceivedBody(bytes.freeze()))
+}
+
+/// Returns the next data of a body, which is counted in `share`. `None` at the end.
+pub(super) async fn next_data(
+    body: &mut Body,
+    rules: BodyLimits,
+    (share, seen): (&BudgetShare, &AtomicU64),
+) -> Result<Option<Bytes>, ServiceError> {
+    loop {
+        // The stall limit restarts with each frame. The absolute deadline stops uploads that send single bytes.
+        let until = rules.deadline.min(Instant::now() + rules.stall);
+        let frame = timeout_at(until, body.frame()).await;
+        let Some(frame) = frame.map_err(|_| ServiceError::deadline_exceeded())? else {
+            return Ok(None);
+        };
+        // The stream was reset or the connection failed, so nobody receives this error.
+        let frame = frame.map_err(|_| ServiceError::malformed_request())?;
+        if let Ok(data) = frame.into_data() {
+            seen.fetch_add(data.len() as u64, Relaxed);
+            share.grow(data.len())?;
+            return Ok(Some(data));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 
 use opentelemetry::trace::{Status, TraceContextExt as _};
 use palimpsest_core::ids::SessionKey;
+use palimpsest_http::code_name;
 use tonic::Code;
 use tracing::{Span, field};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use crate::metrics::{RpcMethod, code_name};
+use crate::metrics::RpcMethod;
 use crate::telemetry::{CallTrace, SPANS, not_sampled};
 
 #[derive(Debug, Clone)]

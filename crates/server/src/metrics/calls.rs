@@ -8,6 +8,7 @@ use opentelemetry::metrics::{Counter, Histogram};
 use opentelemetry::{KeyValue, StringValue};
 use palimpsest_edge::metrics::instruments::{counter, histogram};
 use palimpsest_edge::metrics::{Metrics, names};
+use palimpsest_http::code_name;
 use palimpsest_proto::FILE_DESCRIPTOR_SET;
 use prost_reflect::DescriptorPool;
 use tonic::Code;
@@ -111,29 +112,6 @@ impl CallMetrics {
             self.errors
                 .add(1, &[method, KeyValue::new("reason", reason)]);
         }
-    }
-}
-
-/// Returns the standard name of a status code.
-pub(crate) const fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
     }
 }
 

@@ -4,5 +4,5 @@
 mod calls;
 mod observers;
 
-pub(crate) use self::calls::{CallMetrics, CallReport, RpcMethod, code_name};
+pub(crate) use self::calls::{CallMetrics, CallReport, RpcMethod};
 pub(crate) use self::observers::observe_server;
