@@ -56,6 +56,21 @@ async fn a_required_session_rejects_unmanaged_requests() {
 }
 
 #[tokio::test]
+async fn a_rejected_request_with_a_long_rest_announces_the_close() {
+    let world = World::start(&["gateway.require_session=true"]).await;
+    let agent = Agent::new(Api::Messages, &world.url, None);
+    // The path names no valid project, so the body is not read.
+    let path = format!("/p/-/{}", agent.api.path());
+    let short = agent.post(&path, " ".repeat(10_000)).await;
+    assert_eq!((short.status, short.header("connection")), (400, None));
+    let long = agent.post(&path, " ".repeat(4_000_000)).await;
+    assert_eq!(
+        (long.status, long.header("connection")),
+        (400, Some("close"))
+    );
+}
+
+#[tokio::test]
 async fn a_gateway_that_does_not_manage_forwards_only() {
     let world = World::start(&["gateway.manage=false"]).await;
     let mut agent = Agent::new(Api::Messages, &world.url, Some("forwarded"));

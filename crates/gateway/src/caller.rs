@@ -10,12 +10,12 @@ use std::time::Duration;
 use http::header::{CONTENT_LENGTH, HOST, ORIGIN};
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
-use hyper::body::Incoming;
 use palimpsest_core::ids::ProjectId;
 use palimpsest_edge::access::{AuthError, Authenticator, ProjectSet, Right, key};
 use palimpsest_engine::quotas::{QuotaDemand, QuotaExceeded, QuotaPermit, QuotaTracker};
 
 use super::held_key;
+use super::request_body::AgentBody;
 
 /// The header of the credential of Palimpsest. No header with its prefix is forwarded.
 pub(crate) const KEY_HEADER: &str = "x-palimpsest-key";
@@ -79,7 +79,7 @@ impl Callers {
     /// holds the key of the request's upstream, and `is_own` if the gateway answers the request itself.
     pub(crate) fn authorize(
         &self,
-        request: &Request<Incoming>,
+        request: &Request<AgentBody>,
         project: Option<ProjectId>,
         (holds_key, is_own): (bool, bool),
     ) -> Result<Caller, Rejection> {

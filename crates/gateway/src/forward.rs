@@ -35,7 +35,7 @@ use super::manage::{Manager, ModelCall, Prepared};
 use super::overlong;
 use super::read_back::{ReadBack, ReadBackBody, read_whole};
 use super::reading::ReservedMemory;
-use super::request_body::RequestBody;
+use super::request_body::{AgentBody, RequestBody};
 use super::response_body::{ForwardedBody, ResponseBody, UpstreamBody};
 use super::route::{Api, OwnRoute, Route};
 use super::tee::TeeBody;
@@ -81,7 +81,7 @@ impl Forwarder {
     /// complete request.
     pub(crate) async fn answer(
         &self,
-        mut request: Request<Incoming>,
+        mut request: Request<AgentBody>,
         connection: &Arc<Connection>,
         end: &Arc<ConnectionEnd>,
     ) -> Result<Response<ResponseBody>, NoResponse> {
@@ -120,7 +120,7 @@ impl Forwarder {
     /// Authorizes the caller of a request, and takes its place among the requests in flight.
     fn admit(
         &self,
-        request: &Request<Incoming>,
+        request: &Request<AgentBody>,
         project: Option<ProjectId>,
         (api, is_own): (Api, bool),
         connection: &Arc<Connection>,
@@ -150,7 +150,7 @@ impl Forwarder {
     async fn answer_own(
         &self,
         route: &OwnRoute,
-        request: Request<Incoming>,
+        request: Request<AgentBody>,
         caller: (ProjectId, InFlight),
     ) -> Result<Response<ResponseBody>, Reason> {
         match &self.compression {
@@ -162,7 +162,7 @@ impl Forwarder {
     /// Sends a request to upstream, and returns its response or the reason for an answer of the gateway.
     async fn forward(
         &self,
-        request: Request<Incoming>,
+        request: Request<AgentBody>,
         project: ProjectId,
         agent: &Agent<'_>,
     ) -> Result<Result<(ResponseHead, UpstreamBody), Reason>, NoResponse> {

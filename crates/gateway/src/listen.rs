@@ -4,10 +4,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Request;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use palimpsest_edge::net::{AcceptedConnection, Acceptor, Connection, MonitoredConnection};
+use palimpsest_edge::net::{self, AcceptedConnection, Acceptor, Connection, MonitoredConnection};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -85,10 +87,12 @@ async fn serve_one(
     let io = MonitoredConnection::new(stream, MAX_WRITE_STALL, slot, handle);
     let io = TokioIo::new(AgentConnection::new(io, Arc::clone(&end)));
     let of_service = Arc::clone(&connection);
-    let service = service_fn(move |request| {
+    let service = service_fn(move |request: Request<Incoming>| {
         let (forwarder, connection) = (Arc::clone(&forwarder), Arc::clone(&of_service));
         let end = Arc::clone(&end);
-        async move { forwarder.answer(request, &connection, &end).await }
+        net::answer(request, async move |request| {
+            forwarder.answer(request, &connection, &end).await
+        })
     });
     let mut serving = pin!(http.serve_connection(io, service));
     let mut is_closing = false;

@@ -12,7 +12,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use palimpsest_edge::net::TrackedBody;
 use tokio::time::{Sleep, sleep};
+
+/// The body of an agent's request, as it is received.
+pub(crate) type AgentBody = TrackedBody<Incoming>;
 
 /// The body of an agent's request. It fails if the agent sends nothing for too long.
 ///
@@ -22,7 +26,7 @@ pub(crate) struct RequestBody {
     /// The data that was received before it is sent.
     received: VecDeque<Bytes>,
     /// The rest of the body. `None` after its end.
-    inner: Option<Incoming>,
+    inner: Option<AgentBody>,
     /// The error that ended the body.
     failed: Option<BodyError>,
     stall: Duration,
@@ -33,7 +37,7 @@ pub(crate) struct RequestBody {
 
 impl RequestBody {
     /// Creates a body that fails after `stall` without data, and then sets `has_stalled`.
-    pub(crate) fn new(inner: Incoming, stall: Duration, has_stalled: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(inner: AgentBody, stall: Duration, has_stalled: Arc<AtomicBool>) -> Self {
         Self {
             received: VecDeque::new(),
             inner: Some(inner),
@@ -125,7 +129,7 @@ impl Body for RequestBody {
 
     fn is_end_stream(&self) -> bool {
         let is_sent = self.received.is_empty() && self.failed.is_none();
-        is_sent && self.inner.as_ref().is_none_or(Incoming::is_end_stream)
+        is_sent && self.inner.as_ref().is_none_or(AgentBody::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {

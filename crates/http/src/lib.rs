@@ -18,7 +18,6 @@ mod openapi;
 mod rest;
 mod service;
 mod thread;
-mod unread;
 
 pub use body::ApiBody;
 pub use cors::AllowedOrigins;
@@ -27,4 +26,3 @@ pub use error::code_name;
 pub use openapi::document as openapi_document;
 pub use service::{ApiService, BuildError, HttpApi};
 pub use thread::on_fitting_thread;
-pub use unread::{TrackedBody, UnreadRest, track};

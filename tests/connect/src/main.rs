@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
+use palimpsest_edge::net;
 use palimpsest_http::{AllowedOrigins, HttpApi};
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, Value};
@@ -48,14 +49,9 @@ async fn main() -> Result<()> {
             let http = Builder::new(TokioExecutor::new());
             let answer = service_fn(move |request: Request<Incoming>| {
                 let service = service.clone();
-                async move {
-                    let (head, body) = request.into_parts();
-                    let (body, rest) = palimpsest_http::track(body);
-                    let request = Request::from_parts(head, Body::new(body));
-                    let response = service.oneshot(request).await;
-                    rest.read().await;
-                    response
-                }
+                net::answer(request, async move |request| {
+                    service.oneshot(request.map(Body::new)).await
+                })
             });
             let serving = http.serve_connection(TokioIo::new(stream), answer);
             // A client that disconnects is a part of some cases.

@@ -40,6 +40,9 @@ async fn a_body_above_the_limit_is_rejected() {
             .contains("limits.max_request_bytes"),
         "{error}"
     );
+    // The rest of a long body is not received, so the client is told to use another connection.
+    let rejected = caller.post(&path, &body(1_900_000)).send().await.unwrap();
+    assert_eq!(rejected.headers()["connection"], "close");
     // Without a length in advance too.
     let text = body(1_100_000).to_string().into_bytes();
     let parts = text

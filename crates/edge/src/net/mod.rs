@@ -6,9 +6,11 @@ mod file_limits;
 mod listener;
 mod monitored;
 mod share_group;
+mod unread;
 
 pub use connections::{ActiveCall, Connection, ConnectionSlot, Connections};
 pub use file_limits::{ConnectionLimits, raise_limit};
 pub use listener::{AcceptedConnection, Acceptor};
 pub use monitored::{LastActivity, MonitoredConnection};
 pub use share_group::ShareGroup;
+pub use unread::{TrackedBody, answer};

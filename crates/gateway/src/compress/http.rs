@@ -7,7 +7,6 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
-use hyper::body::Incoming;
 use palimpsest_core::ids::ProjectId;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -23,7 +22,7 @@ use crate::in_flight::InFlight;
 use crate::manage::{BODY_HEADER, REASON_HEADER, SESSION_HEADER, scope};
 use crate::managed::{session_named, session_of_headers};
 use crate::reading::{ReservedMemory, content_coding, decode_whole};
-use crate::request_body::RequestBody;
+use crate::request_body::{AgentBody, RequestBody};
 use crate::response_body::ResponseBody;
 use crate::route::OwnRoute;
 use crate::thread::{MAX_INLINE_BYTES, on_fitting_thread};
@@ -157,7 +156,7 @@ impl Compression {
     pub(crate) async fn answer(
         &self,
         route: &OwnRoute,
-        request: Request<Incoming>,
+        request: Request<AgentBody>,
         (project, in_flight): (ProjectId, InFlight),
     ) -> Result<Response<ResponseBody>, Reason> {
         let (head, body) = request.into_parts();
@@ -192,7 +191,7 @@ impl Compression {
     async fn answer_compress(
         &self,
         head: &Parts,
-        (body, memory): (Incoming, &mut ReservedMemory),
+        (body, memory): (AgentBody, &mut ReservedMemory),
         project: ProjectId,
         headers: &mut HeaderMap,
     ) -> Result<String, Reason> {
@@ -233,7 +232,7 @@ impl Compression {
     async fn receive(
         &self,
         headers: &HeaderMap,
-        body: Incoming,
+        body: AgentBody,
         memory: &mut ReservedMemory,
     ) -> Result<Bytes, Reason> {
         let has_stalled = Arc::new(AtomicBool::new(false));

@@ -21,7 +21,7 @@ use tower::{Service, ServiceExt as _};
 use super::connection::{ConnectionTimeouts, MAX_HEADERS};
 use super::connection_life::{ConnectionLife, LifeStep};
 use super::response_body::ResponseBody;
-use crate::net::MonitoredConnection;
+use crate::net::{self, MonitoredConnection};
 
 /// The maximum time for the head of a request, and between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_mins(2);
@@ -46,16 +46,14 @@ where
     let service = service_fn(move |request: Request<Incoming>| {
         // Counted until the end of the response, so that the connection is not closed as idle.
         let call = of_service.call();
-        let (head, body) = request.into_parts();
-        let (body, rest) = palimpsest_http::track(body);
-        let mut request = Request::from_parts(head, Body::new(body));
-        request.extensions_mut().insert(Arc::clone(&of_service));
         let service = service.clone();
-        async move {
+        let of_service = Arc::clone(&of_service);
+        net::answer(request, async move |request| {
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(of_service);
             let response = service.oneshot(request).await?;
-            rest.read().await;
             Ok::<_, Infallible>(response.map(|body| body.keeping(call)))
-        }
+        })
     });
     let mut http = Builder::new();
     http.timer(TokioTimer::new())

@@ -1,13 +1,16 @@
 //! The rest of a request body that its handler did not read.
 //!
-//! A connection of HTTP/1.1 that is closed with unread bytes is reset, and the client can lose the response. So a short
-//! rest is read before the end of the response.
+//! A connection of HTTP/1.1 with unread bytes can take no other request. So a short rest is read before the response.
+//! After a longer one, the response announces the close, because a client would otherwise send its next request on the
+//! closing connection.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::{CONNECTION, HeaderValue};
+use http::{Request, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use tokio::sync::oneshot;
@@ -25,38 +28,46 @@ pub struct TrackedBody<B> {
     back: Option<oneshot::Sender<B>>,
 }
 
-/// The rest of a request body.
-#[derive(Debug)]
-pub struct UnreadRest<B>(oneshot::Receiver<B>);
-
-/// Tracks a request body. The second value gives its rest.
-pub fn track<B>(body: B) -> (TrackedBody<B>, UnreadRest<B>) {
+/// Answers a request with `service`, which can leave a part of the body unread.
+pub async fn answer<B, R, E, F>(
+    request: Request<B>,
+    service: impl FnOnce(Request<TrackedBody<B>>) -> F,
+) -> Result<Response<R>, E>
+where
+    B: Body<Data = Bytes> + Unpin,
+    F: Future<Output = Result<Response<R>, E>>,
+{
     let (back, rest) = oneshot::channel();
-    let tracked = TrackedBody {
+    let request = request.map(|body| TrackedBody {
         inner: Some(body),
         back: Some(back),
-    };
-    (tracked, UnreadRest(rest))
+    });
+    let version = request.version();
+    let mut response = service(request).await?;
+    // A stream of HTTP/2 ends alone, without its connection.
+    if version < Version::HTTP_2 && !is_settled(rest).await {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+    }
+    Ok(response)
 }
 
-impl<B: Body<Data = Bytes> + Unpin> UnreadRest<B> {
-    /// Reads the rest, if the body was dropped before its end.
-    pub async fn read(mut self) {
-        let Ok(mut body) = self.0.try_recv() else {
-            return;
-        };
-        let reading = async {
-            let mut read = 0;
-            while let Some(Ok(frame)) = body.frame().await {
-                read += frame.data_ref().map_or(0, Bytes::len);
-                if read > MAX_REST_BYTES {
-                    break;
-                }
+/// Reads the rest of a body that was dropped before its end. Returns false if bytes are left.
+async fn is_settled<B: Body<Data = Bytes> + Unpin>(mut rest: oneshot::Receiver<B>) -> bool {
+    let Ok(mut body) = rest.try_recv() else {
+        return true;
+    };
+    let reading = async {
+        let mut read = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            read += frame.data_ref().map_or(0, Bytes::len);
+            if read > MAX_REST_BYTES {
+                return false;
             }
-        };
-        // Without the rest, the client may lose the response, but no other client is affected.
-        let _ = timeout(MAX_REST_TIME, reading).await;
-    }
+        }
+        true
+    };
+    timeout(MAX_REST_TIME, reading).await.unwrap_or(false)
 }
 
 impl<B: Body + Unpin> Body for TrackedBody<B> {
