@@ -45,6 +45,8 @@ lint: tools
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	target/tools/node_modules/.bin/buf lint
 	target/tools/node_modules/.bin/buf format -d --exit-code
+	cd proto && ../target/tools/api-linter/api-linter --config api-linter.yaml --set-exit-status \
+		--output-format summary palimpsest/context/v1/*.proto
 
 docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked

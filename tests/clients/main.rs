@@ -5,6 +5,7 @@
 
 mod agents;
 mod compare;
+mod description;
 mod guide;
 mod hook;
 mod language;

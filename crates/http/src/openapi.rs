@@ -116,14 +116,16 @@ impl Writer<'_> {
             Parameters::Query => parameters.extend(self.query_parameters(&input, name, "")),
             Parameters::Body => {
                 let body = self.message(&input, Some(name));
-                operation.insert("requestBody".to_owned(), json_body(&body));
+                // A call without a body has an empty message.
+                let schema = &self.schemas[&schema_name(input.full_name())];
+                let is_required = schema.get("required").is_some();
+                let body = json_body(&body, is_required);
+                operation.insert("requestBody".to_owned(), body);
             }
             Parameters::ModelRequest => {
                 let options = self.message(&input, Some(name));
-                operation.insert(
-                    "requestBody".to_owned(),
-                    json_body(&model_request(&options)),
-                );
+                let body = json_body(&model_request(&options), true);
+                operation.insert("requestBody".to_owned(), body);
             }
         }
         let output = self.message(&output, None);
@@ -272,6 +274,9 @@ impl Writer<'_> {
                 required.push(name.clone().into());
             }
             let mut schema = self.value(&descriptor, &field);
+            if is_input && is_required(&description) {
+                forbid_empty(&mut schema);
+            }
             // A description beside a reference is permitted since OpenAPI 3.1.
             schema["description"] = description.into();
             properties.insert(name, schema);
@@ -371,8 +376,8 @@ fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
-fn json_body(schema: &Value) -> Value {
-    json!({ "required": true, "content": { "application/json": { "schema": schema } } })
+fn json_body(schema: &Value, is_required: bool) -> Value {
+    json!({ "required": is_required, "content": { "application/json": { "schema": schema } } })
 }
 
 fn path_parameter(name: &str, description: &str) -> Value {
@@ -433,6 +438,15 @@ fn error_schema() -> Value {
             },
         },
     })
+}
+
+/// Forbids the empty string and the empty list, which mean that a required field is missing.
+fn forbid_empty(schema: &mut Value) {
+    match schema["type"].as_str() {
+        Some("string") => schema["minLength"] = 1.into(),
+        Some("array") => schema["minItems"] = 1.into(),
+        _ => {}
+    }
 }
 
 /// Returns true for a field whose comment starts with `REQUIRED`.

@@ -4,7 +4,6 @@ mod connect;
 mod docs;
 mod grpc_web;
 mod limits;
-mod openapi;
 mod pages;
 mod rest;
 mod streams;
