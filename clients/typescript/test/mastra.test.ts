@@ -149,3 +149,15 @@ test("each thread of a memory has a session with the whole conversation", async 
   }
   await assert.rejects(agent.generate(prompt), /without a thread of its memory/);
 });
+
+test("a model from a configuration of Mastra", async () => {
+  const name = "mastra-config";
+  await provider.script(name, [{ calls: [{ name: "read_log" }] }, { text: answer }]);
+  const session = client.session("demo", name);
+  const model = { providerId: "fake", modelId: name, url: baseURL, apiKey: "key" };
+  const agent = agentOf({ model, inputProcessors: [contextProcessor(session)] });
+  assert.equal((await agent.generate(prompt)).text, answer);
+  const requests = await provider.requests(name);
+  assert.match(JSON.stringify(requests[1]?.body), /palimpsest:\/\//);
+  assert.ok(((await session.get()).counts.reported_tokens ?? 0) > 0);
+});
