@@ -11,6 +11,7 @@ import { NotSendableError } from "./view.js";
 interface CallParams {
   prompt: readonly SdkMessage[];
   tools?: readonly { type: string }[] | undefined;
+  maxOutputTokens?: number | undefined;
   abortSignal?: AbortSignal | undefined;
 }
 
@@ -71,8 +72,11 @@ export class ContextCalls {
         ? [{ name: tool.name, description: tool.description, input_schema: inputSchema }]
         : [],
     );
-    const options = { model, tools, signal: params.abortSignal, tooLong, ...this.#options };
-    const view = await syncMessages(this.#session, params.prompt, options as SdkOptions, this.#responses);
+    const { prompt, abortSignal: signal, maxOutputTokens } = params;
+    const { target, ...options } = this.#options;
+    const output = maxOutputTokens === undefined ? {} : { max_output_tokens: maxOutputTokens };
+    const synced = { model, tools, signal, tooLong, ...options, target: { ...output, ...target } };
+    const view = await syncMessages(this.#session, prompt, synced as SdkOptions, this.#responses);
     const reason = view.notSendableReason;
     // A provider can accept a response to continue.
     if (reason && reason !== "ends_with_assistant") throw new NotSendableError(reason);
