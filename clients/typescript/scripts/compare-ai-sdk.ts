@@ -1,11 +1,12 @@
-// Runs the same task of an agent of the AI SDK three times, and prints the bills of the provider:
+// Runs the same task of an agent of the AI SDK in four variants, and prints the bills of the provider:
 //
 // - `none`: the agent sends its whole conversation.
 // - `pruneMessages`: `prepareStep` prunes old tool calls, as the guide "Compact Agent Context" of the AI SDK does.
 // - `palimpsest`: the model has the middleware, and the tools contain those of the service.
+// - `palimpsest, limit`: the same with the limit of `pruneMessages` as the input limit of the model.
 //
 // The model calls a shell in each round, and answers after ROUNDS rounds (default 400). The provider counts the tokens of
-// each request, bills its cache, and rejects a request that exceeds the window of the model.
+// each request, bills its cache, and rejects a request that exceeds the window of the model. ONLY selects a variant.
 
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
@@ -35,7 +36,7 @@ const apis = [
   { model: "claude-sonnet-4-5", window: 200_000 },
   { model: "gpt-5", window: 272_000 },
 ] as const;
-const variants = ["none", "pruneMessages", "palimpsest"] as const;
+const variants = ["none", "pruneMessages", "palimpsest", "palimpsest, limit"] as const;
 
 /** The part of the bill of a provider that is printed. */
 interface Bill {
@@ -83,10 +84,12 @@ async function run({ model: name, window }: (typeof apis)[number], variant: (typ
       },
     });
     const session = new Palimpsest({ url: server.url }).session("demo", "task");
+    const isAdapted = variant.startsWith("palimpsest");
+    const target = variant.endsWith("limit") ? { input_limit_tokens: COMPACT_AFTER_TOKENS } : {};
     const adapted: { model: LanguageModel; tools: ToolSet; prepareStep?: PrepareStepFunction<ToolSet> } =
-      variant === "palimpsest"
+      isAdapted
         ? {
-            model: wrapLanguageModel({ model, middleware: contextMiddleware(session) }),
+            model: wrapLanguageModel({ model, middleware: contextMiddleware(session, { target }) }),
             tools: { bash, ...(await contextTools(session)) },
           }
         : { model, tools: { bash }, ...(variant === "pruneMessages" ? { prepareStep: prune } : {}) };
@@ -106,7 +109,7 @@ async function run({ model: name, window }: (typeof apis)[number], variant: (typ
     const response = await fetch(`${provider.url}/_control/bill`, { headers: { "x-api-key": "key" } });
     const bill = (await response.json()) as Bill;
     const kept = new Set(last.match(/round \d{6} line 00000001/g)).size;
-    const readable = variant === "palimpsest" ? await readableRounds(session) : kept;
+    const readable = isAdapted ? await readableRounds(session) : kept;
     const thousands = (tokens: number) => Math.round(tokens / 1_000);
     const row = [
       name,
@@ -137,4 +140,6 @@ async function readableRounds(session: ReturnType<Palimpsest["session"]>): Promi
 
 const columns = ["rounds", "rejected requests", "input", "cache read", "cache written", "cost", "readable"];
 console.log(`| model | variant | ${columns.join(" | ")} |\n|---|---|${"---|".repeat(columns.length)}`);
-for (const api of apis) for (const variant of variants) await run(api, variant);
+for (const api of apis) {
+  for (const variant of variants) if (variant === (process.env.ONLY ?? variant)) await run(api, variant);
+}

@@ -125,13 +125,13 @@ for (const [api, create] of Object.entries(models)) {
   });
 }
 
-test("each thread of a memory has a session with the whole conversation", async () => {
+test("each thread of a memory has a session, whose view keeps the messages that the memory leaves out", async () => {
   const name = "mastra-memory";
   await provider.script(
     name,
     Array.from({ length: 16 }, (_, index) => ({ text: `Answer ${index}.` })),
   );
-  const memory = new Memory({ storage: new InMemoryStore(), options: { lastMessages: 10_000 } });
+  const memory = new Memory({ storage: new InMemoryStore(), options: { lastMessages: 4 } });
   const processor = contextProcessor((thread) => client.session("demo", `mastra-${thread}`));
   const agent = agentOf({ model: anthropic(name), memory, inputProcessors: [processor] });
   for (let turn = 0; turn < 8; turn++) {
@@ -147,6 +147,9 @@ test("each thread of a memory has a session with the whole conversation", async 
     // The session has received no answer to the last question yet.
     assert.equal(messages.length, 15);
   }
+  const requests = await provider.requests(name);
+  const last = JSON.stringify(requests.at(-1)?.body.messages);
+  for (let turn = 0; turn < 8; turn++) assert.ok(last.includes(`Question ${turn} of b?`), last);
   await assert.rejects(agent.generate(prompt), /without a thread of its memory/);
 });
 
