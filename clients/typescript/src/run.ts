@@ -1,10 +1,9 @@
 // The loop of an agent: sync, model request, tool calls. The modules of the providers supply the parts that differ.
 
-import type { Body } from "./bodies.js";
-import type { Session, SyncOptions } from "./session.js";
-import { isTooLong } from "./too-long.js";
+import type { Body, RequestOf } from "./bodies.js";
+import type { SendOptions } from "./send.js";
+import type { Session } from "./session.js";
 import type { ToolCall, ToolOf } from "./tools.js";
-import { NotSendableError } from "./view.js";
 import type { Format } from "./wire.js";
 
 /** Options of a run. */
@@ -16,7 +15,7 @@ export interface RunOptions<Call, Event> {
   /** Cancels the run. */
   signal?: AbortSignal | undefined;
   /** Options of each sync. */
-  sync?: Omit<SyncOptions, "format" | "tooLong" | "lastResponse" | "signal">;
+  sync?: Omit<SendOptions, "format" | "signal">;
 }
 
 /** The end of a run. */
@@ -36,7 +35,7 @@ export interface Adapter<B extends Body, Response extends object, Call extends T
   /** Returns the body with more tools. */
   withTools(tools: ToolOf<F>[]): B;
   /** Sends a request. */
-  send(request: B): Promise<Response>;
+  send(request: RequestOf<B>): Promise<Response>;
   /** Returns the messages of a response. */
   messagesOf(response: Response): unknown[];
   callsOf(response: Response): Call[];
@@ -46,9 +45,6 @@ export interface Adapter<B extends Body, Response extends object, Call extends T
   messagesOfResults(results: unknown[]): unknown[];
 }
 
-/** The last response of each array. Its usage makes the token counts of the next sync exact. */
-const lastResponses = new WeakMap<object, object>();
-
 /** Runs the loop until the model calls no tool, or a tool that the caller has to run. */
 export async function run<B extends Body, Response extends object, Call extends ToolCall, F extends Format>(
   session: Session,
@@ -56,29 +52,13 @@ export async function run<B extends Body, Response extends object, Call extends 
   options: RunOptions<Call, never>,
 ): Promise<RunResult<Response, Call>> {
   const { array, format } = adapter;
-  const { signal, runTool } = options;
+  const { runTool, signal } = options;
   const tools = await session.tools(format, { signal });
   // A provider rejects an empty list.
   const body = tools.length > 0 ? adapter.withTools(tools) : adapter.body;
-  const view = async (tooLong?: unknown): Promise<B> => {
-    const lastResponse = lastResponses.get(array);
-    const { request, ...synced } = await session.sync<B>(body, {
-      ...options.sync,
-      format,
-      lastResponse,
-      tooLong,
-      signal,
-    });
-    const reason = synced.notSendableReason;
-    // A provider can accept a response to continue.
-    if (reason && reason !== "ends_with_assistant") throw new NotSendableError(reason);
-    return request as B;
-  };
   for (;;) {
-    const response = await adapter.send(await view()).catch(async (error) => {
-      if (!isTooLong(error)) throw error;
-      return adapter.send(await view(error));
-    });
+    const call = (request: RequestOf<B>) => adapter.send(request);
+    const response = await session.send(body, call, { ...options.sync, format, signal });
     const calls = adapter.callsOf(response);
     const isOpen = (call: Call) => !runTool && !session.isOwn(call);
     const answer = async (call: Call) =>
@@ -91,7 +71,6 @@ export async function run<B extends Body, Response extends object, Call extends 
       ...adapter.messagesOf(response),
       ...(results.length > 0 ? adapter.messagesOfResults(results) : []),
     );
-    lastResponses.set(array, response);
     const open = calls.filter(isOpen);
     if (calls.length === 0 || open.length > 0) return { response, calls: open };
   }

@@ -1,9 +1,10 @@
 // One session: the conversation of one agent.
 
-import { type Body, formatOf, syncedFields } from "./bodies.js";
+import { type Body, formatOf, type RequestOf, syncedFields } from "./bodies.js";
 import { requestedBreakpoints } from "./cache.js";
 import { PalimpsestError } from "./errors.js";
 import { type CallOptions, type Query, requestId, retryDelay, sleep, type Transport } from "./http.js";
+import { type SendOptions, send } from "./send.js";
 import { textOf } from "./too-long.js";
 import { formatOfCall, nameOfCall, type ToolCall, type ToolOf, type ToolResultOf } from "./tools.js";
 import { type View, viewOf } from "./view.js";
@@ -124,6 +125,19 @@ export class Session {
     const held = fields.messages ?? (fields.input as unknown[]);
     const messages = reply.view_omitted ? await this.#readView(path, reply, held, options) : reply.messages;
     return viewOf(body, reply, messages);
+  }
+
+  /**
+   * Syncs a body and sends the request of its view with `call`, a function that calls the provider. If the provider
+   * rejects the request as too long, a shorter one is sent, once. Throws `NotSendableError` instead of sending a request
+   * that the provider would reject, for example because a tool call has no result.
+   */
+  send<B extends Body, Response>(
+    body: B,
+    call: (request: RequestOf<B>) => PromiseLike<Response>,
+    options: SendOptions = {},
+  ): Promise<Response> {
+    return send(this, body, call, options);
   }
 
   /** Returns the definitions of the service's tools, for `tools` of the model request. They are read once. */

@@ -1,44 +1,72 @@
-// The example as a program of its own.
+// The examples as programs of their own.
 
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
+import { execFile, execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { after, test } from "node:test";
+import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { Palimpsest } from "palimpsest";
 import { collect, startProvider, startServer } from "./world.js";
 
+const PACKAGE = new URL("../../", import.meta.url);
+const answer = "Its disk was full.";
 const server = await startServer();
 const provider = await startProvider();
 after(() => Promise.all([server.stop(), provider.stop()]));
 
-test("the example answers a question with a stored result", async () => {
-  const answer = "Its disk was full.";
-  const model = "gpt-example";
-  await provider.script(model, [
-    { calls: [{ name: "read_log" }, { name: "read_log" }] },
-    { calls: [{ name: "SearchTranscript", input: { pattern: "disk full" } }] },
-    { text: answer },
-  ]);
+/** Runs an example and returns its output. PALIMPSEST_EXAMPLES is a folder with the compiled examples. */
+async function run(example: string, model: string): Promise<string> {
+  const folder = process.env.PALIMPSEST_EXAMPLES ?? fileURLToPath(new URL("js/examples", PACKAGE));
   const env = {
     ...process.env,
     PALIMPSEST_URL: server.url,
     OPENAI_API_KEY: "key",
     OPENAI_BASE_URL: `${provider.url}/v1`,
+    MODEL: model,
+    SESSION: model.replaceAll(/[+=]/g, "-"),
   };
-  // PALIMPSEST_EXAMPLE is the program to run, for example that of an installed package.
-  const program = process.env.PALIMPSEST_EXAMPLE ?? new URL("../examples/agent.js", import.meta.url).pathname;
-  const run = (name: string) => {
-    const variables = { ...env, MODEL: name, SESSION: name.replaceAll(/[+=]/g, "-") };
-    return promisify(execFile)(process.execPath, [program, "Why did the build fail?"], { env: variables });
-  };
-  assert.equal((await run(model)).stdout, `${answer}\n`);
-  const [, second, third] = (await provider.requests(model)).map((request) => JSON.stringify(request.body));
-  assert.match(second ?? "", /palimpsest:\/\//);
-  assert.ok(!second?.includes("disk full"));
-  assert.ok(third?.includes("disk full"));
-  const session = new Palimpsest({ url: server.url }).session("demo", model);
-  // The question, two responses with calls, and three results. The last response ends the program.
-  assert.equal((await collect(session.messages())).length, 6);
+  const args = [`${folder}/${example}.js`, "Why did the build fail?"];
+  return (await promisify(execFile)(process.execPath, args, { env })).stdout;
+}
+
+for (const example of ["agent", "ai-sdk", "mastra"]) {
+  test(`the example ${example} answers a question with a stored result`, async () => {
+    const model = `gpt-${example}`;
+    await provider.script(model, [
+      { calls: [{ name: "read_log" }, { name: "read_log" }] },
+      { calls: [{ name: "SearchTranscript", input: { pattern: "disk full" } }] },
+      { text: answer },
+    ]);
+    assert.equal(await run(example, model), `${answer}\n`);
+    const [, second, third] = (await provider.requests(model)).map((request) => JSON.stringify(request.body));
+    assert.match(second ?? "", /palimpsest:\/\//);
+    assert.ok(!second?.includes("disk full"));
+    assert.ok(third?.includes("disk full"));
+    const session = new Palimpsest({ url: server.url }).session("demo", model);
+    assert.match(JSON.stringify(await collect(session.messages())), /"name":"SearchTranscript"/);
+  });
+}
+
+test("the example sends a prompt that is too long again", async () => {
   // The server receives the error of the provider. From one short message, nothing can be removed.
-  await assert.rejects(run("gpt-example+ptl=openai+times=1"), /PROMPT_TOO_LONG/);
+  await assert.rejects(run("agent", "gpt-agent-long+ptl=openai+times=1"), /PROMPT_TOO_LONG/);
+});
+
+test("an example needs at most five lines, and an adapter at most three after the imports", () => {
+  const script = fileURLToPath(new URL("scripts/count-glue", PACKAGE));
+  const counted = execFileSync(script, { encoding: "utf8" }).trim().split("\n");
+  assert.equal(counted.length, 3);
+  for (const line of counted) {
+    const [, example, lines, imports] = /^(.*): (\d+) lines, (\d+) of them imports$/.exec(line) ?? [];
+    assert.ok(Number(lines) <= 5, line);
+    if (example !== "agent.ts") assert.ok(Number(lines) - Number(imports) <= 3, line);
+    // No other line names anything of the package.
+    const source = readFileSync(new URL(`examples/${example}`, PACKAGE), "utf8");
+    const code = source.split("\n").filter((text) => !/^\/\/|^\/\*\*|\/\/ glue$/.test(text));
+    assert.deepEqual(
+      code.filter((text) => /palimpsest|session|context[MTP]/i.test(text)),
+      [],
+    );
+  }
 });

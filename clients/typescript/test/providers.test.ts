@@ -163,3 +163,33 @@ test("the usage of a response makes the next count exact", async () => {
   const { tokens } = await session.sync({ model, messages });
   assert.equal(tokens.method, "reported_and_estimated");
 });
+
+test("send syncs, checks, and sends a prompt that is too long again", async () => {
+  const model = "gpt-send";
+  await provider.script(model, [{ text: "Hello." }, { text: "Hello again." }, { text: "Bye." }]);
+  const session = client.session("demo", "send");
+  const create = (request: OpenAI.ChatCompletionCreateParamsNonStreaming) =>
+    openai.chat.completions.create(request);
+  const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: "user", content: "Hello" }];
+  await session.send({ model, messages }, create);
+  // The caller drops the first response and asks again.
+  const { choices } = await session.send({ model, messages }, create);
+  messages.push(...choices.map((choice) => choice.message), { role: "user", content: "Bye" });
+  await session.send({ model, messages }, create);
+  const { counts } = await session.get();
+  assert.ok((counts.reported_tokens ?? 0) > 0);
+
+  messages.push({
+    role: "assistant",
+    tool_calls: [{ id: "a", type: "function", function: { name: "read_log", arguments: "{}" } }],
+  });
+  await assert.rejects(session.send({ model, messages }, create), NotSendableError);
+  assert.equal((await provider.requests(model)).length, 3);
+
+  const long = "gpt-send+ptl=openai+times=1";
+  await client.session("demo", "send-long").send({ model: long, messages: history }, create);
+  assert.deepEqual(
+    (await provider.requests(long)).map((request) => request.status),
+    [400, 200],
+  );
+});

@@ -1,4 +1,5 @@
-// The programs of the README. The `ts` blocks of a section are one program, and its `text` blocks are the output.
+// The programs of the README and of the pages of frameworks. The `ts` blocks of a section are one program, and its `text`
+// blocks are the output.
 
 import assert from "node:assert/strict";
 import { execFile, execFileSync } from "node:child_process";
@@ -23,23 +24,32 @@ function blocksOf(section: string, language: string): string[] {
   return Array.from(blocks, (block) => block[1] ?? "");
 }
 
-const sections = readFileSync(join(PACKAGE, "README.md"), "utf8")
-  .split(/^## /m)
-  .map((section) => ({
-    title: section.slice(0, section.indexOf("\n")),
-    program: blocksOf(section, "ts").join("\n"),
-    output: blocksOf(section, "text").join(""),
-  }))
-  .filter((section) => section.program);
+/** Returns the sections of a page that have a program. */
+function sectionsOf(page: string) {
+  const sections = readFileSync(join(PACKAGE, page), "utf8").split(/^## /m);
+  return sections
+    .map((section) => ({
+      title: `${page}: ${section.slice(0, section.indexOf("\n"))}`,
+      program: blocksOf(section, "ts").join("\n"),
+      output: blocksOf(section, "text").join(""),
+    }))
+    .filter((section) => section.program);
+}
 
-test("each program of the README compiles, runs and prints its output", async (context) => {
+// The build copies the pages from the documentation of the repository.
+const sections = ["README.md", "docs/ai-sdk.md", "docs/mastra.md"].map(sectionsOf);
+assert.deepEqual(
+  sections.map((ofPage) => ofPage.length),
+  [7, 3, 2],
+);
+
+test("each program of the pages compiles, runs and prints its output", async (context) => {
   rmSync(FOLDER, { recursive: true, force: true });
   mkdirSync(FOLDER, { recursive: true });
-  const files = sections.map((section, index) => {
+  const files = sections.flat().map((section, index) => {
     writeFileSync(join(FOLDER, `program${index}.ts`), section.program);
     return { ...section, file: join(FOLDER, `program${index}.js`) };
   });
-  assert.ok(files.length >= 7, `${files.length} sections`);
   const options = {
     extends: "../../tsconfig.json",
     compilerOptions: { noEmit: false, noUnusedLocals: false },

@@ -47,6 +47,25 @@ export async function chat(openai: OpenAI, session: Session): Promise<void> {
   same<typeof stream, Stream<OpenAI.ChatCompletionChunk> & { _request_id?: string | null }>(true);
 }
 
+export async function sent(openai: OpenAI, anthropic: Anthropic, session: Session): Promise<void> {
+  const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: "user", content: "Hello" }];
+  const response = await session.send({ model: "gpt-5", messages }, (request) =>
+    openai.chat.completions.create(request),
+  );
+  response.choices satisfies OpenAI.ChatCompletion["choices"];
+  const body = { model: "gpt-5", messages, stream: true as const };
+  const stream = await session.send(body, (request) => openai.chat.completions.create(request));
+  for await (const chunk of stream) chunk.choices satisfies OpenAI.ChatCompletionChunk["choices"];
+  const input: OpenAI.Responses.ResponseInput = [{ role: "user", content: "Hello" }];
+  await session.send({ model: "gpt-5", input }, (request) => openai.responses.create(request));
+  const prompt: Anthropic.MessageParam[] = [{ role: "user", content: "Hello" }];
+  const message = await session.send(
+    { model: "claude-sonnet-4-5", max_tokens: 1_000, messages: prompt },
+    (request) => anthropic.messages.create(request),
+  );
+  message.content satisfies Anthropic.ContentBlock[];
+}
+
 export async function responses(openai: OpenAI, session: Session): Promise<void> {
   const input: OpenAI.Responses.ResponseInput = [{ role: "user", content: "Hello" }];
   const tools = await session.tools("openai_responses");

@@ -1,0 +1,36 @@
+// A complete agent with the AI SDK. The lines marked with `glue` are all that Palimpsest adds.
+//
+// PALIMPSEST_URL, OPENAI_API_KEY and OPENAI_BASE_URL are read by the clients.
+
+import { openai } from "@ai-sdk/openai";
+import { isStepCount, ToolLoopAgent, tool, wrapLanguageModel } from "ai";
+import { Palimpsest } from "palimpsest"; // glue
+import { contextMiddleware, contextTools } from "palimpsest/ai-sdk"; // glue
+import { z } from "zod";
+
+const session = new Palimpsest().session("demo", process.env.SESSION ?? "ai-sdk"); // glue
+
+/** A tool of the agent. Its result is large, so the service stores it and shows the beginning. */
+const readLog = tool({
+  description: "Reads the log of the build.",
+  inputSchema: z.object({}),
+  execute: () => {
+    const steps = Array.from({ length: 5_000 }, (_, step) => `step ${step}: compiled, no warnings\n`);
+    return `${steps.join("")}disk full\n`;
+  },
+});
+
+const agent = new ToolLoopAgent({
+  model: wrapLanguageModel({
+    model: openai(process.env.MODEL ?? "gpt-5"),
+    middleware: contextMiddleware(session), // glue
+  }),
+  tools: {
+    read_log: readLog,
+    ...(await contextTools(session)), // glue
+  },
+  stopWhen: isStepCount(100),
+});
+
+const prompt = process.argv.slice(2).join(" ") || "Why did the build fail?";
+console.log((await agent.generate({ prompt })).text);

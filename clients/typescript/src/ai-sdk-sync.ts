@@ -1,0 +1,39 @@
+// A sync of messages of the AI SDK. The module does not load the AI SDK.
+
+import { Conversation, type SdkMessage } from "./ai-sdk-messages.js";
+import type { Responses } from "./ai-sdk-responses.js";
+import type { Session, SyncOptions } from "./session.js";
+import type { View } from "./view.js";
+
+/** Options of a sync of the AI SDK. */
+export interface SdkOptions extends Omit<SyncOptions, "format" | "lastResponse"> {
+  /** The name of the model. */
+  model?: string | undefined;
+  /** Definitions of tools, whose tokens are counted. */
+  tools?: readonly object[] | undefined;
+}
+
+/** The messages for the model, and the state of the view. */
+export interface SdkView<Message> extends Omit<View, "request" | "messages"> {
+  messages: Message[];
+}
+
+/** Sends the whole conversation and returns the messages for the model. */
+export async function syncMessages<Message extends SdkMessage>(
+  session: Session,
+  messages: readonly Message[],
+  { model, tools, target, ...options }: SdkOptions,
+  responses?: Responses,
+): Promise<SdkView<Message>> {
+  const conversation = new Conversation(messages);
+  const body = { model, system: conversation.system, tools: tools ?? [], messages: conversation.messages };
+  const view = await session.sync(body, {
+    ...options,
+    format: "anthropic_messages",
+    lastResponse: responses?.lastOf(conversation.messages),
+    // The provider of the model decides whether it sends reasoning.
+    target: { thinking: true, ...target },
+  });
+  const restored = conversation.restore(view.messages, view.reply.system);
+  return { ...view, messages: restored as Message[] };
+}

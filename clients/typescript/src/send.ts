@@ -1,0 +1,47 @@
+// A model request in a session: the sync, the request, and once more if the prompt is too long.
+
+import type { Body, RequestOf } from "./bodies.js";
+import type { Session, SyncOptions } from "./session.js";
+import { isTooLong } from "./too-long.js";
+import { NotSendableError } from "./view.js";
+
+/** Options of the sync of a request. */
+export type SendOptions = Omit<SyncOptions, "tooLong" | "lastResponse">;
+
+/** The last response of each array. Its usage makes the token counts of the next sync exact. */
+const lastResponses = new WeakMap<object, object>();
+
+/** Syncs a body, sends the request with `call`, and sends a shorter one if the provider rejects it as too long. */
+export async function send<B extends Body, Response>(
+  session: Session,
+  body: B,
+  call: (request: RequestOf<B>) => PromiseLike<Response>,
+  options: SendOptions,
+): Promise<Response> {
+  const array = arrayOf(body);
+  const request = async (tooLong?: unknown): Promise<RequestOf<B>> => {
+    const lastResponse = lastResponses.get(array);
+    const view = await session.sync(body, { ...options, lastResponse, tooLong });
+    const reason = view.notSendableReason;
+    // A provider can accept a response to continue.
+    if (reason && reason !== "ends_with_assistant") throw new NotSendableError(reason);
+    return view.request;
+  };
+  const first = await request();
+  let response: Response;
+  try {
+    response = await call(first);
+  } catch (error) {
+    if (!isTooLong(error)) throw error;
+    response = await call(await request(error));
+  }
+  // A stream has no usage yet.
+  if (typeof response === "object" && response && "usage" in response) lastResponses.set(array, response);
+  return response;
+}
+
+/** Returns the array of a body, or the body if its input is a text. */
+function arrayOf(body: Body): object {
+  const array = body.messages ?? body.input;
+  return typeof array === "object" ? array : body;
+}
