@@ -2,6 +2,7 @@ package palimpsest
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -11,8 +12,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"crypto/rand"
 )
 
 // Session is one conversation of one agent. It is created with the first sync. Goroutines can share it.
