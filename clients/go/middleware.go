@@ -31,10 +31,16 @@ func (s *Session) Middleware(
 		if !isModelRequest {
 			return next(request)
 		}
-		response, err := s.manage(request, format, options, next)
-		if err != nil {
-			// Calls of the service were retried already. Without this function, the SDK does not retry the request.
-			request.GetBody = nil
+		var failure error
+		response, err := s.manage(request, format, options, func(managed *http.Request) (*http.Response, error) {
+			response, err := next(managed)
+			failure = err
+			return response, err
+		})
+		if err != nil && err != failure {
+			// Calls of the service were retried already. Both SDKs read this header, and do not retry the request.
+			header := http.Header{"X-Should-Retry": {"false"}}
+			return &http.Response{Header: header, Body: http.NoBody}, err
 		}
 		return response, err
 	}

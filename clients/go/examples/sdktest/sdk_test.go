@@ -1,4 +1,4 @@
-package tests
+package sdktest
 
 import (
 	"context"
@@ -221,15 +221,15 @@ func TestStreamsOfResponses(t *testing.T) {
 }
 
 func TestAPromptThatIsTooLongIsShortenedOnce(t *testing.T) {
-	s := start(t, object{"calls": []object{call}}, object{"fault": object{"html": 413}}, object{"text": answer})
+	s := start(t, turns[0], turns[1], object{"fault": object{"html": 413}}, object{"text": answer})
 	client, params := s.claude(), s.messages()
 	response, err := palimpsest.Run(ctx, s.session, &params.Messages, functions,
 		func(ctx context.Context) (*anthropic.Message, error) { return client.Messages.New(ctx, params) })
 	world.Check(t, err)
 	world.Equal(t, response.Content[0].Text, answer)
 	requests := s.provider.Requests(t, s.model)
-	world.Equal(t, fmt.Sprint(requests[0].Status, requests[1].Status, requests[2].Status), "200 413 200")
-	world.Equal(t, len(requests[2].Body) < len(requests[1].Body), true)
+	world.Equal(t, fmt.Sprint(requests[1].Status, requests[2].Status, requests[3].Status), "200 413 200")
+	world.Equal(t, len(requests[3].Body) < len(requests[2].Body), true)
 }
 
 func TestAnArrayThatIsNotSendableIsNotSent(t *testing.T) {
@@ -258,8 +258,15 @@ func TestTheSDKDoesNotRepeatAFailedSync(t *testing.T) {
 	s.session = client.Session("demo", "a", palimpsest.WithoutReadBack())
 	claude := s.claude()
 	_, err := claude.Messages.New(ctx, s.messages())
-	world.Equal(t, errors.Is(err, palimpsest.NotFound), true)
+	var failed *palimpsest.Error
+	if !errors.As(err, &failed) || failed.Retryable() {
+		t.Fatal(err)
+	}
 	world.Equal(t, requests, 1)
+	gpt := s.gpt()
+	_, err = gpt.Chat.Completions.New(ctx, s.completion())
+	world.Equal(t, errors.As(err, &failed), true)
+	world.Equal(t, requests, 2)
 }
 
 func TestOtherFailuresOfTheProviderReachTheCaller(t *testing.T) {

@@ -1,2 +1,0 @@
-// Package tests has the tests of the module with the SDKs of Anthropic and OpenAI.
-package tests
