@@ -170,9 +170,12 @@ var tooLong = regexp.MustCompile(`(?i)prompt (is )?too long|context[ _]length[ _
 	`|maximum number of tokens allowed|longer than the (model's context|maximum model) length` +
 	`|reduce the length of the (messages|prompt|input)|request_too_large`)
 
+// tooLarge matches the status 413 in the texts of errors of SDKs.
+var tooLarge = regexp.MustCompile(`413 Request Entity Too Large|status code: 413`)
+
 // IsTooLong returns true if the error of a provider's SDK reports that the prompt is too long.
 func IsTooLong(err error) bool {
-	return err != nil && (tooLong.MatchString(err.Error()) || strings.Contains(err.Error(), "413 Request Entity Too Large"))
+	return err != nil && (tooLong.MatchString(err.Error()) || tooLarge.MatchString(err.Error()))
 }
 
 // isTooLongReply returns true if a provider's answer reports that the prompt is too long.
