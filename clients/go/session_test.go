@@ -72,7 +72,7 @@ func TestALargeResultIsReplacedAndReadBack(t *testing.T) {
 
 	tools, err := session.Tools(ctx, palimpsest.AnthropicMessages)
 	world.Check(t, err)
-	world.Contains(t, fmt.Sprintf("%s", tools[0].Definition), "input_schema", true)
+	world.Contains(t, string(tools[0].Definition), "input_schema", true)
 	call := object{"type": "tool_use", "id": "c2", "name": "SearchTranscript", "input": object{"pattern": "disk full"}}
 	world.Equal(t, session.IsOwn(call), true)
 	world.Equal(t, session.IsOwn(response["content"].([]object)[0]), false)
