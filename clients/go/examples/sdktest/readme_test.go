@@ -20,7 +20,9 @@ type readme struct {
 	programs []string
 	// outputs are the outputs of the programs.
 	outputs []string
-	shell   []string
+	// first is the first program alone.
+	first string
+	shell []string
 }
 
 func readReadme(t *testing.T) readme {
@@ -35,6 +37,9 @@ func readReadme(t *testing.T) readme {
 			read.shell = append(read.shell, content)
 		case kind == "go" && strings.HasPrefix(content, "package main"):
 			read.programs, read.outputs = append(read.programs, content), append(read.outputs, "")
+			if read.first == "" {
+				read.first = content
+			}
 		case kind == "go":
 			read.programs[0] = strings.TrimSuffix(read.programs[0], "}\n") + content + "}\n"
 		default:
@@ -90,6 +95,7 @@ func TestTheCodeOfTheReadmeRuns(t *testing.T) {
 	provider.Script(t, "gpt-5", object{"text": "Hello."})
 	read := readReadme(t)
 	world.Equal(t, len(read.programs), 2)
+	output(t, ".", "go", "vet", write(t, t.TempDir(), "main.go", read.first))
 	path := write(t, t.TempDir(), "main.go", read.programs[0])
 	world.Equal(t, output(t, ".", "go", "run", path), read.outputs[0])
 }
