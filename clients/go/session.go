@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 )
 
 // Session is one conversation of one agent. It is created with the first sync. Goroutines can share it.
@@ -61,6 +60,7 @@ func (s *Session) sync(ctx context.Context, body *body, options syncOptions) (*V
 	}
 	path := pathOf(reply.Session)
 	added := reply.Messages
+	// A whole reply begins with the system messages of the caller, which are not part of the view. A delta lacks them.
 	if etag == "" && !reply.ViewOmitted {
 		added = added[reply.LeadMessages:]
 	}
@@ -281,42 +281,4 @@ func pathOf(name string) string {
 		return "/" + name
 	}
 	return sessionPath(parts[1], parts[3])
-}
-
-// Watch yields the events after a revision as they happen, without an end. 0 begins with the first event. After a lost
-// connection, the watch resumes after the last event. It ends with the context, or with an error that cannot be retried.
-func (s *Session) Watch(ctx context.Context, afterRevision int64, kinds ...string) iter.Seq2[*Event, error] {
-	return func(yield func(*Event, error) bool) {
-		position, attempts := afterRevision, s.transport.attempts(ctx)
-		for {
-			failed := error(&Error{Code: Unavailable, Message: "the watch ended"})
-			query := url.Values{"after_revision": {fmt.Sprint(position)}, "kinds": kinds}
-			for line, err := range s.transport.lines(ctx, s.get("/events:watch", query), time.Time{}) {
-				if err != nil {
-					failed = err
-					break
-				}
-				attempts = s.transport.attempts(ctx)
-				var element struct {
-					Event    json.RawMessage
-					Revision int64
-				}
-				if err := json.Unmarshal(line, &element); err != nil {
-					yield(nil, err)
-					return
-				}
-				position = element.Revision
-				if element.Event == nil {
-					continue
-				}
-				if event, err := decode[Event](element.Event); !yield(event, err) || err != nil {
-					return
-				}
-			}
-			if err := attempts.wait(ctx, failed); err != nil {
-				yield(nil, err)
-				return
-			}
-		}
-	}
 }

@@ -1,10 +1,14 @@
 package palimpsest_test
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"iter"
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -233,4 +237,54 @@ func TestNamesCanHavePunctuation(t *testing.T) {
 	view, err := session.Sync(context.Background(), body(message("user", "Hello.")))
 	world.Check(t, err)
 	world.Equal(t, view.Session, session.Name())
+}
+
+func TestAnInputThatIsText(t *testing.T) {
+	session := world.StartServer(t).Session(t)
+	view, err := session.Sync(context.Background(), object{"model": "gpt-fake", "input": "Hello."})
+	world.Check(t, err)
+	request, err := view.Request()
+	world.Check(t, err)
+	world.Contains(t, string(request), "Hello.", true)
+	world.Equal(t, len(view.Messages), 1)
+}
+
+func TestAnEventThatAStreamRepeatsIsYieldedOnce(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	server := world.StartServer(t)
+	// Each connection of the watch ends after a line, so that the watch resumes after each element.
+	short := server.Client(palimpsest.WithHTTPClient(&http.Client{Transport: oneLine{}}), palimpsest.WithMaxRetries(100))
+	session := short.Session("demo", world.NameOf(t))
+	_, err := session.Sync(ctx, body(message("user", "one")))
+	world.Check(t, err)
+	_, err = session.Update(ctx, object{"title": "A title"})
+	world.Check(t, err)
+	var watched, recorded []string
+	for event, err := range session.Events(ctx) {
+		world.Check(t, err)
+		recorded = append(recorded, fmt.Sprint(event.Revision, event.Kind))
+	}
+	for event, err := range session.Watch(ctx, 0) {
+		world.Check(t, err)
+		watched = append(watched, fmt.Sprint(event.Revision, event.Kind))
+		if event.Kind == "session_updated" {
+			break
+		}
+	}
+	world.Equal(t, fmt.Sprint(watched), fmt.Sprint(recorded))
+}
+
+// oneLine ends the body of each watch after its first line.
+type oneLine struct{}
+
+func (oneLine) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil || !strings.HasSuffix(request.URL.Path, ":watch") {
+		return response, err
+	}
+	line, err := bufio.NewReader(response.Body).ReadBytes('\n')
+	_ = response.Body.Close()
+	response.Body = io.NopCloser(bytes.NewReader(line))
+	return response, err
 }

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -161,12 +160,6 @@ func (p *Provider) Requests(t *testing.T, model string) []Recorded {
 		}
 	}
 	return found
-}
-
-// Pause stops the process of the server, so that it answers nothing.
-func (s *Server) Pause(t *testing.T) {
-	t.Helper()
-	Check(t, s.command.Process.Signal(syscall.SIGSTOP))
 }
 
 // Check fails the test after an error.
