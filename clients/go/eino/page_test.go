@@ -15,35 +15,49 @@ func TestTheCodeOfThePageRuns(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/frameworks/eino.md")
 	world.Check(t, err)
 	// The first block is a program, and the other ones continue its last function.
-	var program, first, want string
-	for _, block := range regexp.MustCompile("(?s)```(go|text)\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
-		if block[1] == "go" {
-			program = strings.TrimSuffix(program, "}\n") + block[2]
-			if strings.HasPrefix(block[2], "package main") {
-				program, first = block[2], block[2]
-			} else {
-				program += "}\n"
-			}
-		} else {
-			want += block[2]
+	var installation, first, program, want string
+	for _, block := range regexp.MustCompile("(?s)```(sh|go|text)\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		switch content := block[2]; {
+		case block[1] == "sh":
+			installation = content
+		case block[1] == "text":
+			want += content
+		case first == "":
+			first, program = content, content
+		default:
+			program = strings.TrimSuffix(program, "}\n") + content + "}\n"
 		}
 	}
 	provider, server := world.StartProvider(t), world.StartServer(t)
-	// The component of eino reads neither the URL nor the key from the environment.
-	config := `ChatModelConfig{BaseURL: "` + provider.URL + `/v1", APIKey: "key", `
-	program = strings.Replace(program, "ChatModelConfig{", config, 1)
 	search := object{"calls": []object{{"name": "SearchTranscript", "input": object{"pattern": "disk full"}}}}
 	provider.Script(t, "gpt-5", object{"calls": []object{call}}, search, object{"text": answer},
 		object{"text": "The first one."}, object{"text": "Yes."}, object{"text": "The last one."})
-	path := filepath.Join(t.TempDir(), "main.go")
-	world.Check(t, os.WriteFile(path, []byte(first), 0o600))
-	output, err := exec.Command("go", "vet", path).CombinedOutput()
-	world.Equal(t, string(output), "")
+
+	folder := t.TempDir()
+	top, err := filepath.Abs("../../..")
 	world.Check(t, err)
-	world.Check(t, os.WriteFile(path, []byte(program), 0o600))
-	run := exec.Command("go", "run", path)
-	run.Env = append(os.Environ(), "PALIMPSEST_URL=http://"+server.Address)
-	output, err = run.CombinedOutput()
-	world.Equal(t, string(output), want)
-	world.Check(t, err)
+	world.Check(t, os.Symlink(top, filepath.Join(folder, "palimpsest")))
+	module := filepath.Join(folder, "agent")
+	world.Check(t, os.Mkdir(module, 0o755))
+	write := func(name, text string) {
+		world.Check(t, os.WriteFile(filepath.Join(module, name), []byte(text), 0o600))
+	}
+	run := func(command ...string) string {
+		t.Helper()
+		started := exec.Command(command[0], command[1:]...)
+		started.Dir, started.Env = module, append(os.Environ(), "PALIMPSEST_URL=http://"+server.Address)
+		output, err := started.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", command, err, output)
+		}
+		return string(output)
+	}
+	write("go.mod", "module example.com/agent\n\ngo 1.24.0\n")
+	write("main.go", first)
+	run("sh", "-ec", installation)
+	run("go", "vet", ".")
+	// The component of eino reads neither the URL nor the key from the environment.
+	config := `ChatModelConfig{BaseURL: "` + provider.URL + `/v1", APIKey: "key", `
+	write("main.go", strings.Replace(program, "ChatModelConfig{", config, 1))
+	world.Equal(t, run("go", "run", "."), want)
 }

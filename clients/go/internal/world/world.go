@@ -72,7 +72,11 @@ func (p *Program) line(t *testing.T, part string) string {
 				return strings.TrimSpace(line)
 			}
 		}
-		time.Sleep(20 * time.Millisecond)
+		select {
+		case <-p.ended:
+			t.Fatalf("The program ended: %s", text)
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
 	t.Fatalf("no line with %s", part)
 	return ""
