@@ -7,18 +7,18 @@ import (
 	"sync"
 )
 
-// Function runs a tool of the agent. The input is the JSON object of the call. The output is a string, a list of content
-// in the format of the provider, or a value that is sent to the model as JSON. An error becomes an error result for the
-// model.
+// Function runs a tool of the agent. The input is the JSON object of the call. The output is a string, a list of
+// content in the format of the provider, or a value that is sent to the model as JSON. An error becomes an error result
+// for the model.
 type Function func(ctx context.Context, input json.RawMessage) (any, error)
 
 // Functions has a function for the name of each tool of the agent.
 type Functions map[string]Function
 
-// Answer runs the tool calls of a response and appends the response and the results to the conversation. It returns true
-// if the model has ended its turn. The service runs calls of its own tools, and the functions run all others, calls of one
-// response concurrently. The response is that of an SDK, or its JSON. The usage of the response is sent with the next
-// sync.
+// Answer runs the tool calls of a response and appends the response and the results to the conversation. It returns
+// true if the model has ended its turn. The service runs calls of its own tools, and the functions run all others,
+// calls of one response concurrently. The response is that of an SDK, or its JSON. The usage of the response is sent
+// with the next sync.
 //
 // The conversation does not change if Answer fails.
 func Answer[Array ~[]Element, Element any](

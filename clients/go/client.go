@@ -57,8 +57,8 @@ func NewClient(options ...ClientOption) *Client {
 	return &Client{transport: t}
 }
 
-// Session returns a session of a project. It makes no call: the first sync creates the session. The options are those of
-// each sync of the session.
+// Session returns a session of a project. It makes no call: the first sync creates the session. The options are those
+// of each sync of the session.
 func (c *Client) Session(project, session string, options ...SyncOption) *Session {
 	return &Session{
 		transport: &c.transport,

@@ -181,7 +181,8 @@ func TestTheDeadlineIsSentAndEndsACall(t *testing.T) {
 	defer cancel()
 	_, err := session.Sync(ctx, hello)
 	world.Check(t, err)
-	world.Equal(t, len(requests.header.Load().(http.Header).Get("Connect-Timeout-Ms")), len("120000")) // The earlier one of both deadlines.
+	// The timeout of the client is earlier than the deadline of the context.
+	world.Equal(t, len(requests.header.Load().(http.Header).Get("Connect-Timeout-Ms")), len("120000"))
 
 	// A server that accepts connections and answers nothing.
 	silent, err := net.Listen("tcp", "127.0.0.1:0")

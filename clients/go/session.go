@@ -134,8 +134,8 @@ func (s *Session) Tools(ctx context.Context, format Format) ([]Tool, error) {
 	return reply.Tools, nil
 }
 
-// IsOwn returns true if a call of the model names a tool of the service. The names are known after [Session.Tools], which
-// a request with these tools needs anyway. The call is that of an SDK, or its JSON.
+// IsOwn returns true if a call of the model names a tool of the service. The names are known after [Session.Tools],
+// which a request with these tools needs anyway. The call is that of an SDK, or its JSON.
 func (s *Session) IsOwn(call any) bool {
 	parsed, err := callOf(call)
 	return err == nil && s.isOwnName(parsed.name)

@@ -10,8 +10,8 @@ import (
 // undoable are the events of the levels that change the view. A rewind by the array of the caller is none of them.
 var undoable = []string{"content_snipped", "results_cleared", "spans_collapsed", "compacted"}
 
-// Undo undoes the last compaction, collapse, clear or snip of the view. Another call undoes the one before. It returns nil
-// if nothing can be undone.
+// Undo undoes the last compaction, collapse, clear or snip of the view. Another call undoes the one before. It returns
+// nil if nothing can be undone.
 func (s *Session) Undo(ctx context.Context) (*Restored, error) {
 	query := url.Values{"descending": {"true"}, "kinds": append(slices.Clone(undoable), "context_restored")}
 	// The events after this revision are undone already. Events arrive latest first.

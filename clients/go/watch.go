@@ -10,7 +10,8 @@ import (
 )
 
 // Watch yields the events after a revision as they happen, without an end. 0 begins with the first event. After a lost
-// connection, the watch resumes after the last event. It ends with the context, or with an error that cannot be retried.
+// connection, the watch resumes after the last event. It ends with the context, or with an error that cannot be
+// retried.
 func (s *Session) Watch(ctx context.Context, afterRevision int64, kinds ...string) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
 		position := afterRevision

@@ -34,8 +34,8 @@ func (m *Model) WithTools(tools []*schema.ToolInfo) (model.ToolCallingChatModel,
 	return &Model{inner: inner, name: m.name, session: m.session, tools: tools}, nil
 }
 
-// Generate syncs the conversation and calls the inner model with the view. A prompt that the provider rejects as too long
-// is shortened once.
+// Generate syncs the conversation and calls the inner model with the view. A prompt that the provider rejects as too
+// long is shortened once.
 func (m *Model) Generate(
 	ctx context.Context, conversation []*schema.Message, options ...model.Option,
 ) (*schema.Message, error) {

@@ -41,8 +41,8 @@ type wireImage struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// wireArray is a conversation in the format of Chat Completions. It finds the messages of eino again, because these have
-// fields that Chat Completions does not have, such as reasoning and the extra fields of a component.
+// wireArray is a conversation in the format of Chat Completions. It finds the messages of eino again, because these
+// have fields that Chat Completions does not have, such as reasoning and the extra fields of a component.
 type wireArray struct {
 	messages []wireMessage
 	// known has the messages by their JSON.
@@ -247,8 +247,8 @@ func canonical(data []byte) string {
 	return string(sorted)
 }
 
-// lastResponse returns the last response of the model, if the conversation has its usage. Token counts are then exact up
-// to the response.
+// lastResponse returns the last response of the model, if the conversation has its usage. Token counts are then exact
+// up to the response.
 func lastResponse(conversation []*schema.Message, messages []wireMessage, model string) map[string]any {
 	for index := len(conversation) - 1; index >= 0; index-- {
 		message := conversation[index]
