@@ -1,0 +1,26 @@
+package eino
+
+import (
+	"context"
+	"errors"
+
+	palimpsest "github.com/palimpsest-dev/palimpsest/clients/go"
+)
+
+type sessionKey struct{}
+
+// WithSession returns a context whose runs use a session. One agent can serve many conversations: give each run the
+// session of its conversation.
+func WithSession(ctx context.Context, session *palimpsest.Session) context.Context {
+	return context.WithValue(ctx, sessionKey{}, session)
+}
+
+func sessionOf(ctx context.Context, fallback *palimpsest.Session) (*palimpsest.Session, error) {
+	if session, ok := ctx.Value(sessionKey{}).(*palimpsest.Session); ok {
+		return session, nil
+	}
+	if fallback == nil {
+		return nil, errors.New("palimpsest: the context has no session: use WithSession")
+	}
+	return fallback, nil
+}

@@ -1,0 +1,169 @@
+package sdktest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/palimpsest-dev/palimpsest/clients/go/internal/world"
+)
+
+// imports are the packages of the blocks that continue the first program.
+var imports = []string{`"errors"`, `"net/url"`, `"github.com/openai/openai-go/v3"`}
+
+// readme has the blocks of the README.
+type readme struct {
+	// programs are the complete programs. The first one has the statements of all blocks that continue it.
+	programs []string
+	// outputs are the outputs of the programs.
+	outputs []string
+	// first is the first program alone.
+	first string
+	shell []string
+}
+
+func readReadme(t *testing.T) readme {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	world.Check(t, err)
+	var read readme
+	for _, block := range regexp.MustCompile("(?s)```(go|text|sh)\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		kind, content := block[1], block[2]
+		switch {
+		case kind == "sh":
+			read.shell = append(read.shell, content)
+		case kind == "go" && strings.HasPrefix(content, "package main"):
+			read.programs, read.outputs = append(read.programs, content), append(read.outputs, "")
+			if read.first == "" {
+				read.first = content
+			}
+		case kind == "go":
+			read.programs[0] = strings.TrimSuffix(read.programs[0], "}\n") + content + "}\n"
+		default:
+			read.outputs[len(read.outputs)-1] += content
+		}
+	}
+	added := "import (\n\t" + strings.Join(imports, "\n\t")
+	read.programs[0] = strings.Replace(read.programs[0], "import (", added, 1)
+	return read
+}
+
+// output runs a program in a folder and returns its output.
+func output(t *testing.T, folder string, command ...string) string {
+	t.Helper()
+	run := exec.Command(command[0], command[1:]...)
+	run.Dir = folder
+	var failure strings.Builder
+	run.Stderr = &failure
+	done, err := run.Output()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", command, err, failure.String())
+	}
+	return string(done)
+}
+
+func write(t *testing.T, folder, name, text string) string {
+	t.Helper()
+	path := filepath.Join(folder, name)
+	world.Check(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	world.Check(t, os.WriteFile(path, []byte(text), 0o644))
+	return path
+}
+
+// environment starts the servers that programs find by their environment.
+func environment(t *testing.T) (*world.Server, *world.Provider) {
+	t.Helper()
+	server, provider := world.StartServer(t), world.StartProvider(t)
+	t.Setenv("PALIMPSEST_URL", "http://"+server.Address)
+	t.Setenv("ANTHROPIC_BASE_URL", provider.URL)
+	t.Setenv("OPENAI_BASE_URL", provider.URL+"/v1")
+	t.Setenv("ANTHROPIC_API_KEY", "key")
+	t.Setenv("OPENAI_API_KEY", "key")
+	return server, provider
+}
+
+var search = object{"calls": []object{{"name": "SearchTranscript", "input": object{"pattern": "disk full"}}}}
+
+func TestTheCodeOfTheReadmeRuns(t *testing.T) {
+	_, provider := environment(t)
+	calls := object{"calls": []object{call}}
+	provider.Script(t, "claude-sonnet-4-5", calls, search, object{"text": answer}, object{"text": "Yes."},
+		object{"text": "The first one."})
+	provider.Script(t, "gpt-5", object{"text": "Hello."})
+	read := readReadme(t)
+	world.Equal(t, len(read.programs), 2)
+	output(t, ".", "go", "vet", write(t, t.TempDir(), "main.go", read.first))
+	path := write(t, t.TempDir(), "main.go", read.programs[0])
+	world.Equal(t, output(t, ".", "go", "run", path), read.outputs[0])
+}
+
+func TestTheInstallationOfTheReadmeWorks(t *testing.T) {
+	folder := t.TempDir()
+	top, err := filepath.Abs("../../../..")
+	world.Check(t, err)
+	world.Check(t, os.Symlink(top, filepath.Join(folder, "palimpsest")))
+	module := filepath.Join(folder, "agent")
+	write(t, module, "go.mod", "module example.com/agent\n\ngo 1.24.0\n")
+	write(t, module, "main.go", "package main\n\nimport palimpsest \"github.com/palimpsest-dev/palimpsest/clients/go\"\n\n"+
+		"func main() { println(palimpsest.NewClient().Session(\"demo\", \"a\").Name()) }\n")
+	// The clone is the repository of this test.
+	_, commands, _ := strings.Cut(readReadme(t).shell[0], "\n")
+	output(t, module, "sh", "-ec", commands)
+	output(t, module, "go", "vet", ".")
+}
+
+func TestTheStubsOfTheReadmeAreGenerated(t *testing.T) {
+	server := world.StartServer(t)
+	folder := t.TempDir()
+	top, err := filepath.Abs("../../../..")
+	world.Check(t, err)
+	world.Check(t, os.Mkdir(filepath.Join(folder, "clients"), 0o755))
+	for _, name := range []string{"proto", "buf.yaml", "clients/buf.gen.go.yaml"} {
+		world.Check(t, os.Symlink(filepath.Join(top, name), filepath.Join(folder, name)))
+	}
+	read := readReadme(t)
+	output(t, folder, "sh", "-ec", read.shell[1])
+
+	module := filepath.Join(folder, "module")
+	world.Check(t, os.Mkdir(module, 0o755))
+	world.Check(t, os.Rename(filepath.Join(folder, "gen/go"), filepath.Join(module, "gen")))
+	write(t, module, "main.go", read.programs[1])
+	// The versions of the stubs in the test of all languages.
+	sums, err := os.ReadFile(filepath.Join(top, "tests/clients/go/go.sum"))
+	world.Check(t, err)
+	requirements, err := os.ReadFile(filepath.Join(top, "tests/clients/go/go.mod"))
+	world.Check(t, err)
+	write(t, module, "go.sum", string(sums))
+	named := regexp.MustCompile(`(?m)^module .*$`).ReplaceAllString(string(requirements), "module example.com/yours")
+	write(t, module, "go.mod", named)
+	world.Equal(t, output(t, module, "go", "run", "-mod=mod", ".", server.Address), read.outputs[1])
+}
+
+func TestTheAgentRuns(t *testing.T) {
+	_, provider := environment(t)
+	agent := filepath.Join(t.TempDir(), "agent")
+	output(t, "..", "go", "build", "-o", agent, "./agent")
+	for name, script := range map[string][]object{
+		"reads":    {{"calls": []object{call}}, search, {"text": answer}},
+		"too-long": {{"calls": []object{call}}, search, {"fault": object{"html": 413}}, {"text": answer}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			provider.Script(t, "fake-"+name, script...)
+			t.Setenv("MODEL", "fake-"+name)
+			t.Setenv("PALIMPSEST_SESSION", name)
+			world.Equal(t, output(t, ".", agent, question), answer+"\n")
+			requests := provider.Requests(t, "fake-"+name)
+			world.Contains(t, string(requests[0].Body), "palimpsest://", false)
+			world.Contains(t, string(requests[1].Body), "palimpsest://", true)
+			world.Contains(t, string(requests[1].Body), "disk full", false)
+			world.Contains(t, string(requests[2].Body), "disk full", true)
+			if name == "too-long" {
+				world.Equal(t, requests[2].Status, 413)
+				world.Equal(t, len(requests[3].Body) < len(requests[2].Body), true)
+			}
+		})
+	}
+}

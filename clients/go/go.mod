@@ -1,0 +1,3 @@
+module github.com/palimpsest-dev/palimpsest/clients/go
+
+go 1.24.0
