@@ -95,11 +95,7 @@ impl Language {
     fn sources(self) -> String {
         let mut files = Vec::new();
         let name = self.name();
-        for folder in [
-            "proto",
-            &format!("tests/clients/{name}"),
-            &format!("clients/examples/{name}"),
-        ] {
+        for folder in ["proto", &format!("tests/clients/{name}")] {
             list(&Path::new(TOP).join(folder), &mut files);
         }
         files.sort();

@@ -3,7 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
-mod agents;
 mod compare;
 mod description;
 mod guide;

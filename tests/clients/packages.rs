@@ -1,4 +1,4 @@
-//! Runs the tests of the packages for Python and TypeScript, which start the server and the fake provider themselves.
+//! Runs the tests of the packages, which start the server and the fake provider themselves.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -60,4 +60,9 @@ fn the_python_package_passes_its_tests() {
 #[test]
 fn the_typescript_package_passes_its_tests() {
     run("typescript");
+}
+
+#[test]
+fn the_go_module_passes_its_tests() {
+    run("go");
 }
