@@ -19,7 +19,7 @@ def check(framework: str, run: Callable[[Play], None], plain: Variant, palimpses
     unmanaged = play(task, plain, WINDOW, run)
     assert unmanaged.refused == 1, f"{framework}: the task does not fill the window: {unmanaged}"
     managed = play(task, palimpsest, WINDOW, run)
-    needles = [it.name for it in task.needles]
+    needles = sorted(it.name for it in task.needles)
     results = len(task.results())
     found = (managed.error, managed.turns, managed.calls, managed.refused, managed.read_back, managed.kept_results)
     assert found == ("", len(task.turns) + 1, results, 0, needles, results), f"{framework}: {managed}"

@@ -18,7 +18,7 @@ from task_code import code_task
 from task_support import support_task
 from variant import Variant
 
-TASKS: dict[str, Callable[[], Task]] = {"short": lambda: code_task(6), "code": code_task, "support": support_task}
+TASKS: dict[str, Callable[[], Task]] = {"short": lambda: code_task(6, "short"), "code": code_task, "support": support_task}
 WINDOWS = [32_768, 131_072]
 FRAMEWORKS = {
     "langchain": {
@@ -72,14 +72,18 @@ def main() -> None:
         if options.check:
             check(framework, run, variant_of(framework, "plain"), variant_of(framework, "palimpsest"))
             continue
+        plays = []
         names = [options.variant] if options.variant else FRAMEWORKS[framework]
         for task_name in options.task or TASKS:
             task = TASKS[task_name]()
             for window in options.window or (WINDOWS if task_name != "short" else WINDOWS[1:]):
                 rows = [(it, play(task, it, window, run)) for it in (variant_of(framework, name) for name in names)]
                 print(report.table(framework, task, window, rows), flush=True)
+                plays += [(task, window, *it) for it in rows]
                 place = {"framework": framework, "task": task.name, "window": window}
                 written += [{**place, "glue": variant.glue, **asdict(measures)} for variant, measures in rows]
+        if plays:
+            print(report.overview(framework, plays), flush=True)
     if options.json and written:
         options.json.write_text(json.dumps(written, indent=1))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from task import Needle, Task, Toolbox
+from task import Needle, Round, Task, Toolbox
 from variant import Variant
 
 from world import Provider, Server
@@ -20,6 +20,8 @@ from world import Provider, Server
 KEY = "key"
 #: The longest answer that a request allows. Providers reserve it in the window.
 MAX_OUTPUT = 2_048
+#: The rounds in which a model searches for the needles.
+SEARCHES = 2
 
 
 @dataclass
@@ -37,6 +39,7 @@ class Measures:
     bill: dict[str, int] = field(default_factory=dict)
     in_view: list[str] = field(default_factory=list)
     read_back: list[str] = field(default_factory=list)
+    searches: int = 0
     summarized: list[str] = field(default_factory=list)
     kept_results: int = 0
 
@@ -62,6 +65,10 @@ class Play:
         body = {"match": {"model": self.model, "tools": True}, "window": self.window, "turns": turns}
         data = json.dumps(body).encode()
         urllib.request.urlopen(f"{self.provider.url}/_control/script", data).close()
+
+    def kept(self, held: set[Any]) -> None:
+        """Records how many results of tools the framework still has."""
+        self.measures.kept_results = sum(it in held for it in self.toolbox.returned)
 
     def used(self, tokens: int) -> None:
         """Records the input of an answered request."""
@@ -95,34 +102,44 @@ def play(task: Task, variant: Variant, window: int, run: Callable[[Play], None])
 
 def conversation(state: Play, ask: Callable[[str], None]) -> None:
     """Asks every question of the task, and at the end for the needles. Stops at the first error."""
-    turns = [
-        (turn.request, [_scripted(it.text, it.calls) for it in turn.rounds] + [{"text": turn.answer}])
-        for turn in state.task.turns
-    ]
-    answer = "The report: " + ". ".join(it.text for it in state.task.needles)
-    turns.append((state.task.question, [*_read_back(state), {"text": answer}]))
-    for request, scripted in turns:
-        state.script(scripted)
-        try:
-            ask(request)
-            state.measures.turns += 1
-        except Exception as error:
-            state.measures.error = str(error)
-            return
-        finally:
-            state.measures.calls = state.toolbox.calls
+    measures = state.measures
+    try:
+        for turn in state.task.turns:
+            state.script([*(_scripted(it) for it in turn.rounds), {"text": turn.answer}])
+            ask(turn.request)
+            measures.turns += 1
+        _ask_for_needles(state, ask)
+    except Exception as error:
+        measures.error = str(error)
+    measures.calls = len(state.toolbox.returned)
 
 
-def _scripted(text: str, calls: Any) -> dict[str, Any]:
-    return {"text": text, "thinking": text, "calls": [{"name": it.tool, "input": it.arguments} for it in calls]}
+def _ask_for_needles(state: Play, ask: Callable[[str], None]) -> None:
+    """Asks for the needles. The model searches for those that it does not see, if the variant has a tool for it."""
+    measures, needles = state.measures, state.task.needles
+    for attempt in range(SEARCHES if state.variant.search else 1):
+        missing = [it for it in needles if it.name not in measures.read_back]
+        if not missing:
+            break
+        calls = [state.variant.search(it.pattern) for it in missing] if state.variant.search else []
+        searches = [{"text": "I search for it.", "calls": calls}] if calls else []
+        state.script([*searches, {"text": "The report is written."}])
+        ask(f"{state.task.question} (Attempt {attempt + 1})")
+        views = [_texts(cleared(it["body"])) for it in _requests(state)]
+        measures.searches += len(searches)
+        measures.in_view = measures.in_view or _found(needles, next(it for it in views if state.task.question in it))
+        measures.read_back = sorted({*measures.read_back, *_found(needles, views[-1])})
+    measures.turns += 1
 
 
-def _read_back(state: Play) -> list[dict[str, Any]]:
-    """Returns the round in which the model searches for what it was asked for."""
-    if not state.variant.search:
-        return []
-    searches = [state.variant.search(it.pattern) for it in state.task.needles]
-    return [{"text": "I search for it.", "calls": searches}]
+def _scripted(it: Round) -> dict[str, Any]:
+    calls = [{"name": call.tool, "input": call.arguments} for call in it.calls]
+    return {"text": it.text, "thinking": it.text, "calls": calls}
+
+
+def _requests(state: Play) -> list[dict[str, Any]]:
+    """Returns the recorded requests of the agent, without those for summaries."""
+    return [it for it in state.provider.requests(state.model) if it["body"].get("tools")]
 
 
 def _read_provider(state: Play) -> None:
@@ -130,12 +147,7 @@ def _read_provider(state: Play) -> None:
     with urllib.request.urlopen(request) as response:
         state.measures.bill = json.load(response)
     state.measures.summary_calls = state.measures.bill["requests"] - state.measures.model_calls
-    requests = [it for it in state.provider.requests(state.model) if it["body"].get("tools")]
-    state.measures.refused += sum(it["status"] >= 400 for it in requests)
-    views = [text for it in requests if state.task.question in (text := _texts(cleared(it["body"])))]
-    if views:
-        state.measures.in_view = _found(state.task.needles, views[0])
-        state.measures.read_back = _found(state.task.needles, views[-1])
+    state.measures.refused = sum(it["status"] >= 400 for it in _requests(state))
 
 
 def cleared(body: dict[str, Any]) -> dict[str, Any]:

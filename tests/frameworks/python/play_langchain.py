@@ -42,8 +42,7 @@ def run(state: Play) -> None:
 
     conversation(state, ask)
     messages = agent.get_state(config).values["messages"]
-    held = {it.content for it in messages if isinstance(it, ToolMessage)}
-    state.measures.kept_results = sum(it in held for it in state.task.results())
+    state.kept({it.content for it in messages if isinstance(it, ToolMessage)})
 
 
 class Watcher(BaseCallbackHandler):

@@ -37,8 +37,7 @@ async def _run(state: Play) -> None:
     await asyncio.to_thread(
         conversation, state, lambda text: asyncio.run_coroutine_threadsafe(ask(text), loop).result()
     )
-    held = {it.get("output") for it in await store.get_items()}  # type: ignore[union-attr]
-    state.measures.kept_results = sum(it in held for it in state.task.results())
+    state.kept({it.get("output") for it in await store.get_items()})  # type: ignore[union-attr]
     store.close()
     await client.close()
 

@@ -86,7 +86,7 @@ class Toolbox:
     """Runs the tools of one play of a task, by the prepared results."""
 
     task: Task
-    calls: int = 0
+    returned: list[str] = field(default_factory=list)
     _results: dict[str, deque[str]] = field(default_factory=lambda: defaultdict(deque))
 
     def __post_init__(self) -> None:
@@ -97,8 +97,9 @@ class Toolbox:
 
     def run(self, tool: str, arguments: dict[str, Any]) -> str:
         """Returns the result of a call."""
-        self.calls += 1
-        return self._results[_key(tool, arguments)].popleft()
+        result = self._results[_key(tool, arguments)].popleft()
+        self.returned.append(result)
+        return result
 
 
 def _key(tool: str, arguments: dict[str, Any]) -> str:

@@ -35,7 +35,7 @@ NEEDLES = (
 )
 
 
-def code_task(rounds: int = 64) -> Task:
+def code_task(rounds: int = 64, name: str = "code") -> Task:
     """Returns the task with this number of rounds."""
     steps = _steps()
     size = -(-rounds // len(REQUESTS))
@@ -46,7 +46,7 @@ def code_task(rounds: int = 64) -> Task:
             own = tuple(next(steps) for _ in range(count))
             turns.append(UserTurn(request, own, f"Part {number + 1} is done, after {len(own)} rounds."))
     task = Task(
-        f"code, {rounds} rounds",
+        f"{name}, {rounds} rounds",
         "You are a careful engineer. You change one crate of a large repository. " * 20,
         TOOLS,
         tuple(turns),
