@@ -60,6 +60,6 @@ def test_the_code_of_a_page_runs(page: str, model: str, provider: Provider, tmp_
         config = tmp_path / "palimpsest.toml"
         config.write_text(block)
         # Without the variables of the tests, which the server would reject as unknown settings.
-        check = [SERVER, "config", "--check", "--config", config]
+        check = [SERVER, "config", "--check", "--config", str(config)]
         checked = subprocess.run(check, env={}, capture_output=True, text=True)
         assert checked.returncode == 0, checked.stderr

@@ -48,7 +48,7 @@ def overview(framework: str, plays: list[tuple[Task, int, Variant, Measures]]) -
             f"{100 * sum(it.kept_results for _, it in own) // max(sum(it.calls for _, it in own), 1)} %",
         ]
         sums.append(_row(cells))
-    return "\n".join([f"### {framework}: cost in thousands of input tokens", "", *costs, "", "### sums", "", *sums, ""])
+    return "\n".join([f"### {framework}: cost in thousands of input tokens", "", *costs, "", f"### {framework}: sums of all plays", "", *sums, ""])
 
 
 def _is_finished(task: Task, it: Measures) -> bool:
