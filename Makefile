@@ -1,7 +1,7 @@
 # The commands of this repository. A change must pass `make test`. CONTRIBUTING.md lists all targets.
 
-.PHONY: run test test-all test-postgres agents litellm lint docs bench peers chaos siege soak scale load fuzz \
-	image dist dist-check deny tools
+.PHONY: run test test-all test-postgres agents litellm lint docs bench peers frameworks chaos siege soak scale load \
+	fuzz image dist dist-check deny tools
 
 # Runs the server on this machine with its embedded store.
 run:
@@ -62,6 +62,13 @@ bench:
 # transcripts. Defaults: ROUNDS=3, MOST=12 conversations (0 for all), LIMIT_S=10 seconds per conversation.
 peers:
 	tests/peers/run "$(TRANSCRIPTS)"
+
+# Compares Palimpsest with the context management of LangChain and of the OpenAI Agents SDK: the same agent plays the same
+# tasks in the real frameworks against the fake provider. Takes ten minutes. `ARGUMENTS="--task code"` selects plays.
+frameworks:
+	cargo build --release --locked -p palimpsest-cli -p palimpsest-fake-provider
+	PALIMPSEST_BINARY=$(CURDIR)/target/release/palimpsest \
+		PALIMPSEST_FAKE_PROVIDER=$(CURDIR)/target/release/palimpsest-fake-provider tests/frameworks/run $(ARGUMENTS)
 
 # Runs random schedules of faults, kills and full disks against a release build, and prints the counts. Then runs faults
 # that need a certain moment: kills between two renames, two servers on one bucket, changed PostgreSQL settings, failover

@@ -121,6 +121,7 @@ def test_an_unreachable_server_fails_at_the_deadline() -> None:
         client.session("demo", "a").get()
     assert time.monotonic() - started < 2
     assert (caught.value.reason, caught.value.retryable) == ("", True)
+    assert "Cannot reach http://127.0.0.1:9: ConnectError" in str(caught.value)
 
 
 def test_an_exceeded_rate_is_retried_after_its_delay(tmp_path: Path) -> None:

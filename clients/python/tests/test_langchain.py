@@ -92,6 +92,17 @@ def test_parallel_calls_and_read_back(
         assert "signature" in sent(provider, model)[1]
 
 
+def test_tokens_are_those_of_the_provider(
+    client: Palimpsest, chat_model: Any, provider: Provider, name: str, model: str
+) -> None:
+    provider.script(model, {"text": "Hello."}, {"text": ANSWER})
+    agent = Agent(client, chat_model, name)
+    agent.ask("Good morning.")
+    first = agent.ask()[1].usage_metadata
+    reported = agent.middleware.session(name).get()["counts"]["reported_tokens"]
+    assert reported == first["total_tokens"]
+
+
 async def test_async_and_streaming(
     client: Palimpsest, chat_model: Any, provider: Provider, name: str, model: str
 ) -> None:

@@ -58,7 +58,8 @@ def _arguments(request: Request, timeout: float | None) -> JsonObject:
 
 
 def _failure(error: httpx2.TransportError) -> ApiError:
-    text = f"{type(error).__name__}: {error}"
+    url = error.request.url
+    text = f"Cannot reach {url.scheme}://{url.netloc.decode()}: {type(error).__name__}: {error}"
     if isinstance(error, httpx2.TimeoutException) and not isinstance(error, httpx2.ConnectTimeout):
         return DeadlineExceededError(text)
     return UnavailableError(text)

@@ -118,7 +118,8 @@ def _with_view(session: Session, request: ModelRequest[Any], too_long: Exception
         "messages": [_to_chat(message) for message in [*system, *request.messages]],
         "tools": [convert_to_openai_tool(tool) for tool in request.tools],
     }
-    view = session.sync(body, too_long=too_long).request["messages"]
+    parameters = {"last_response": _last_response(request.messages)}
+    view = session.sync(body, too_long=too_long, palimpsest=parameters).request["messages"]
     return request.override(messages=_from_chat(view[len(system) :], request.messages))
 
 
@@ -135,6 +136,21 @@ def _to_chat(message: AnyMessage) -> JsonObject:
             for call, function in zip(message.tool_calls, functions, strict=True)
         ]
     return chat
+
+
+def _last_response(messages: list[AnyMessage]) -> JsonObject | None:
+    """Returns the last response with its usage, so that the service counts tokens as the provider does."""
+    last = next((it for it in reversed(messages) if isinstance(it, AIMessage)), None)
+    if last is None or not last.usage_metadata:
+        return None
+    usage = {
+        "prompt_tokens": last.usage_metadata["input_tokens"],
+        "completion_tokens": last.usage_metadata["output_tokens"],
+    }
+    choice = {"index": 0, "message": _to_chat(last), "finish_reason": "tool_calls" if last.tool_calls else "stop"}
+    name = last.response_metadata.get("model_name", "")
+    completion = {"id": last.id, "object": "chat.completion", "model": name, "choices": [choice], "usage": usage}
+    return {"format": "openai_chat", "json": completion}
 
 
 def _key(chat: JsonObject) -> tuple[Any, ...]:

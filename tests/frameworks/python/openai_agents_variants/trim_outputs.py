@@ -1,0 +1,8 @@
+"""Large outputs of tools before the last two user inputs are trimmed. The settings are the defaults."""
+
+from agents.extensions import ToolOutputTrimmer  # glue
+
+
+def make(store, _client, _model):
+    config = {"call_model_input_filter": ToolOutputTrimmer()}  # glue
+    return store, config, []
