@@ -17,7 +17,7 @@ from strands.types.exceptions import ContextWindowOverflowException
 
 from palimpsest import Palimpsest
 from palimpsest.strands import PalimpsestConversationManager
-from world import LOG, PNG, Provider, sent
+from world import LOG, PNG, USAGE, Provider, sent
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
@@ -77,10 +77,12 @@ def check(provider: Provider, model: str, agent: Agent) -> None:
 async def test_parallel_calls_and_read_back(
     client: Palimpsest, chat_model: Any, provider: Provider, name: str, model: str
 ) -> None:
-    provider.script(model, {**TURNS[0], "thinking": "Hm."}, *TURNS[1:])
-    agent, _ = agent_of(client, chat_model, name)
+    provider.script(model, {**TURNS[0], "thinking": "Hm."}, {**TURNS[1], "usage": USAGE}, TURNS[2])
+    agent, manager = agent_of(client, chat_model, name)
     assert str(await agent.invoke_async("Why did the build fail?")).strip() == ANSWER
     check(provider, model, agent)
+    # The token count includes the usage of the last response.
+    assert manager.session.get()["budget"]["used_tokens"] > 85_050
     if type(chat_model).__name__ == "AnthropicModel":
         assert "signature" in sent(provider, model)[1]
 
@@ -112,8 +114,8 @@ async def test_compaction_and_undo(
 async def test_a_prompt_that_is_too_long_is_retried_once(
     client: Palimpsest, chat_model: Any, provider: Provider, name: str, model: str
 ) -> None:
-    fault = {"fault": {"html": 413}}
-    provider.script(model, *[{"text": f"answer {number}"} for number in range(5)], fault, {"text": "Yes."}, fault, fault)
+    fault, answers = {"fault": {"html": 413}}, [{"text": f"answer {number}"} for number in range(5)]
+    provider.script(model, *answers, fault, {"text": "Yes."}, fault, fault)
     agent, _ = agent_of(client, chat_model, name)
     for number in range(5):
         await agent.invoke_async(f"question {number} " + "some words " * 500)

@@ -17,6 +17,8 @@ PROVIDER = os.environ["PALIMPSEST_FAKE_PROVIDER"]
 LOG = "".join(f"step {n}: compiled, and nothing was wrong\n" for n in range(5_000)) + "disk full\n"
 # An image with one pixel, in base64.
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+# A reported usage that no estimate of a test reaches.
+USAGE = {"input": 70_000, "read": 10_000, "written": 5_000, "output": 50}
 READ_LOG = "Reads the log of the build."
 ANTHROPIC_TOOL = {"name": "read_log", "description": READ_LOG, "input_schema": {"type": "object"}}
 CHAT_TOOL = {

@@ -7,11 +7,12 @@ from typing import Any
 
 from . import _blocks as blocks
 from ._blocks import Item, Message, Source
+from ._formats import Format
 from .client import Palimpsest
 from .errors import JsonObject
 from .session import Session
 
-FORMAT = "anthropic_messages"
+FORMAT: Format = "anthropic_messages"
 
 
 class Adapter:

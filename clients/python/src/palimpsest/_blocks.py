@@ -82,15 +82,17 @@ def restore(
             original, item = sources[number].items[index]
             items.append(item if block == original else convert(block, item))
         items += _without_block(sources, base, position, None)
-        source = sources[base] if base >= 0 else None
-        own = [item for _, item in source.items] if source else []
-        is_unchanged = len(own) == len(items) and all(one is other for one, other in zip(own, items, strict=True))
-        yield Restored(message["role"], items, source.message if source else None, bool(own) and is_unchanged)
+        shown = sources[base] if base >= 0 else None
+        is_unchanged = shown is not None and is_same([item for _, item in shown.items], items)
+        yield Restored(message["role"], items, shown.message if shown else None, is_unchanged)
 
 
-def _without_block(
-    sources: Sequence[Source[Message, Item]], number: int, start: int, end: int | None
-) -> list[Item]:
+def is_same(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Returns true if two lists have the same objects."""
+    return len(one) == len(other) and all(it is that for it, that in zip(one, other, strict=True))
+
+
+def _without_block(sources: Sequence[Source[Message, Item]], number: int, start: int, end: int | None) -> list[Item]:
     """Returns the items between two places of a message that have no block."""
     if number < 0:
         return []

@@ -82,7 +82,9 @@ class PalimpsestCapability(AbstractCapability[Any]):
             session, call_id = self._name(ctx.conversation_id), ctx.tool_call_id or name
             return await asyncio.to_thread(self._adapter.run_tool, session, call_id, name, arguments)
 
-        return Tool.from_schema(run, name, definition["description"], definition["input_schema"], takes_ctx=True)
+        schema: Any = definition["input_schema"]
+        tool: Tool[Any] = Tool.from_schema(run, name, definition["description"], schema, takes_ctx=True)
+        return tool
 
     async def prepare_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
@@ -94,7 +96,11 @@ class PalimpsestCapability(AbstractCapability[Any]):
         return replace(request_context, messages=messages)
 
     async def on_model_request_error(
-        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, error: Exception  # noqa: ARG002 - a hook
+        self,
+        ctx: RunContext[Any],
+        *,
+        request_context: ModelRequestContext,  # noqa: ARG002 - a hook
+        error: Exception,
     ) -> ModelResponse:
         """Repeats a request that the provider rejects as too long, once, with a shorter view."""
         is_rejection = isinstance(error, ModelContextWindowExceededError) or is_too_long(error)
@@ -241,7 +247,4 @@ def _message(role: str, items: list[Any], base: ModelMessage | None) -> ModelMes
 def _prompt(pieces: list[_Piece]) -> UserPromptPart:
     prompt = pieces[0].prompt
     content = [it.content for it in pieces]
-    is_whole = len(content) == len(prompt.content) and all(
-        one is other for one, other in zip(content, prompt.content, strict=True)
-    )
-    return prompt if is_whole else replace(prompt, content=content)
+    return prompt if blocks.is_same(content, prompt.content) else replace(prompt, content=content)

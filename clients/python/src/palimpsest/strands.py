@@ -133,7 +133,7 @@ def _schema(spec: Any) -> Any:
 
 
 def _usage(messages: list[Any]) -> tuple[int, int] | None:
-    response = next((it for it in reversed(messages) if it["role"] == "assistant"), {})
+    response: Any = next((it for it in reversed(messages) if it["role"] == "assistant"), {})
     usage = response.get("metadata", {}).get("usage")
     # The input tokens of some models include those of the cache. The total always does.
     return (usage["totalTokens"] - usage["outputTokens"], usage["outputTokens"]) if usage else None
