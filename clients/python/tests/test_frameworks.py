@@ -7,8 +7,8 @@ import sys
 from typing import Any
 
 import pytest
-
 from test_readme import ANSWER, CALL, HERE, QUESTION, READ_BACK, environment, run
+
 from world import Provider
 
 __all__ = ["environment"]
