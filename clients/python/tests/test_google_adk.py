@@ -14,7 +14,7 @@ from world import LOG, PNG, USAGE, Provider, sent
 
 pytest.importorskip("google.adk")
 
-from google.adk.agents import Agent
+from google.adk.agents import Agent, LoopAgent
 from google.adk.agents.run_config import RunConfig, StreamingMode  # type: ignore[attr-defined]
 from google.adk.apps import App
 from google.adk.events import Event
@@ -222,6 +222,15 @@ async def test_parts_reach_the_model_unchanged(client: Palimpsest, name: str) ->
     received = [part for it in model.received[0] for part in it.parts or []]
     assert received[:-1] == [part for parts in contents.values() for part in parts]
     await conversation.runner.close()
+
+
+async def test_an_agent_in_a_loop_continues_its_response(client: Palimpsest, name: str) -> None:
+    model = Echo(model="gemini-echo", answers=[[types.Part(text="one")], [types.Part(text="two")]])
+    loop = LoopAgent(name="loop", sub_agents=[Agent(name="writer", model=model)], max_iterations=2)
+    app = App(name="build", root_agent=loop, plugins=[PalimpsestPlugin("demo", client=client)])
+    async with InMemoryRunner(app=app) as runner:
+        await runner.run_debug("Count.", session_id=name, quiet=True)
+    assert [[it.role for it in contents] for contents in model.received] == [["user"], ["user", "model"]]
 
 
 async def test_each_agent_has_a_session(client: Palimpsest, chat_model: Any, provider: Provider, name: str) -> None:

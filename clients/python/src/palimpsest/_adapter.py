@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _blocks as blocks
 from ._blocks import Item, Message, Source
 from ._formats import Format
 from .client import Palimpsest
-from .errors import JsonObject
+from .errors import JsonObject, NotSendableError
 from .session import Session
 
 FORMAT: Format = "anthropic_messages"
@@ -39,22 +39,36 @@ class Adapter:
         return "\n".join(blocks.plain_text(block) for block in blocks.as_blocks(content))
 
 
-def sync(
+def view(
     session: Session,
     sources: Sequence[Source[Message, Item]],
+    convert: Callable[[JsonObject, Item | None], Item],
+    build: Callable[[str, list[Item], Message | None], Message],
     *,
     model: str,
     system: str,
     tools: list[JsonObject],
     usage: tuple[int, int] | None,
     too_long: BaseException | None,
-) -> list[JsonObject]:
-    """Returns the messages of the view. `usage` has the input and output tokens of the last response in the array."""
+) -> list[Message]:
+    """Returns the messages of the view as those of the framework. Unchanged ones are the same objects.
+
+    `build` returns a message with a role, items, and the message of the framework that it replaces. `usage` has the
+    input and output tokens of the last response in the array.
+    """
     messages = blocks.array(sources)
+    if not messages:
+        return [source.message for source in sources]
     body = {"model": model, "system": system, "tools": tools, "messages": messages}
     parameters = {"last_response": _last_response(model, messages, usage)} if usage else {}
-    view: list[JsonObject] = session.sync(body, too_long=too_long, palimpsest=parameters).request["messages"]
-    return view
+    reply = session.sync(body, too_long=too_long, palimpsest=parameters)
+    # The model class of the framework knows if the model accepts a conversation that ends with a response.
+    if not reply.sendable and reply.not_sendable_reason != "ends_with_assistant":
+        raise NotSendableError(reply.not_sendable_reason)
+    return [
+        it.base if it.is_unchanged and it.base is not None else build(it.role, it.items, it.base)
+        for it in blocks.restore(reply.messages, sources, convert)
+    ]
 
 
 def _last_response(model: str, messages: list[JsonObject], usage: tuple[int, int]) -> JsonObject | None:

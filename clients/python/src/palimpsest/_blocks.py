@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -52,7 +52,7 @@ def array(sources: Iterable[Source[Message, Item]]) -> list[JsonObject]:
 
 
 def restore(
-    view: Iterable[JsonObject],
+    view: Sequence[JsonObject],
     sources: Sequence[Source[Message, Item]],
     convert: Callable[[JsonObject, Item | None], Item],
 ) -> Iterator[Restored[Message, Item]]:
@@ -60,20 +60,22 @@ def restore(
 
     `convert` returns the item for any other block. Its second argument is the item that the block replaces.
     """
-    places: dict[str, deque[tuple[int, int]]] = defaultdict(deque)
+    places: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for number, source in enumerate(sources):
         for index, (block, _) in enumerate(source.items):
             if block is not None:
                 places[_key(block)].append((number, index))
-    for message in view:
+    contents = [as_blocks(message["content"]) for message in view]
+    # Levels remove old messages first, so equal blocks are matched from the end.
+    found = [[_last(places[_key(block)]) for block in reversed(content)][::-1] for content in reversed(contents)][::-1]
+    for message, content, own_places in zip(view, contents, found, strict=True):
         items: list[Item] = []
         base, position = -1, 0
-        for block in as_blocks(message["content"]):
-            found = places[_key(block)]
-            if not found:
+        for block, place in zip(content, own_places, strict=True):
+            if place is None:
                 items.append(convert(block, None))
                 continue
-            number, index = found.popleft()
+            number, index = place
             if number != base:
                 items += _without_block(sources, base, position, None)
                 base, position = number, 0
@@ -85,6 +87,10 @@ def restore(
         shown = sources[base] if base >= 0 else None
         is_unchanged = shown is not None and is_same([item for _, item in shown.items], items)
         yield Restored(message["role"], items, shown.message if shown else None, is_unchanged)
+
+
+def _last(places: list[tuple[int, int]]) -> tuple[int, int] | None:
+    return places.pop() if places else None
 
 
 def is_same(one: Sequence[Any], other: Sequence[Any]) -> bool:

@@ -148,23 +148,18 @@ def _view(
     too_long: Exception | None,
 ) -> list[types.Content]:
     ids = _CallIds()
-    sources = [_source(content, ids) for content in whole]
     instruction = request.config.system_instruction
-    view = _adapter.sync(
+    return _adapter.view(
         session,
-        sources,
+        [_source(content, ids) for content in whole],
+        _part,
+        lambda role, parts, _: types.Content(role="model" if role == "assistant" else "user", parts=parts),
         model=request.model or "",
         system=instruction if isinstance(instruction, str) else "",
         tools=[_tool(it) for tool in request.config.tools or [] for it in _declarations(tool)],
         usage=usage,
         too_long=too_long,
     )
-    return [
-        it.base
-        if it.is_unchanged and it.base
-        else types.Content(role="model" if it.role == "assistant" else "user", parts=it.items)
-        for it in blocks.restore(view, sources, _part)
-    ]
 
 
 def _declarations(tool: Any) -> list[types.FunctionDeclaration]:

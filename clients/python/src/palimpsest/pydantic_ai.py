@@ -119,13 +119,14 @@ class _Piece:
 
 
 def _view(session: Session, request: ModelRequestContext, too_long: Exception | None) -> list[ModelMessage]:
-    sources = [_source(message) for message in request.messages]
     parameters = request.model_request_parameters
     instructions = [part.content for part in parameters.instruction_parts or []]
     prompts = [part for message in request.messages for part in message.parts if isinstance(part, SystemPromptPart)]
-    view = _adapter.sync(
+    messages = _adapter.view(
         session,
-        sources,
+        [_source(message) for message in request.messages],
+        _part,
+        _message,
         model=request.model.model_name,
         system="\n\n".join([*instructions, *(part.content for part in prompts)]),
         tools=[
@@ -135,10 +136,6 @@ def _view(session: Session, request: ModelRequestContext, too_long: Exception | 
         usage=_usage(request.messages),
         too_long=too_long,
     )
-    messages = [
-        it.base if it.is_unchanged and it.base else _message(it.role, it.items, it.base)
-        for it in blocks.restore(view, sources, _part)
-    ]
     # A system prompt stays, even if the message with it left the view.
     shown = {id(part) for message in messages for part in message.parts}
     hidden = [part for part in prompts if id(part) not in shown]

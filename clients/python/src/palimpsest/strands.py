@@ -103,21 +103,18 @@ def _view(session: Session, context: InvokeModelContext, too_long: Exception | N
         content = messages[-1]["content"]
         trailing = content[-context.dynamic_trailing_blocks :]
         messages[-1] = {**messages[-1], "content": content[: -context.dynamic_trailing_blocks]}
-    sources = [_source(message) for message in messages]
     config: Any = context.model.get_config()
-    view = _adapter.sync(
+    shown = _adapter.view(
         session,
-        sources,
+        [_source(message) for message in messages],
+        _content,
+        lambda role, content, base: {**(base or {"role": role}), "content": content},
         model=config.get("model_id", ""),
         system=_system(context.system_prompt),
         tools=[blocks.tool(it["name"], it["description"], _schema(it)) for it in context.tool_specs],
         usage=_usage(messages),
         too_long=too_long,
     )
-    shown: list[Any] = [
-        it.base if it.is_unchanged else {**(it.base or {"role": it.role}), "content": it.items}
-        for it in blocks.restore(view, sources, _content)
-    ]
     if trailing:
         shown[-1] = {**shown[-1], "content": [*shown[-1]["content"], *trailing]}
     return shown
