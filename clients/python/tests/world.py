@@ -15,6 +15,10 @@ SERVER = os.environ["PALIMPSEST_BINARY"]
 PROVIDER = os.environ["PALIMPSEST_FAKE_PROVIDER"]
 # A log that the service stores and replaces by a preview. Only its last line has the cause.
 LOG = "".join(f"step {n}: compiled, and nothing was wrong\n" for n in range(5_000)) + "disk full\n"
+# An image with one pixel, in base64.
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+# A reported usage that no estimate of a test reaches.
+USAGE = {"input": 70_000, "read": 10_000, "written": 5_000, "output": 50}
 READ_LOG = "Reads the log of the build."
 ANTHROPIC_TOOL = {"name": "read_log", "description": READ_LOG, "input_schema": {"type": "object"}}
 CHAT_TOOL = {
@@ -85,3 +89,10 @@ class Provider(Program):
         with urllib.request.urlopen(f"{self.url}/_control/requests") as response:
             recorded = json.load(response)["requests"]
         return [it for it in recorded if it["body"].get("model", "").startswith(model)]
+
+
+def sent(provider: Provider, model: str) -> list[str]:
+    """Returns the arrays that a model received. All requests were accepted."""
+    requests = provider.requests(model)
+    assert {it["status"] for it in requests} == {200}, [it for it in requests if it["status"] != 200]
+    return [str(it["body"].get("messages") or it["body"]["input"]) for it in requests]
