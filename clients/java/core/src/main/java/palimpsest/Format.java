@@ -1,0 +1,19 @@
+package palimpsest;
+
+import com.fasterxml.jackson.annotation.JsonValue;
+
+/** The format of messages of a provider. */
+public enum Format {
+    /** Messages of Anthropic. */
+    ANTHROPIC_MESSAGES,
+    /** Chat Completions of OpenAI. */
+    OPENAI_CHAT,
+    /** Responses of OpenAI. */
+    OPENAI_RESPONSES;
+
+    /** Returns the name in the API. */
+    @JsonValue
+    public String value() {
+        return name().toLowerCase(java.util.Locale.ROOT);
+    }
+}
