@@ -233,21 +233,21 @@ public final class Session {
      * @param response the response of the SDK, or its JSON
      * @param tools a function for the name of each tool of the agent
      */
-    public List<ObjectNode> answer(Object response, Map<String, Tool> tools) {
+    public List<ObjectNode> answer(Object response, Map<String, ToolFunction> tools) {
         ModelResponse parsed = ModelResponse.of(response);
         state.lastResponse().set(parsed);
         return parsed.with(parsed.calls().stream().map(it -> run(it, tools)).toList());
     }
 
     /** Answers a response with messages of an SDK, such as {@code MessageParam}. */
-    public <M> List<M> answer(Object response, Map<String, Tool> tools, Class<M> type) {
+    public <M> List<M> answer(Object response, Map<String, ToolFunction> tools, Class<M> type) {
         return answer(response, tools).stream()
                 .map(it -> Json.convert(it, type))
                 .toList();
     }
 
-    private ObjectNode run(ToolCall call, Map<String, Tool> tools) {
-        Tool tool = tools.get(call.name());
+    private ObjectNode run(ToolCall call, Map<String, ToolFunction> tools) {
+        ToolFunction tool = tools.get(call.name());
         if (tool == null && isOwn(call)) {
             return runOwn(call);
         }

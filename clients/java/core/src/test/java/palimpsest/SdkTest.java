@@ -16,6 +16,7 @@ import com.anthropic.models.messages.Message;
 import com.anthropic.models.messages.MessageCreateParams;
 import com.anthropic.models.messages.MessageParam;
 import com.anthropic.models.messages.StopReason;
+import com.anthropic.models.messages.Tool;
 import com.anthropic.models.messages.Tool.InputSchema;
 import com.anthropic.models.messages.ToolUnion;
 import com.fasterxml.jackson.databind.JsonNode;
@@ -58,7 +59,7 @@ class SdkTest {
             .apiKey("key")
             .maxRetries(0)
             .build();
-    private static final Map<String, Tool> TOOLS = Map.of("read_log", input -> LOG);
+    private static final Map<String, ToolFunction> TOOLS = Map.of("read_log", input -> LOG);
 
     private Session context;
     private String model;
@@ -76,7 +77,7 @@ class SdkTest {
                 .maxTokens(100)
                 .system("Be brief.")
                 .addUserMessage("Why did the build fail?")
-                .addTool(com.anthropic.models.messages.Tool.builder()
+                .addTool(Tool.builder()
                         .name("read_log")
                         .inputSchema(InputSchema.builder().build())
                         .build());
@@ -300,13 +301,13 @@ class SdkTest {
     @Test
     void exceptionsOfToolsReachTheModel() {
         PROVIDER.script(model, "{'calls': [{'name': 'broken', 'input': {'path': '/x'}}, {'name': 'read_log'}]}");
-        MessageCreateParams params = claude().addTool(com.anthropic.models.messages.Tool.builder()
+        MessageCreateParams params = claude().addTool(Tool.builder()
                         .name("broken")
                         .inputSchema(InputSchema.builder().build())
                         .build())
                 .build();
         Message response = context.send(params, new SyncOptions().withoutReadBack(), CLAUDE.messages()::create);
-        Map<String, Tool> broken = Map.of("broken", input -> {
+        Map<String, ToolFunction> broken = Map.of("broken", input -> {
             throw new java.io.IOException("no file " + input.path("path").asText());
         });
         // The warnings with the exceptions would fill the output of the tests.

@@ -4,7 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 
 /** The function of a tool. */
 @FunctionalInterface
-public interface Tool {
+public interface ToolFunction {
     /**
      * Runs the tool with the input of the model.
      *
