@@ -5,14 +5,12 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.json.JsonMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Base64;
-import java.util.Deque;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.stream.Collectors;
+import java.util.Optional;
 import java.util.stream.Stream;
 import java.util.stream.StreamSupport;
 import org.springframework.ai.chat.messages.AssistantMessage;
@@ -24,6 +22,7 @@ import org.springframework.ai.chat.messages.ToolResponseMessage.ToolResponse;
 import org.springframework.ai.chat.messages.UserMessage;
 import org.springframework.ai.content.Media;
 import org.springframework.ai.content.MediaContent;
+import palimpsest.OriginalMessages;
 
 /**
  * The messages of a prompt in OpenAI's Chat format, and back. Messages that the view shows unchanged stay the objects
@@ -32,14 +31,10 @@ import org.springframework.ai.content.MediaContent;
 final class ChatMessages {
     private static final JsonMapper JSON = new JsonMapper();
 
-    /** A message in the Chat format. A message with several results has one entry for each. */
-    private record Entry(ObjectNode json, Message message, ToolResponse response) {
-        private Entry(ObjectNode json, Message message) {
-            this(json, message, null);
-        }
-    }
+    /** A message of the prompt. A message with several results is the original of each. */
+    private record Original(Message message, ToolResponse response) {}
 
-    private final List<Entry> entries = new ArrayList<>();
+    private final OriginalMessages<Original> originals = new OriginalMessages<>();
     private final Map<JsonNode, Media> mediaByPart = new HashMap<>();
 
     ChatMessages(List<Message> messages) {
@@ -60,7 +55,7 @@ final class ChatMessages {
         if (message instanceof ToolResponseMessage results) {
             for (ToolResponse it : results.getResponses()) {
                 ObjectNode result = json.deepCopy().put("tool_call_id", it.id());
-                entries.add(new Entry(result.put("content", it.responseData()), message, it));
+                originals.add(result.put("content", it.responseData()), new Original(message, it));
             }
             return;
         }
@@ -88,7 +83,7 @@ final class ChatMessages {
                         .put("arguments", call.arguments());
             }
         }
-        entries.add(new Entry(json, message));
+        originals.add(json, new Original(message, null));
     }
 
     private static ObjectNode part(Media media) {
@@ -110,45 +105,30 @@ final class ChatMessages {
 
     /** Returns the array to sync. */
     List<ObjectNode> json() {
-        return entries.stream().map(Entry::json).toList();
+        return originals.json();
     }
 
     /** Returns the messages of a view. */
     List<Message> of(List<ObjectNode> view) {
-        Map<List<Object>, Deque<Entry>> originals = new HashMap<>();
-        entries.forEach(it -> originals
-                .computeIfAbsent(key(it.json()), key -> new ArrayDeque<>())
-                .add(it));
         List<Message> messages = new ArrayList<>();
         List<ToolResponse> results = new ArrayList<>();
         for (ObjectNode shown : view) {
-            Entry original =
-                    originals.getOrDefault(key(shown), new ArrayDeque<>()).poll();
+            Optional<Original> original = originals.take(shown);
             if (shown.path("role").asText().equals("tool")) {
                 results.add(result(shown, original));
                 continue;
             }
             // Results of parallel calls are one message.
             flush(results, messages);
-            messages.add(original == null ? created(shown) : original.message());
+            messages.add(original.map(Original::message).orElseGet(() -> created(shown)));
         }
         flush(results, messages);
         return messages;
     }
 
-    /** Returns the identity of a message in an array. Call ids are unique, so texts beside them do not matter. */
-    private static List<Object> key(JsonNode json) {
-        String role = json.path("role").asText();
-        if (json.has("tool_call_id")) {
-            return List.of(role, json.get("tool_call_id"));
-        }
-        List<JsonNode> ids = json.path("tool_calls").findValues("id");
-        return List.of(role, ids.isEmpty() ? json.path("content") : ids);
-    }
-
-    private static ToolResponse result(ObjectNode shown, Entry original) {
-        String name = original == null ? "" : original.response().name();
-        return new ToolResponse(shown.path("tool_call_id").asText(), name, text(shown));
+    private static ToolResponse result(ObjectNode shown, Optional<Original> original) {
+        String name = original.map(it -> it.response().name()).orElse("");
+        return new ToolResponse(shown.path("tool_call_id").asText(), name, OriginalMessages.text(shown));
     }
 
     private static void flush(List<ToolResponse> results, List<Message> messages) {
@@ -162,11 +142,10 @@ final class ChatMessages {
 
     /** Returns a message that the service has written or changed, such as a summary, or a message with an id. */
     private Message created(JsonNode shown) {
-        String text = text(shown);
+        String text = OriginalMessages.text(shown);
         return switch (shown.path("role").asText()) {
             case "system", "developer" -> new SystemMessage(text);
-            case "assistant" ->
-                AssistantMessage.builder().content(text).toolCalls(calls(shown)).build();
+            case "assistant" -> new AssistantMessage(text);
             default -> UserMessage.builder().text(text).media(media(shown)).build();
         };
     }
@@ -174,22 +153,5 @@ final class ChatMessages {
     private List<Media> media(JsonNode shown) {
         Stream<JsonNode> parts = StreamSupport.stream(shown.path("content").spliterator(), false);
         return parts.filter(mediaByPart::containsKey).map(mediaByPart::get).toList();
-    }
-
-    private static List<ToolCall> calls(JsonNode shown) {
-        return StreamSupport.stream(shown.path("tool_calls").spliterator(), false)
-                .map(it -> new ToolCall(
-                        it.path("id").asText(),
-                        "function",
-                        it.path("function").path("name").asText(),
-                        it.path("function").path("arguments").asText()))
-                .toList();
-    }
-
-    private static String text(JsonNode message) {
-        JsonNode content = message.path("content");
-        return content.isArray()
-                ? content.findValuesAsText("text").stream().collect(Collectors.joining("\n"))
-                : content.asText("");
     }
 }
