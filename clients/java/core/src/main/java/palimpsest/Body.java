@@ -63,6 +63,11 @@ record Body<T>(ObjectNode json, Format format, Function<ObjectNode, T> rebuild) 
         return json.has("messages") ? "messages" : "input";
     }
 
+    /** Returns the first messages of the array. */
+    List<ObjectNode> systemMessages(int count) {
+        return Json.objects(json.path(arrayField())).subList(0, count);
+    }
+
     /** Returns the body with further tools. */
     Body<T> withTools(List<ObjectNode> tools) {
         ObjectNode changed = Json.object()

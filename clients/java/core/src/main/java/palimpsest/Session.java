@@ -22,6 +22,9 @@ import java.util.stream.Stream;
 public final class Session {
     private static final System.Logger LOGGER = System.getLogger("palimpsest");
 
+    /** An etag of no view. */
+    private static final String NO_VIEW = "AA==";
+
     private final Http http;
     private final String project;
     private final String id;
@@ -29,11 +32,23 @@ public final class Session {
     private final Options options;
     private final State state;
 
-    /** The tools of the service, and the last response, whose usage goes with the next sync. */
-    private record State(Map<Format, List<ObjectNode>> tools, AtomicReference<ModelResponse> lastResponse) {}
+    /** The tools of the service, the last response, whose usage goes with the next sync, and the last view. */
+    private record State(
+            Map<Format, List<ObjectNode>> tools,
+            AtomicReference<ModelResponse> lastResponse,
+            AtomicReference<KnownView> lastView) {}
+
+    /** A view without the system messages in front of it. The service sends the difference to it. */
+    private record KnownView(String etag, List<ObjectNode> messages) {}
 
     Session(Http http, String project, String id, Format format, Options options) {
-        this(http, project, id, format, options, new State(new ConcurrentHashMap<>(), new AtomicReference<>()));
+        this(
+                http,
+                project,
+                id,
+                format,
+                options,
+                new State(new ConcurrentHashMap<>(), new AtomicReference<>(), new AtomicReference<>()));
     }
 
     private Session(Http http, String project, String id, Format format, Options options, State state) {
@@ -93,14 +108,23 @@ public final class Session {
                     .put("format", last.format().value())
                     .set("json", last.json());
         }
+        KnownView known = state.lastView().get();
+        // With an etag, also an unknown one, the reply never has the system messages.
+        values.put("known_etag", known == null ? NO_VIEW : known.etag());
         values.setAll(syncOptions.parameters());
         ObjectNode reply = post(":sync", body.readFields().set("palimpsest", values));
-        List<ObjectNode> messages = new ArrayList<>(Json.objects(reply.path("messages")));
+        List<ObjectNode> messages = new ArrayList<>();
+        if (known != null) {
+            messages.addAll(
+                    known.messages().subList(0, reply.path("keep_messages").asInt()));
+        }
+        messages.addAll(Json.objects(reply.path("messages")));
         if (reply.path("view_omitted").asBoolean()) {
-            // A reply without its messages still has the system messages of the caller.
             messages.addAll(omitted(reply));
         }
         state.lastResponse().compareAndSet(last, null);
+        state.lastView().set(new KnownView(reply.path("etag").asText(), List.copyOf(messages)));
+        messages.addAll(0, body.systemMessages(reply.path("lead_messages").asInt()));
         return new View<>(body, messages, reply);
     }
 

@@ -32,7 +32,7 @@ public final class View<T> {
         }
         ObjectNode changed = Json.object();
         ArrayNode array = changed.putArray(body.arrayField());
-        messages.forEach(it -> array.add(it.deepCopy()));
+        array.addAll(messages());
         setBreakpoints(changed);
         return body.rebuild().apply(changed);
     }
@@ -68,7 +68,8 @@ public final class View<T> {
 
     /** Returns the whole array to send to the model instead of that of the body. */
     public List<ObjectNode> messages() {
-        return messages;
+        // The session keeps the messages, so a change of the caller must not reach them.
+        return messages.stream().map(ObjectNode::deepCopy).toList();
     }
 
     /** Returns the resource name of the session that took the array. A side request has a session of its own. */

@@ -106,6 +106,29 @@ class SessionTest {
     }
 
     @Test
+    void aReplyIsADeltaToTheLastView() {
+        Session chat = client.session("demo", "delta", Format.OPENAI_CHAT);
+        List<Object> messages = turns(4, 10);
+        messages.add(0, Map.of("role", "system", "content", "Be brief."));
+        chat.sync(body(messages)).messages().get(1).put("content", "a change of the caller");
+        messages.add(assistant("yes"));
+        messages.add(user("go on"));
+        // A side request goes to a lane.
+        assertNotEquals(
+                chat.name(), chat.sync(body(List.of(user("Write a title.")))).session());
+        assertEquals(0, chat.sync(body(messages)).reply().path("keep_messages").asInt());
+        messages.set(0, Map.of("role", "system", "content", "Be verbose."));
+        messages.add(assistant("yes"));
+        messages.add(user("go on"));
+        View<Map<String, Object>> view = chat.sync(body(messages));
+        assertEquals(7, view.reply().path("keep_messages").asInt());
+        assertEquals(2, view.reply().path("messages").size());
+        Session fresh = client.session("demo", "delta", Format.OPENAI_CHAT);
+        assertEquals(fresh.sync(body(messages)).messages(), view.messages());
+        assertEquals("Be verbose.", view.messages().get(0).path("content").asText());
+    }
+
+    @Test
     void thinkingStaysInTheViewIfTheRequestEnablesIt() {
         Map<String, String> thought = Map.of("type", "thinking", "thinking", "Hm.", "signature", "abc");
         Map<String, Object> call = Map.of("type", "tool_use", "id", "t1", "name", "read_log", "input", Map.of());
