@@ -1,6 +1,6 @@
 package palimpsest;
 
-import com.fasterxml.jackson.annotation.JsonValue;
+import java.util.Locale;
 
 /** The format of messages of a provider. */
 public enum Format {
@@ -12,8 +12,7 @@ public enum Format {
     OPENAI_RESPONSES;
 
     /** Returns the name in the API. */
-    @JsonValue
     public String value() {
-        return name().toLowerCase(java.util.Locale.ROOT);
+        return name().toLowerCase(Locale.ROOT);
     }
 }

@@ -54,6 +54,9 @@ final class Json {
             items.forEach(it -> array.add(tree(it)));
             return array;
         }
+        if (value instanceof Format format) {
+            return PLAIN.getNodeFactory().textNode(format.value());
+        }
         return value == null ? PLAIN.nullNode() : mapperOf(value.getClass()).valueToTree(value);
     }
 

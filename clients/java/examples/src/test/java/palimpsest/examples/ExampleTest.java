@@ -10,6 +10,8 @@ import java.nio.file.Path;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.MatchResult;
+import java.util.regex.Pattern;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -66,6 +68,19 @@ class ExampleTest {
     void theHelperTakesFiveLines() throws Exception {
         String source = Files.readString(Path.of("src/main/java/AgentAnthropic.java"));
         assertEquals(5, source.lines().filter(it -> it.endsWith("// glue")).count());
+    }
+
+    /** A library of the client would replace one of the versions that an SDK needs. */
+    @Test
+    void theClientBringsNoLibraries() throws Exception {
+        List<String> dependencies = Pattern.compile("<dependency>(.*?)</dependency>", Pattern.DOTALL)
+                .matcher(Files.readString(Path.of("../core/pom.xml")))
+                .results()
+                .map(MatchResult::group)
+                .filter(it -> !it.contains("<artifactId>junit-jupiter</artifactId>"))
+                .toList();
+        assertEquals(4, dependencies.size());
+        assertTrue(dependencies.stream().allMatch(it -> it.contains(">provided<") || it.contains("<optional>")));
     }
 
     @Test
