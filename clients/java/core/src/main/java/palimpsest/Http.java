@@ -1,0 +1,117 @@
+package palimpsest;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpConnectTimeoutException;
+import java.net.http.HttpRequest;
+import java.net.http.HttpRequest.BodyPublisher;
+import java.net.http.HttpRequest.BodyPublishers;
+import java.net.http.HttpResponse;
+import java.net.http.HttpResponse.BodyHandler;
+import java.net.http.HttpResponse.BodyHandlers;
+import java.net.http.HttpTimeoutException;
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+
+/** HTTP requests with deadlines and retries. Threads can share it. */
+final class Http {
+    /** The connection must outlive the deadline, so that the server can report a passed deadline itself. */
+    private static final long GRACE_MS = 500;
+    /** A watch sends a heartbeat every 30 seconds, so a longer silence is a broken connection. */
+    private static final long SILENCE_MS = 90_000;
+
+    private final HttpClient client;
+    private final String url;
+    private final String apiKey;
+
+    Http(HttpClient client, String url, String apiKey) {
+        this.client = client;
+        this.url = url.replaceAll("/+$", "") + "/v1";
+        this.apiKey = apiKey;
+    }
+
+    /** Returns the JSON of the answer. Retries errors that the contract calls retryable. */
+    ObjectNode send(Request request, Options options) {
+        Attempts attempts = new Attempts(options);
+        while (true) {
+            try {
+                long timeout = attempts.remainingMs();
+                HttpResponse<byte[]> response = exchange(request, timeout, BodyHandlers.ofByteArray());
+                return parsed(response.statusCode(), response.body());
+            } catch (ApiException error) {
+                attempts.waitAfter(error);
+            }
+        }
+    }
+
+    /** Returns the elements of a stream. A watch has no timeout. */
+    Lines lines(Request request, Duration timeout) {
+        long patience = timeout == null ? SILENCE_MS : timeout.toMillis();
+        Lines lines = new Lines(patience);
+        HttpResponse<Void> response = exchange(request, timeout == null ? 0 : patience, head -> lines);
+        if (response.statusCode() != 200) {
+            throw ApiException.of(response.statusCode(), lines.error());
+        }
+        return lines;
+    }
+
+    private <B> HttpResponse<B> exchange(Request request, long timeoutMs, BodyHandler<B> handler) {
+        CompletableFuture<HttpResponse<B>> future = client.sendAsync(http(request, timeoutMs), handler);
+        try {
+            // The timeout of an HttpRequest ends with the head of the answer. This one includes the body.
+            return future.get(timeoutMs == 0 ? SILENCE_MS : timeoutMs + GRACE_MS, TimeUnit.MILLISECONDS);
+        } catch (TimeoutException error) {
+            throw ApiException.ofConnection("DEADLINE_EXCEEDED", error);
+        } catch (ExecutionException error) {
+            throw failure(error.getCause());
+        } catch (InterruptedException error) {
+            throw PalimpsestException.interrupted(error);
+        } finally {
+            future.cancel(true);
+        }
+    }
+
+    static RuntimeException failure(Throwable cause) {
+        if (!(cause instanceof IOException)) {
+            return cause instanceof RuntimeException error ? error : new IllegalStateException(cause);
+        }
+        boolean passed = cause instanceof HttpTimeoutException && !(cause instanceof HttpConnectTimeoutException);
+        return ApiException.ofConnection(passed ? "DEADLINE_EXCEEDED" : "UNAVAILABLE", cause);
+    }
+
+    private HttpRequest http(Request request, long timeoutMs) {
+        BodyPublisher body = request.body() == null
+                ? BodyPublishers.noBody()
+                : BodyPublishers.ofByteArray(Json.bytes(request.body()));
+        HttpRequest.Builder builder = HttpRequest.newBuilder(URI.create(url + request.target()))
+                .method(request.method(), body)
+                .header("content-type", "application/json")
+                .header("accept", "application/json, application/x-ndjson");
+        if (timeoutMs > 0) {
+            builder.header("connect-timeout-ms", Long.toString(timeoutMs));
+        }
+        if (apiKey != null) {
+            builder.header("authorization", "Bearer " + apiKey);
+        }
+        return builder.build();
+    }
+
+    private static ObjectNode parsed(int status, byte[] text) {
+        JsonNode body;
+        try {
+            body = text.length == 0 ? Json.object() : Json.parse(text);
+        } catch (IOException error) {
+            body = null;
+        }
+        if (status != 200 || !(body instanceof ObjectNode object)) {
+            throw ApiException.of(status, body == null ? Json.object() : body);
+        }
+        return object;
+    }
+}

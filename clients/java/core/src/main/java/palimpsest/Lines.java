@@ -1,0 +1,145 @@
+package palimpsest;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.net.http.HttpResponse.BodySubscriber;
+import java.nio.ByteBuffer;
+import java.util.Iterator;
+import java.util.List;
+import java.util.NoSuchElementException;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.Flow;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+
+/** The lines of an answer, each a JSON object. One thread reads, and any thread can close. */
+final class Lines implements BodySubscriber<Void>, Iterator<ObjectNode>, AutoCloseable {
+    private static final Object END = new Object();
+
+    /** Complete lines as bytes, then the end or an exception. */
+    private final BlockingQueue<Object> queue = new LinkedBlockingQueue<>();
+
+    private final ByteArrayOutputStream line = new ByteArrayOutputStream();
+    private final long patienceMs;
+    private volatile Flow.Subscription subscription;
+    private volatile boolean closed;
+    private Object head;
+
+    Lines(long patienceMs) {
+        this.patienceMs = patienceMs;
+    }
+
+    /** Returns a completed stage, so that the call returns with the head of the answer. */
+    @Override
+    public CompletionStage<Void> getBody() {
+        return CompletableFuture.completedFuture(null);
+    }
+
+    @Override
+    public void onSubscribe(Flow.Subscription given) {
+        subscription = given;
+        if (closed) {
+            given.cancel();
+        } else {
+            given.request(1);
+        }
+    }
+
+    @Override
+    public void onNext(List<ByteBuffer> buffers) {
+        int before = queue.size();
+        for (ByteBuffer buffer : buffers) {
+            while (buffer.hasRemaining()) {
+                byte next = buffer.get();
+                line.write(next);
+                if (next == '\n') {
+                    endLine();
+                }
+            }
+        }
+        // The reader requests more when it has read all lines. It never sees the start of a line.
+        if (queue.size() == before) {
+            subscription.request(1);
+        }
+    }
+
+    private void endLine() {
+        if (line.size() > 0) {
+            queue.add(line.toByteArray());
+            line.reset();
+        }
+    }
+
+    @Override
+    public void onError(Throwable error) {
+        queue.add(error);
+    }
+
+    @Override
+    public void onComplete() {
+        endLine();
+        queue.add(END);
+    }
+
+    @Override
+    public boolean hasNext() {
+        if (head == null && !closed) {
+            try {
+                head = queue.poll(patienceMs, TimeUnit.MILLISECONDS);
+            } catch (InterruptedException error) {
+                throw PalimpsestException.interrupted(error);
+            }
+            if (head == null) {
+                throw Http.failure(new IOException("no data for " + patienceMs + " ms"));
+            }
+        }
+        return head != END && !closed;
+    }
+
+    @Override
+    public ObjectNode next() {
+        JsonNode element = read();
+        if (element.has("error")) {
+            throw ApiException.of(0, element);
+        }
+        return (ObjectNode) element;
+    }
+
+    /** Returns the body of a failed call. */
+    JsonNode error() {
+        return hasNext() ? read() : Json.object();
+    }
+
+    private JsonNode read() {
+        if (!hasNext()) {
+            throw new NoSuchElementException();
+        }
+        Object read = head;
+        head = null;
+        if (queue.isEmpty()) {
+            subscription.request(1);
+        }
+        if (read instanceof Throwable error) {
+            throw Http.failure(error);
+        }
+        try {
+            return Json.parse((byte[]) read);
+        } catch (IOException error) {
+            throw Http.failure(error);
+        }
+    }
+
+    @Override
+    public void close() {
+        closed = true;
+        queue.add(END);
+        Flow.Subscription current = subscription;
+        if (current != null) {
+            current.cancel();
+        }
+    }
+}

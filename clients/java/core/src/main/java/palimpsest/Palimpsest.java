@@ -1,0 +1,116 @@
+package palimpsest;
+
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.net.http.HttpClient;
+import java.time.Duration;
+import java.util.Map;
+import java.util.stream.Stream;
+
+/** A connection to the service, for all threads of a program. */
+public final class Palimpsest {
+    private static final String DEFAULT_URL = "http://127.0.0.1:50051";
+
+    private final Http http;
+    private final Options options;
+
+    /** Connects to {@code PALIMPSEST_URL}, or else to {@code http://127.0.0.1:50051}. */
+    public Palimpsest() {
+        this(builder());
+    }
+
+    private Palimpsest(Builder builder) {
+        HttpClient client = builder.httpClient != null ? builder.httpClient : defaultClient();
+        http = new Http(client, builder.url, builder.apiKey);
+        options = new Options(builder.timeout, builder.maxRetries);
+    }
+
+    private static HttpClient defaultClient() {
+        // Without TLS, version 2 would send an Upgrade header with each new connection.
+        return HttpClient.newBuilder()
+                .version(HttpClient.Version.HTTP_1_1)
+                .connectTimeout(Duration.ofSeconds(10))
+                .build();
+    }
+
+    /** Returns a builder for other settings. */
+    public static Builder builder() {
+        return new Builder();
+    }
+
+    /** Returns true if an exception of a provider reports that the prompt is too long. */
+    public static boolean isTooLong(Throwable error) {
+        return TooLong.matches(error);
+    }
+
+    /** Returns a session of a project. Makes no call. The service detects the format of each array. */
+    public Session session(String project, String session) {
+        return session(project, session, null);
+    }
+
+    /** Returns a session of a project whose arrays have a format. Makes no call. */
+    public Session session(String project, String session, Format format) {
+        return new Session(http, project, session, format, options);
+    }
+
+    /** Returns the sessions of a project, latest first. The pages are read on demand. */
+    public Stream<ObjectNode> sessions(String project) {
+        return sessions(project, Map.of());
+    }
+
+    /** Returns the sessions of a project for parameters of {@code ListSessions}. */
+    public Stream<ObjectNode> sessions(String project, Map<String, ?> query) {
+        Request request = Request.read("/projects/" + Request.encode(project) + "/sessions", query);
+        return Iterators.pages(http, request, options, "sessions");
+    }
+
+    /** Settings of a connection. */
+    public static final class Builder {
+        private String url = environment("PALIMPSEST_URL", DEFAULT_URL);
+        private String apiKey = environment("PALIMPSEST_API_KEY", null);
+        private Duration timeout = Duration.ofSeconds(120);
+        private int maxRetries = 8;
+        private HttpClient httpClient;
+
+        private Builder() {}
+
+        private static String environment(String name, String otherwise) {
+            String value = System.getenv(name);
+            return value == null || value.isEmpty() ? otherwise : value;
+        }
+
+        /** Sets the address of the server. Default: {@code PALIMPSEST_URL}. */
+        public Builder url(String value) {
+            url = value;
+            return this;
+        }
+
+        /** Sets the API key or JWT. Default: {@code PALIMPSEST_API_KEY}. Null sends none. */
+        public Builder apiKey(String value) {
+            apiKey = value;
+            return this;
+        }
+
+        /** Sets the deadline of a call with its retries. Default: 120 seconds. */
+        public Builder timeout(Duration value) {
+            timeout = value;
+            return this;
+        }
+
+        /** Sets the maximum number of retries of a call. Default: 8. */
+        public Builder maxRetries(int value) {
+            maxRetries = value;
+            return this;
+        }
+
+        /** Sets the HTTP client, for example for certificates or a proxy. */
+        public Builder httpClient(HttpClient value) {
+            httpClient = value;
+            return this;
+        }
+
+        /** Returns the connection. Makes no call. */
+        public Palimpsest build() {
+            return new Palimpsest(this);
+        }
+    }
+}

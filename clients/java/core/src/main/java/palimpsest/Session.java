@@ -1,0 +1,424 @@
+package palimpsest;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.NoSuchElementException;
+import java.util.Optional;
+import java.util.OptionalLong;
+import java.util.UUID;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Function;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
+
+/** One conversation of one agent. It is created with the first sync. Threads can share it. */
+public final class Session {
+    private static final System.Logger LOGGER = System.getLogger("palimpsest");
+
+    /** An etag of no view. */
+    private static final String NO_VIEW = "AA==";
+
+    private final Http http;
+    private final String project;
+    private final String id;
+    private final Format format;
+    private final Options options;
+    private final State state;
+
+    /** The tools of the service, the last response, whose usage goes with the next sync, and the last view. */
+    private record State(
+            Map<Format, List<ObjectNode>> tools,
+            AtomicReference<ModelResponse> lastResponse,
+            AtomicReference<KnownView> lastView) {}
+
+    /** A view without the system messages in front of it. The service sends the difference to it. */
+    private record KnownView(String etag, List<ObjectNode> messages) {}
+
+    Session(Http http, String project, String id, Format format, Options options) {
+        this(
+                http,
+                project,
+                id,
+                format,
+                options,
+                new State(new ConcurrentHashMap<>(), new AtomicReference<>(), new AtomicReference<>()));
+    }
+
+    private Session(Http http, String project, String id, Format format, Options options, State state) {
+        this.http = http;
+        this.project = project;
+        this.id = id;
+        this.format = format;
+        this.options = options;
+        this.state = state;
+    }
+
+    /** Returns the resource name, {@code projects/{project}/sessions/{session}}. */
+    public String name() {
+        return "projects/" + project + "/sessions/" + id;
+    }
+
+    @Override
+    public String toString() {
+        return "Session(" + name() + ")";
+    }
+
+    /** Returns the same session with another deadline of its calls. */
+    public Session withTimeout(Duration timeout) {
+        return new Session(http, project, id, format, new Options(timeout, options.maxRetries()), state);
+    }
+
+    /** Returns the same session with another maximum number of retries. */
+    public Session withMaxRetries(int maxRetries) {
+        return new Session(http, project, id, format, new Options(options.timeout(), maxRetries), state);
+    }
+
+    /** Syncs the body of the next model request with the default options. */
+    public <T> View<T> sync(T body) {
+        return sync(body, new SyncOptions());
+    }
+
+    /**
+     * Sends the body of the next model request and returns the view. A repeat is safe.
+     *
+     * @param body the body with the whole conversation: parameters of the SDK of OpenAI or Anthropic, a map, or JSON
+     */
+    public <T> View<T> sync(T body, SyncOptions syncOptions) {
+        return sync(Body.of(body, format), syncOptions);
+    }
+
+    private <T> View<T> sync(Body<T> body, SyncOptions syncOptions) {
+        ObjectNode values = Json.object();
+        if (body.format() != null) {
+            values.put("format", body.format().value());
+        }
+        if (body.target() != null) {
+            values.set("target", body.target());
+        }
+        ModelResponse last = state.lastResponse().get();
+        if (last != null) {
+            values.putObject("last_response")
+                    .put("format", last.format().value())
+                    .set("json", last.json());
+        }
+        KnownView known = state.lastView().get();
+        // With an etag, also an unknown one, the reply never has the system messages.
+        values.put("known_etag", known == null ? NO_VIEW : known.etag());
+        values.setAll(syncOptions.parameters());
+        ObjectNode reply = post(":sync", body.readFields().set("palimpsest", values));
+        List<ObjectNode> messages = new ArrayList<>();
+        if (known != null) {
+            messages.addAll(
+                    known.messages().subList(0, reply.path("keep_messages").asInt()));
+        }
+        messages.addAll(Json.objects(reply.path("messages")));
+        if (reply.path("view_omitted").asBoolean()) {
+            messages.addAll(omitted(reply));
+        }
+        state.lastResponse().compareAndSet(last, null);
+        state.lastView().set(new KnownView(reply.path("etag").asText(), List.copyOf(messages)));
+        messages.addAll(0, body.systemMessages(reply.path("lead_messages").asInt()));
+        return new View<>(body, messages, reply);
+    }
+
+    /** Returns the messages that a reply omits because of its size. */
+    private List<ObjectNode> omitted(ObjectNode reply) {
+        ObjectNode body = Json.object();
+        body.set("etag", reply.path("etag"));
+        body.set("skip_messages", reply.path("keep_messages"));
+        List<ObjectNode> messages = new ArrayList<>();
+        try (Lines chunks = http.lines(new Request("POST", path(":stream"), Map.of(), body), options.timeout())) {
+            while (chunks.hasNext()) {
+                ObjectNode chunk = chunks.next();
+                messages.addAll(Json.objects(chunk.path("messages")));
+                if (chunk.path("last").asBoolean()) {
+                    return messages;
+                }
+            }
+        }
+        throw ApiException.streamEnded();
+    }
+
+    /** Syncs and calls the model with the default options. */
+    public <T, R> R send(T body, Function<? super T, R> call) {
+        return send(body, new SyncOptions(), call);
+    }
+
+    /**
+     * Syncs and calls the model. The request also has the tools of the service, with which the model reads removed
+     * content. If the provider rejects the prompt as too long, it is shortened and sent once more.
+     *
+     * @param body the body with the whole conversation
+     * @param call the method of the SDK that sends a request, such as {@code client.messages()::create}
+     * @return the result of the SDK
+     * @throws NotSendableException if the array must not be sent
+     */
+    public <T, R> R send(T body, SyncOptions syncOptions, Function<? super T, R> call) {
+        Body<T> request = request(body, syncOptions);
+        T first = sync(request, syncOptions).request();
+        try {
+            return call.apply(first);
+        } catch (RuntimeException error) {
+            if (!TooLong.matches(error)) {
+                throw error;
+            }
+            return call.apply(sync(request, syncOptions.tooLong(error)).request());
+        }
+    }
+
+    /** Syncs on another thread and calls the model with an asynchronous method of the SDK, as {@link #send} does. */
+    public <T, R> CompletableFuture<R> sendAsync(T body, Function<? super T, CompletableFuture<R>> call) {
+        SyncOptions first = new SyncOptions();
+        return CompletableFuture.supplyAsync(
+                        () -> sync(request(body, first), first).request())
+                .thenCompose(request -> call.apply(request).exceptionallyComposeAsync(error -> {
+                    if (!TooLong.matches(error)) {
+                        return CompletableFuture.failedFuture(error);
+                    }
+                    return call.apply(
+                            sync(request(body, first), first.tooLong(error)).request());
+                }));
+    }
+
+    private <T> Body<T> request(T given, SyncOptions syncOptions) {
+        Body<T> body = Body.of(given, format);
+        return syncOptions.readBack() ? body.withTools(tools(chosen(body.format()))) : body;
+    }
+
+    private Format chosen(Format given) {
+        Format chosen = given != null ? given : format;
+        if (chosen == null) {
+            throw new IllegalArgumentException("Pass a format to tools(), or to the session.");
+        }
+        return chosen;
+    }
+
+    /** Returns the definitions of the tools of the service in the format of the session. */
+    public List<ObjectNode> tools() {
+        return tools(chosen(null));
+    }
+
+    /**
+     * Returns the definitions of the tools of the service, for {@code tools} of the model request. The model reads
+     * stored results and the transcript with them.
+     */
+    public List<ObjectNode> tools(Format toolsFormat) {
+        return state.tools().computeIfAbsent(toolsFormat, it -> {
+            ObjectNode reply = call(Request.read(path("/tools"), Map.of("format", it)));
+            return Json.list(reply.path("tools")).stream()
+                    .map(tool -> (ObjectNode) tool.path("definition"))
+                    .toList();
+        });
+    }
+
+    /** Returns the definitions of the tools of the service as objects of an SDK, such as {@code ToolUnion}. */
+    public <M> List<M> tools(Format toolsFormat, Class<M> type) {
+        return tools(toolsFormat).stream().map(it -> Json.convert(it, type)).toList();
+    }
+
+    /**
+     * Returns true if a call of the model names a tool of the service. The names are known after {@link #tools} or
+     * {@link #send}.
+     */
+    public boolean isOwn(Object call) {
+        return isOwn(ToolCall.of(call));
+    }
+
+    private boolean isOwn(ToolCall call) {
+        return state.tools().values().stream()
+                .flatMap(List::stream)
+                .map(it ->
+                        it.path("function").path("name").asText(it.path("name").asText()))
+                .anyMatch(call.name()::equals);
+    }
+
+    /** Runs a call of a tool of the service and returns the result in the format of the call. */
+    public ObjectNode runTool(Object call) {
+        return runOwn(ToolCall.of(call));
+    }
+
+    private ObjectNode runOwn(ToolCall call) {
+        ObjectNode body = Json.object();
+        body.putObject("payload").put("format", call.format().value()).set("json", call.json());
+        return (ObjectNode) change("POST", ":callTool", body).path("tool_result");
+    }
+
+    /**
+     * Runs the tool calls of a response and returns the messages to append to the conversation: those of the response,
+     * and the results. The service runs calls of its own tools. The usage of the response is sent with the next sync.
+     *
+     * @param response the response of the SDK, or its JSON
+     * @param tools a function for the name of each tool of the agent
+     */
+    public List<ObjectNode> answer(Object response, Map<String, ToolFunction> tools) {
+        ModelResponse parsed = ModelResponse.of(response);
+        state.lastResponse().set(parsed);
+        return parsed.with(parsed.calls().stream().map(it -> run(it, tools)).toList());
+    }
+
+    /** Answers a response with messages of an SDK, such as {@code MessageParam}. */
+    public <M> List<M> answer(Object response, Map<String, ToolFunction> tools, Class<M> type) {
+        return answer(response, tools).stream()
+                .map(it -> Json.convert(it, type))
+                .toList();
+    }
+
+    private ObjectNode run(ToolCall call, Map<String, ToolFunction> tools) {
+        ToolFunction tool = tools.get(call.name());
+        if (tool == null && isOwn(call)) {
+            return runOwn(call);
+        }
+        try {
+            if (tool == null) {
+                throw new NoSuchElementException("no tool has the name " + call.name());
+            }
+            return call.result(tool.run(call.input()), false);
+        } catch (Exception error) {
+            if (error instanceof InterruptedException) {
+                Thread.currentThread().interrupt();
+            }
+            LOGGER.log(System.Logger.Level.WARNING, "The tool " + call.name() + " failed", error);
+            return call.result(error.getClass().getSimpleName() + ": " + error.getMessage(), true);
+        }
+    }
+
+    /** Compacts the session now and returns the {@code CompactResponse}. */
+    public ObjectNode compact() {
+        return compact(Map.of());
+    }
+
+    /** Compacts the session now, with fields of {@code CompactRequest}. */
+    public ObjectNode compact(Map<String, ?> fields) {
+        return change("POST", ":compact", fields);
+    }
+
+    /**
+     * Undoes the last compaction, collapse, clear or snip of the view. Another call undoes the one before.
+     *
+     * @return the {@code RestoreContextResponse}, or nothing if nothing can be undone
+     */
+    public Optional<ObjectNode> undo() {
+        OptionalLong revision = new UndoSearch().revisionIn(events(UndoSearch.QUERY));
+        return revision.isEmpty() ? Optional.empty() : Optional.of(restore(revision.getAsLong()));
+    }
+
+    /** Restores the view of a revision and returns the {@code RestoreContextResponse}. */
+    public ObjectNode restore(long toRevision) {
+        return change("POST", ":restore", Map.of("to_revision", toRevision));
+    }
+
+    /** Returns the session: its state, counts, policy and budget. */
+    public ObjectNode get() {
+        return (ObjectNode) call(Request.read(path(""), Map.of())).path("session");
+    }
+
+    /** Creates the session with fields of {@code Session}, such as {@code policy_overrides}. */
+    public ObjectNode create(Map<String, ?> fields) {
+        ObjectNode body = Json.object().put("request_id", requestId()).put("session_id", id);
+        body.set("session", Json.tree(fields));
+        String path = "/projects/" + Request.encode(project) + "/sessions";
+        return (ObjectNode) call(new Request("POST", path, Map.of(), body)).path("session");
+    }
+
+    /** Changes fields of the session, such as {@code title}, {@code attributes} or {@code policy_overrides}. */
+    public ObjectNode update(Map<String, ?> fields) {
+        return (ObjectNode) change("PATCH", "", Map.of("session", fields)).path("session");
+    }
+
+    /** Deletes the session with all its data. A missing session is no error. */
+    public void delete() {
+        call(new Request("DELETE", path(""), Map.of("allow_missing", true), null));
+    }
+
+    /** Returns the session memory: the running summary of the session. */
+    public JsonNode memory() {
+        return call(Request.read(path("/memory"), Map.of())).path("memory");
+    }
+
+    /** Returns the messages of the transcript. The pages are read on demand. */
+    public Stream<ObjectNode> messages() {
+        return messages(Map.of());
+    }
+
+    /** Returns messages of the transcript for parameters of {@code ListMessages}, such as {@code descending}. */
+    public Stream<ObjectNode> messages(Map<String, ?> query) {
+        Map<String, Object> all = new HashMap<>(query);
+        if (format != null) {
+            all.putIfAbsent("format", format);
+        }
+        return pages(Request.read(path("/messages"), all), "messages");
+    }
+
+    /** Returns the places of the transcript with a text. */
+    public Stream<ObjectNode> search(String text) {
+        return search(Map.of("literal", text));
+    }
+
+    /** Returns the places of the transcript that match a regular expression. */
+    public Stream<ObjectNode> search(Pattern pattern) {
+        boolean ignoreCase = (pattern.flags() & Pattern.CASE_INSENSITIVE) != 0;
+        return search(Map.of("regex", pattern.pattern(), "ignore_case", ignoreCase));
+    }
+
+    private Stream<ObjectNode> search(Map<String, ?> pattern) {
+        ObjectNode body = Json.object().set("pattern", Json.tree(pattern));
+        return pages(new Request("POST", path("/messages:search"), Map.of(), body), "hits");
+    }
+
+    /** Returns the recorded events, all or those of some kinds. */
+    public Stream<ObjectNode> events(String... kinds) {
+        return events(Map.of("kinds", List.of(kinds)));
+    }
+
+    /** Returns events for parameters of {@code ListEvents}, such as {@code after_revision}. */
+    public Stream<ObjectNode> events(Map<String, ?> query) {
+        return pages(Request.read(path("/events"), query), "events");
+    }
+
+    /** Returns events as they happen, beginning with the first. */
+    public Stream<ObjectNode> watch(String... kinds) {
+        return watch(0, kinds);
+    }
+
+    /**
+     * Returns events after a revision as they happen, without an end. Reconnects after errors that can be retried.
+     * Close the stream to end it. Any thread can close it.
+     */
+    public Stream<ObjectNode> watch(long afterRevision, String... kinds) {
+        Watch watch = new Watch(http, path("/events:watch"), afterRevision, List.of(kinds), options);
+        return Iterators.stream(watch).onClose(watch::close);
+    }
+
+    private String path(String suffix) {
+        return "/projects/" + Request.encode(project) + "/sessions/" + Request.encode(id) + suffix;
+    }
+
+    private static String requestId() {
+        return UUID.randomUUID().toString();
+    }
+
+    private ObjectNode post(String suffix, ObjectNode body) {
+        return call(new Request("POST", path(suffix), Map.of(), body));
+    }
+
+    /** Makes a change. The {@code request_id} makes its retries safe. */
+    private ObjectNode change(String method, String suffix, Object fields) {
+        ObjectNode body = (ObjectNode) Json.tree(fields);
+        return call(new Request(method, path(suffix), Map.of(), body.put("request_id", requestId())));
+    }
+
+    private ObjectNode call(Request request) {
+        return http.send(request, options);
+    }
+
+    private Stream<ObjectNode> pages(Request request, String items) {
+        return Iterators.pages(http, request, options, items);
+    }
+}

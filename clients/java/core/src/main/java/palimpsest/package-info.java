@@ -1,0 +1,2 @@
+/** Client of Palimpsest, the service that owns the context of LLM agents. */
+package palimpsest;

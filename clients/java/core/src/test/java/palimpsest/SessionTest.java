@@ -1,0 +1,294 @@
+package palimpsest;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.regex.Pattern;
+import java.util.stream.IntStream;
+import java.util.stream.LongStream;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.TestInfo;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+import palimpsest.testing.Provider;
+import palimpsest.testing.Server;
+
+/** Every method of a session against a real server. */
+class SessionTest {
+    private final Palimpsest client = Server.shared().connect();
+    private Session context;
+
+    @BeforeEach
+    void name(TestInfo test) {
+        context = client.session("demo", test.getTestMethod().orElseThrow().getName());
+    }
+
+    private static Map<String, Object> user(String text) {
+        return Map.of("role", "user", "content", text);
+    }
+
+    private static Map<String, Object> assistant(String text) {
+        return Map.of("role", "assistant", "content", text);
+    }
+
+    private static List<Object> turns(int count, int words) {
+        List<Object> turns = new ArrayList<>();
+        for (int n = 0; n < count; n++) {
+            turns.add(n % 2 == 0 ? user("question " + n + " " + "word ".repeat(words)) : assistant("answer " + n));
+        }
+        turns.add(user("last question"));
+        return turns;
+    }
+
+    private static Map<String, Object> body(Object messages) {
+        return Map.of("model", "claude-fake", "messages", messages);
+    }
+
+    @Test
+    void aViewHasTheBodyWithItsArray() {
+        ObjectNode body = (ObjectNode) Json.tree(body(List.of(user("Why did the build fail?"))));
+        body.put("system", "Be brief.").put("max_tokens", 100);
+        ObjectNode before = body.deepCopy();
+        View<ObjectNode> view = context.sync(body);
+        assertTrue(view.sendable());
+        assertEquals("", view.notSendableReason());
+        assertEquals("new", view.outcome());
+        assertEquals(context.name(), view.session());
+        assertEquals(before, body);
+        assertEquals(Json.array(view.messages()), view.request().get("messages"));
+        assertEquals("Be brief.", view.request().path("system").asText());
+        assertEquals(100, view.request().path("max_tokens").asInt());
+        assertTrue(view.messages().toString().contains("Why did the build fail?"));
+        assertTrue(view.tokens().path("total_tokens").asInt() > 0);
+        assertEquals("normal", view.budget().path("state").asText());
+        assertEquals("window_assumed", view.warnings().get(0).path("code").asText());
+        assertFalse(view.etag().isEmpty());
+        assertTrue(view.revision() > 0);
+        assertTrue(view.reply().has("level_reports"));
+        assertEquals(Json.list(view.reply().path("level_reports")), view.levelReports());
+        View<ObjectNode> repeated = context.sync(body);
+        assertEquals("equal", repeated.outcome());
+        assertEquals(view.messages(), repeated.messages());
+        Map<String, Object> map =
+                context.sync(body(List.of(user("Why did the build fail?")))).request();
+        assertTrue(map.get("messages") instanceof List<?>);
+        assertThrows(IllegalArgumentException.class, () -> context.sync("text"));
+    }
+
+    @Test
+    void responsesHaveAnInput() {
+        View<Map<String, Object>> view = context.sync(Map.of("model", "gpt-fake", "input", "hello"));
+        assertTrue(view.request().get("input").toString().contains("hello"));
+        Map<String, String> stored = Map.of("model", "gpt-fake", "input", "hello", "previous_response_id", "resp_1");
+        assertThrows(IllegalArgumentException.class, () -> context.sync(stored));
+    }
+
+    @Test
+    void openAiArraysKeepTheirSystemMessages() {
+        Map<String, String> system = Map.of("role", "system", "content", "Be brief.");
+        Session chat = client.session("demo", "systemMessages", Format.OPENAI_CHAT);
+        View<Map<String, Object>> view = chat.sync(body(List.of(system, user("hello"))));
+        assertEquals(2, view.messages().size());
+        assertEquals(Json.tree(system), view.messages().get(0));
+    }
+
+    @Test
+    void aReplyIsADeltaToTheLastView() {
+        Session chat = client.session("demo", "delta", Format.OPENAI_CHAT);
+        List<Object> messages = turns(4, 10);
+        messages.add(0, Map.of("role", "system", "content", "Be brief."));
+        chat.sync(body(messages)).messages().get(1).put("content", "a change of the caller");
+        messages.add(assistant("yes"));
+        messages.add(user("go on"));
+        // A side request goes to a lane.
+        assertNotEquals(
+                chat.name(), chat.sync(body(List.of(user("Write a title.")))).session());
+        assertEquals(0, chat.sync(body(messages)).reply().path("keep_messages").asInt());
+        messages.set(0, Map.of("role", "system", "content", "Be verbose."));
+        messages.add(assistant("yes"));
+        messages.add(user("go on"));
+        View<Map<String, Object>> view = chat.sync(body(messages));
+        assertEquals(7, view.reply().path("keep_messages").asInt());
+        assertEquals(2, view.reply().path("messages").size());
+        Session fresh = client.session("demo", "delta", Format.OPENAI_CHAT);
+        assertEquals(fresh.sync(body(messages)).messages(), view.messages());
+        assertEquals("Be verbose.", view.messages().get(0).path("content").asText());
+    }
+
+    @Test
+    void thinkingStaysInTheViewIfTheRequestEnablesIt() {
+        Map<String, String> thought = Map.of("type", "thinking", "thinking", "Hm.", "signature", "abc");
+        Map<String, Object> call = Map.of("type", "tool_use", "id", "t1", "name", "read_log", "input", Map.of());
+        Map<String, String> result = Map.of("type", "tool_result", "tool_use_id", "t1", "content", "ok");
+        List<Object> messages = List.of(
+                user("a"),
+                Map.of("role", "assistant", "content", List.of(thought, call)),
+                Map.of("role", "user", "content", List.of(result)));
+        Map<String, Object> thinking = Map.of("type", "enabled", "budget_tokens", 1_024);
+        View<Map<String, Object>> view =
+                context.sync(Map.of("model", "claude-fake", "thinking", thinking, "messages", messages));
+        assertEquals(Json.tree(thought), view.messages().get(1).path("content").path(0));
+    }
+
+    @Test
+    void aLargeResultIsReplacedAndReadBack() {
+        Session anthropic = client.session("demo", "largeResult", Format.ANTHROPIC_MESSAGES);
+        List<ObjectNode> tools = anthropic.tools();
+        assertTrue(tools.stream().anyMatch(it -> it.path("name").asText().equals("ReadToolResult")));
+        Map<String, Object> call = Map.of("type", "tool_use", "id", "c1", "name", "read_log", "input", Map.of());
+        Map<String, String> result = Map.of("type", "tool_result", "tool_use_id", "c1", "content", Provider.LOG);
+        List<Object> messages = List.of(
+                user("Why?"),
+                Map.of("role", "assistant", "content", List.of(call)),
+                Map.of("role", "user", "content", List.of(result)));
+        View<Map<String, Object>> view = anthropic.sync(body(messages));
+        assertTrue(view.messages().toString().length() < 5_000);
+        Map<String, Object> input = Map.of("tool_use_id", "c1", "tail_lines", 1);
+        Map<String, Object> read = Map.of("type", "tool_use", "id", "c2", "name", "ReadToolResult", "input", input);
+        assertTrue(anthropic.isOwn(read));
+        assertFalse(anthropic.isOwn(call));
+        assertEquals(
+                Json.tree(Map.of("type", "tool_result", "tool_use_id", "c2", "content", "disk full\n")),
+                anthropic.runTool(read));
+        assertTrue(anthropic.search("disk full").findAny().isPresent());
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void toolsAreDefinedInEachFormat(Format format) {
+        assertTrue(context.tools(format).size() > 2);
+        assertThrows(IllegalArgumentException.class, context::tools);
+    }
+
+    @Test
+    void undoGoesBackStepByStep() {
+        List<Object> messages = turns(10, 2_000);
+        List<ObjectNode> first = context.sync(body(messages)).messages();
+        assertEquals(
+                "succeeded", context.compact().path("compaction").path("state").asText());
+        messages.add(assistant("yes"));
+        messages.addAll(turns(10, 2_000));
+        List<ObjectNode> second = context.sync(body(messages)).messages();
+        context.compact(Map.of());
+        assertNotEquals(second, context.sync(body(messages)).messages());
+        assertTrue(context.undo().isPresent());
+        assertEquals(second, context.sync(body(messages)).messages());
+        assertTrue(context.undo().isPresent());
+        assertEquals(first, context.sync(body(messages)).messages().subList(0, first.size()));
+        assertEquals(Optional.empty(), context.undo());
+    }
+
+    @Test
+    void aPromptThatIsTooLongIsShortened() {
+        Map<String, Object> body = body(turns(20, 2_000));
+        int before = context.sync(body).tokens().path("total_tokens").asInt();
+        Exception rejection = new Exception("prompt is too long: 30000 tokens > 15000 maximum");
+        View<Map<String, Object>> after = context.sync(body, new SyncOptions().tooLong(rejection));
+        assertTrue(after.tokens().path("total_tokens").asInt() < before / 2);
+        assertTrue(after.sendable());
+        assertTrue(context.sync(body, new SyncOptions().tooLong(null)).sendable());
+    }
+
+    @Test
+    void aViewOverTheReplyLimitIsStreamed() {
+        Session chat = client.session("demo", "replyLimit", Format.OPENAI_CHAT);
+        chat.create(Map.of("policy_overrides", Map.of("limits", Map.of("max_reply_bytes", 65_536))));
+        List<Object> messages = turns(20, 2_000);
+        messages.add(0, Map.of("role", "system", "content", "Be brief."));
+        View<Map<String, Object>> view = chat.sync(body(messages));
+        assertTrue(view.reply().path("view_omitted").asBoolean());
+        assertEquals(messages.size(), view.messages().size());
+        assertEquals(Json.tree(messages.get(0)), view.messages().get(0));
+        assertTrue(view.messages().get(messages.size() - 1).toString().contains("last question"));
+    }
+
+    private static List<Long> ordinals(Stream<ObjectNode> messages) {
+        return messages.map(it -> it.path("ordinal").asLong()).toList();
+    }
+
+    @Test
+    void transcriptEventsAndMemoryAreReadable() {
+        context.sync(body(turns(6, 10)), new SyncOptions().parameter("format", "anthropic_messages"));
+        assertEquals(LongStream.rangeClosed(1, 7).boxed().toList(), ordinals(context.messages()));
+        List<Long> descending =
+                IntStream.rangeClosed(1, 7).mapToObj(n -> 8L - n).toList();
+        assertEquals(descending, ordinals(context.messages(Map.of("page_size", 2, "descending", true))));
+        Pattern pattern = Pattern.compile("QUESTION \\d", Pattern.CASE_INSENSITIVE);
+        assertEquals(3, context.search(pattern).count());
+        assertTrue(context.events().findFirst().orElseThrow().has("session_created"));
+        List<ObjectNode> events = context.events("messages_appended").toList();
+        assertEquals(1, events.size());
+        try (Stream<ObjectNode> watched = context.watch("messages_appended")) {
+            assertEquals(events.get(0), watched.iterator().next());
+        }
+        assertEquals("not_started", context.memory().path("state").asText());
+    }
+
+    @Test
+    void aWatchReturnsEventsAsTheyHappenUntilItIsClosed() throws Exception {
+        context.sync(body(turns(10, 2_000)));
+        long revision = context.get().path("revision").asLong();
+        Stream<ObjectNode> watched = context.watch(revision, "compacted");
+        Iterator<ObjectNode> events = watched.iterator();
+        CompletableFuture<ObjectNode> compaction = CompletableFuture.supplyAsync(context::compact);
+        assertEquals("succeeded", events.next().path("compacted").path("state").asText());
+        compaction.join();
+        CompletableFuture<Boolean> waits = CompletableFuture.supplyAsync(events::hasNext);
+        Thread.sleep(50);
+        watched.close();
+        assertFalse(waits.join());
+    }
+
+    @Test
+    void sessionsAreListedChangedAndDeleted() {
+        List<Session> sessions = List.of(client.session("list", "first"), client.session("list", "second"));
+        sessions.forEach(it -> it.sync(body(List.of(user("hello")))));
+        ObjectNode updated = sessions.get(0).update(Map.of("title", "A title", "attributes", Map.of("team", "red")));
+        assertEquals("A title", updated.path("title").asText());
+        assertEquals("A title", sessions.get(0).get().path("title").asText());
+        List<String> names = client.sessions("list", Map.of("page_size", 1))
+                .map(it -> it.path("name").asText())
+                .sorted()
+                .toList();
+        assertEquals(sessions.stream().map(Session::name).toList(), names);
+        sessions.get(0).delete();
+        sessions.get(0).delete();
+        assertEquals(1, client.sessions("list").count());
+    }
+
+    @Test
+    void threadsShareAClient() {
+        List<CompletableFuture<Boolean>> works = IntStream.range(0, 16)
+                .mapToObj(n -> CompletableFuture.supplyAsync(() -> {
+                    Session session = client.session("demo", "threads." + n);
+                    return Stream.of(2, 4, 6)
+                            .allMatch(it -> session.sync(body(turns(it, 10))).sendable());
+                }))
+                .toList();
+        assertTrue(works.stream().allMatch(CompletableFuture::join));
+    }
+
+    @Test
+    void callsOfEachFormatAreRead() {
+        JsonNode empty = Json.object();
+        Map<String, String> function = Map.of("name", "f", "arguments", "no JSON");
+        assertEquals(
+                empty,
+                ToolCall.of(Map.of("id", "a", "type", "function", "function", function))
+                        .input());
+        assertThrows(IllegalArgumentException.class, () -> ToolCall.of(Map.of("type", "text")));
+    }
+}

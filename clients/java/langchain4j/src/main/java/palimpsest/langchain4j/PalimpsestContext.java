@@ -1,0 +1,111 @@
+package palimpsest.langchain4j;
+
+import com.fasterxml.jackson.databind.json.JsonMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import dev.langchain4j.agent.tool.ToolExecutionRequest;
+import dev.langchain4j.agent.tool.ToolSpecification;
+import dev.langchain4j.model.chat.request.ChatRequest;
+import dev.langchain4j.service.memory.ChatMemoryService;
+import dev.langchain4j.service.tool.ToolExecutor;
+import dev.langchain4j.service.tool.ToolProvider;
+import dev.langchain4j.service.tool.ToolProviderRequest;
+import dev.langchain4j.service.tool.ToolProviderResult;
+import java.io.UncheckedIOException;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.UUID;
+import java.util.function.BiFunction;
+import java.util.function.Function;
+import palimpsest.Format;
+import palimpsest.Palimpsest;
+import palimpsest.Session;
+import palimpsest.SyncOptions;
+import palimpsest.View;
+
+/**
+ * Gives the conversations of an AI service to sessions: a transformer of its requests, and a provider of the tools of
+ * the service.
+ */
+public final class PalimpsestContext implements BiFunction<ChatRequest, Object, ChatRequest>, ToolProvider {
+    private static final JsonMapper JSON = new JsonMapper();
+
+    private final Function<Object, Session> sessions;
+    private final String model;
+
+    private PalimpsestContext(Function<Object, Session> sessions, String model) {
+        this.sessions = sessions;
+        this.model = model;
+    }
+
+    /**
+     * Creates the context for AI services with a {@code @MemoryId}. It is the id of the session.
+     *
+     * @param model the name of the model, whose context window the service knows
+     */
+    public PalimpsestContext(Palimpsest client, String project, String model) {
+        this(id -> client.session(project, checked(id).toString(), Format.OPENAI_CHAT), model);
+    }
+
+    /** Creates the context for an AI service with one conversation. */
+    public PalimpsestContext(Session session, String model) {
+        this(id -> session, model);
+    }
+
+    private static Object checked(Object memoryId) {
+        if (ChatMemoryService.DEFAULT.equals(memoryId)) {
+            throw new IllegalArgumentException("The call has no memory id, so conversations cannot be told apart."
+                    + " Add a parameter with @MemoryId, or pass a session to PalimpsestContext.");
+        }
+        return memoryId;
+    }
+
+    /** Returns the request with the view of the session. */
+    @Override
+    public ChatRequest apply(ChatRequest request, Object memoryId) {
+        ChatMessages messages = new ChatMessages(request.messages());
+        List<ToolSpecification> tools = Objects.requireNonNullElse(request.toolSpecifications(), List.of());
+        Map<String, Object> body = Map.of(
+                "model",
+                model,
+                "messages",
+                messages.json(),
+                "tools",
+                tools.stream()
+                        .map(it -> Map.of("type", "function", "function", parsed(it.toJson())))
+                        .toList());
+        View<Map<String, Object>> view =
+                sessions.apply(memoryId).sync(body, new SyncOptions().parameter("format", Format.OPENAI_CHAT));
+        // Throws if the array must not be sent.
+        view.request();
+        return request.toBuilder().messages(messages.of(view.messages())).build();
+    }
+
+    /** Returns the tools of the service, with which the model reads stored results and the transcript. */
+    @Override
+    public ToolProviderResult provideTools(ToolProviderRequest request) {
+        ToolProviderResult.Builder result = ToolProviderResult.builder();
+        ToolExecutor executor = (call, memoryId) -> run(sessions.apply(memoryId), call);
+        for (ObjectNode tool : sessions.apply(request.chatMemoryId()).tools(Format.OPENAI_CHAT)) {
+            result.add(ToolSpecification.fromJson(tool.path("function").toString()), executor);
+        }
+        return result.build();
+    }
+
+    private static String run(Session session, ToolExecutionRequest call) {
+        Map<String, String> function = Map.of("name", call.name(), "arguments", call.arguments());
+        String id =
+                Objects.requireNonNullElseGet(call.id(), () -> UUID.randomUUID().toString());
+        return session.runTool(Map.of("id", id, "type", "function", "function", function))
+                .path("content")
+                .asText();
+    }
+
+    private static Object parsed(String json) {
+        try {
+            return JSON.readTree(json);
+        } catch (com.fasterxml.jackson.core.JsonProcessingException error) {
+            throw new UncheckedIOException(error);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+package palimpsest.springai;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.Map;
+import java.util.UUID;
+import org.springframework.ai.chat.model.ToolContext;
+import org.springframework.ai.tool.ToolCallback;
+import org.springframework.ai.tool.definition.ToolDefinition;
+import palimpsest.Session;
+
+/** A tool of the service, with which the model reads stored results and the transcript of a session. */
+final class ServiceTool implements ToolCallback {
+    private final Session session;
+    private final ToolDefinition definition;
+
+    ServiceTool(Session session, JsonNode tool) {
+        this.session = session;
+        JsonNode function = tool.path("function");
+        definition = ToolDefinition.builder()
+                .name(function.path("name").asText())
+                .description(function.path("description").asText())
+                .inputSchema(function.path("parameters").toString())
+                .build();
+    }
+
+    @Override
+    public ToolDefinition getToolDefinition() {
+        return definition;
+    }
+
+    @Override
+    public String call(String input) {
+        Map<String, String> function = Map.of("name", definition.name(), "arguments", input);
+        // Spring AI does not pass the id of the call on, and writes it into the result itself.
+        String id = UUID.randomUUID().toString();
+        return session.runTool(Map.of("id", id, "type", "function", "function", function))
+                .path("content")
+                .asText();
+    }
+
+    @Override
+    public String call(String input, ToolContext context) {
+        return call(input);
+    }
+}

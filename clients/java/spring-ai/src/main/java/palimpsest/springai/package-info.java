@@ -1,0 +1,2 @@
+/** Advisors for the {@code ChatClient} of Spring AI. */
+package palimpsest.springai;

@@ -1,0 +1,241 @@
+package palimpsest.springai;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static palimpsest.testing.Provider.ANSWER;
+import static palimpsest.testing.Provider.LOG;
+import static palimpsest.testing.Provider.TURNS;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.stream.Stream;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+import org.springframework.ai.anthropic.AnthropicChatModel;
+import org.springframework.ai.anthropic.AnthropicChatOptions;
+import org.springframework.ai.chat.client.ChatClient;
+import org.springframework.ai.chat.client.advisor.MessageChatMemoryAdvisor;
+import org.springframework.ai.chat.client.advisor.ToolCallingAdvisor;
+import org.springframework.ai.chat.client.advisor.api.Advisor;
+import org.springframework.ai.chat.memory.ChatMemory;
+import org.springframework.ai.chat.memory.MessageWindowChatMemory;
+import org.springframework.ai.chat.messages.AssistantMessage;
+import org.springframework.ai.chat.messages.Message;
+import org.springframework.ai.chat.messages.UserMessage;
+import org.springframework.ai.chat.model.ChatModel;
+import org.springframework.ai.content.Media;
+import org.springframework.ai.openai.OpenAiChatModel;
+import org.springframework.ai.openai.OpenAiChatOptions;
+import org.springframework.ai.tool.annotation.Tool;
+import palimpsest.Palimpsest;
+import palimpsest.Session;
+import palimpsest.testing.Provider;
+import palimpsest.testing.Server;
+
+/** The advisors in the chat client of Spring AI, with its models of Anthropic and OpenAI. */
+class AdvisorTest {
+    private static final Provider PROVIDER = Provider.shared();
+    private static final Palimpsest CLIENT = Server.shared().connect();
+
+    enum Api {
+        ANTHROPIC,
+        OPENAI;
+
+        ChatModel model(String name) {
+            return this == ANTHROPIC ? anthropic(AnthropicChatOptions.builder(), name) : openAi(name);
+        }
+
+        private static ChatModel openAi(String name) {
+            return OpenAiChatModel.builder()
+                    .options(OpenAiChatOptions.builder()
+                            .baseUrl(PROVIDER.url() + "/v1")
+                            .apiKey("key")
+                            .model(name)
+                            .maxRetries(0)
+                            .build())
+                    .build();
+        }
+    }
+
+    private static ChatModel anthropic(AnthropicChatOptions.Builder options, String name) {
+        return AnthropicChatModel.builder()
+                .options(options.baseUrl(PROVIDER.url())
+                        .apiKey("key")
+                        .model(name)
+                        .maxTokens(2_000)
+                        .maxRetries(0)
+                        .build())
+                .build();
+    }
+
+    /** The tools of the agent. */
+    static final class Tools {
+        @Tool(name = "read_log", description = "Reads the log of the build.")
+        String readLog() {
+            return LOG;
+        }
+    }
+
+    private static ChatClient client(ChatModel model, String conversation, Advisor... advisors) {
+        return ChatClient.builder(model)
+                .defaultSystem("Be brief.")
+                .defaultTools(new Tools())
+                .defaultAdvisors(PalimpsestAdvisors.of(CLIENT, "spring"))
+                .defaultAdvisors(advisors)
+                .defaultAdvisors(it -> it.param(ChatMemory.CONVERSATION_ID, conversation))
+                .build();
+    }
+
+    private static Session session(String conversation) {
+        return CLIENT.session("spring", conversation);
+    }
+
+    private static void check(String model) {
+        assertEquals(List.of(200, 200, 200), PROVIDER.statuses(model));
+        List<String> sent = PROVIDER.sent(model);
+        assertTrue(sent.get(1).contains("palimpsest://"));
+        assertTrue(sent.stream().allMatch(it -> it.length() < 40_000));
+        assertFalse(sent.get(1).contains("disk full"));
+        assertTrue(sent.get(2).contains("disk full"));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void parallelCallsAndReadBack(Api api) {
+        String model = "calls-" + api;
+        PROVIDER.script(model, TURNS);
+        ChatClient client = client(api.model(model), model);
+        assertEquals(ANSWER, client.prompt("Why did the build fail?").call().content());
+        check(model);
+        assertEquals(7, session(model).get().path("counts").path("messages").asInt());
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void stream(Api api) {
+        String model = "stream-" + api;
+        PROVIDER.script(model, TURNS);
+        ChatClient client = client(api.model(model), model);
+        List<String> texts = client.prompt("Why did the build fail?").stream()
+                .content()
+                .collectList()
+                .block();
+        assertEquals("I look." + ANSWER, String.join("", texts));
+        check(model);
+    }
+
+    private static List<Message> longConversation() {
+        List<Message> messages = new ArrayList<>();
+        for (int n = 0; n < 30; n++) {
+            messages.add(new UserMessage("question " + n + " " + "some words ".repeat(400)));
+            messages.add(new AssistantMessage("answer " + n));
+        }
+        return messages;
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void compactionAndUndo(Api api) {
+        String model = "compaction-" + api;
+        PROVIDER.script(model, "{'text': 'a'}", "{'text': 'b'}", "{'text': 'c'}");
+        ChatClient client = client(api.model(model), model);
+        List<Message> messages = longConversation();
+        for (Runnable change : List.<Runnable>of(
+                () -> session(model).compact(), () -> session(model).undo(), () -> {})) {
+            messages.add(new UserMessage("go on"));
+            messages.add(new AssistantMessage(
+                    client.prompt().messages(messages).call().content()));
+            change.run();
+        }
+        assertEquals(List.of(200, 200, 200), PROVIDER.statuses(model));
+        List<Integer> sizes = PROVIDER.sent(model).stream().map(String::length).toList();
+        assertTrue(sizes.get(1) < sizes.get(0) / 2, sizes.toString());
+        assertTrue(sizes.get(2) > sizes.get(0), sizes.toString());
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void promptThatIsTooLong(Api api) {
+        String model = "long-" + api;
+        ChatClient client = client(api.model(model + "+window=20000"), model);
+        List<Message> messages = longConversation();
+        messages.add(new UserMessage("go on"));
+        assertFalse(client.prompt().messages(messages).call().content().isEmpty());
+        assertEquals(List.of(400, 200), PROVIDER.statuses(model));
+        ChatClient other = client(api.model(model + "+window=20000"), model + ".stream");
+        Stream<String> texts =
+                other.prompt().messages(messages).stream().content().toStream();
+        assertTrue(texts.count() > 0);
+        assertEquals(List.of(400, 200, 400, 200), PROVIDER.statuses(model));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void memoryOfTheWholeConversation(Api api) {
+        String model = "memory-" + api;
+        PROVIDER.script(
+                model, "{'calls': [{'name': 'read_log'}, {'name': 'read_log'}]}", "{'text': 'a'}", "{'text': 'b'}");
+        ChatMemory memory =
+                MessageWindowChatMemory.builder().maxMessages(Integer.MAX_VALUE).build();
+        Advisor advisor = MessageChatMemoryAdvisor.builder(memory)
+                .order(ToolCallingAdvisor.DEFAULT_ORDER + 50)
+                .build();
+        ChatClient client = client(api.model(model), model, advisor);
+        assertEquals("a", client.prompt("Why did the build fail?").call().content());
+        assertEquals("b", client.prompt("Are you sure?").call().content());
+        assertEquals(List.of(200, 200, 200), PROVIDER.statuses(model));
+        String last = PROVIDER.sent(model).get(2);
+        assertTrue(last.contains("palimpsest://"));
+        assertTrue(last.contains("Why did the build fail?"));
+        // The memory has the complete results.
+        assertTrue(memory.get(model).toString().length() > 2 * LOG.length());
+    }
+
+    @Test
+    void thinkingIsSentBackUnchanged() {
+        String model = "claude-thinking";
+        PROVIDER.script(model, "{'thinking': 'Hm.', 'calls': [{'name': 'read_log'}]}", "{'text': 'a'}");
+        ChatModel thinking = anthropic(AnthropicChatOptions.builder().thinkingEnabled(1_024L), model);
+        assertEquals("a", client(thinking, model).prompt("Why?").call().content());
+        assertEquals(List.of(200, 200), PROVIDER.statuses(model));
+        assertTrue(PROVIDER.sent(model).get(1).contains("signature"));
+    }
+
+    @Test
+    void imagesAreSentUnchanged() {
+        String model = "images";
+        PROVIDER.script(model, "{'text': 'a'}");
+        byte[] png = java.util.Base64.getDecoder()
+                .decode(
+                        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==");
+        Media image = Media.builder().mimeType(Media.Format.IMAGE_PNG).data(png).build();
+        String answer = client(Api.ANTHROPIC.model(model), model)
+                .prompt()
+                .user(it -> it.text("What is this?").media(image))
+                .call()
+                .content();
+        assertEquals("a", answer);
+        JsonNode content = PROVIDER.requests(model)
+                .get(0)
+                .path("body")
+                .path("messages")
+                .path(0)
+                .path("content");
+        assertTrue(content.toString().contains("iVBORw0KGgo"), content.toString());
+    }
+
+    @Test
+    void aCallWithoutAConversationFails() {
+        ChatClient client = ChatClient.builder(Api.OPENAI.model("none"))
+                .defaultAdvisors(PalimpsestAdvisors.of(CLIENT, "spring"))
+                .build();
+        IllegalArgumentException error = assertThrows(
+                IllegalArgumentException.class,
+                () -> client.prompt("Hello.").call().content());
+        assertTrue(error.getMessage().contains("CONVERSATION_ID"));
+    }
+}
