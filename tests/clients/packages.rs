@@ -66,3 +66,13 @@ fn the_typescript_package_passes_its_tests() {
 fn the_go_module_passes_its_tests() {
     run("go");
 }
+
+#[test]
+fn the_java_artifacts_pass_their_tests() {
+    run("java");
+}
+
+#[test]
+fn the_comparison_inside_frameworks_runs() {
+    run("../tests/frameworks");
+}

@@ -6,11 +6,15 @@ use std::sync::Arc;
 use expect_test::expect;
 use palimpsest_core::command::{
     Append, Command, CompactionScope, DropRule, ServeView, StartCompaction, SummarySource,
+    SummarySpec,
 };
 use palimpsest_core::compaction::{CompactionMachine, CompactionRequest};
 use palimpsest_core::event::{Event, RequestMethod, RequestStamp, Strategy, Trigger};
 use palimpsest_core::ids::{MessageId, Timestamp};
-use palimpsest_core::message::{Block, Digest, Message, Role};
+use palimpsest_core::json::UnknownFields;
+use palimpsest_core::message::{
+    Block, Digest, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse,
+};
 use uuid::Uuid;
 
 use super::case::{AHEAD, Case, HOOKS, MEMORY_FIRST, MODEL_FIRST, Then, automatic, by, manual};
@@ -446,4 +450,40 @@ fn row_17_an_existing_summary_is_committed_immediately() {
         end: Compacted Model
     "]],
     );
+}
+
+/// The model has not read the results after its last response, so they stay with their call.
+#[test]
+fn row_9_an_automatic_compaction_keeps_unread_results() {
+    // The view is above the compaction threshold.
+    let mut case = Case::new("tokens.default_window_tokens = 80000\n");
+    let call = Block::ToolUse(ToolUse {
+        id: "toolu_1".into(),
+        name: "read_log".into(),
+        input: ToolInput::parse("{}"),
+        extra: UnknownFields::default(),
+    });
+    let result = Block::ToolResult(ToolResult {
+        tool_use_id: "toolu_1".into(),
+        content: ResultContent::Text("disk full".into()),
+        is_error: None,
+        extra: UnknownFields::default(),
+    });
+    for (number, role, block) in [(9, Role::Assistant, call), (10, Role::User, result)] {
+        let id = MessageId::new(Uuid::from_u128(number));
+        case.world.run(Command::Append(Append {
+            messages: vec![Arc::new(Message::new(id, role, vec![block]))],
+            ..Append::default()
+        }));
+    }
+    case.world.run(Command::ServeView(ServeView::default()));
+    let source = SummarySource::Write(SummarySpec::new(Strategy::Extractive));
+    let start = StartCompaction::new(Trigger::Auto, source);
+    case.world.run(Command::StartCompaction(start));
+    let Event::CompactionStarted(started) = &case.world.log.last().unwrap().event else {
+        panic!("{:?}", case.world.log.last());
+    };
+    // The seventh message stays too: it is the last user input.
+    let leaving: Vec<u32> = started.leaving.iter().map(|at| at.get()).collect();
+    assert_eq!(leaving, [0, 1, 2, 3, 4, 5, 7]);
 }

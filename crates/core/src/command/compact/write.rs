@@ -5,7 +5,9 @@ use crate::command::decision::{SkipReason, find_visible};
 use crate::command::reject::Rejection;
 use crate::event::{Strategy, Trigger};
 use crate::ids::{MessageId, Ordinal};
-use crate::levels::compaction::{KeepRule, MessagePartition, limit_leaving_tokens, partition};
+use crate::levels::compaction::{
+    KeepRule, MessagePartition, count_unanswered, limit_leaving_tokens, partition,
+};
 use crate::session::Session;
 
 /// The part of the view that a summary covers.
@@ -73,6 +75,18 @@ impl SummarySpec {
             }
         }
         let mut kept = partition(session, self.keep(session)?)?;
+        // The model has not read the latest tool results, so they stay. They leave only if the next request would not
+        // fit otherwise.
+        let limits = session.thresholds();
+        let unanswered = count_unanswered(session, limits.compact / 2);
+        if asked == Trigger::Auto && self.scope == CompactionScope::Whole && unanswered > 0 {
+            let with_results = partition(session, keep_last(session, unanswered))?;
+            if enough(&with_results) {
+                kept = with_results;
+            } else if session.tokens().tokens < limits.block {
+                return Ok(Err(SkipReason::TooLittleInput));
+            }
+        }
         // A long history is summarized in parts: the input is limited to the oldest messages.
         let most = session.policy().autocompact.max_input_tokens;
         if most > 0 && self.scope == CompactionScope::Whole {
@@ -93,16 +107,21 @@ impl SummarySpec {
     }
 
     fn keep(&self, session: &Session) -> Result<KeepRule, Rejection> {
-        let policy = &session.policy().autocompact;
         Ok(match self.scope {
             CompactionScope::UpTo(id) => KeepRule::After(find_visible(session, id)?),
             CompactionScope::From(id) => KeepRule::Before(find_visible(session, id)?),
-            CompactionScope::Whole => KeepRule::Last {
-                messages: policy.keep_messages,
-                min_tokens: policy.keep_min_tokens.into(),
-                max_tokens: policy.keep_max_tokens.into(),
-            },
+            CompactionScope::Whole => keep_last(session, 0),
         })
+    }
+}
+
+/// Returns the rule that keeps the messages of the policy, and at least `least` messages.
+fn keep_last(session: &Session, least: u32) -> KeepRule {
+    let policy = &session.policy().autocompact;
+    KeepRule::Last {
+        messages: policy.keep_messages.max(least),
+        min_tokens: policy.keep_min_tokens.into(),
+        max_tokens: policy.keep_max_tokens.into(),
     }
 }
 

@@ -6,6 +6,7 @@ mod summary_input;
 
 pub use oldest::oldest_rounds;
 pub use partition::{
-    KeepRule, MessagePartition, limit_leaving_tokens, partition, partition_where, without_pinned,
+    KeepRule, MessagePartition, count_unanswered, limit_leaving_tokens, partition, partition_where,
+    without_pinned,
 };
 pub use summary_input::{SummaryInputMessage, summary_input};

@@ -269,6 +269,21 @@ pub fn without_pinned(
     Ok(leaving.iter().filter(leaves).copied().collect())
 }
 
+/// Returns the number of messages after the last response of the model. Returns 0 if they have more than `most` tokens.
+pub fn count_unanswered(session: &Session, most: u64) -> u32 {
+    let conversation = visible_conversation(session);
+    let is_answered = |at: &Ordinal| {
+        let entry = session.transcript().get(*at);
+        entry.is_some_and(|entry| entry.role == Role::Assistant)
+    };
+    let unanswered = conversation.iter().rev().take_while(|at| !is_answered(at));
+    let sizes: Vec<u64> = unanswered.map(|at| size(session, *at)).collect();
+    if sizes.iter().sum::<u64>() > most {
+        return 0;
+    }
+    crate::view::count(sizes.len())
+}
+
 /// Returns the conversation messages of the view in its order, without summaries and attachments.
 pub(super) fn visible_conversation(session: &Session) -> Vec<Ordinal> {
     conversation_only(session, &messages_in_view_order(session)).collect()
