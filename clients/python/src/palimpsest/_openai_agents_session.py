@@ -14,12 +14,16 @@ from agents.memory import SessionABC
 from . import _openai_agents_input as model_input
 from ._json import copied
 from .client import Palimpsest
-from .errors import AlreadyExistsError, FailedPreconditionError, JsonObject, NotFoundError
+from .errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError, JsonObject, NotFoundError
 from .session import Session
 
 _Result = TypeVar("_Result")
 # The attribute of a message with the spelling of its item.
 _SPELLING = "openai_agents.spelling"
+# The type of an item that contains an item of the SDK.
+_OPAQUE = "openai_agents.item"
+# The service returns the `call_id` of these items under another name.
+_RENAMED = ("local_shell_call_output",)
 # A rewound message was popped. All others belong to the history.
 _IN_HISTORY = ["visible", "re_emission"]
 
@@ -63,7 +67,7 @@ class PalimpsestSession(SessionABC):
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Appends items to the history."""
         if items:
-            await _to_end(self._append, [_message_of(item) for item in copied(items)])
+            await _to_end(self._append, copied(items))
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Removes the latest item from the history and returns it."""
@@ -87,13 +91,17 @@ class PalimpsestSession(SessionABC):
             return []
         return stored[::-1]
 
-    def _append(self, messages: list[JsonObject]) -> None:
+    def _append(self, items: list[JsonObject]) -> None:
         if not self._is_created:
             # Retention and deletion treat both sessions as one, because the history names its parent.
             _create(self.context)
             _create(self._history, parent_session=self.context.name)
             self._is_created = True
-        self._history.append(messages)
+        try:
+            self._history.append([_opaque(it) if it.get("type") in _RENAMED else _message_of(it) for it in items])
+        except InvalidArgumentError:
+            # The SDK has no rules for items, so a history can contain some that no provider accepts.
+            self._history.append([_opaque(item) for item in items])
 
     def _clear(self) -> None:
         self._is_created = False
@@ -144,8 +152,15 @@ def _message_of(item: JsonObject) -> JsonObject:
     }
 
 
+def _opaque(item: JsonObject) -> JsonObject:
+    """Returns a message with an item that the service stores without reading it."""
+    return {"payload": {"format": "openai_responses", "json": {"type": _OPAQUE, "item": item}}}
+
+
 def _item_of(message: JsonObject) -> TResponseInputItem:
     item: JsonObject = message["messages"][0]
+    if item["type"] == _OPAQUE:
+        return cast(TResponseInputItem, item["item"])
     attribute = message["metadata"]["attributes"].get(_SPELLING)
     if attribute is not None:
         spelling = json.loads(attribute)

@@ -132,9 +132,13 @@ class Session(BaseSession):
         """Creates the session with fields of `Session`, such as `policy_overrides`. Not needed for the defaults."""
         return self._resource(self._path.create(fields))
 
-    def update(self, **fields: Any) -> JsonObject:
-        """Changes fields of the session, such as `title`, `attributes` or `policy_overrides`."""
-        return self._resource(self._path.change("", {"session": fields}, "PATCH"))
+    def update(self, *, expected_revision: int | None = None, **fields: Any) -> JsonObject:
+        """Changes fields of the session, such as `title`, `attributes` or `policy_overrides`.
+
+        Raises `AbortedError` if the session does not have the expected revision.
+        """
+        body = {"session": fields, "expected_revision": expected_revision}
+        return self._resource(self._path.change("", body, "PATCH"))
 
     def delete(self, *, missing_ok: bool = True, subagents: bool = False) -> None:
         """Deletes the session with all its data, and with `subagents` also its subagent sessions."""

@@ -49,13 +49,13 @@ class ListSession(StoredSession):
         super().__init__(session_id)
         self.session_settings = None
         if history:
-            _wait(self.add_items(history))
+            # Subclasses of the tests count the calls of `add_items`.
+            _wait(StoredSession.add_items(self, history))
 
     @property
     def saved_items(self) -> list[TResponseInputItem]:
-        """The whole history."""
-        items: list[TResponseInputItem] = _wait(self.get_items())
-        return items
+        """The whole history. Subclasses of the tests count the calls of `get_items`."""
+        return [item for _, item in self._stored(None)]
 
     @property
     def _items(self) -> list[TResponseInputItem]:
