@@ -22,7 +22,9 @@ def message_of(entry: JsonObject, *, opaque: bool = False) -> JsonObject:
     """Returns the message for an entry. `entry_of` returns an equal entry for it."""
     message = None if opaque else _conversation(entry)
     if message is None:
-        block = {"type": _OPAQUE, "entry": entry} if _is_unicode(entry) else {"type": _OPAQUE, "json": json.dumps(entry)}
+        block = (
+            {"type": _OPAQUE, "entry": entry} if _is_unicode(entry) else {"type": _OPAQUE, "json": json.dumps(entry)}
+        )
         payload = {"format": "anthropic_messages", "json": {"role": "user", "content": [block]}}
         message = {"payload": payload, "metadata": {"transcript_only": True}}
     if entry.get("uuid"):
@@ -53,7 +55,7 @@ def _conversation(entry: JsonObject) -> JsonObject | None:
     if entry.get("type") not in ("user", "assistant") or not isinstance(body, dict) or not _is_unicode(body):
         return None
     content: Any = body.get("content")
-    if body.get("role") != entry["type"] or not isinstance(content, str) and not _is_returned(content):
+    if body.get("role") != entry["type"] or not (isinstance(content, str) or _is_returned(content)):
         return None
     empty: str | list[Any] = "" if isinstance(content, str) else []
     envelope = json.dumps({**entry, "message": {**body, "content": empty}})

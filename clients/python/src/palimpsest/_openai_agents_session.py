@@ -14,7 +14,7 @@ from agents.memory import SessionABC
 from . import _openai_agents_input as model_input
 from ._json import copied
 from .client import Palimpsest
-from .errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError, JsonObject, NotFoundError
+from .errors import AbortedError, AlreadyExistsError, InvalidArgumentError, JsonObject, NotFoundError
 from .session import Session
 
 _Result = TypeVar("_Result")
@@ -110,17 +110,19 @@ class PalimpsestSession(SessionABC):
         self._history.delete()
 
     def _pop(self) -> TResponseInputItem | None:
-        while stored := self._stored(1):
-            message_id, item = stored[0]
+        while True:
             try:
-                self._history.rewind(before_message_id=message_id)
-            except FailedPreconditionError as error:
-                # Another process popped the message first.
-                if error.reason != "MESSAGE_NOT_VISIBLE":
-                    raise
-            else:
+                revision = self._history.get()["revision"]
+            except NotFoundError:
+                return None
+            stored = self._stored(1)
+            if not stored:
+                return None
+            message_id, item = stored[0]
+            # Another revision means that another process has popped or added an item.
+            with contextlib.suppress(AbortedError):
+                self._history.rewind(before_message_id=message_id, expected_revision=revision)
                 return item
-        return None
 
 
 async def _to_end(change: Callable[..., _Result], *arguments: Any) -> _Result:

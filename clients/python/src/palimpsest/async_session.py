@@ -105,9 +105,12 @@ class AsyncSession(BaseSession):
         """
         return await self._send(self._path.change(":append", {"messages": messages, **options}))
 
-    async def rewind(self, **target: Any) -> JsonObject:
-        """Removes the last messages from the view. `target` is `to_message_id` or `before_message_id`."""
-        return await self._send(self._path.change(":rewind", target))
+    async def rewind(self, **options: Any) -> JsonObject:
+        """Removes the last messages from the view: those after `to_message_id`, or from `before_message_id` on.
+
+        `options` are these fields and others of `RewindSessionRequest`. Returns the `RewindSessionResponse`.
+        """
+        return await self._send(self._path.change(":rewind", options))
 
     async def compact(self, **options: Any) -> JsonObject:
         """Compacts the session now and returns the `CompactResponse`. `options` are fields of `CompactRequest`."""

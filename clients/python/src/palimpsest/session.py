@@ -100,9 +100,12 @@ class Session(BaseSession):
         """
         return self._send(self._path.change(":append", {"messages": messages, **options}))
 
-    def rewind(self, **target: Any) -> JsonObject:
-        """Removes the last messages from the view. `target` is `to_message_id` or `before_message_id`."""
-        return self._send(self._path.change(":rewind", target))
+    def rewind(self, **options: Any) -> JsonObject:
+        """Removes the last messages from the view: those after `to_message_id`, or from `before_message_id` on.
+
+        `options` are these fields and others of `RewindSessionRequest`. Returns the `RewindSessionResponse`.
+        """
+        return self._send(self._path.change(":rewind", options))
 
     def compact(self, **options: Any) -> JsonObject:
         """Compacts the session now and returns the `CompactResponse`. `options` are fields of `CompactRequest`."""

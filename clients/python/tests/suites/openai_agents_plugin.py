@@ -11,7 +11,7 @@ import threading
 import uuid
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import agents
 import pytest
@@ -28,7 +28,7 @@ MEMORY = ":memory:"
 class StoredSession(PalimpsestSession):
     """Takes the arguments of `SQLiteSession`. Each database is a name prefix of the sessions in it."""
 
-    _databases: dict[str, str] = {}
+    _databases: ClassVar[dict[str, str]] = {}
 
     def __init__(self, session_id: str, db_path: str | Path = MEMORY, session_settings: Any = None) -> None:
         database = str(uuid.uuid4()) if str(db_path) == MEMORY else str(db_path)
