@@ -6,10 +6,11 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import ToolCallRequest
+from langchain_core.exceptions import OutputParserException
 from langchain_core.messages import (
     AIMessage,
     AnyMessage,
@@ -17,6 +18,7 @@ from langchain_core.messages import (
     convert_to_messages,
     convert_to_openai_messages,
 )
+from langchain_core.output_parsers.openai_tools import make_invalid_tool_call, parse_tool_call
 from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
@@ -51,8 +53,8 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _running(self, request: ModelRequest[Any] | ToolCallRequest) -> Session:
         # The config of the run is no alternative: tasks of Python 3.10 do not inherit its context variable.
-        runtime: Any = request.runtime
-        return self.session(runtime.execution_info.thread_id if runtime.execution_info else None)
+        execution = getattr(request.runtime, "execution_info", None)
+        return self.session(execution.thread_id if execution else None)
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
@@ -128,11 +130,15 @@ def _to_chat(message: AnyMessage) -> JsonObject:
         converted: Any = convert_to_openai_messages(message)
         return dict(converted)
     chat: JsonObject = {"role": "assistant", "content": str(message.text)}
-    if message.tool_calls:
-        functions = [{"name": it["name"], "arguments": json.dumps(it["args"])} for it in message.tool_calls]
+    calls = [(it["id"], it["name"], json.dumps(it["args"])) for it in message.tool_calls]
+    # The arguments of these calls are no JSON. LangChain answers them with an error result.
+    calls += [
+        (it["id"], it["name"] or "", it["args"] or "") for it in message.invalid_tool_calls if it["id"] is not None
+    ]
+    if calls:
         chat["tool_calls"] = [
-            {"id": call["id"], "type": "function", "function": function}
-            for call, function in zip(message.tool_calls, functions, strict=True)
+            {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+            for call_id, name, arguments in calls
         ]
     return chat
 
@@ -153,9 +159,23 @@ def _from_chat(view: list[JsonObject], messages: list[AnyMessage]) -> list[AnyMe
     for chat in view:
         found = originals[_key(chat)].pop(0) if originals[_key(chat)] else None
         if found is None:
-            shown += convert_to_messages([chat])  # type: ignore[arg-type]
+            shown.append(_new_message(chat))
         elif found[0]["role"] == "tool" and found[0]["content"] != chat["content"]:
             shown.append(found[1].model_copy(update={"content": chat["content"]}))
         else:
             shown.append(found[1])
     return shown
+
+
+def _new_message(chat: JsonObject) -> AnyMessage:
+    """Returns a message that the service made, or a response in which it replaced an id that occurs twice."""
+    calls, invalid = [], []
+    for call in chat.get("tool_calls") or []:
+        try:
+            calls.append(parse_tool_call(call, return_id=True))
+        except OutputParserException:
+            invalid.append(make_invalid_tool_call(call, None))
+    if calls or invalid:
+        return AIMessage(chat.get("content") or "", tool_calls=calls, invalid_tool_calls=invalid)
+    converted: Any = convert_to_messages([chat])[0]  # type: ignore[list-item]
+    return cast(AnyMessage, converted)
