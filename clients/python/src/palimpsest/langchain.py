@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
@@ -22,6 +21,7 @@ from langchain_core.output_parsers.openai_tools import make_invalid_tool_call, p
 from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
+from ._originals import restored
 from .client import Palimpsest
 from .errors import JsonObject, is_too_long
 from .session import Session
@@ -143,28 +143,13 @@ def _to_chat(message: AnyMessage) -> JsonObject:
     return chat
 
 
-def _key(chat: JsonObject) -> tuple[Any, ...]:
-    """Returns the identity of a message in an array. Call ids are unique, so texts beside them do not matter."""
-    calls = tuple(call["id"] for call in chat.get("tool_calls") or [])
-    return (chat["role"], chat.get("tool_call_id") or calls or json.dumps(chat.get("content")))
-
-
 def _from_chat(view: list[JsonObject], messages: list[AnyMessage]) -> list[AnyMessage]:
     """Returns the messages of a view. Responses stay the objects of the agent, with thinking and signatures."""
-    originals: dict[tuple[Any, ...], list[tuple[JsonObject, AnyMessage]]] = defaultdict(list)
-    for message in messages:
-        chat = _to_chat(message)
-        originals[_key(chat)].append((chat, message))
-    shown: list[AnyMessage] = []
-    for chat in view:
-        found = originals[_key(chat)].pop(0) if originals[_key(chat)] else None
-        if found is None:
-            shown.append(_new_message(chat))
-        elif found[0]["role"] == "tool" and found[0]["content"] != chat["content"]:
-            shown.append(found[1].model_copy(update={"content": chat["content"]}))
-        else:
-            shown.append(found[1])
-    return shown
+
+    def with_content(message: AnyMessage, content: Any) -> AnyMessage:
+        return message.model_copy(update={"content": content})
+
+    return restored(view, ((_to_chat(it), it) for it in messages), with_content, _new_message)
 
 
 def _new_message(chat: JsonObject) -> AnyMessage:
