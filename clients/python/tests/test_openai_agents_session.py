@@ -69,7 +69,7 @@ def session(client: Palimpsest, name: str) -> PalimpsestSession:
 
 def agent_of(session: PalimpsestSession, client: openai.AsyncOpenAI, model: str, **options: Any) -> Agent[Any]:
     responses = OpenAIResponsesModel(model=model, openai_client=client)
-    return Agent[Any](name="agent", model=responses, tools=[read_log, delete_log, *session.tools()], **options)
+    return session.with_tools(Agent[Any](name="agent", model=responses, tools=[read_log, delete_log], **options))
 
 
 def config_of(session: PalimpsestSession, **options: Any) -> RunConfig:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
-from agents import RunConfig, SessionSettings, Tool, TResponseInputItem
+from agents import Agent, RunConfig, SessionSettings, Tool, TResponseInputItem
 from agents.memory import SessionABC
 
 from . import _openai_agents_input as model_input
@@ -17,6 +17,7 @@ from .client import Palimpsest
 from .errors import AbortedError, AlreadyExistsError, InvalidArgumentError, JsonObject, NotFoundError
 from .session import Session
 
+_Context = TypeVar("_Context")
 _Result = TypeVar("_Result")
 # The attribute of a message with the spelling of its item.
 _SPELLING = "openai_agents.spelling"
@@ -45,7 +46,7 @@ class PalimpsestSession(SessionABC):
     ) -> None:
         client = client or Palimpsest()
         self.session_id = session_id
-        self.session_settings = SessionSettings().resolve(cast(Any, session_settings))
+        self.session_settings: SessionSettings | None = SessionSettings().resolve(cast(Any, session_settings))
         #: The session of the view, for example to undo a compaction.
         self.context: Session = client.session(project, session_id, "openai_responses")
         self._history = client.session(project, f"{session_id}.history", "openai_responses")
@@ -54,6 +55,10 @@ class PalimpsestSession(SessionABC):
     def run_config(self, **options: Any) -> RunConfig:
         """Returns a `RunConfig` that sends the view to the model. `options` are further fields of it."""
         return RunConfig(call_model_input_filter=model_input.input_filter(self.context), **options)
+
+    def with_tools(self, agent: Agent[_Context]) -> Agent[_Context]:
+        """Returns the agent with the tools of the service. Agents of handoffs need `tools` in their own definition."""
+        return agent.clone(tools=[*agent.tools, *self.tools()])
 
     def tools(self) -> list[Tool]:
         """Returns the tools of the service, for `Agent(tools=...)`. The model reads removed content with them."""

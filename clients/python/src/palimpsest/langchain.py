@@ -162,5 +162,5 @@ def _new_message(chat: JsonObject) -> AnyMessage:
             invalid.append(make_invalid_tool_call(call, None))
     if calls or invalid:
         return AIMessage(chat.get("content") or "", tool_calls=calls, invalid_tool_calls=invalid)
-    converted: Any = convert_to_messages([chat])[0]  # type: ignore[list-item]
+    converted: Any = convert_to_messages([chat])[0]
     return cast(AnyMessage, converted)
