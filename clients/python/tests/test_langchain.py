@@ -48,6 +48,7 @@ class Agent:
     def __init__(self, client: Palimpsest, chat_model: Any, thread: str) -> None:
         from langgraph.checkpoint.memory import InMemorySaver
 
+        self.model = chat_model
         self.middleware = PalimpsestMiddleware("demo", client=client)
         self.graph = agents.create_agent(
             chat_model,
@@ -143,6 +144,74 @@ def test_a_prompt_that_is_too_long_is_retried_once(
     agent.ask("after the rejection")
     statuses = [it["status"] for it in provider.requests(model)]
     assert statuses == [200] * 5 + [413, 200]
+
+
+def test_a_call_with_malformed_arguments_keeps_its_error_result(client: Palimpsest, name: str) -> None:
+    from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+    from langchain_core.messages import AIMessage, ToolMessage
+
+    class Model(GenericFakeChatModel):
+        seen: list[list[Any]] = []  # noqa: RUF012 - a field of Pydantic
+
+        def bind_tools(self, *_: Any, **__: Any) -> Any:
+            return self
+
+        def _generate(self, messages: Any, *arguments: Any, **options: Any) -> Any:
+            self.seen.append(messages)
+            return super()._generate(messages, *arguments, **options)
+
+    bad: Any = {"name": "read_log", "args": "{bad", "id": "c1", "error": None, "type": "invalid_tool_call"}
+    good: Any = {"name": "read_log", "args": {}, "id": "c2", "type": "tool_call"}
+    answers = [AIMessage("", invalid_tool_calls=[bad], tool_calls=[good]), AIMessage(ANSWER)]
+    agent = Agent(client, Model(messages=iter(answers)), name)
+    agent.ask()
+    received = agent.model.seen[1]
+    assert sorted(it.tool_call_id for it in received if isinstance(it, ToolMessage)) == ["c1", "c2"]
+    assert [it.invalid_tool_calls for it in received if isinstance(it, AIMessage)] == [[bad]]
+
+
+def test_retries_fallbacks_and_approvals_are_composed(
+    client: Palimpsest, provider: Provider, name: str, model: str
+) -> None:
+    from langchain.agents.middleware import HumanInTheLoopMiddleware, ModelFallbackMiddleware, ToolRetryMiddleware
+    from langchain_openai import ChatOpenAI
+    from langgraph.checkpoint.memory import InMemorySaver
+    from langgraph.types import Command
+
+    options: dict[str, Any] = {"base_url": f"{provider.url}/v1", "api_key": "key", "max_retries": 0}
+    broken, working = f"broken-{model}", f"working-{model}"
+    provider.script(broken, *[{"fault": {"html": 500}}] * 3)
+    provider.script(working, CALL, READ_BACK, {"text": ANSWER})
+    attempts: list[int] = []
+
+    def read_log() -> str:
+        """Reads the log of the build."""
+        attempts.append(1)
+        if len(attempts) % 2:
+            raise ConnectionError("try again")
+        return LOG
+
+    middleware = PalimpsestMiddleware("demo", client=client)
+    graph = agents.create_agent(
+        ChatOpenAI(model=broken, **options),
+        tools=[read_log],
+        middleware=[
+            ModelFallbackMiddleware(ChatOpenAI(model=working, **options)),
+            ToolRetryMiddleware(initial_delay=0, jitter=False),
+            HumanInTheLoopMiddleware(interrupt_on={"read_log": True}),
+            middleware,
+        ],
+        checkpointer=InMemorySaver(),
+    )
+    config: Any = {"configurable": {"thread_id": name}}
+    state: Any = graph.invoke(Agent.input("Why did the build fail?"), config)
+    while "__interrupt__" in state:
+        requests = state["__interrupt__"][0].value["action_requests"]
+        # The tools of the service need no approval.
+        assert {it["name"] for it in requests} == {"read_log"}
+        decisions = [{"type": "approve"} for _ in requests]
+        state = graph.invoke(Command(resume={"decisions": decisions}), config)
+    check(provider, working, state["messages"])
 
 
 def test_the_session_needs_a_name(server: Server, chat_model: Any) -> None:

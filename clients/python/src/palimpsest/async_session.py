@@ -98,6 +98,20 @@ class AsyncSession(BaseSession):
         result: JsonObject = (await self._send(self._path.change(":callTool", call_body(call))))["tool_result"]
         return result
 
+    async def append(self, messages: Sequence[JsonObject], **options: Any) -> JsonObject:
+        """Appends messages without a view and returns the `AppendMessagesResponse`. Agents use `sync` instead.
+
+        `messages` has objects of the type `MessageInput`, and `options` are fields of `AppendMessagesRequest`.
+        """
+        return await self._send(self._path.change(":append", {"messages": messages, **options}))
+
+    async def rewind(self, **options: Any) -> JsonObject:
+        """Removes the last messages from the view: those after `to_message_id`, or from `before_message_id` on.
+
+        `options` are these fields and others of `RewindSessionRequest`. Returns the `RewindSessionResponse`.
+        """
+        return await self._send(self._path.change(":rewind", options))
+
     async def compact(self, **options: Any) -> JsonObject:
         """Compacts the session now and returns the `CompactResponse`. `options` are fields of `CompactRequest`."""
         return await self._send(self._path.change(":compact", options))
@@ -126,13 +140,18 @@ class AsyncSession(BaseSession):
         """Creates the session with fields of `Session`, such as `policy_overrides`. Not needed for the defaults."""
         return await self._resource(self._path.create(fields))
 
-    async def update(self, **fields: Any) -> JsonObject:
-        """Changes fields of the session, such as `title`, `attributes` or `policy_overrides`."""
-        return await self._resource(self._path.change("", {"session": fields}, "PATCH"))
+    async def update(self, *, expected_revision: int | None = None, **fields: Any) -> JsonObject:
+        """Changes fields of the session, such as `title`, `attributes` or `policy_overrides`.
 
-    async def delete(self, *, missing_ok: bool = True) -> None:
-        """Deletes the session with all its data."""
-        await self._send(Request("DELETE", f"/{self.name}", query={"allow_missing": missing_ok}))
+        Raises `AbortedError` if the session does not have the expected revision.
+        """
+        body = {"session": fields, "expected_revision": expected_revision}
+        return await self._resource(self._path.change("", body, "PATCH"))
+
+    async def delete(self, *, missing_ok: bool = True, subagents: bool = False) -> None:
+        """Deletes the session with all its data, and with `subagents` also its subagent sessions."""
+        query = {"allow_missing": missing_ok, "delete_subagents": subagents}
+        await self._send(Request("DELETE", f"/{self.name}", query=query))
 
     async def memory(self) -> JsonObject:
         """Returns the session memory: the running summary of the session."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import ToolCallRequest
+from langchain_core.exceptions import OutputParserException
 from langchain_core.messages import (
     AIMessage,
     AnyMessage,
@@ -17,9 +17,11 @@ from langchain_core.messages import (
     convert_to_messages,
     convert_to_openai_messages,
 )
+from langchain_core.output_parsers.openai_tools import make_invalid_tool_call, parse_tool_call
 from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
+from ._originals import restored
 from .client import Palimpsest
 from .errors import JsonObject, is_too_long
 from .session import Session
@@ -51,8 +53,8 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _running(self, request: ModelRequest[Any] | ToolCallRequest) -> Session:
         # The config of the run is no alternative: tasks of Python 3.10 do not inherit its context variable.
-        runtime: Any = request.runtime
-        return self.session(runtime.execution_info.thread_id if runtime.execution_info else None)
+        execution = getattr(request.runtime, "execution_info", None)
+        return self.session(execution.thread_id if execution else None)
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
@@ -129,11 +131,15 @@ def _to_chat(message: AnyMessage) -> JsonObject:
         converted: Any = convert_to_openai_messages(message)
         return dict(converted)
     chat: JsonObject = {"role": "assistant", "content": str(message.text)}
-    if message.tool_calls:
-        functions = [{"name": it["name"], "arguments": json.dumps(it["args"])} for it in message.tool_calls]
+    calls = [(it["id"], it["name"], json.dumps(it["args"])) for it in message.tool_calls]
+    # The arguments of these calls are no JSON. LangChain answers them with an error result.
+    calls += [
+        (it["id"], it["name"] or "", it["args"] or "") for it in message.invalid_tool_calls if it["id"] is not None
+    ]
+    if calls:
         chat["tool_calls"] = [
-            {"id": call["id"], "type": "function", "function": function}
-            for call, function in zip(message.tool_calls, functions, strict=True)
+            {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+            for call_id, name, arguments in calls
         ]
     return chat
 
@@ -153,25 +159,24 @@ def _last_response(messages: list[AnyMessage]) -> JsonObject | None:
     return {"format": "openai_chat", "json": completion}
 
 
-def _key(chat: JsonObject) -> tuple[Any, ...]:
-    """Returns the identity of a message in an array. Call ids are unique, so texts beside them do not matter."""
-    calls = tuple(call["id"] for call in chat.get("tool_calls") or [])
-    return (chat["role"], chat.get("tool_call_id") or calls or json.dumps(chat.get("content")))
-
-
 def _from_chat(view: list[JsonObject], messages: list[AnyMessage]) -> list[AnyMessage]:
     """Returns the messages of a view. Responses stay the objects of the agent, with thinking and signatures."""
-    originals: dict[tuple[Any, ...], list[tuple[JsonObject, AnyMessage]]] = defaultdict(list)
-    for message in messages:
-        chat = _to_chat(message)
-        originals[_key(chat)].append((chat, message))
-    shown: list[AnyMessage] = []
-    for chat in view:
-        found = originals[_key(chat)].pop(0) if originals[_key(chat)] else None
-        if found is None:
-            shown += convert_to_messages([chat])  # type: ignore[arg-type]
-        elif found[0]["role"] == "tool" and found[0]["content"] != chat["content"]:
-            shown.append(found[1].model_copy(update={"content": chat["content"]}))
-        else:
-            shown.append(found[1])
-    return shown
+
+    def with_content(message: AnyMessage, content: Any) -> AnyMessage:
+        return message.model_copy(update={"content": content})
+
+    return restored(view, ((_to_chat(it), it) for it in messages), with_content, _new_message)
+
+
+def _new_message(chat: JsonObject) -> AnyMessage:
+    """Returns a message that the service made, or a response in which it replaced an id that occurs twice."""
+    calls, invalid = [], []
+    for call in chat.get("tool_calls") or []:
+        try:
+            calls.append(parse_tool_call(call, return_id=True))
+        except OutputParserException:
+            invalid.append(make_invalid_tool_call(call, None))
+    if calls or invalid:
+        return AIMessage(chat.get("content") or "", tool_calls=calls, invalid_tool_calls=invalid)
+    converted: Any = convert_to_messages([chat])[0]
+    return cast(AnyMessage, converted)

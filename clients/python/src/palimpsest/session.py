@@ -93,6 +93,20 @@ class Session(BaseSession):
         result: JsonObject = self._send(self._path.change(":callTool", call_body(call)))["tool_result"]
         return result
 
+    def append(self, messages: Sequence[JsonObject], **options: Any) -> JsonObject:
+        """Appends messages without a view and returns the `AppendMessagesResponse`. Agents use `sync` instead.
+
+        `messages` has objects of the type `MessageInput`, and `options` are fields of `AppendMessagesRequest`.
+        """
+        return self._send(self._path.change(":append", {"messages": messages, **options}))
+
+    def rewind(self, **options: Any) -> JsonObject:
+        """Removes the last messages from the view: those after `to_message_id`, or from `before_message_id` on.
+
+        `options` are these fields and others of `RewindSessionRequest`. Returns the `RewindSessionResponse`.
+        """
+        return self._send(self._path.change(":rewind", options))
+
     def compact(self, **options: Any) -> JsonObject:
         """Compacts the session now and returns the `CompactResponse`. `options` are fields of `CompactRequest`."""
         return self._send(self._path.change(":compact", options))
@@ -121,13 +135,18 @@ class Session(BaseSession):
         """Creates the session with fields of `Session`, such as `policy_overrides`. Not needed for the defaults."""
         return self._resource(self._path.create(fields))
 
-    def update(self, **fields: Any) -> JsonObject:
-        """Changes fields of the session, such as `title`, `attributes` or `policy_overrides`."""
-        return self._resource(self._path.change("", {"session": fields}, "PATCH"))
+    def update(self, *, expected_revision: int | None = None, **fields: Any) -> JsonObject:
+        """Changes fields of the session, such as `title`, `attributes` or `policy_overrides`.
 
-    def delete(self, *, missing_ok: bool = True) -> None:
-        """Deletes the session with all its data."""
-        self._send(Request("DELETE", f"/{self.name}", query={"allow_missing": missing_ok}))
+        Raises `AbortedError` if the session does not have the expected revision.
+        """
+        body = {"session": fields, "expected_revision": expected_revision}
+        return self._resource(self._path.change("", body, "PATCH"))
+
+    def delete(self, *, missing_ok: bool = True, subagents: bool = False) -> None:
+        """Deletes the session with all its data, and with `subagents` also its subagent sessions."""
+        query = {"allow_missing": missing_ok, "delete_subagents": subagents}
+        self._send(Request("DELETE", f"/{self.name}", query=query))
 
     def memory(self) -> JsonObject:
         """Returns the session memory: the running summary of the session."""

@@ -1,0 +1,168 @@
+"""A `FunctionAgent` of LlamaIndex whose model receives the view of a session."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Sequence
+from typing import Any, cast
+
+from llama_index.core.agent.workflow import AgentOutput, FunctionAgent
+from llama_index.core.agent.workflow.agent_context import AgentContext
+from llama_index.core.base.llms.types import ChatMessage, ImageBlock, MessageRole, TextBlock, ToolCallBlock
+from llama_index.core.bridge.pydantic import BaseModel, PrivateAttr
+from llama_index.core.memory import BaseMemory
+from llama_index.core.tools import AsyncBaseTool, FunctionTool, ToolMetadata
+from llama_index.core.workflow import Context
+
+from ._originals import restored
+from .client import Palimpsest
+from .errors import JsonObject, is_too_long
+from .session import Session
+
+
+class PalimpsestAgent(FunctionAgent):
+    """Sends the view of a session to the model, and gives the model the tools of the service.
+
+    The session has the `session_id` of the `Memory` of a run, or is `session`. The memory keeps the whole
+    conversation. The other arguments are those of `FunctionAgent`. Requests to the service run in threads.
+    """
+
+    _client: Palimpsest = PrivateAttr()
+    _project: str = PrivateAttr()
+    _session: str | None = PrivateAttr()
+
+    def __init__(
+        self,
+        project: str,
+        *,
+        client: Palimpsest | None = None,
+        session: str | None = None,
+        tools: Sequence[Any] = (),
+        **options: Any,
+    ) -> None:
+        client = client or Palimpsest()
+        definitions = client.session(project, session or "tools").tools("openai_chat")
+        super().__init__(tools=[*tools, *(self._tool(it["function"]) for it in definitions)], **options)
+        self._client, self._project, self._session = client, project, session
+
+    def session(self, session_id: str | None) -> Session:
+        """Returns the session of a memory, for example to undo a compaction."""
+        name = self._session or session_id
+        if not name:
+            raise ValueError("Pass a `Memory` with a `session_id` to run(), or `session` to the agent.")
+        return self._client.session(self._project, name, "openai_chat")
+
+    async def take_step(
+        self, ctx: AgentContext, llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool], memory: BaseMemory
+    ) -> AgentOutput:
+        """Calls the model with the view. A prompt that it rejects as too long is shortened once."""
+        session = self.session(getattr(memory, "session_id", None))
+        # The messages of a run are in the scratchpad until its end. The step of the base class would append them.
+        scratchpad: list[ChatMessage] = await ctx.store.get(self.scratchpad_key, default=[])
+        messages = [*llm_input, *scratchpad]
+        await ctx.store.set(self.scratchpad_key, [])
+        try:
+            view = await asyncio.to_thread(self._view, session, messages, tools, None)
+            try:
+                return await super().take_step(ctx, view, tools, memory)
+            except Exception as error:
+                if not is_too_long(error):
+                    raise
+                view = await asyncio.to_thread(self._view, session, messages, tools, error)
+            return await super().take_step(ctx, view, tools, memory)
+        finally:
+            response = await ctx.store.get(self.scratchpad_key, default=[])
+            await ctx.store.set(self.scratchpad_key, [*scratchpad, *response])
+
+    def _view(
+        self,
+        session: Session,
+        messages: list[ChatMessage],
+        tools: Sequence[AsyncBaseTool],
+        too_long: Exception | None,
+    ) -> list[ChatMessage]:
+        pairs = [(_to_chat(it), it) for it in messages]
+        body = {
+            "model": self.llm.metadata.model_name,
+            "messages": [chat for chat, _ in pairs],
+            "tools": [it.metadata.to_openai_tool(skip_length_check=True) for it in tools],
+        }
+        view = session.sync(body, too_long=too_long)
+        return restored(view.request["messages"], pairs, _with_content, _new_message)
+
+    def _tool(self, function: JsonObject) -> FunctionTool:
+        async def run(ctx: Context[Any], **arguments: Any) -> Any:
+            memory: Any = await ctx.store.get("memory")
+            session = self.session(getattr(memory, "session_id", None))
+            call = {"name": function["name"], "arguments": json.dumps(arguments)}
+            # LlamaIndex does not pass the id of a call to its tool.
+            result = {"id": f"call_{uuid.uuid4().hex}", "type": "function", "function": call}
+            return (await asyncio.to_thread(session.run_tool, result))["content"]
+
+        metadata = ToolMetadata(function["description"], function["name"], _schema(function["parameters"]))
+        return FunctionTool(async_fn=run, metadata=metadata)
+
+
+def _schema(parameters: JsonObject) -> type[BaseModel]:
+    """Returns a class with a JSON schema of the service."""
+
+    class Parameters(BaseModel):
+        @classmethod
+        def model_json_schema(cls, *_: Any, **__: Any) -> JsonObject:
+            return parameters
+
+    return Parameters
+
+
+def _to_chat(message: ChatMessage) -> JsonObject:
+    """Returns a message in OpenAI's Chat format. Only text, images and calls are sent."""
+    role = message.role.value
+    texts = [block.text for block in message.blocks if isinstance(block, TextBlock)]
+    images = [block for block in message.blocks if isinstance(block, ImageBlock)]
+    chat: JsonObject = {"role": role, "content": "\n".join(texts)}
+    if message.role in (MessageRole.TOOL, MessageRole.FUNCTION):
+        return {**chat, "role": "tool", "tool_call_id": message.additional_kwargs["tool_call_id"]}
+    if images and message.role == MessageRole.USER:
+        parts: list[JsonObject] = [{"type": "text", "text": text} for text in texts]
+        chat["content"] = [*parts, *({"type": "image_url", "image_url": {"url": _url(it)}} for it in images)]
+    calls = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
+    if calls:
+        chat["tool_calls"] = [{"id": it.tool_call_id, "type": "function", "function": _function(it)} for it in calls]
+    return chat
+
+
+def _function(call: ToolCallBlock) -> JsonObject:
+    is_text = isinstance(call.tool_kwargs, str)
+    return {"name": call.tool_name, "arguments": call.tool_kwargs if is_text else json.dumps(call.tool_kwargs)}
+
+
+def _url(image: ImageBlock) -> str:
+    if image.url:
+        return str(image.url)
+    data = image.resolve_image(as_base64=True).read().decode()
+    return f"data:{image.image_mimetype};base64,{data}"
+
+
+def _with_content(message: ChatMessage, content: Any) -> ChatMessage:
+    return message.model_copy(update={"blocks": _blocks(content)})
+
+
+def _new_message(chat: JsonObject) -> ChatMessage:
+    """Returns a message that the service made, or a response in which it replaced an id that occurs twice."""
+    blocks = _blocks(chat.get("content") or [])
+    for call in chat.get("tool_calls") or []:
+        function = call["function"]
+        blocks.append(
+            ToolCallBlock(tool_call_id=call["id"], tool_name=function["name"], tool_kwargs=function["arguments"])
+        )
+    options = {"tool_call_id": chat["tool_call_id"]} if "tool_call_id" in chat else {}
+    return ChatMessage(role=MessageRole(chat["role"]), blocks=blocks, additional_kwargs=options)
+
+
+def _blocks(content: Any) -> list[Any]:
+    if isinstance(content, str):
+        return [TextBlock(text=content)] if content else []
+    return [
+        TextBlock(text=part["text"]) if part["type"] == "text" else ImageBlock(url=cast(Any, part["image_url"]["url"]))
+        for part in content
+    ]
