@@ -36,7 +36,7 @@ def run(*command: str, model: str = "") -> str:
     """Runs a program with the interpreter of an environment that has the wheel, and not the sources."""
     python = os.environ.get("INSTALLED_PYTHON", sys.executable)
     env = {**os.environ, "MODEL": model}
-    done = subprocess.run([python, *command], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([python, *command], env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
