@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import json
 import uuid
 from pathlib import Path
@@ -180,3 +181,5 @@ async def test_claude_code_resumes_from_the_store(
     fork = await fork_session_via_store(store, first.session_id, directory=str(work))
     third = await ask("And now?", dataclasses.replace(options("third"), resume=fork.session_id))
     assert third.session_id == fork.session_id
+    # Collected here, so that no other test receives the warnings.
+    gc.collect()
