@@ -1,7 +1,7 @@
 # The commands of this repository. A change must pass `make test`. CONTRIBUTING.md lists all targets.
 
-.PHONY: run test test-all test-postgres agents litellm lint docs bench peers frameworks chaos siege soak scale load \
-	fuzz image dist dist-check deny tools
+.PHONY: run test test-all test-postgres agents litellm lint docs bench peers frameworks suites chaos siege soak scale \
+	load fuzz image dist dist-check deny tools
 
 # Runs the server on this machine with its embedded store.
 run:
@@ -69,6 +69,13 @@ frameworks:
 	cargo build --release --locked -p palimpsest-cli -p palimpsest-fake-provider
 	PALIMPSEST_BINARY=$(CURDIR)/target/release/palimpsest \
 		PALIMPSEST_FAKE_PROVIDER=$(CURDIR)/target/release/palimpsest-fake-provider tests/frameworks/run $(ARGUMENTS)
+
+# Runs the tests of LangChain and of the OpenAI Agents SDK, with the adapters of the Python package in their agents.
+# Downloads the sources of both.
+suites:
+	cargo build --release --locked -p palimpsest-cli -p palimpsest-fake-provider
+	PALIMPSEST_BINARY=$(CURDIR)/target/release/palimpsest \
+		PALIMPSEST_FAKE_PROVIDER=$(CURDIR)/target/release/palimpsest-fake-provider clients/python/run-suites
 
 # Runs random schedules of faults, kills and full disks against a release build, and prints the counts. Then runs faults
 # that need a certain moment: kills between two renames, two servers on one bucket, changed PostgreSQL settings, failover

@@ -6,7 +6,7 @@ require (
 	github.com/cloudwego/eino v0.7.36
 	github.com/cloudwego/eino-ext/components/model/openai v0.1.7
 	github.com/eino-contrib/jsonschema v1.0.3
-	github.com/palimpsest-dev/palimpsest/clients/go v0.0.0
+	github.com/palimpsest-dev/palimpsest/clients/go v0.1.0-dev
 )
 
 require (

@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	github.com/anthropics/anthropic-sdk-go/v2 v2.15.0
 	github.com/openai/openai-go/v3 v3.99.0
-	github.com/palimpsest-dev/palimpsest/clients/go v0.0.0
+	github.com/palimpsest-dev/palimpsest/clients/go v0.1.0-dev
 )
 
 require (
