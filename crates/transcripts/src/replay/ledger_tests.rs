@@ -156,15 +156,40 @@ fn a_repeated_summary_is_counted_as_new() {
         fails: false,
     };
     let fail = |chars| Op::Run { chars, fails: true };
-    let large = || run(3_000);
-    let mut ops = vec![run(0), Op::Answer, Op::Say, run(2_990), Op::Hang];
-    ops.extend([Op::Say, run(0), Op::Answer, Op::Say, fail(0), Op::Say]);
-    ops.extend([large(), large(), large(), Op::Hang, Op::Hang, Op::Say]);
-    ops.extend([Op::Say, run(0), Op::Hang, large(), run(24), run(216)]);
-    ops.extend([large(), large(), run(648), run(840), fail(2_640)]);
-    ops.extend([fail(1_848), Op::Say, run(0)]);
-    ops.extend([Op::Rewind { back: 3 }, Op::Say]);
-    let tight = policies().swap_remove(4);
+    let mut ops = vec![
+        Op::Say,
+        Op::Say,
+        fail(478),
+        fail(991),
+        run(1_749),
+        run(1_947),
+    ];
+    ops.extend([
+        fail(1_324),
+        Op::Say,
+        Op::Say,
+        run(1_763),
+        fail(2_061),
+        Op::Say,
+    ]);
+    ops.extend([
+        fail(1_244),
+        fail(3_161),
+        fail(1_887),
+        fail(1_504),
+        run(1_154),
+    ]);
+    ops.extend([
+        run(2_052),
+        fail(2_680),
+        Op::Answer,
+        Op::Say,
+        fail(3_595),
+        run(912),
+    ]);
+    ops.extend([Op::Say, Op::Rewind { back: 6 }, Op::Say]);
+    let mut tight = policies().swap_remove(4);
+    tight.autocompact.min_input_tokens = 2_000;
     let agreement = compare(&Writer::write(&ops), Provider::Anthropic, tight);
     assert_eq!(agreement.made_again, 1, "{agreement:?}");
 }
