@@ -82,10 +82,8 @@ func TestEqualMessagesKeepTheirOwnFields(t *testing.T) {
 		{Role: schema.Assistant, Content: "Yes.", ReasoningContent: "The second reason."},
 		schema.UserMessage("Yes."),
 	}
-	array, err := toWire(given)
-	world.Check(t, err)
 	for _, removed := range []int{0, 2} {
-		array, err = toWire(given)
+		array, err := toWire(given)
 		world.Check(t, err)
 		messages, err := array.fromWire(encoded(t, array.messages[removed:]))
 		world.Check(t, err)
