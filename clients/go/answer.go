@@ -3,6 +3,7 @@ package palimpsest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 )
@@ -17,7 +18,7 @@ type Functions map[string]Function
 
 // Answer runs the tool calls of a response and appends the response and the results to the conversation. It returns
 // true if the model has ended its turn. The service runs calls of its own tools, and the functions run all others,
-// calls of one response concurrently. The response is that of an SDK, or its JSON. The usage of the response is sent
+// calls of one response concurrently. An error of the service becomes an error result for the model. The response is that of an SDK, or its JSON. The usage of the response is sent
 // with the next sync.
 //
 // The conversation does not change if Answer fails.
@@ -91,7 +92,13 @@ func (s *Session) runAll(ctx context.Context, calls []*toolCall, functions Funct
 func (s *Session) run(ctx context.Context, call *toolCall, functions Functions) (json.RawMessage, error) {
 	function, known := functions[call.name]
 	if !known && s.isOwnName(call.name) {
-		return s.runOwn(ctx, call)
+		result, err := s.runOwn(ctx, call)
+		var failed *Error
+		if ctx.Err() == nil && errors.As(err, &failed) {
+			// An error of one call must not discard the results of the functions.
+			return call.result(failed.Error(), true)
+		}
+		return result, err
 	}
 	if !known {
 		return call.result("no tool has the name "+call.name, true)
@@ -105,7 +112,7 @@ func (s *Session) run(ctx context.Context, call *toolCall, functions Functions) 
 	}
 	content, err := contentOf(output)
 	if err != nil {
-		return nil, err
+		return call.result(err.Error(), true)
 	}
 	return call.result(content, false)
 }

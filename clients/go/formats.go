@@ -77,6 +77,8 @@ type body struct {
 	format Format
 }
 
+var errNoArray = errors.New("palimpsest: the body has neither messages nor input")
+
 // bodyOf reads a body. An empty format of a body with messages leaves the detection to the service.
 func bodyOf(value any, format Format) (*body, error) {
 	object, err := fieldsOf(value)
@@ -91,7 +93,7 @@ func bodyOf(value any, format Format) (*body, error) {
 		return &body{fields: object, array: "messages", format: format}, nil
 	}
 	if !object.has("input") {
-		return nil, errors.New("palimpsest: the body has neither messages nor input")
+		return nil, errNoArray
 	}
 	return &body{fields: object, array: "input", format: OpenAIResponses}, nil
 }

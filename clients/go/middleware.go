@@ -2,6 +2,7 @@ package palimpsest
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -22,7 +23,8 @@ var formatOfPath = map[string]Format{
 //   - It adds the tools of the service, so that the model can read stored results and the transcript.
 //   - If the provider rejects the prompt as too long, it requests a shorter array and sends the request once more.
 //
-// Other requests pass unchanged. A request fails with a [NotSendableError] if its array must not be sent.
+// Other requests pass unchanged, also those without a conversation in their body. A request fails with a
+// [NotSendableError] if its array must not be sent.
 func (s *Session) Middleware(
 	options ...SyncOption,
 ) func(*http.Request, func(*http.Request) (*http.Response, error)) (*http.Response, error) {
@@ -90,6 +92,10 @@ func (s *Session) manage(
 	}
 	options := optionsOf(s.options, given)
 	body, err := bodyOf(data, format)
+	if errors.Is(err, errNoArray) {
+		// Other requests have paths with the same end, such as those for a message of a thread.
+		return next(withContent(request, data))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +117,11 @@ func (s *Session) manage(
 		if err != nil {
 			return nil, err
 		}
-		return next(withContent(request, content))
+		response, err := next(withContent(request, content))
+		if err == nil && response.StatusCode < 400 && response.Body != nil {
+			response.Body = &callReader{ReadCloser: response.Body, session: s, view: view}
+		}
+		return response, err
 	}
 	response, err := send(options)
 	if err != nil || response.StatusCode < 400 {

@@ -27,7 +27,8 @@ type Session struct {
 	last *modelResponse
 	held *heldView
 	// toolPath is the path of the session that took the last array with tools: this one, or a lane of it.
-	toolPath string
+	toolPath  string
+	callPaths callPaths
 }
 
 // Name returns the resource name, projects/{project}/sessions/{session}.
@@ -157,12 +158,7 @@ func (s *Session) RunTool(ctx context.Context, call any) (json.RawMessage, error
 }
 
 func (s *Session) runOwn(ctx context.Context, call *toolCall) (json.RawMessage, error) {
-	s.mutex.Lock()
-	path := s.toolPath
-	s.mutex.Unlock()
-	if path == "" {
-		path = s.path
-	}
+	path := s.pathOfCall(call.id)
 	body := map[string]any{
 		"request_id": rand.Text(),
 		"payload":    map[string]any{"format": call.format, "json": call.json},

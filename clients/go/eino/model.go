@@ -39,14 +39,14 @@ func (m *Model) WithTools(tools []*schema.ToolInfo) (model.ToolCallingChatModel,
 func (m *Model) Generate(
 	ctx context.Context, conversation []*schema.Message, options ...model.Option,
 ) (*schema.Message, error) {
-	return send(ctx, m, m.inner.Generate, conversation, options)
+	return send(ctx, m, m.inner.Generate, (*calls).ofMessage, conversation, options)
 }
 
 // Stream does the same as [Model.Generate], with the stream of the inner model.
 func (m *Model) Stream(
 	ctx context.Context, conversation []*schema.Message, options ...model.Option,
 ) (*schema.StreamReader[*schema.Message], error) {
-	return send(ctx, m, m.inner.Stream, conversation, options)
+	return send(ctx, m, m.inner.Stream, (*calls).ofStream, conversation, options)
 }
 
 // IsCallbacksEnabled returns true if the inner model runs the callbacks of eino itself.
@@ -58,39 +58,64 @@ func (m *Model) GetType() string { return "Palimpsest" }
 type endpoint[Reply any] func(context.Context, []*schema.Message, ...model.Option) (Reply, error)
 
 func send[Reply any](
-	ctx context.Context, m *Model, call endpoint[Reply], conversation []*schema.Message, options []model.Option,
+	ctx context.Context, m *Model, call endpoint[Reply], assign func(*calls, Reply) Reply,
+	conversation []*schema.Message, options []model.Option,
 ) (Reply, error) {
 	var none Reply
-	view, err := m.view(ctx, conversation, options)
+	view, calls, err := m.view(ctx, conversation, options)
 	if err != nil {
 		return none, err
 	}
 	reply, err := call(ctx, view, options...)
-	if !palimpsest.IsTooLong(err) {
+	if palimpsest.IsTooLong(err) {
+		if view, calls, err = m.view(ctx, conversation, options, palimpsest.WithTooLong(err)); err != nil {
+			return none, err
+		}
+		reply, err = call(ctx, view, options...)
+	}
+	if err != nil {
 		return reply, err
 	}
-	if view, err = m.view(ctx, conversation, options, palimpsest.WithTooLong(err)); err != nil {
-		return none, err
+	return assign(calls, reply), nil
+}
+
+// calls assigns the calls in a reply to the view, so that they read the session that took the conversation.
+type calls struct {
+	session *palimpsest.Session
+	view    *palimpsest.View
+}
+
+func (c *calls) ofMessage(message *schema.Message) *schema.Message {
+	for _, call := range message.ToolCalls {
+		if call.ID != "" {
+			c.session.AssignCalls(c.view, call.ID)
+		}
 	}
-	return call(ctx, view, options...)
+	return message
+}
+
+func (c *calls) ofStream(stream *schema.StreamReader[*schema.Message]) *schema.StreamReader[*schema.Message] {
+	return schema.StreamReaderWithConvert(stream, func(chunk *schema.Message) (*schema.Message, error) {
+		return c.ofMessage(chunk), nil
+	})
 }
 
 // view syncs the conversation and returns the messages to send.
 func (m *Model) view(
 	ctx context.Context, conversation []*schema.Message, given []model.Option, options ...palimpsest.SyncOption,
-) ([]*schema.Message, error) {
+) ([]*schema.Message, *calls, error) {
 	session, err := sessionOf(ctx, m.session)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	common := model.GetCommonOptions(&model.Options{Model: &m.name, Tools: m.tools}, given...)
 	tools, err := toolsToWire(common.Tools)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	array, err := toWire(conversation)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	body := map[string]any{"model": *common.Model, "messages": array.messages, "tools": tools}
 	options = append(options, palimpsest.WithFormat(palimpsest.OpenAIChat))
@@ -99,10 +124,11 @@ func (m *Model) view(
 	}
 	view, err := session.Sync(ctx, body, options...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !view.Sendable {
-		return nil, &palimpsest.NotSendableError{Reason: view.NotSendableReason}
+		return nil, nil, &palimpsest.NotSendableError{Reason: view.NotSendableReason}
 	}
-	return array.fromWire(view.Messages)
+	messages, err := array.fromWire(view.Messages)
+	return messages, &calls{session, view}, err
 }

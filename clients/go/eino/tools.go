@@ -3,6 +3,7 @@ package eino
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/cloudwego/eino/components/tool"
 	"github.com/cloudwego/eino/compose"
@@ -52,6 +53,11 @@ func (t *serviceTool) InvokableRun(ctx context.Context, arguments string, _ ...t
 	call := wireCall{ID: compose.GetToolCallID(ctx), Type: "function"}
 	call.Function.Name, call.Function.Arguments = t.info.Name, arguments
 	result, err := session.RunTool(ctx, call)
+	var failed *palimpsest.Error
+	if ctx.Err() == nil && errors.As(err, &failed) {
+		// An error of one call must not discard the results of the other tools.
+		return failed.Error(), nil
+	}
 	if err != nil {
 		return "", err
 	}

@@ -45,35 +45,42 @@ type wireImage struct {
 // have fields that Chat Completions does not have, such as reasoning and the extra fields of a component.
 type wireArray struct {
 	messages []wireMessage
-	// known has the messages by their JSON.
-	known map[string]*schema.Message
+	// known has the messages by their JSON, which contains the role. Equal messages are in the order of the conversation.
+	known map[string][]*schema.Message
 	// calls has the messages with the calls, and results those with the results, by the id of the call.
 	calls, results map[string]*schema.Message
+	// toolCalls has the calls of the conversation by their synced ids.
+	toolCalls map[string]schema.ToolCall
 	// media has the parts without a counterpart in Chat Completions by the text that represents them.
 	media map[string]schema.MessageInputPart
 }
 
 func toWire(conversation []*schema.Message) (*wireArray, error) {
 	array := &wireArray{
-		messages: make([]wireMessage, len(conversation)),
-		known:    map[string]*schema.Message{},
-		calls:    map[string]*schema.Message{},
-		results:  map[string]*schema.Message{},
-		media:    map[string]schema.MessageInputPart{},
+		messages:  make([]wireMessage, len(conversation)),
+		known:     map[string][]*schema.Message{},
+		calls:     map[string]*schema.Message{},
+		results:   map[string]*schema.Message{},
+		toolCalls: map[string]schema.ToolCall{},
+		media:     map[string]schema.MessageInputPart{},
 	}
+	aliases := newAliases()
 	for index, message := range conversation {
 		converted := array.convert(message)
+		aliases.apply(&converted)
 		data, err := json.Marshal(converted)
 		if err != nil {
 			return nil, err
 		}
 		array.messages[index] = converted
-		array.known[canonical(data)] = message
-		for _, call := range message.ToolCalls {
+		key := canonical(data)
+		array.known[key] = append(array.known[key], message)
+		for position, call := range converted.ToolCalls {
 			array.calls[call.ID] = message
+			array.toolCalls[call.ID] = message.ToolCalls[position]
 		}
-		if message.ToolCallID != "" {
-			array.results[message.ToolCallID] = message
+		if converted.ToolCallID != "" {
+			array.results[converted.ToolCallID] = message
 		}
 	}
 	return array, nil
@@ -153,18 +160,33 @@ func marker(part any) (string, error) {
 // fromWire returns the messages of a view. Unchanged messages are those of the conversation.
 func (a *wireArray) fromWire(view []json.RawMessage) ([]*schema.Message, error) {
 	messages := make([]*schema.Message, len(view))
-	for index, data := range view {
-		if original, known := a.known[canonical(data)]; known {
+	// A view removes old messages first, so equal messages are matched from the end.
+	for index := len(view) - 1; index >= 0; index-- {
+		if original := a.take(canonical(view[index])); original != nil {
 			messages[index] = original
 			continue
 		}
-		changed, err := a.changed(data)
+		changed, err := a.changed(view[index])
 		if err != nil {
 			return nil, err
 		}
 		messages[index] = changed
 	}
 	return messages, nil
+}
+
+// take returns the last message with a JSON that was not returned yet. The first one stays, because a view can repeat a
+// message.
+func (a *wireArray) take(key string) *schema.Message {
+	known := a.known[key]
+	if len(known) == 0 {
+		return nil
+	}
+	last := known[len(known)-1]
+	if len(known) > 1 {
+		a.known[key] = known[:len(known)-1]
+	}
+	return last
 }
 
 // changed returns a message that the view has changed or added.
@@ -190,7 +212,11 @@ func (a *wireArray) changed(data json.RawMessage) (*schema.Message, error) {
 	for index, call := range given.ToolCalls {
 		function := schema.FunctionCall{Name: call.Function.Name, Arguments: call.Function.Arguments}
 		position := index
-		entry := schema.ToolCall{Index: &position, ID: call.ID, Type: call.Type, Function: function}
+		entry, known := a.toolCalls[call.ID]
+		if !known {
+			entry = schema.ToolCall{ID: call.ID, Type: call.Type}
+		}
+		entry.Index, entry.Function = &position, function
 		message.ToolCalls = append(message.ToolCalls, entry)
 	}
 	var parts []wirePart

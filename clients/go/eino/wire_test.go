@@ -73,3 +73,31 @@ func TestChangedMessagesKeepTheFieldsOfEino(t *testing.T) {
 	// The conversation of the caller does not change.
 	world.Equal(t, given[3].Content, "a result")
 }
+
+func TestEqualMessagesKeepTheirOwnFields(t *testing.T) {
+	given := []*schema.Message{
+		schema.UserMessage("Go on."),
+		{Role: schema.Assistant, Content: "Yes.", ReasoningContent: "The first reason."},
+		schema.UserMessage("Go on."),
+		{Role: schema.Assistant, Content: "Yes.", ReasoningContent: "The second reason."},
+		schema.UserMessage("Yes."),
+	}
+	for _, removed := range []int{0, 2} {
+		array, err := toWire(given)
+		world.Check(t, err)
+		messages, err := array.fromWire(encoded(t, array.messages[removed:]))
+		world.Check(t, err)
+		for index, message := range messages {
+			world.Equal(t, message, given[removed+index])
+		}
+	}
+}
+
+func encoded(t *testing.T, messages []wireMessage) []json.RawMessage {
+	t.Helper()
+	data, err := json.Marshal(messages)
+	world.Check(t, err)
+	var view []json.RawMessage
+	world.Check(t, json.Unmarshal(data, &view))
+	return view
+}

@@ -2,7 +2,7 @@
 
 import type { SdkMessage } from "./ai-sdk-messages.js";
 import { Responses } from "./ai-sdk-responses.js";
-import { type SdkOptions, syncMessages } from "./ai-sdk-sync.js";
+import { type SdkOptions, type SdkView, syncMessages } from "./ai-sdk-sync.js";
 import type { Session } from "./session.js";
 import { isTooLong } from "./too-long.js";
 import { NotSendableError } from "./view.js";
@@ -32,7 +32,8 @@ export class ContextCalls {
     params: Params,
     send: (params: Params) => PromiseLike<Result>,
   ): Promise<Result> {
-    const result = await this.#send(model, params, send);
+    const { result, view } = await this.#send(model, params, send);
+    for (const part of result.content) this.#assign(view, part);
     this.#responses.record(model, result.content, result.usage);
     return result;
   }
@@ -43,8 +44,9 @@ export class ContextCalls {
     Chunk extends object,
     Result extends { stream: ReadableStream<Chunk> },
   >(model: string, params: Params, send: (params: Params) => PromiseLike<Result>): Promise<Result> {
-    const result = await this.#send(model, params, send);
-    return { ...result, stream: this.#responses.recording(model, result.stream) };
+    const { result, view } = await this.#send(model, params, send);
+    const stream = this.#responses.recording(model, result.stream, (part) => this.#assign(view, part));
+    return { ...result, stream };
   }
 
   /** Syncs the prompt and sends the call. A prompt that is too long is sent again once, shorter. */
@@ -52,21 +54,28 @@ export class ContextCalls {
     model: string,
     params: Params,
     send: (params: Params) => PromiseLike<Result>,
-  ): Promise<Result> {
-    const synced = await this.#synced(model, params);
+  ): Promise<{ result: Result; view: SdkView<SdkMessage> }> {
+    const { synced, view } = await this.#synced(model, params);
     try {
-      return await send(synced);
+      return { result: await send(synced), view };
     } catch (tooLong) {
       if (!isTooLong(tooLong)) throw tooLong;
-      return send(await this.#synced(model, params, tooLong));
+      const shorter = await this.#synced(model, params, tooLong);
+      return { result: await send(shorter.synced), view: shorter.view };
     }
+  }
+
+  /** Lets a call in a response read the session that took the prompt. */
+  #assign(view: SdkView<SdkMessage>, part: object): void {
+    const { type, toolCallId } = part as { type?: string; toolCallId?: string };
+    if (type === "tool-call" && toolCallId) this.#session.assignCalls(view, [toolCallId]);
   }
 
   async #synced<Params extends CallParams>(
     model: string,
     params: Params,
     tooLong?: unknown,
-  ): Promise<Params> {
+  ): Promise<{ synced: Params; view: SdkView<SdkMessage> }> {
     const tools = (params.tools as Definition[] | undefined)?.flatMap(({ type, inputSchema, ...tool }) =>
       type === "function"
         ? [{ name: tool.name, description: tool.description, input_schema: inputSchema }]
@@ -75,12 +84,12 @@ export class ContextCalls {
     const { prompt, abortSignal: signal, maxOutputTokens } = params;
     const { target, ...options } = this.#options;
     const output = maxOutputTokens === undefined ? {} : { max_output_tokens: maxOutputTokens };
-    const synced = { model, tools, signal, tooLong, ...options, target: { ...output, ...target } };
-    const view = await syncMessages(this.#session, prompt, synced as SdkOptions, this.#responses);
+    const sync = { model, tools, signal, tooLong, ...options, target: { ...output, ...target } };
+    const view = await syncMessages(this.#session, prompt, sync as SdkOptions, this.#responses);
     const reason = view.notSendableReason;
     // A provider can accept a response to continue.
     if (reason && reason !== "ends_with_assistant") throw new NotSendableError(reason);
-    return { ...params, prompt: view.messages };
+    return { synced: { ...params, prompt: view.messages }, view };
   }
 }
 

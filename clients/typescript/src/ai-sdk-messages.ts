@@ -3,6 +3,7 @@
 // A part that the view shows unchanged returns as the original object, with all options of providers. So the format in
 // between needs no field for them.
 
+import { CallIds } from "./ai-sdk-ids.js";
 import { blocksOf } from "./cache.js";
 
 /** A part of a message of the AI SDK. */
@@ -43,6 +44,7 @@ export class Conversation {
   readonly lead: SdkMessage[];
   readonly messages: WireMessage[];
   readonly #origins = new Map<string, Origin[]>();
+  readonly #ids = new CallIds();
 
   constructor(messages: readonly SdkMessage[]) {
     const first = messages.findIndex((message) => message.role !== "system");
@@ -58,22 +60,29 @@ export class Conversation {
     return texts.length > 0 ? texts.join("\n") : undefined;
   }
 
+  /** Returns the id of the conversation for the id of a synced call. */
+  originalId(synced: string): string {
+    return this.#ids.original(synced);
+  }
+
   /** Returns the messages of a view. `system` are blocks of system messages that the view moved before the array. */
   restore(view: readonly unknown[], system: readonly unknown[] = []): SdkMessage[] {
     const moved = (system as Block[]).map((block) => ({ role: "system", content: String(block.text) }));
     const restored: SdkMessage[] = [...this.lead, ...moved];
     let open: { message: SdkMessage; parts: Part[] } | undefined;
-    for (const { role, content } of view as WireMessage[]) {
-      for (const block of blocksOf(content)) {
-        const { message, part, before = [], after = [] } = this.#originOf(role, block);
-        const parts = [...before, part, ...after];
-        // Parts of one message stay together, because options of providers belong to the message.
-        if (open?.message === message) {
-          open.parts.push(...parts);
-        } else {
-          open = { message, parts };
-          restored.push({ ...message, content: open.parts });
-        }
+    const blocks = (view as WireMessage[]).flatMap(({ role, content }) =>
+      blocksOf(content).map((block) => ({ role, block })),
+    );
+    // A view removes old messages first, so equal blocks are matched from the end.
+    const origins = blocks.reverse().map(({ role, block }) => this.#originOf(role, block));
+    for (const { message, part, before = [], after = [] } of origins.reverse()) {
+      const parts = [...before, part, ...after];
+      // Parts of one message stay together, because options of providers belong to the message.
+      if (open?.message === message) {
+        open.parts.push(...parts);
+      } else {
+        open = { message, parts };
+        restored.push({ ...message, content: open.parts });
       }
     }
     return restored.map(simplified);
@@ -88,12 +97,14 @@ export class Conversation {
     let last: Origin | undefined;
     // A message of such parts alone is sent as their JSON, because a view cannot contain an empty message.
     const isEmpty = parts.every((part) => WITHOUT_CONTENT.has(part.type));
+    const calls = parts.filter((part) => part.type === "tool-call");
+    this.#ids.begin(calls.map((part) => String(part.toolCallId)));
     for (const part of parts) {
       if (!isEmpty && WITHOUT_CONTENT.has(part.type)) {
         before.push(part);
         continue;
       }
-      const block = blockOf(part);
+      const block = this.#withSyncedId(blockOf(part));
       last = { message, part, before };
       before = [];
       for (const key of keysOf(wireRole, block)) {
@@ -103,6 +114,12 @@ export class Conversation {
     }
     if (last) last.after = before;
     return { role: wireRole, content: blocks };
+  }
+
+  #withSyncedId(block: Block): Block {
+    if (block.type === "tool_use") return { ...block, id: this.#ids.ofCall(String(block.id)) };
+    if (block.type !== "tool_result") return block;
+    return { ...block, tool_use_id: this.#ids.ofResult(String(block.tool_use_id)) };
   }
 
   /** Returns the original of a block, or a new part if a level changed it. */
@@ -119,10 +136,10 @@ export class Conversation {
     return { message: { role: part.type === "tool-result" ? "tool" : role, content: [] }, part };
   }
 
-  /** Returns the next origin with a key. The last one stays, because a view can repeat a block. */
+  /** Returns the last origin with a key. The first one stays, because a view can repeat a block. */
   #take(key: string): Origin | undefined {
     const origins = this.#origins.get(key);
-    return origins && origins.length > 1 ? origins.shift() : origins?.[0];
+    return origins && origins.length > 1 ? origins.pop() : origins?.[0];
   }
 }
 

@@ -9,12 +9,14 @@ interface Usage {
   cachedInputTokens?: number;
 }
 
+type Block = WireMessage["content"][number];
+
 /** The number of responses that are kept for conversations that run at the same time. */
 const MAX_RESPONSES = 16;
 
 /** The last responses of a model, by their content. */
 export class Responses {
-  readonly #byContent = new Map<string, object>();
+  readonly #byContent = new Map<string, { content: Block[]; usage: object }>();
 
   /** Records a response. `content` are its parts. */
   record(model: string, content: readonly object[], usage: unknown): void {
@@ -29,22 +31,36 @@ export class Responses {
     if (this.#byContent.size > MAX_RESPONSES && oldest !== undefined) this.#byContent.delete(oldest);
   }
 
-  /** Returns the response that is the last one of a conversation. */
-  lastOf(messages: readonly WireMessage[]): object | undefined {
+  /** Returns the response that is the last one of a conversation, with the synced ids of its calls. */
+  lastOf(messages: readonly WireMessage[], originalId: (synced: string) => string): object | undefined {
     const last = messages.findLast((message) => message.role === "assistant");
-    return last && this.#byContent.get(keyOf(last.content));
+    const isCall = (block: Block) => block.type === "tool_use";
+    const content = last?.content.map((block) =>
+      isCall(block) ? { ...block, id: originalId(String(block.id)) } : block,
+    );
+    const response = content && this.#byContent.get(keyOf(content));
+    const calls = last?.content.filter(isCall) ?? [];
+    return (
+      response && {
+        ...response,
+        content: response.content.map((block) => (isCall(block) ? (calls.shift() ?? block) : block)),
+      }
+    );
   }
 
-  /** Records a streamed response at its end. The stream is passed on. */
+  /** Records a streamed response at its end. The stream is passed on. `onCall` receives its calls. */
   recording<StreamPart extends object>(
     model: string,
     stream: ReadableStream<StreamPart>,
+    onCall: (part: Part) => void,
   ): ReadableStream<StreamPart> {
     const content: Part[] = [];
     const texts = new Map<unknown, Part & { text: string }>();
     const transform = (chunk: StreamPart, controller: TransformStreamDefaultController<StreamPart>) => {
-      controller.enqueue(chunk);
       const part = chunk as unknown as Part;
+      // Assigned before the agent receives the call and runs its tool.
+      if (part.type === "tool-call") onCall(part);
+      controller.enqueue(chunk);
       if (part.type === "text-start") {
         const text = { type: "text", text: "" };
         texts.set(part.id, text);

@@ -30,7 +30,7 @@ export async function syncMessages<Message extends SdkMessage>(
   const view = await session.sync(body, {
     ...options,
     format: "anthropic_messages",
-    lastResponse: responses?.lastOf(conversation.messages),
+    lastResponse: responses?.lastOf(conversation.messages, (id) => conversation.originalId(id)),
     // The provider of the model decides whether it sends reasoning.
     target: { thinking: true, ...target },
   });

@@ -34,7 +34,10 @@ export function runMessages(
       },
       messagesOf: ({ role, content }) => [{ role, content }],
       callsOf: (response) => response.content.filter((block) => block.type === "tool_use"),
-      resultOf: (call, content) => ({ type: "tool_result", tool_use_id: call.id, content }),
+      resultOf: (call, content, isError) => {
+        const result = { type: "tool_result", tool_use_id: call.id, content };
+        return isError ? { ...result, is_error: true } : result;
+      },
       messagesOfResults: (content) => [{ role: "user", content }],
     },
     options,

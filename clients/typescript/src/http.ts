@@ -38,6 +38,11 @@ export type Query = Record<string, string | number | boolean | readonly string[]
 /** The time in milliseconds that the server has to report an exceeded deadline itself. */
 const DEADLINE_GRACE_MS = 500;
 
+/** A watch has a heartbeat every 30 seconds, so a longer silence is a broken connection. */
+const MAX_SILENCE_MS = 90_000;
+
+const JSON_LINES = { accept: "application/x-ndjson" };
+
 /** The connection to a server. */
 export class Transport {
   readonly #options: Required<Omit<ClientOptions, "apiKey">> & { apiKey: string | undefined };
@@ -73,19 +78,43 @@ export class Transport {
   /** Makes a call with a stream of JSON lines as its reply. The stream has no deadline. */
   async *stream<Element>(request: ApiRequest, signal?: AbortSignal): AsyncGenerator<Element, void, void> {
     const response = await this.#withRetries(signal, () =>
-      this.#send(request, signal, { accept: "application/x-ndjson" }).catch((cause) => {
+      this.#send(request, signal, JSON_LINES).catch((cause) => {
         throw failure(cause, signal);
       }),
     );
     try {
-      for await (const line of linesOf(response)) {
-        const element = JSON.parse(line);
-        if (element.error) throw errorOf(element, response.status);
-        yield element as Element;
-      }
+      yield* elementsOf<Element>(response);
     } catch (cause) {
       throw failure(cause, signal);
     }
+  }
+
+  /** Makes one attempt of a call whose stream has no end. A silent stream fails. */
+  async *watch<Element>(request: ApiRequest, signal?: AbortSignal): AsyncGenerator<Element, void, void> {
+    const silence = new AbortController();
+    const fail = () => silence.abort(new Error("the stream is silent"));
+    const either = signal ? AbortSignal.any([signal, silence.signal]) : silence.signal;
+    let timer = setTimeout(fail, MAX_SILENCE_MS);
+    try {
+      const response = await this.#send(request, either, JSON_LINES);
+      for await (const element of elementsOf<Element>(response)) {
+        // The caller can take longer than the silence.
+        clearTimeout(timer);
+        yield element;
+        timer = setTimeout(fail, MAX_SILENCE_MS);
+      }
+    } catch (cause) {
+      throw failure(cause, signal);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Waits before the next attempt, or throws the error of the last one. `retry` is the number of earlier retries. */
+  async waitToRetry(retry: number, error: unknown, signal?: AbortSignal): Promise<void> {
+    const isLast = retry >= this.#options.maxRetries;
+    if (isLast || !(error instanceof PalimpsestError) || !error.retryable) throw error;
+    await sleep(retryDelay(retry, error.retryAfter), signal);
   }
 
   async #send(request: ApiRequest, signal: AbortSignal | undefined, extra: Record<string, string>) {
@@ -105,23 +134,21 @@ export class Transport {
         signal?.throwIfAborted();
         return await attempt();
       } catch (error) {
-        const isLast = retry >= this.#options.maxRetries;
-        if (isLast || !(error instanceof PalimpsestError) || !error.retryable) throw error;
-        await sleep(retryDelay(retry, error.retryAfter), signal);
+        await this.waitToRetry(retry, error, signal);
       }
     }
   }
 }
 
 /** Returns the delay before a retry in milliseconds. `retry` is the number of earlier retries. */
-export function retryDelay(retry: number, retryAfter = 0): number {
+function retryDelay(retry: number, retryAfter = 0): number {
   const delay = Math.max(Math.min(100 * 2 ** retry, 10_000), retryAfter * 1_000);
   // Random jitter keeps clients from retrying at the same moment.
   return delay * (1 + Math.random() / 2);
 }
 
 /** Waits, or fails with the reason of the signal. */
-export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const onAbort = () => {
       clearTimeout(timer);
@@ -174,6 +201,15 @@ function failure(cause: unknown, signal?: AbortSignal, deadline?: AbortSignal): 
   }
   const text = cause instanceof Error ? cause.message : String(cause);
   return new PalimpsestError(`Cannot reach the server: ${text}`, { code: 0, status: "UNAVAILABLE", cause });
+}
+
+/** Reads the elements of a stream of JSON lines. */
+async function* elementsOf<Element>(response: Response): AsyncGenerator<Element, void, void> {
+  for await (const line of linesOf(response)) {
+    const element = JSON.parse(line);
+    if (element.error) throw errorOf(element, response.status);
+    yield element as Element;
+  }
 }
 
 async function* linesOf(response: Response): AsyncGenerator<string, void, void> {

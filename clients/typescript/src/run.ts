@@ -1,6 +1,7 @@
 // The loop of an agent: sync, model request, tool calls. The modules of the providers supply the parts that differ.
 
 import type { Body, RequestOf } from "./bodies.js";
+import { PalimpsestError } from "./errors.js";
 import type { SendOptions } from "./send.js";
 import type { Session } from "./session.js";
 import type { ToolCall, ToolOf } from "./tools.js";
@@ -39,8 +40,8 @@ export interface Adapter<B extends Body, Response extends object, Call extends T
   /** Returns the messages of a response. */
   messagesOf(response: Response): unknown[];
   callsOf(response: Response): Call[];
-  /** Returns the result of a call with a text. */
-  resultOf(call: Call, text: string): unknown;
+  /** Returns the result of a call with a text, which can be an error. */
+  resultOf(call: Call, text: string, isError?: boolean): unknown;
   /** Returns the messages with results. */
   messagesOfResults(results: unknown[]): unknown[];
 }
@@ -61,10 +62,16 @@ export async function run<B extends Body, Response extends object, Call extends 
     const response = await session.send(body, call, { ...options.sync, format, signal });
     const calls = adapter.callsOf(response);
     const isOpen = (call: Call) => !runTool && !session.isOwn(call);
-    const answer = async (call: Call) =>
-      session.isOwn(call)
-        ? session.runTool(call, { signal })
-        : adapter.resultOf(call, (await runTool?.(call)) ?? "");
+    const answer = async (call: Call) => {
+      if (!session.isOwn(call)) return adapter.resultOf(call, (await runTool?.(call)) ?? "");
+      try {
+        return await session.runTool(call, { signal });
+      } catch (error) {
+        // An error of one call must not discard the results of the caller's tools.
+        if (!(error instanceof PalimpsestError)) throw error;
+        return adapter.resultOf(call, `${error.reason || error.status}: ${error.message}`, true);
+      }
+    };
     const results = await Promise.all(calls.filter((call) => !isOpen(call)).map(answer));
     // Appended together, so that a failed tool leaves the array without an open call.
     array.push(

@@ -3,7 +3,8 @@
 import type { Body, RequestOf } from "./bodies.js";
 import type { Session, SyncOptions } from "./session.js";
 import { isTooLong } from "./too-long.js";
-import { NotSendableError } from "./view.js";
+import { callIdsOf } from "./tools.js";
+import { NotSendableError, type View } from "./view.js";
 
 /** Options of the sync of a request. */
 export type SendOptions = Omit<SyncOptions, "tooLong" | "lastResponse">;
@@ -19,22 +20,24 @@ export async function send<B extends Body, Response>(
   options: SendOptions,
 ): Promise<Response> {
   const array = arrayOf(body);
-  const request = async (tooLong?: unknown): Promise<RequestOf<B>> => {
+  const request = async (tooLong?: unknown): Promise<View<B>> => {
     const lastResponse = lastResponses.get(array);
     const view = await session.sync(body, { ...options, lastResponse, tooLong });
     const reason = view.notSendableReason;
     // A provider can accept a response to continue.
     if (reason && reason !== "ends_with_assistant") throw new NotSendableError(reason);
-    return view.request;
+    return view;
   };
-  const first = await request();
+  let view = await request();
   let response: Response;
   try {
-    response = await call(first);
+    response = await call(view.request);
   } catch (error) {
     if (!isTooLong(error)) throw error;
-    response = await call(await request(error));
+    view = await request(error);
+    response = await call(view.request);
   }
+  session.assignCalls(view, callIdsOf(response));
   // A stream has no usage yet.
   if (typeof response === "object" && response && "usage" in response) lastResponses.set(array, response);
   return response;

@@ -3,10 +3,17 @@
 import { type Body, formatOf, type RequestOf, syncedFields } from "./bodies.js";
 import { requestedBreakpoints } from "./cache.js";
 import { PalimpsestError } from "./errors.js";
-import { type CallOptions, type Query, requestId, retryDelay, sleep, type Transport } from "./http.js";
+import { type CallOptions, type Query, requestId, type Transport } from "./http.js";
 import { type SendOptions, send } from "./send.js";
 import { textOf } from "./too-long.js";
-import { formatOfCall, nameOfCall, type ToolCall, type ToolOf, type ToolResultOf } from "./tools.js";
+import {
+  formatOfCall,
+  idOfCall,
+  nameOfCall,
+  type ToolCall,
+  type ToolOf,
+  type ToolResultOf,
+} from "./tools.js";
 import { type View, viewOf } from "./view.js";
 import type {
   CompactionMode,
@@ -72,6 +79,9 @@ const PROVIDERS = {
 /** The kinds of events that `undo` reverses. */
 const UNDOABLE: EventKind[] = ["compacted", "content_snipped", "results_cleared", "spans_collapsed"];
 
+/** The maximum number of calls whose session is kept. */
+const MAX_CALLS = 256;
+
 /** A session. The first sync creates it. */
 export class Session {
   /** The resource name, `projects/{project}/sessions/{session}`. */
@@ -82,6 +92,8 @@ export class Session {
   readonly #ownNames = new Set<string>();
   /** The path of the session that took the last array with tools: this one, or a lane of it. */
   #toolPath: string;
+  /** The path of the session that took the array of a request, by the ids of the calls in its response. */
+  readonly #callPaths = new Map<string, string>();
 
   /** Use `Palimpsest.session`. */
   constructor(transport: Transport, project: string, session: string) {
@@ -167,13 +179,28 @@ export class Session {
   }
 
   /**
-   * Runs a call of a service's tool and returns the result to append to the conversation. The call reads the session that
-   * took the last array with tools.
+   * Lets `runTool` read the session that took the array of a view, for the calls with these ids. `send`, the runs and the
+   * middleware do this for each complete response. The last 256 ids are kept.
+   */
+  assignCalls(view: Pick<View, "session">, ids: Iterable<string>): void {
+    for (const id of ids) {
+      // A repeated id becomes the newest one.
+      this.#callPaths.delete(id);
+      this.#callPaths.set(id, pathOf(view.session));
+      const [oldest] = this.#callPaths.keys();
+      if (this.#callPaths.size > MAX_CALLS && oldest !== undefined) this.#callPaths.delete(oldest);
+    }
+  }
+
+  /**
+   * Runs a call of a service's tool and returns the result to append to the conversation. The call reads the session of
+   * its response, see `assignCalls`, or else the session that took the last array with tools.
    */
   async runTool<Call extends ToolCall>(call: Call, options?: CallOptions): Promise<ToolResultOf<Call>> {
     const payload = { format: formatOfCall(call), json: call };
     const body = { payload, request_id: requestId() };
-    const request = { method: "POST", path: `${this.#toolPath}:callTool`, body } as const;
+    const path = this.#callPaths.get(idOfCall(call) ?? "") ?? this.#toolPath;
+    const request = { method: "POST", path: `${path}:callTool`, body } as const;
     return (await this.#transport.call<{ tool_result: ToolResultOf<Call> }>(request, options)).tool_result;
   }
 
@@ -233,38 +260,37 @@ export class Session {
 
   /**
    * Yields events as they are recorded. After a lost connection, the watch resumes without a gap. Throws if the server
-   * cannot be reached again.
+   * cannot be reached again within the retries of the client.
    */
   async *watch(options: WatchOptions = {}): AsyncGenerator<SessionEvent, void, void> {
+    const { signal, kinds } = options;
     let revision = options.afterRevision;
-    let seen = new Set<string>();
-    for (let failures = 0; ; failures++) {
-      const query = { after_revision: revision, kinds: options.kinds };
+    // A resumed stream can repeat an event. Two events of one kind have different revisions.
+    const latest = new Map<string, number>();
+    // Retries count from the first failure after an element.
+    for (let retry = 0; ; retry++) {
+      const query = { after_revision: revision, kinds };
       const request = { method: "GET", path: `${this.#path}/events:watch`, query } as const;
-      let delay: number | undefined;
-      let received = false;
+      let failed: unknown = new PalimpsestError("The watch ended.", { code: 0, status: "UNAVAILABLE" });
       try {
-        for await (const element of this.#transport.stream<WatchElement>(request, options.signal)) {
-          received = true;
-          failures = 0;
-          // A resumed stream can repeat the events of the revision at which it broke.
-          if (element.revision !== revision)
-            seen = new Set([...seen].filter((key) => key.startsWith(`${element.revision}:`)));
+        for await (const element of this.#transport.watch<WatchElement>(request, signal)) {
+          retry = 0;
           revision = element.revision;
           if (!element.event) continue;
-          const key = keyOf(element.event);
-          if (!seen.has(key)) yield element.event;
-          seen.add(key);
+          const kind = kindOf(element.event);
+          if (element.event.revision <= (latest.get(kind) ?? 0)) continue;
+          latest.set(kind, element.event.revision);
+          yield element.event;
         }
       } catch (error) {
-        if (options.signal?.aborted) return;
-        // The attempts to connect are retried already.
-        const resumes = error instanceof PalimpsestError && error.retryable && received;
-        if (!resumes) throw error;
-        delay = error.retryAfter;
+        failed = error;
       }
-      await sleep(retryDelay(failures, delay), options.signal).catch(() => {});
-      if (options.signal?.aborted) return;
+      try {
+        if (!signal?.aborted) await this.#transport.waitToRetry(retry, failed, signal);
+      } catch (error) {
+        if (!signal?.aborted) throw error;
+      }
+      if (signal?.aborted) return;
     }
   }
 
@@ -360,10 +386,14 @@ export async function* list<Name extends string, Entry>(
 
 const COMMON_FIELDS = new Set(["revision", "time", "epoch", "request_id", "effect"]);
 
+/** Returns the kind of an event. */
+function kindOf(event: SessionEvent): string {
+  return Object.keys(event).find((field) => !COMMON_FIELDS.has(field)) ?? "";
+}
+
 /** Returns the key of an event. A revision has at most one event of each kind. */
 function keyOf(event: SessionEvent): string {
-  const kind = Object.keys(event).find((field) => !COMMON_FIELDS.has(field)) ?? "";
-  return `${event.revision}:${kind}`;
+  return `${event.revision}:${kindOf(event)}`;
 }
 
 /** Returns the path of a resource name. */

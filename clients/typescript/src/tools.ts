@@ -49,6 +49,24 @@ export function formatOfCall(call: ToolCall): Format {
   return call.type === "function_call" ? "openai_responses" : "openai_chat";
 }
 
+/** Returns the id of a tool call. */
+export function idOfCall(call: ToolCall): string | undefined {
+  const { id, call_id } = call as { id?: string; call_id?: string };
+  return call_id ?? id;
+}
+
+/** Returns the ids of the calls in a complete response. A stream has none. */
+export function callIdsOf(response: unknown): string[] {
+  const { choices, content, output } = (response ?? {}) as {
+    choices?: { message?: { tool_calls?: ToolCall[] | null } }[];
+    content?: ToolCall[];
+    output?: ToolCall[];
+  };
+  const list = <Entry>(entries: Entry[] | undefined) => (Array.isArray(entries) ? entries : []);
+  const called = list(choices).flatMap((choice) => choice.message?.tool_calls ?? []);
+  return [...called, ...list(content), ...list(output)].flatMap((call) => idOfCall(call) ?? []);
+}
+
 /** Returns the name of the called tool. */
 export function nameOfCall(call: ToolCall): string | undefined {
   const { name, function: called } = call as { name?: string; function?: { name?: string } };

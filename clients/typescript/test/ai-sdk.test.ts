@@ -22,7 +22,7 @@ import {
   syncUIMessages,
 } from "palimpsest/ai-sdk";
 import { z } from "zod";
-import { largeLog, startProvider, startServer } from "./world.js";
+import { collect, largeLog, startProvider, startServer } from "./world.js";
 
 (globalThis as { AI_SDK_LOG_WARNINGS?: boolean }).AI_SDK_LOG_WARNINGS = false;
 const server = await startServer();
@@ -239,6 +239,83 @@ test("an unchanged conversation returns with all parts and options", async () =>
   assert.deepEqual(withoutIds(view), expected);
   const [shown, given] = [view, messages].map((all) => all[1]?.content as object[] | undefined);
   assert.equal(shown?.[1], given?.[1]);
+});
+
+test("calls with any id keep their options and names", async () => {
+  for (const [index, id] of ["", "functions.read_log:0", "a".repeat(65), "call_0"].entries()) {
+    const session = client.session("demo", `ids-${index}`);
+    const messages: ModelMessage[] = [{ role: "user", content: prompt }];
+    for (let round = 0; round < 3; round++) {
+      const options = { test: { round } };
+      const fields = { toolCallId: id, toolName: "read_log", providerOptions: options };
+      const value = round === 1 ? largeLog() : `result ${round}`;
+      messages.push(
+        { role: "assistant", content: [{ type: "tool-call", ...fields, input: {} }] },
+        { role: "tool", content: [{ type: "tool-result", ...fields, output: { type: "text", value } }] },
+      );
+      const view = await restored(session, messages);
+      const expected = JSON.parse(JSON.stringify(messages));
+      expected[0].content = [{ type: "text", text: prompt }];
+      const shown = JSON.parse(JSON.stringify(withoutIds(view)));
+      for (const [position, message] of shown.entries()) {
+        if (position !== 4) continue;
+        assert.match(message.content[0].output.value, /palimpsest:\/\//);
+        message.content[0].output.value = largeLog();
+      }
+      assert.deepEqual(shown, expected);
+    }
+  }
+});
+
+test("equal messages of a shorter view keep their own options", async () => {
+  const session = client.session("demo", "equal");
+  const messages = Array.from({ length: 12 }, (_, round): ModelMessage[] => [
+    { role: "user", content: `question ${round}${" word".repeat(1_000)}` },
+    { role: "assistant", content: "Yes.", providerOptions: { test: { round } } },
+  ]).flat();
+  messages.push({ role: "user", content: prompt });
+  const before = await restored(session, messages);
+  const transcript = await collect(session.messages());
+  await session.compact({ strategy: "extractive", up_to_message_id: transcript[11]?.id });
+  const view = await restored(session, messages);
+  assert.ok(view.length < before.length, `${view.length} of ${before.length} messages`);
+  const rounds = view.flatMap((message, index) => {
+    if (message.role !== "assistant" || !message.providerOptions) return [];
+    const [, asked] = /question (\d+)/.exec(JSON.stringify(view[index - 1])) ?? [];
+    return [[message.providerOptions.test?.round, Number(asked)]];
+  });
+  assert.equal(rounds.length, 6);
+  for (const [shown, asked] of rounds) assert.equal(shown, asked);
+});
+
+test("calls of parallel conversations read their own sessions", async () => {
+  const name = "parallel";
+  const search = { calls: [{ name: "SearchTranscript", input: { pattern: "disk full" } }] };
+  await provider.script(name, [search, search]);
+  const fields = { toolCallId: "c1", toolName: "read_log" };
+  const messages: ModelMessage[] = [
+    { role: "user", content: prompt },
+    { role: "assistant", content: [{ type: "tool-call", ...fields, input: {} }] },
+    {
+      role: "tool",
+      content: [{ type: "tool-result", ...fields, output: { type: "text", value: largeLog() } }],
+    },
+  ];
+  for (const streams of [false, true]) {
+    const session = client.session("demo", `parallel-${streams}`);
+    const model = wrapLanguageModel({ model: anthropic(name), middleware: contextMiddleware(session) });
+    // A subagent has a lane before the call runs.
+    const execute = async (input: unknown, { toolCallId: id }: { toolCallId: string }) => {
+      const messages = [{ role: "user" as const, content: "Count." }];
+      const { session: lane } = await session.sync({ model: name, messages, tools: [{ type: "custom" }] });
+      assert.notEqual(lane, session.name);
+      return session.runTool({ type: "tool_use" as const, id, name: "SearchTranscript", input });
+    };
+    const SearchTranscript = tool({ inputSchema: z.object({ pattern: z.string() }), execute });
+    const options = { model, messages, tools: { SearchTranscript } };
+    const results = streams ? streamText(options).toolResults : (await generateText(options)).toolResults;
+    assert.match(JSON.stringify(await results), /step 4999.*disk full/);
+  }
 });
 
 test("UI messages are converted and synced", async () => {

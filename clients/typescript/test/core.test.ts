@@ -68,6 +68,26 @@ test("another conversation under the name of a session reads its own results", a
   assert.match(result.content, /disk full/);
 });
 
+test("calls read the session of their view", async () => {
+  const session = client.session("demo", "assigned");
+  const view = await session.sync({ model: "gpt-5", messages: withLog, tools });
+  const other = await session.sync({
+    model: "gpt-5",
+    messages: [{ role: "user", content: "Count." }],
+    tools,
+  });
+  assert.notEqual(other.session, session.name);
+  session.assignCalls(view, ["c2"]);
+  const called = { name: "ReadToolResult", arguments: '{"tool_use_id":"c1","tail_lines":1}' };
+  for (const [id, found] of [
+    ["c2", true],
+    ["c3", false],
+  ] as const) {
+    const result = await session.runTool({ id, type: "function" as const, function: called });
+    assert.equal(result.content.includes("disk full"), found, result.content);
+  }
+});
+
 test("tools and calls have the format of their provider", async () => {
   const session = client.session("demo", "formats");
   await session.sync({ messages: [{ role: "user", content: "Hello" }] }, { format: "anthropic_messages" });

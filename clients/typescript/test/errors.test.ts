@@ -114,6 +114,46 @@ test("a watch resumes after a lost connection, without a gap or a repeat", async
   assert.ok(streams > 1, `${streams} streams`);
 });
 
+test("a watch that ends without elements fails after its retries", async () => {
+  for (const ending of [() => new Response(""), () => Promise.reject(new TypeError("fetch failed"))]) {
+    let streams = 0;
+    const fetch: typeof globalThis.fetch = async () => {
+      streams++;
+      return ending();
+    };
+    const session = new Palimpsest({ url: server.url, fetch, maxRetries: 2 }).session("demo", "watch-end");
+    const error = await failed(session.watch().next());
+    assert.equal(error.status, "UNAVAILABLE");
+    assert.equal(streams, 3);
+  }
+});
+
+test("a watch resumes after a stream without elements, and after a silent stream", async (context) => {
+  let streams = 0;
+  const breaking: typeof fetch = async (input, init) => {
+    if (!String(input).includes(":watch") || ++streams > 2) return fetch(input, init);
+    if (streams === 1) return new Response("{");
+    const start = (controller: ReadableStreamDefaultController) =>
+      init?.signal?.addEventListener("abort", () => controller.error(init.signal?.reason));
+    return new Response(new ReadableStream({ start }));
+  };
+  const session = new Palimpsest({ url: server.url, fetch: breaking }).session("demo", "watch-silent");
+  await session.sync(body);
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const first = session.watch({ afterRevision: 0 }).next();
+  let done = false;
+  const ended = first.finally(() => {
+    done = true;
+  });
+  while (!done) {
+    // The third stream sends its elements at once.
+    if (streams < 3) context.mock.timers.tick(50_000);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  assert.equal((await ended).value?.revision, 1);
+  assert.equal(streams, 3);
+});
+
 test("a deadline ends a call, and a signal cancels it without a retry", async () => {
   const silent = createServer(() => {}).listen(0);
   const url = `http://127.0.0.1:${(silent.address() as AddressInfo).port}`;

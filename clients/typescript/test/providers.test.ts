@@ -127,6 +127,82 @@ for (const [api, runIt] of Object.entries(apis)) {
   }
 }
 
+test("calls of parallel conversations read their own sessions", async () => {
+  const search = { calls: [{ name: "SearchTranscript", input: { pattern: "disk full" } }] };
+  const start = async (model: string) => {
+    await provider.script(model, [search]);
+    const session = client.session("demo", model);
+    // A subagent has a lane.
+    const subagent = async () => {
+      const body = {
+        model,
+        messages: [{ role: "user" as const, content: "Count." }],
+        tools: [{ type: "custom" }],
+      };
+      assert.notEqual((await session.sync(body)).session, session.name);
+    };
+    return { model, session, subagent };
+  };
+  const user = { role: "user" as const, content: question };
+
+  const chat = await start("gpt-parallel");
+  const read = { id: "c1", type: "function" as const, function: { name: "read_log", arguments: "{}" } };
+  const withLog = [
+    user,
+    { role: "assistant" as const, tool_calls: [read] },
+    { role: "tool" as const, tool_call_id: "c1", content: largeLog() },
+  ];
+  const completion = await chat.session.send(
+    { model: chat.model, messages: withLog, tools: await chat.session.tools("openai_chat") },
+    (request) => openai.chat.completions.create(request),
+  );
+  await chat.subagent();
+  const [call] = completion.choices[0]?.message.tool_calls ?? [];
+  assert.ok(call);
+  assert.match((await chat.session.runTool(call)).content, /step 4999.*disk full/);
+
+  const claude = await start("claude-parallel");
+  const use = { type: "tool_use" as const, id: "c1", name: "read_log", input: {} };
+  const result = { type: "tool_result" as const, tool_use_id: "c1", content: largeLog() };
+  const messages = [user, { role: "assistant" as const, content: [use] }, { ...user, content: [result] }];
+  const message = await claude.session.send(
+    {
+      model: claude.model,
+      max_tokens: 100,
+      messages,
+      tools: await claude.session.tools("anthropic_messages"),
+    },
+    (request) => anthropic.messages.create(request),
+  );
+  await claude.subagent();
+  const block = message.content.find((entry) => entry.type === "tool_use");
+  assert.ok(block);
+  assert.match((await claude.session.runTool(block)).content, /step 4999.*disk full/);
+});
+
+test("an error of the service keeps the results of the caller's tools", async () => {
+  const model = "claude-failing";
+  await provider.script(model, [
+    { calls: [{ name: "read_log" }, { name: "SearchTranscript", input: { pattern: "build" } }] },
+    { text: answer },
+  ]);
+  // The calls name a session that does not exist.
+  const failing: typeof fetch = (input, init) =>
+    fetch(String(input).replace(/sessions\/(.*:callTool)/, "sessions/no-$1"), init);
+  const session = new Palimpsest({ url: server.url, fetch: failing }).session("demo", "failing");
+  const messages: Anthropic.MessageParam[] = [{ role: "user", content: question }];
+  const body = {
+    model,
+    max_tokens: 100,
+    messages,
+    tools: [{ name: "read_log", input_schema: parameters }],
+  };
+  await runMessages(anthropic, session, body, { runTool: () => "the log" });
+  const results = JSON.stringify(messages[2]);
+  assert.match(results, /the log/);
+  assert.match(results, /SESSION_NOT_FOUND.*"is_error":true/);
+});
+
 test("without runTool, the run returns the calls of the caller", async () => {
   const model = "gpt-manual";
   await provider.script(model, [
