@@ -193,7 +193,7 @@ public final class Session {
 
     /**
      * Lets calls of a response read the session that took the array of a view. {@link #send} does this for each
-     * complete response. Other calls read the session that took the last array with tools.
+     * complete response of an SDK. Other calls read the session that took the last array with tools.
      *
      * @param response the response of the SDK, or its JSON
      */
@@ -323,13 +323,13 @@ public final class Session {
     private ObjectNode run(ToolCall call, Map<String, ToolFunction> tools) {
         ToolFunction tool = tools.get(call.name());
         try {
-            if (tool == null && isOwn(call)) {
+            if (tool != null) {
+                return call.result(tool.run(call.input()), false);
+            }
+            if (isOwn(call)) {
                 return runOwn(call);
             }
-            if (tool == null) {
-                throw new NoSuchElementException("no tool has the name " + call.name());
-            }
-            return call.result(tool.run(call.input()), false);
+            throw new NoSuchElementException("no tool has the name " + call.name());
         } catch (Exception error) {
             if (error instanceof InterruptedException) {
                 Thread.currentThread().interrupt();

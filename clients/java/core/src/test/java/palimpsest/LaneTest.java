@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.anthropic.models.messages.Message;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.List;
 import java.util.Map;
@@ -82,6 +83,27 @@ class LaneTest {
         context.assignCalls(lane, Map.of("content", List.of(READ)));
         List<ObjectNode> answer = context.answer(Map.of("content", List.of(READ)), Map.of());
         assertTrue(answer.get(1).toString().contains("disk full"), answer.toString());
+    }
+
+    @Test
+    void sendRecordsTheCallsOfAResponse() {
+        fill();
+        Map<String, Object> response = Map.of(
+                "id",
+                "msg_1",
+                "type",
+                "message",
+                "role",
+                "assistant",
+                "model",
+                "claude-fake",
+                "content",
+                List.of(READ),
+                "usage",
+                Map.of("input_tokens", 1, "output_tokens", 1));
+        Message message = context.send(sideRequest(), it -> Json.convert(Json.tree(response), Message.class));
+        fill();
+        assertTrue(context.answer(message, Map.of()).get(1).toString().contains("disk full"));
     }
 
     @Test
