@@ -23,15 +23,17 @@ import palimpsest.testing.Server;
 class WatchTest {
     private static final long IDLE_MS = 600;
 
-    /** Passes a watch on, and ends the connection some time after its first line. */
-    private static void oneLine(HttpExchange exchange) throws IOException {
+    /** Passes a watch on, and ends the connection some time after three lines. */
+    private static void threeLines(HttpExchange exchange) throws IOException {
         URI uri = URI.create(Server.shared().url() + exchange.getRequestURI());
         try (exchange;
                 var lines = new BufferedReader(
                         new InputStreamReader(uri.toURL().openConnection().getInputStream()))) {
             exchange.sendResponseHeaders(200, 0);
-            exchange.getResponseBody().write((lines.readLine() + "\n").getBytes());
-            exchange.getResponseBody().flush();
+            for (int n = 0; n < 3; n++) {
+                exchange.getResponseBody().write((lines.readLine() + "\n").getBytes());
+                exchange.getResponseBody().flush();
+            }
             Thread.sleep(IDLE_MS);
         } catch (InterruptedException error) {
             throw new IllegalStateException(error);
@@ -40,21 +42,26 @@ class WatchTest {
 
     @Test
     void aWatchResumesAfterAnIdleConnectionWithoutRepeatedEvents() throws IOException {
-        Session direct = Server.shared().connect().session("demo", "oneLine");
-        Map<String, String> message = Map.of("role", "user", "content", "one");
-        direct.sync(Map.of("model", "claude-fake", "messages", List.of(message)));
+        Session direct = Server.shared().connect().session("demo", "threeLines");
+        Map<String, Object> call = Map.of("type", "tool_use", "id", "c1", "name", "read_log", "input", Map.of());
+        // The open call is closed in the revision that serves the view: a watch can end between its two events.
+        List<Object> messages = List.of(
+                Map.of("role", "user", "content", "one"),
+                Map.of("role", "assistant", "content", List.of(call)),
+                Map.of("role", "user", "content", "two"));
+        direct.sync(Map.of("model", "claude-fake", "messages", messages));
         direct.update(Map.of("title", "A title"));
         HttpServer proxy = HttpServer.create(new InetSocketAddress("127.0.0.1", 0), 0);
         ExecutorService threads = Executors.newCachedThreadPool();
         proxy.setExecutor(threads);
-        proxy.createContext("/", WatchTest::oneLine);
+        proxy.createContext("/", WatchTest::threeLines);
         proxy.start();
         // Each connection lasts longer than the time for retries, which begins with the end of the connection.
         Session proxied = Palimpsest.builder()
                 .url("http://127.0.0.1:" + proxy.getAddress().getPort())
                 .timeout(Duration.ofMillis(IDLE_MS - 100))
                 .build()
-                .session("demo", "oneLine");
+                .session("demo", "threeLines");
         List<ObjectNode> recorded = direct.events().toList();
         try (Stream<ObjectNode> watched = proxied.watch()) {
             assertEquals(recorded, watched.limit(recorded.size()).toList());
