@@ -4,13 +4,17 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.net.http.HttpClient;
 import java.time.Duration;
 import java.util.Map;
+import java.util.concurrent.Executor;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 
 /** A connection to the service, for all threads of a program. */
 public final class Palimpsest {
     private static final String DEFAULT_URL = "http://127.0.0.1:50051";
 
-    private final Http http;
+    private final Connection connection;
     private final Options options;
 
     /** Connects to {@code PALIMPSEST_URL}, or else to {@code http://127.0.0.1:50051}. */
@@ -20,7 +24,8 @@ public final class Palimpsest {
 
     private Palimpsest(Builder builder) {
         HttpClient client = builder.httpClient != null ? builder.httpClient : defaultClient();
-        http = new Http(client, builder.url, builder.apiKey);
+        Executor executor = builder.executor != null ? builder.executor : Threads.EXECUTOR;
+        connection = new Connection(new Http(client, builder.url, builder.apiKey), executor, new Lanes());
         options = new Options(builder.timeout, builder.maxRetries);
     }
 
@@ -49,7 +54,7 @@ public final class Palimpsest {
 
     /** Returns a session of a project whose arrays have a format. Makes no call. */
     public Session session(String project, String session, Format format) {
-        return new Session(http, project, session, format, options);
+        return new Session(connection, project, session, format, options);
     }
 
     /** Returns the sessions of a project, latest first. The pages are read on demand. */
@@ -60,7 +65,24 @@ public final class Palimpsest {
     /** Returns the sessions of a project for parameters of {@code ListSessions}. */
     public Stream<ObjectNode> sessions(String project, Map<String, ?> query) {
         Request request = Request.read("/projects/" + Request.encode(project) + "/sessions", query);
-        return Iterators.pages(http, request, options, "sessions");
+        return Iterators.pages(connection.http(), request, options, "sessions");
+    }
+
+    /** The default executor. A sync blocks its thread, so the common pool of the JVM is no place for it. */
+    private static final class Threads {
+        private static final int MAX_THREADS = 64;
+        private static final ThreadPoolExecutor EXECUTOR = new ThreadPoolExecutor(
+                MAX_THREADS, MAX_THREADS, 10, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), Threads::daemon);
+
+        static {
+            EXECUTOR.allowCoreThreadTimeOut(true);
+        }
+
+        private static Thread daemon(Runnable work) {
+            Thread thread = new Thread(work, "palimpsest");
+            thread.setDaemon(true);
+            return thread;
+        }
     }
 
     /** Settings of a connection. */
@@ -70,6 +92,7 @@ public final class Palimpsest {
         private Duration timeout = Duration.ofSeconds(120);
         private int maxRetries = 8;
         private HttpClient httpClient;
+        private Executor executor;
 
         private Builder() {}
 
@@ -105,6 +128,12 @@ public final class Palimpsest {
         /** Sets the HTTP client, for example for certificates or a proxy. */
         public Builder httpClient(HttpClient value) {
             httpClient = value;
+            return this;
+        }
+
+        /** Sets the executor of {@link Session#sendAsync}. Default: a pool of at most 64 daemon threads. */
+        public Builder executor(Executor value) {
+            executor = value;
             return this;
         }
 

@@ -16,6 +16,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Function;
 import java.util.regex.Pattern;
+import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
 /** One conversation of one agent. It is created with the first sync. Threads can share it. */
@@ -25,7 +26,7 @@ public final class Session {
     /** An etag of no view. */
     private static final String NO_VIEW = "AA==";
 
-    private final Http http;
+    private final Connection connection;
     private final String project;
     private final String id;
     private final Format format;
@@ -41,9 +42,9 @@ public final class Session {
     /** A view without the system messages in front of it. The service sends the difference to it. */
     private record KnownView(String etag, List<ObjectNode> messages) {}
 
-    Session(Http http, String project, String id, Format format, Options options) {
+    Session(Connection connection, String project, String id, Format format, Options options) {
         this(
-                http,
+                connection,
                 project,
                 id,
                 format,
@@ -51,8 +52,8 @@ public final class Session {
                 new State(new ConcurrentHashMap<>(), new AtomicReference<>(), new AtomicReference<>()));
     }
 
-    private Session(Http http, String project, String id, Format format, Options options, State state) {
-        this.http = http;
+    private Session(Connection connection, String project, String id, Format format, Options options, State state) {
+        this.connection = connection;
         this.project = project;
         this.id = id;
         this.format = format;
@@ -72,12 +73,12 @@ public final class Session {
 
     /** Returns the same session with another deadline of its calls. */
     public Session withTimeout(Duration timeout) {
-        return new Session(http, project, id, format, new Options(timeout, options.maxRetries()), state);
+        return new Session(connection, project, id, format, new Options(timeout, options.maxRetries()), state);
     }
 
     /** Returns the same session with another maximum number of retries. */
     public Session withMaxRetries(int maxRetries) {
-        return new Session(http, project, id, format, new Options(options.timeout(), maxRetries), state);
+        return new Session(connection, project, id, format, new Options(options.timeout(), maxRetries), state);
     }
 
     /** Syncs the body of the next model request with the default options. */
@@ -122,6 +123,9 @@ public final class Session {
         if (reply.path("view_omitted").asBoolean()) {
             messages.addAll(omitted(reply));
         }
+        if (!body.json().path("tools").isEmpty()) {
+            connection.lanes().viewed(name(), reply.path("session").asText());
+        }
         state.lastResponse().compareAndSet(last, null);
         state.lastView().set(new KnownView(reply.path("etag").asText(), List.copyOf(messages)));
         messages.addAll(0, body.systemMessages(reply.path("lead_messages").asInt()));
@@ -133,8 +137,10 @@ public final class Session {
         ObjectNode body = Json.object();
         body.set("etag", reply.path("etag"));
         body.set("skip_messages", reply.path("keep_messages"));
+        // The etag is that of a lane for a side request.
+        Request request = new Request("POST", pathOf(reply.path("session").asText()) + ":stream", Map.of(), body);
         List<ObjectNode> messages = new ArrayList<>();
-        try (Lines chunks = http.lines(new Request("POST", path(":stream"), Map.of(), body), options.timeout())) {
+        try (Lines chunks = connection.http().lines(request, options.timeout())) {
             while (chunks.hasNext()) {
                 ObjectNode chunk = chunks.next();
                 messages.addAll(Json.objects(chunk.path("messages")));
@@ -162,29 +168,57 @@ public final class Session {
      */
     public <T, R> R send(T body, SyncOptions syncOptions, Function<? super T, R> call) {
         Body<T> request = request(body, syncOptions);
-        T first = sync(request, syncOptions).request();
+        View<T> first = sync(request, syncOptions);
+        T toSend = first.request();
+        R response;
         try {
-            return call.apply(first);
+            response = call.apply(toSend);
         } catch (RuntimeException error) {
             if (!TooLong.matches(error)) {
                 throw error;
             }
-            return call.apply(sync(request, syncOptions.tooLong(error)).request());
+            View<T> shorter = sync(request, syncOptions.tooLong(error));
+            return assigned(shorter, call.apply(shorter.request()));
         }
+        return assigned(first, response);
     }
 
-    /** Syncs on another thread and calls the model with an asynchronous method of the SDK, as {@link #send} does. */
+    private <R> R assigned(View<?> view, R response) {
+        // A stream has no calls yet, and must not be read here.
+        if (response != null && response.getClass().getName().contains(".models.")) {
+            assignCalls(view, response);
+        }
+        return response;
+    }
+
+    /**
+     * Lets calls of a response read the session that took the array of a view. {@link #send} does this for each
+     * complete response of an SDK. Other calls read the session that took the last array with tools.
+     *
+     * @param response the response of the SDK, or its JSON
+     */
+    public void assignCalls(View<?> view, Object response) {
+        ModelResponse.of(response).calls().forEach(it -> connection.lanes().called(name(), it.id(), view.session()));
+    }
+
+    /**
+     * Syncs on a thread of the executor of the connection and calls the model with an asynchronous method of the SDK, as
+     * {@link #send} does.
+     */
     public <T, R> CompletableFuture<R> sendAsync(T body, Function<? super T, CompletableFuture<R>> call) {
         SyncOptions first = new SyncOptions();
-        return CompletableFuture.supplyAsync(
-                        () -> sync(request(body, first), first).request())
-                .thenCompose(request -> call.apply(request).exceptionallyComposeAsync(error -> {
-                    if (!TooLong.matches(error)) {
-                        return CompletableFuture.failedFuture(error);
-                    }
-                    return call.apply(
-                            sync(request(body, first), first.tooLong(error)).request());
-                }));
+        return CompletableFuture.supplyAsync(() -> sync(request(body, first), first), connection.executor())
+                .thenCompose(view -> call.apply(view.request())
+                        .thenApply(it -> assigned(view, it))
+                        .exceptionallyComposeAsync(
+                                error -> {
+                                    if (!TooLong.matches(error)) {
+                                        return CompletableFuture.failedFuture(error);
+                                    }
+                                    View<T> shorter = sync(request(body, first), first.tooLong(error));
+                                    return call.apply(shorter.request()).thenApply(it -> assigned(shorter, it));
+                                },
+                                connection.executor()));
     }
 
     private <T> Body<T> request(T given, SyncOptions syncOptions) {
@@ -247,12 +281,28 @@ public final class Session {
     private ObjectNode runOwn(ToolCall call) {
         ObjectNode body = Json.object();
         body.putObject("payload").put("format", call.format().value()).set("json", call.json());
-        return (ObjectNode) change("POST", ":callTool", body).path("tool_result");
+        body.put("request_id", requestId());
+        String lane = pathOf(connection.lanes().of(name(), call.id()));
+        return (ObjectNode)
+                call(new Request("POST", lane + ":callTool", Map.of(), body)).path("tool_result");
+    }
+
+    /**
+     * Runs a call of a tool of the service in OpenAI's Chat format, for adapters of frameworks.
+     *
+     * @param callId the id of the call, or null if the framework does not pass it on
+     * @return the text of the result
+     */
+    public String runTool(String callId, String toolName, String arguments) {
+        String callOrRandomId = callId == null ? requestId() : callId;
+        ObjectNode call = new OriginalMessages.Call(callOrRandomId, toolName, arguments).json();
+        return runTool(call).path("content").asText();
     }
 
     /**
      * Runs the tool calls of a response and returns the messages to append to the conversation: those of the response,
-     * and the results. The service runs calls of its own tools. The usage of the response is sent with the next sync.
+     * and the results. The service runs calls of its own tools. An error of the service or of a function becomes an error
+     * result for the model. The usage of the response is sent with the next sync.
      *
      * @param response the response of the SDK, or its JSON
      * @param tools a function for the name of each tool of the agent
@@ -272,14 +322,14 @@ public final class Session {
 
     private ObjectNode run(ToolCall call, Map<String, ToolFunction> tools) {
         ToolFunction tool = tools.get(call.name());
-        if (tool == null && isOwn(call)) {
-            return runOwn(call);
-        }
         try {
-            if (tool == null) {
-                throw new NoSuchElementException("no tool has the name " + call.name());
+            if (tool != null) {
+                return call.result(tool.run(call.input()), false);
             }
-            return call.result(tool.run(call.input()), false);
+            if (isOwn(call)) {
+                return runOwn(call);
+            }
+            throw new NoSuchElementException("no tool has the name " + call.name());
         } catch (Exception error) {
             if (error instanceof InterruptedException) {
                 Thread.currentThread().interrupt();
@@ -392,12 +442,17 @@ public final class Session {
      * Close the stream to end it. Any thread can close it.
      */
     public Stream<ObjectNode> watch(long afterRevision, String... kinds) {
-        Watch watch = new Watch(http, path("/events:watch"), afterRevision, List.of(kinds), options);
+        Watch watch = new Watch(connection.http(), path("/events:watch"), afterRevision, List.of(kinds), options);
         return Iterators.stream(watch).onClose(watch::close);
     }
 
     private String path(String suffix) {
         return "/projects/" + Request.encode(project) + "/sessions/" + Request.encode(id) + suffix;
+    }
+
+    /** Returns the path of a resource name. */
+    private static String pathOf(String name) {
+        return "/" + Stream.of(name.split("/")).map(Request::encode).collect(Collectors.joining("/"));
     }
 
     private static String requestId() {
@@ -415,10 +470,10 @@ public final class Session {
     }
 
     private ObjectNode call(Request request) {
-        return http.send(request, options);
+        return connection.http().send(request, options);
     }
 
     private Stream<ObjectNode> pages(Request request, String items) {
-        return Iterators.pages(http, request, options, items);
+        return Iterators.pages(connection.http(), request, options, items);
     }
 }

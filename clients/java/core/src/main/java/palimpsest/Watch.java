@@ -2,18 +2,27 @@ package palimpsest;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.NoSuchElementException;
+import java.util.Set;
 
 /** Events as they happen. Reconnects after errors that can be retried, and continues after the last event. */
 final class Watch implements Iterator<ObjectNode>, AutoCloseable {
+    /** The field with the content of an event, its kind, is the only other one. */
+    private static final Set<String> COMMON_FIELDS = Set.of("revision", "time", "epoch", "request_id", "effect");
+
     private final Http http;
     private final String path;
     private final Map<String, Object> query;
     private final Options options;
+    /** The latest revision of each kind. A resumed watch can repeat events of its first revision. */
+    private final Map<Set<String>, Long> latest = new HashMap<>();
+    /** The attempts since the first failure after an element. */
     private Attempts attempts;
+
     private volatile Lines lines;
     private volatile boolean closed;
     private ObjectNode next;
@@ -23,7 +32,6 @@ final class Watch implements Iterator<ObjectNode>, AutoCloseable {
         this.path = path;
         this.query = new HashMap<>(Map.of("after_revision", afterRevision, "kinds", kinds));
         this.options = options;
-        this.attempts = new Attempts(options);
     }
 
     @Override
@@ -35,6 +43,7 @@ final class Watch implements Iterator<ObjectNode>, AutoCloseable {
                 disconnect();
                 lines = null;
                 if (!closed) {
+                    attempts = attempts == null ? new Attempts(options) : attempts;
                     attempts.waitAfter(error);
                 }
             }
@@ -54,8 +63,23 @@ final class Watch implements Iterator<ObjectNode>, AutoCloseable {
         }
         ObjectNode element = current.next();
         query.put("after_revision", element.path("revision").asLong());
-        attempts = new Attempts(options);
-        next = (ObjectNode) element.get("event");
+        attempts = null;
+        if (element.get("event") instanceof ObjectNode event && isNew(event)) {
+            next = event;
+        }
+    }
+
+    /** Two events of one kind have different revisions. */
+    private boolean isNew(ObjectNode event) {
+        Set<String> kind = new HashSet<>();
+        event.fieldNames().forEachRemaining(kind::add);
+        kind.removeAll(COMMON_FIELDS);
+        long revision = event.path("revision").asLong();
+        boolean isNew = latest.getOrDefault(kind, -1L) < revision;
+        if (isNew) {
+            latest.put(kind, revision);
+        }
+        return isNew;
     }
 
     private void disconnect() {

@@ -14,6 +14,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Function;
 import java.util.regex.Pattern;
 import java.util.stream.IntStream;
 import java.util.stream.LongStream;
@@ -279,6 +282,41 @@ class SessionTest {
                 }))
                 .toList();
         assertTrue(works.stream().allMatch(CompletableFuture::join));
+    }
+
+    @Test
+    void asynchronousCallsRunOnTheExecutorOfTheConnection() {
+        AtomicInteger works = new AtomicInteger();
+        Executor executor = work -> {
+            works.incrementAndGet();
+            work.run();
+        };
+        Session session = Palimpsest.builder()
+                .url(Server.shared().url())
+                .executor(executor)
+                .build()
+                .session("demo", "executor", Format.ANTHROPIC_MESSAGES);
+        String answer = session.sendAsync(body(turns(1, 10)), it -> CompletableFuture.completedFuture("an answer"))
+                .join();
+        assertEquals("an answer", answer);
+        assertEquals(1, works.get());
+        Session standard = client.session("demo", "standardExecutor", Format.ANTHROPIC_MESSAGES);
+        // The provider rejects the first request, and the next one is sent by a thread of the connection.
+        CompletableFuture<String> thread = standard.sendAsync(body(turns(20, 2_000)), new Function<>() {
+            private boolean rejected;
+
+            @Override
+            public CompletableFuture<String> apply(Map<String, Object> request) {
+                if (rejected) {
+                    return CompletableFuture.completedFuture(
+                            Thread.currentThread().getName());
+                }
+                rejected = true;
+                return CompletableFuture.failedFuture(
+                        new IllegalStateException("prompt is too long: 30000 tokens > 15000 maximum"));
+            }
+        });
+        assertEquals("palimpsest", thread.join());
     }
 
     @Test

@@ -19,6 +19,8 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import palimpsest.OriginalMessages;
+import palimpsest.OriginalMessages.Call;
+import palimpsest.OriginalMessages.Shown;
 
 /**
  * The messages of a request in OpenAI's Chat format, and back. Messages that the view shows unchanged stay the objects
@@ -31,7 +33,7 @@ final class ChatMessages {
     private final Map<JsonNode, Content> contentByPart = new HashMap<>();
 
     ChatMessages(List<ChatMessage> messages) {
-        messages.forEach(it -> originals.add(chat(it), it));
+        messages.forEach(it -> originals.add(chat(it), calls(it), it));
     }
 
     private ObjectNode chat(ChatMessage message) {
@@ -40,12 +42,7 @@ final class ChatMessages {
             return json.put("role", "system").put("content", system.text());
         }
         if (message instanceof AiMessage response) {
-            json.put("role", "assistant").put("content", response.text() == null ? "" : response.text());
-            if (response.hasToolExecutionRequests()) {
-                ArrayNode calls = json.putArray("tool_calls");
-                response.toolExecutionRequests().forEach(it -> calls.add(call(it)));
-            }
-            return json;
+            return json.put("role", "assistant").put("content", response.text() == null ? "" : response.text());
         }
         if (message instanceof ToolExecutionResultMessage result) {
             json.put("role", "tool").put("tool_call_id", result.id());
@@ -57,10 +54,12 @@ final class ChatMessages {
         throw new IllegalArgumentException("A " + message.type() + " message cannot be synced.");
     }
 
-    private static ObjectNode call(ToolExecutionRequest call) {
-        ObjectNode json = JSON.createObjectNode().put("id", call.id()).put("type", "function");
-        json.putObject("function").put("name", call.name()).put("arguments", call.arguments());
-        return json;
+    private static List<Call> calls(ChatMessage message) {
+        return message instanceof AiMessage response
+                ? response.toolExecutionRequests().stream()
+                        .map(it -> new Call(it.id(), it.name(), it.arguments()))
+                        .toList()
+                : List.of();
     }
 
     /** Returns text, or a list of parts if there is other content. */
@@ -101,35 +100,50 @@ final class ChatMessages {
 
     /** Returns the messages of a view. */
     List<ChatMessage> of(List<ObjectNode> view) {
-        List<ChatMessage> messages = new ArrayList<>();
-        view.forEach(it -> messages.add(shown(it)));
-        return messages;
+        return originals.of(view).stream().map(this::message).toList();
     }
 
-    private ChatMessage shown(ObjectNode shown) {
-        ChatMessage original = originals.take(shown).orElse(null);
+    private ChatMessage message(Shown<ChatMessage> shown) {
+        ChatMessage original = shown.original().orElse(null);
         if (!(original instanceof ToolExecutionResultMessage result)) {
             return original != null ? original : created(shown);
         }
-        if (shown.path("content").equals(parts(result.contents()))) {
+        if (shown.chat().path("content").equals(parts(result.contents()))) {
             return result;
         }
-        return ToolExecutionResultMessage.from(result.id(), result.toolName(), OriginalMessages.text(shown));
+        return ToolExecutionResultMessage.from(result.id(), result.toolName(), shown.text());
     }
 
     /** Returns a message that the service has written or changed, such as a summary, or a message with an id. */
-    private ChatMessage created(JsonNode shown) {
-        String text = OriginalMessages.text(shown);
-        return switch (shown.path("role").asText()) {
+    private ChatMessage created(Shown<ChatMessage> shown) {
+        String text = shown.text();
+        return switch (shown.chat().path("role").asText()) {
             case "system", "developer" -> SystemMessage.from(text);
-            case "assistant" -> AiMessage.from(text);
-            default -> UserMessage.from(contents(shown));
+            case "assistant" ->
+                AiMessage.builder()
+                        .text(text)
+                        .toolExecutionRequests(shown.calls().stream()
+                                .map(ChatMessages::request)
+                                .toList())
+                        .build();
+            case "tool" ->
+                ToolExecutionResultMessage.from(
+                        shown.chat().path("tool_call_id").asText(), shown.toolName(), text);
+            default -> UserMessage.from(contents(shown.chat(), text));
         };
     }
 
-    private List<Content> contents(JsonNode shown) {
+    private static ToolExecutionRequest request(Call call) {
+        return ToolExecutionRequest.builder()
+                .id(call.id())
+                .name(call.name())
+                .arguments(call.arguments())
+                .build();
+    }
+
+    private List<Content> contents(JsonNode shown, String text) {
         if (!shown.path("content").isArray()) {
-            return List.of(TextContent.from(OriginalMessages.text(shown)));
+            return List.of(TextContent.from(text));
         }
         List<Content> contents = new ArrayList<>();
         for (JsonNode part : shown.path("content")) {

@@ -2,7 +2,6 @@ package palimpsest.langchain4j;
 
 import com.fasterxml.jackson.databind.json.JsonMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import dev.langchain4j.agent.tool.ToolExecutionRequest;
 import dev.langchain4j.agent.tool.ToolSpecification;
 import dev.langchain4j.model.chat.request.ChatRequest;
 import dev.langchain4j.service.memory.ChatMemoryService;
@@ -14,7 +13,6 @@ import java.io.UncheckedIOException;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
-import java.util.UUID;
 import java.util.function.BiFunction;
 import java.util.function.Function;
 import palimpsest.Format;
@@ -85,20 +83,12 @@ public final class PalimpsestContext implements BiFunction<ChatRequest, Object, 
     @Override
     public ToolProviderResult provideTools(ToolProviderRequest request) {
         ToolProviderResult.Builder result = ToolProviderResult.builder();
-        ToolExecutor executor = (call, memoryId) -> run(sessions.apply(memoryId), call);
+        ToolExecutor executor =
+                (call, memoryId) -> sessions.apply(memoryId).runTool(call.id(), call.name(), call.arguments());
         for (ObjectNode tool : sessions.apply(request.chatMemoryId()).tools(Format.OPENAI_CHAT)) {
             result.add(ToolSpecification.fromJson(tool.path("function").toString()), executor);
         }
         return result.build();
-    }
-
-    private static String run(Session session, ToolExecutionRequest call) {
-        Map<String, String> function = Map.of("name", call.name(), "arguments", call.arguments());
-        String id =
-                Objects.requireNonNullElseGet(call.id(), () -> UUID.randomUUID().toString());
-        return session.runTool(Map.of("id", id, "type", "function", "function", function))
-                .path("content")
-                .asText();
     }
 
     private static Object parsed(String json) {

@@ -9,10 +9,13 @@ import static palimpsest.testing.Provider.LOG;
 import static palimpsest.testing.Provider.TURNS;
 
 import dev.langchain4j.agent.tool.Tool;
+import dev.langchain4j.agent.tool.ToolExecutionRequest;
 import dev.langchain4j.data.message.AiMessage;
+import dev.langchain4j.data.message.ChatMessage;
 import dev.langchain4j.data.message.Content;
 import dev.langchain4j.data.message.ImageContent;
 import dev.langchain4j.data.message.TextContent;
+import dev.langchain4j.data.message.ToolExecutionResultMessage;
 import dev.langchain4j.data.message.UserMessage;
 import dev.langchain4j.memory.ChatMemory;
 import dev.langchain4j.memory.chat.MessageWindowChatMemory;
@@ -20,11 +23,13 @@ import dev.langchain4j.model.anthropic.AnthropicChatModel;
 import dev.langchain4j.model.anthropic.AnthropicStreamingChatModel;
 import dev.langchain4j.model.chat.ChatModel;
 import dev.langchain4j.model.chat.StreamingChatModel;
+import dev.langchain4j.model.chat.request.ChatRequest;
 import dev.langchain4j.model.openai.OpenAiChatModel;
 import dev.langchain4j.model.openai.OpenAiStreamingChatModel;
 import dev.langchain4j.service.AiServices;
 import dev.langchain4j.service.TokenStream;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -32,6 +37,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.ValueSource;
 import palimpsest.Palimpsest;
 import palimpsest.Session;
 import palimpsest.testing.JavaProgram;
@@ -191,6 +197,30 @@ class ContextTest {
         assertEquals(
                 "a", agent.answer(List.of(TextContent.from("What is this?"), ImageContent.from(png, "image/png"))));
         assertTrue(PROVIDER.sent(model).get(0).contains(png));
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"", "functions.read_log:0", "call_0", "a23456789012345678901234567890123456789012"})
+    void callsWithAnyIdKeepTheirFields(String id) {
+        Session session = CLIENT.session("langchain4j", "ids" + id.length());
+        PalimpsestContext context = new PalimpsestContext(session, "gpt-5");
+        List<ChatMessage> messages = new ArrayList<>(List.of(UserMessage.from("Why did the build fail?")));
+        List<ChatMessage> shown = List.of();
+        for (int round = 0; round < 3; round++) {
+            ToolExecutionRequest call = ToolExecutionRequest.builder()
+                    .id(id)
+                    .name("read_log")
+                    .arguments("{}")
+                    .build();
+            messages.add(AiMessage.builder()
+                    .thinking("reason " + round)
+                    .toolExecutionRequests(List.of(call))
+                    .build());
+            messages.add(ToolExecutionResultMessage.from(call, "result " + round));
+            shown = context.apply(ChatRequest.builder().messages(messages).build(), "default")
+                    .messages();
+        }
+        assertEquals(messages, shown);
     }
 
     @Test

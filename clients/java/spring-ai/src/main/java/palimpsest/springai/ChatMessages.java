@@ -10,7 +10,6 @@ import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Optional;
 import java.util.stream.Stream;
 import java.util.stream.StreamSupport;
 import org.springframework.ai.chat.messages.AssistantMessage;
@@ -23,6 +22,8 @@ import org.springframework.ai.chat.messages.UserMessage;
 import org.springframework.ai.content.Media;
 import org.springframework.ai.content.MediaContent;
 import palimpsest.OriginalMessages;
+import palimpsest.OriginalMessages.Call;
+import palimpsest.OriginalMessages.Shown;
 
 /**
  * The messages of a prompt in OpenAI's Chat format, and back. Messages that the view shows unchanged stay the objects
@@ -31,10 +32,9 @@ import palimpsest.OriginalMessages;
 final class ChatMessages {
     private static final JsonMapper JSON = new JsonMapper();
 
-    /** A message of the prompt. A message with several results is the original of each. */
-    private record Original(Message message, ToolResponse response) {}
+    /** A message with several results is the original of each. */
+    private final OriginalMessages<Message> originals = new OriginalMessages<>();
 
-    private final OriginalMessages<Original> originals = new OriginalMessages<>();
     private final Map<JsonNode, Media> mediaByPart = new HashMap<>();
 
     ChatMessages(List<Message> messages) {
@@ -55,7 +55,7 @@ final class ChatMessages {
         if (message instanceof ToolResponseMessage results) {
             for (ToolResponse it : results.getResponses()) {
                 ObjectNode result = json.deepCopy().put("tool_call_id", it.id());
-                originals.add(result.put("content", it.responseData()), new Original(message, it));
+                originals.add(result.put("content", it.responseData()), message);
             }
             return;
         }
@@ -72,18 +72,15 @@ final class ChatMessages {
         } else {
             json.put("content", text);
         }
-        if (message instanceof AssistantMessage response && response.hasToolCalls()) {
-            ArrayNode calls = json.putArray("tool_calls");
-            for (ToolCall call : response.getToolCalls()) {
-                calls.addObject()
-                        .put("id", call.id())
-                        .put("type", "function")
-                        .putObject("function")
-                        .put("name", call.name())
-                        .put("arguments", call.arguments());
-            }
-        }
-        originals.add(json, new Original(message, null));
+        originals.add(json, calls(message), message);
+    }
+
+    private static List<Call> calls(Message message) {
+        return message instanceof AssistantMessage response
+                ? response.getToolCalls().stream()
+                        .map(it -> new Call(it.id(), it.name(), it.arguments()))
+                        .toList()
+                : List.of();
     }
 
     private static ObjectNode part(Media media) {
@@ -112,23 +109,18 @@ final class ChatMessages {
     List<Message> of(List<ObjectNode> view) {
         List<Message> messages = new ArrayList<>();
         List<ToolResponse> results = new ArrayList<>();
-        for (ObjectNode shown : view) {
-            Optional<Original> original = originals.take(shown);
-            if (shown.path("role").asText().equals("tool")) {
-                results.add(result(shown, original));
+        for (Shown<Message> shown : originals.of(view)) {
+            if (shown.chat().path("role").asText().equals("tool")) {
+                String id = shown.chat().path("tool_call_id").asText();
+                results.add(new ToolResponse(id, shown.toolName(), shown.text()));
                 continue;
             }
             // Results of parallel calls are one message.
             flush(results, messages);
-            messages.add(original.map(Original::message).orElseGet(() -> created(shown)));
+            messages.add(shown.original().orElseGet(() -> created(shown)));
         }
         flush(results, messages);
         return messages;
-    }
-
-    private static ToolResponse result(ObjectNode shown, Optional<Original> original) {
-        String name = original.map(it -> it.response().name()).orElse("");
-        return new ToolResponse(shown.path("tool_call_id").asText(), name, OriginalMessages.text(shown));
     }
 
     private static void flush(List<ToolResponse> results, List<Message> messages) {
@@ -141,12 +133,19 @@ final class ChatMessages {
     }
 
     /** Returns a message that the service has written or changed, such as a summary, or a message with an id. */
-    private Message created(JsonNode shown) {
-        String text = OriginalMessages.text(shown);
-        return switch (shown.path("role").asText()) {
+    private Message created(Shown<Message> shown) {
+        String text = shown.text();
+        return switch (shown.chat().path("role").asText()) {
             case "system", "developer" -> new SystemMessage(text);
-            case "assistant" -> new AssistantMessage(text);
-            default -> UserMessage.builder().text(text).media(media(shown)).build();
+            case "assistant" ->
+                AssistantMessage.builder()
+                        .content(text)
+                        .toolCalls(shown.calls().stream()
+                                .map(it -> new ToolCall(it.id(), "function", it.name(), it.arguments()))
+                                .toList())
+                        .build();
+            default ->
+                UserMessage.builder().text(text).media(media(shown.chat())).build();
         };
     }
 

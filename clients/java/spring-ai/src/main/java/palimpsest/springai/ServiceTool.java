@@ -1,8 +1,6 @@
 package palimpsest.springai;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import java.util.Map;
-import java.util.UUID;
 import org.springframework.ai.chat.model.ToolContext;
 import org.springframework.ai.tool.ToolCallback;
 import org.springframework.ai.tool.definition.ToolDefinition;
@@ -30,12 +28,8 @@ final class ServiceTool implements ToolCallback {
 
     @Override
     public String call(String input) {
-        Map<String, String> function = Map.of("name", definition.name(), "arguments", input);
         // Spring AI does not pass the id of the call on, and writes it into the result itself.
-        String id = UUID.randomUUID().toString();
-        return session.runTool(Map.of("id", id, "type", "function", "function", function))
-                .path("content")
-                .asText();
+        return session.runTool(null, definition.name(), input);
     }
 
     @Override

@@ -11,10 +11,12 @@ import static palimpsest.testing.Provider.TURNS;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.ValueSource;
 import org.springframework.ai.anthropic.AnthropicChatModel;
 import org.springframework.ai.anthropic.AnthropicChatOptions;
 import org.springframework.ai.chat.client.ChatClient;
@@ -25,12 +27,14 @@ import org.springframework.ai.chat.memory.ChatMemory;
 import org.springframework.ai.chat.memory.MessageWindowChatMemory;
 import org.springframework.ai.chat.messages.AssistantMessage;
 import org.springframework.ai.chat.messages.Message;
+import org.springframework.ai.chat.messages.ToolResponseMessage;
 import org.springframework.ai.chat.messages.UserMessage;
 import org.springframework.ai.chat.model.ChatModel;
 import org.springframework.ai.content.Media;
 import org.springframework.ai.openai.OpenAiChatModel;
 import org.springframework.ai.openai.OpenAiChatOptions;
 import org.springframework.ai.tool.annotation.Tool;
+import palimpsest.Format;
 import palimpsest.Palimpsest;
 import palimpsest.Session;
 import palimpsest.testing.Provider;
@@ -226,6 +230,28 @@ class AdvisorTest {
                 .path(0)
                 .path("content");
         assertTrue(content.toString().contains("iVBORw0KGgo"), content.toString());
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"", "functions.read_log:0", "call_0", "a23456789012345678901234567890123456789012"})
+    void callsWithAnyIdKeepTheirFields(String id) {
+        Session session = CLIENT.session("spring", "ids" + id.length(), Format.OPENAI_CHAT);
+        List<Message> messages = new ArrayList<>(List.of(new UserMessage("Why did the build fail?")));
+        List<Message> shown = List.of();
+        for (int round = 0; round < 3; round++) {
+            messages.add(AssistantMessage.builder()
+                    .content("")
+                    .properties(Map.of("thinking", "reason " + round))
+                    .toolCalls(List.of(new AssistantMessage.ToolCall(id, "function", "read_log", "{}")))
+                    .build());
+            messages.add(ToolResponseMessage.builder()
+                    .responses(List.of(new ToolResponseMessage.ToolResponse(id, "read_log", "result " + round)))
+                    .build());
+            ChatMessages synced = new ChatMessages(messages);
+            Map<String, Object> body = Map.of("model", "gpt-5", "messages", synced.json());
+            shown = synced.of(session.sync(body).messages());
+        }
+        assertEquals(messages, shown);
     }
 
     @Test
