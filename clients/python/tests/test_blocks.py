@@ -13,7 +13,8 @@ def source(role: str, message: str, *items: tuple[Any, str]) -> Source[str, str]
 
 
 def restore(view: list[Any], sources: list[Source[str, str]]) -> list[tuple[list[str], str | None, bool]]:
-    messages = blocks.restore(view, sources, lambda block, item: f"{item} as {blocks.plain_text(block)}")
+    known, ids = blocks.with_call_ids(sources)
+    messages = blocks.restore(view, known, ids, lambda block, item: f"{item} as {blocks.plain_text(block)}")
     return [(it.items, it.base, it.is_unchanged) for it in messages]
 
 
@@ -25,6 +26,29 @@ def test_equal_texts_are_matched_from_the_end() -> None:
     sources = [source("user", f"message {n}", (None, f"thinking {n}"), (blocks.text("yes"), f"text {n}")) for n in "ab"]
     assert restore([user("yes")], sources) == [(["thinking b", "text b"], "message b", True)]
     assert [it[1] for it in restore([user("yes"), user("yes")], sources)] == ["message a", "message b"]
+
+
+def test_an_equal_text_of_another_role_stays_apart() -> None:
+    sources = [
+        source("assistant", "a", (None, "thinking"), (blocks.text("ok"), "text a")),
+        source("user", "b", (blocks.text("ok"), "text b")),
+    ]
+    answer = {**user("ok"), "role": "assistant"}
+    assert restore([answer], sources) == [(["thinking", "text a"], "a", True)]
+    assert [it[1] for it in restore([answer, user("ok")], sources)] == ["a", "b"]
+
+
+def test_calls_keep_ids_that_the_service_replaces() -> None:
+    use, outcome = blocks.call("a:1", "read", {}), blocks.result("a:1", [blocks.text("large")])
+    sources = [source("assistant", "a", (use, "use")), source("user", "b", (outcome, "result"))]
+    known, _ = blocks.with_call_ids(sources)
+    use, outcome = (it["content"][0] for it in blocks.array(known))
+    assert use["id"] == outcome["tool_use_id"] != "a:1"
+    view = [{"role": "assistant", "content": [use]}, user({**outcome, "content": "small"})]
+    unchanged, changed = restore(view, sources)
+    assert unchanged == (["use"], "a", True)
+    assert changed[0][0].startswith("result as {")
+    assert '"a:1"' in changed[0][0]
 
 
 def test_merged_messages_keep_items_without_a_block() -> None:

@@ -28,6 +28,7 @@ from palimpsest import (
     UnavailableError,
     is_too_long,
 )
+from palimpsest._calls import WatchPosition
 from world import SERVER, Server
 
 BODY: dict[str, Any] = {"model": "claude-fake", "messages": [{"role": "user", "content": "hello"}]}
@@ -113,6 +114,44 @@ def test_calls_wait_for_a_server_that_restarts(tmp_path: Path) -> None:
         finally:
             thread.join()
             restarted[0].stop()
+
+
+def test_a_watch_outlives_its_deadline(tmp_path: Path) -> None:
+    server = Server(tmp_path / "data")
+    with Palimpsest(server.url, timeout=30) as client:
+        context = client.session("demo", "a")
+        context.sync(BODY)
+        watched: list[Any] = []
+        # The budget of the retries begins with the failure, and not with the last element.
+        seconds = 5.0
+        watch = threading.Thread(
+            target=lambda: watched.append(
+                next(context.with_options(timeout=seconds, max_retries=50).watch(kinds=["session_updated"]))
+            )
+        )
+        watch.start()
+        time.sleep(seconds + 0.5)
+        server.stop()
+        restarted = Server(tmp_path / "data", listen=server.address)
+        try:
+            context.update(title="after the restart")
+            watch.join(timeout=20)
+            assert "session_updated" in watched[0]
+        finally:
+            restarted.stop()
+
+
+def test_repeated_elements_of_a_watch_are_skipped() -> None:
+    def element(revision: int, position: int, kind: str) -> Any:
+        return {"revision": position, "event": {"revision": revision, kind: {}}}
+
+    position = WatchPosition(2)
+    first, second = element(3, 2, "calls_interrupted"), element(3, 3, "view_served")
+    assert [position.is_new(it) for it in (first, first, second)] == [True, False, True]
+    assert position.revision == 3
+    # A heartbeat has no event, and a later event of the kind is new.
+    assert not position.is_new({"revision": 4})
+    assert position.is_new(element(5, 5, "view_served"))
 
 
 def test_an_unreachable_server_fails_at_the_deadline() -> None:

@@ -10,7 +10,7 @@ import anthropic
 import pytest
 
 from palimpsest import Palimpsest
-from world import LOG, PNG, USAGE, Provider, sent
+from world import FOUND, LOG, PNG, USAGE, Provider, fill, sent
 
 pytest.importorskip("google.adk")
 
@@ -25,7 +25,7 @@ from google.adk.runners import InMemoryRunner
 from google.genai import types
 from pydantic import Field
 
-from palimpsest.google_adk import PalimpsestPlugin
+from palimpsest.google_adk import PalimpsestPlugin, _part
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 
@@ -103,6 +103,23 @@ async def test_parallel_calls_and_read_back(conversation: Conversation, provider
     await check(provider, model, conversation)
     # The token count includes the usage of the last response.
     assert conversation.plugin.session(conversation.name).get()["budget"]["used_tokens"] > 85_050
+
+
+async def test_the_tools_of_the_service_read_the_lane(
+    client: Palimpsest, conversation: Conversation, provider: Provider, name: str, model: str
+) -> None:
+    fill(client.session("demo", name))
+    provider.script(model, *TURNS)
+    await conversation.ask("Why did the build fail?")
+    assert FOUND in sent(provider, model)[2]
+
+
+def test_results_of_the_service_have_the_name_of_their_tool() -> None:
+    block = {"type": "tool_result", "tool_use_id": "a", "tool_name": "read_log", "content": "Interrupted."}
+    for is_error, field in ((False, "result"), (True, "error")):
+        response = _part({**block, "is_error": is_error}, None).function_response
+        assert response
+        assert (response.name, response.response) == ("read_log", {field: "Interrupted."})
 
 
 async def test_thinking(client: Palimpsest, chat_model: Any, provider: Provider, name: str, model: str) -> None:

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from palimpsest import Palimpsest
+from palimpsest._originals import restored, with_call_ids
 from palimpsest.langchain import PalimpsestMiddleware
-from world import LOG, Provider, Server
+from world import FOUND, LOG, Provider, Server, fill
 
 agents = pytest.importorskip("langchain.agents")
+
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel  # noqa: E402
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage  # noqa: E402
 
 # Chat models keep connections and TLS settings for the process.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
@@ -147,27 +151,69 @@ def test_a_prompt_that_is_too_long_is_retried_once(
 
 
 def test_a_call_with_malformed_arguments_keeps_its_error_result(client: Palimpsest, name: str) -> None:
-    from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-    from langchain_core.messages import AIMessage, ToolMessage
-
-    class Model(GenericFakeChatModel):
-        seen: list[list[Any]] = []  # noqa: RUF012 - a field of Pydantic
-
-        def bind_tools(self, *_: Any, **__: Any) -> Any:
-            return self
-
-        def _generate(self, messages: Any, *arguments: Any, **options: Any) -> Any:
-            self.seen.append(messages)
-            return super()._generate(messages, *arguments, **options)
-
     bad: Any = {"name": "read_log", "args": "{bad", "id": "c1", "error": None, "type": "invalid_tool_call"}
     good: Any = {"name": "read_log", "args": {}, "id": "c2", "type": "tool_call"}
     answers = [AIMessage("", invalid_tool_calls=[bad], tool_calls=[good]), AIMessage(ANSWER)]
-    agent = Agent(client, Model(messages=iter(answers)), name)
+    agent = Agent(client, Echo(messages=iter(answers)), name)
     agent.ask()
     received = agent.model.seen[1]
     assert sorted(it.tool_call_id for it in received if isinstance(it, ToolMessage)) == ["c1", "c2"]
     assert [it.invalid_tool_calls for it in received if isinstance(it, AIMessage)] == [[bad]]
+
+
+class Echo(GenericFakeChatModel):
+    """A model that records the messages of its requests."""
+
+    seen: list[list[Any]] = []  # noqa: RUF012 - a field of Pydantic
+
+    def bind_tools(self, *_: Any, **__: Any) -> Any:
+        return self
+
+    def _generate(self, messages: Any, *arguments: Any, **options: Any) -> Any:
+        self.seen.append(messages)
+        return super()._generate(messages, *arguments, **options)
+
+
+@pytest.mark.parametrize("call_id", ["functions.read_log:0", "c" * 60, "c1"])
+def test_responses_whose_ids_the_service_replaces_stay(client: Palimpsest, name: str, call_id: str) -> None:
+    call: Any = {"name": "read_log", "args": {}, "id": call_id, "type": "tool_call"}
+    # The second response repeats the id.
+    calls = [AIMessage("", tool_calls=[call], additional_kwargs={"reasoning_content": it}) for it in ("One.", "Two.")]
+    agent = Agent(client, Echo(messages=iter([*calls, AIMessage(ANSWER)])), name)
+    agent.ask()
+    received = [it for it in agent.model.seen[2] if isinstance(it, AIMessage)]
+    assert [it.additional_kwargs["reasoning_content"] for it in received] == ["One.", "Two."]
+    assert {it["id"] for message in received for it in message.tool_calls} == {call_id}
+    results = [it for it in agent.model.seen[2] if isinstance(it, ToolMessage)]
+    assert [it.tool_call_id for it in results] == [call_id, call_id]
+    assert all("palimpsest://" in str(it.content) for it in results)
+
+
+def test_a_response_without_text_stays(client: Palimpsest, name: str) -> None:
+    image: Any = {"type": "image", "url": "https://x.org/a.png"}
+    history = [HumanMessage("Draw."), AIMessage([image]), HumanMessage("Think."), AIMessage("")]
+    for number, messages in enumerate(([*history, HumanMessage("And?")], history)):
+        agent = Agent(client, Echo(messages=iter([AIMessage(ANSWER)])), f"{name}.{number}")
+        agent.graph.invoke({"messages": messages}, agent.config)
+        assert [it.content for it in agent.model.seen[0] if isinstance(it, AIMessage)] == [[image], ""]
+
+
+def test_equal_responses_are_matched_from_the_end() -> None:
+    texts = ["a", "Done.", "b", "Done.", "c"]
+    chats = [{"role": "user" if n % 2 == 0 else "assistant", "content": text} for n, text in enumerate(texts)]
+    view = [{"role": "user", "content": "summary"}, *chats[2:-1], {"role": "user", "content": "c\n[id:a1]"}]
+    chats, ids = with_call_ids(chats)
+    shown = restored(view, chats, range(5), ids, lambda place, _: -place, lambda _: 99)
+    assert shown == [99, 2, 3, -4]
+
+
+def test_the_tools_of_the_service_read_the_lane(
+    client: Palimpsest, chat_model: Any, provider: Provider, name: str, model: str
+) -> None:
+    fill(client.session("demo", name))
+    provider.script(model, CALL, READ_BACK, {"text": ANSWER})
+    Agent(client, chat_model, name).ask()
+    assert FOUND in sent(provider, model)[2]
 
 
 def test_retries_fallbacks_and_approvals_are_composed(

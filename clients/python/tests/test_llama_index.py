@@ -14,7 +14,7 @@ from llama_index.core.memory import ChatMemoryBuffer, Memory
 
 from palimpsest import Palimpsest
 from palimpsest.llama_index import PalimpsestAgent
-from world import LOG, Provider
+from world import FOUND, LOG, Provider, fill
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 
@@ -85,6 +85,15 @@ async def test_parallel_calls_and_read_back(
     if "thinking" in provider.requests(model)[0]["body"]:
         # The thinking of the response is part of the next request, with its signature.
         assert "signature" in sent(provider, model)[1]
+
+
+async def test_the_tools_of_the_service_read_the_lane(
+    client: Palimpsest, agent: PalimpsestAgent, memory: Memory, provider: Provider, model: str
+) -> None:
+    fill(client.session("demo", memory.session_id))
+    provider.script(model, CALL, READ_BACK, {"text": ANSWER})
+    await agent.run("Why did the build fail?", memory=memory)
+    assert FOUND in sent(provider, model)[2]
 
 
 async def test_compaction_and_undo(agent: PalimpsestAgent, memory: Memory, provider: Provider, model: str) -> None:

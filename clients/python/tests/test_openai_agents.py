@@ -10,7 +10,7 @@ from agents import Agent, ItemHelpers, OpenAIResponsesModel, RunConfig, Runner, 
 
 from palimpsest import Palimpsest, Session
 from palimpsest.openai_agents import input_filter, tools
-from world import LOG, Provider
+from world import FOUND, LOG, Provider, fill
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
@@ -55,6 +55,17 @@ async def test_parallel_calls_and_read_back(
     result = await Runner.run(agent, "Why did the build fail?", run_config=config)
     assert result.final_output == ANSWER
     check(provider, model, result.to_input_list())
+
+
+async def test_the_tools_of_the_service_read_the_lane(
+    client: Palimpsest, async_gpt: openai.AsyncOpenAI, provider: Provider, name: str, model: str
+) -> None:
+    session = client.session("demo", name)
+    fill(session)
+    provider.script(model, *TURNS)
+    agent, config = agent_of(session, async_gpt, model)
+    await Runner.run(agent, "Why did the build fail?", run_config=config)
+    assert FOUND in sent(provider, model)[2]
 
 
 async def test_streaming(

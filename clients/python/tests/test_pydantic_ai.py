@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from palimpsest import Palimpsest
-from world import LOG, PNG, USAGE, Provider, sent
+from world import FOUND, LOG, PNG, USAGE, Provider, fill, sent
 
 pydantic_ai = pytest.importorskip("pydantic_ai", minversion="2.68")
 
@@ -28,7 +28,7 @@ from pydantic_ai.messages import (  # noqa: E402
     VideoUrl,
 )
 
-from palimpsest.pydantic_ai import PalimpsestCapability  # noqa: E402
+from palimpsest.pydantic_ai import PalimpsestCapability, _part  # noqa: E402
 
 ANSWER = "Its disk was full."
 TURNS: list[dict[str, Any]] = [
@@ -90,6 +90,23 @@ async def test_parallel_calls_and_read_back(
     assert capability.session(name).get()["budget"]["used_tokens"] > 85_050
     if type(chat_model).__name__ == "AnthropicModel":
         assert "signature" in sent(provider, model)[1]
+
+
+async def test_the_tools_of_the_service_read_the_lane(
+    client: Palimpsest, chat_model: Any, provider: Provider, name: str, model: str
+) -> None:
+    fill(client.session("demo", name))
+    provider.script(model, *TURNS)
+    agent, _ = agent_of(client, chat_model)
+    await agent.run("Why did the build fail?", conversation_id=name)
+    assert FOUND in sent(provider, model)[2]
+
+
+def test_results_of_the_service_have_the_name_of_their_tool() -> None:
+    block = {"type": "tool_result", "tool_use_id": "a", "tool_name": "read_log", "content": "Interrupted."}
+    assert _part({**block, "is_error": True}, None).outcome == "failed"
+    part = _part(block, None)
+    assert (part.tool_name, part.content, part.outcome) == ("read_log", "Interrupted.", "success")
 
 
 async def test_streaming(client: Palimpsest, chat_model: Any, provider: Provider, name: str, model: str) -> None:
@@ -155,11 +172,12 @@ async def test_objects_of_the_history_reach_the_model_unchanged(client: Palimpse
     from pydantic_ai.models.function import FunctionModel
 
     image = BinaryContent(base64.b64decode(PNG), media_type="image/png")
-    call = pydantic_ai.messages.ToolCallPart("read_log", {}, tool_call_id="a")
+    # The service accepts no id with this character.
+    call = pydantic_ai.messages.ToolCallPart("read_log", {}, tool_call_id="a:1")
     history: list[Any] = [
         ModelRequest(parts=[SystemPromptPart("Be brief."), UserPromptPart(["See", image, CachePoint(), "and"])]),
         ModelResponse(parts=[ThinkingPart("Hm.", signature="s"), TextPart("I look.", id="t"), call]),
-        ModelRequest(parts=[ToolReturnPart("read_log", ["text", image], tool_call_id="a")]),
+        ModelRequest(parts=[ToolReturnPart("read_log", ["text", image], tool_call_id="a:1")]),
         ModelResponse(parts=[ThinkingPart("Hm.")]),
         ModelRequest(parts=[UserPromptPart([VideoUrl("https://x.org/a.mp4"), ImageUrl("https://x.org/a.png")])]),
         ModelResponse(parts=[TextPart("Yes.")]),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import httpx2
 import pytest
 
-from palimpsest import NotFoundError, NotSendableError, Palimpsest
-from world import ANTHROPIC_TOOL, LOG
+from palimpsest import InvalidArgumentError, NotFoundError, NotSendableError, Palimpsest
+from palimpsest._transport import connection_settings
+from world import ANTHROPIC_TOOL, LOG, Server
 
 
 def user(text: str) -> dict[str, Any]:
@@ -213,6 +215,74 @@ def test_sessions_are_listed_changed_and_deleted(client: Palimpsest, name: str) 
     with pytest.raises(NotFoundError):
         first.delete(missing_ok=False)
     assert [it["name"] for it in client.sessions(project)] == [second.name]
+
+
+def test_ids_are_escaped_in_urls(client: Palimpsest, name: str) -> None:
+    project = name[-10:]
+    context = client.session(project, "chat")
+    context.sync(model="m", messages=[user("hello")])
+    for wrong in ("chat#1", "chat?1", "x/../chat", "chat/", "chat:sync"):
+        with pytest.raises((InvalidArgumentError, NotFoundError)):
+            client.session(project, wrong).delete(missing_ok=False)
+        with pytest.raises((InvalidArgumentError, NotFoundError)):
+            client.session(f"x/../{project}", wrong).get()
+    assert client.session(project, "chat#1").name == f"projects/{project}/sessions/chat#1"
+    assert [it["name"] for it in client.sessions(project)] == [context.name]
+
+
+@pytest.mark.parametrize("wrong", ["", ".", ".."])
+def test_ids_that_change_a_path_are_rejected(client: Palimpsest, wrong: str) -> None:
+    with pytest.raises(ValueError, match="id of a project or session"):
+        client.session("demo", wrong)
+    with pytest.raises(ValueError, match="id of a project or session"):
+        client.sessions(wrong)
+
+
+def test_a_session_with_other_options_is_the_same_session(client: Palimpsest, name: str) -> None:
+    context = client.session("demo", name, "anthropic_messages")
+    patient = context.with_options(timeout=30)
+    context.tools()
+    assert patient.is_own({"type": "tool_use", "id": "c1", "name": "ReadToolResult", "input": {}})
+    usage = {"input_tokens": 70_000, "output_tokens": 50}
+    content = [{"type": "text", "text": "Hello."}]
+    response = {"type": "message", "role": "assistant", "model": "m", "content": content, "usage": usage}
+    messages = [user("hello")]
+    context.sync(model="m", messages=messages)
+    messages += context.answer(response, {})
+    view = patient.sync(model="m", messages=[*messages, user("And?")])
+    assert view.tokens["total_tokens"] > 70_000
+    # The response was sent once.
+    assert context._state.last_response is None
+
+
+def test_a_response_during_a_sync_is_sent_with_the_next_one(server: Server, name: str) -> None:
+    usage = {"input_tokens": 70_000, "output_tokens": 50}
+    content = [{"type": "text", "text": "Hello."}]
+    response = {"type": "message", "role": "assistant", "model": "m", "content": content, "usage": usage}
+    messages = [user("hello")]
+
+    def answer(_: Any) -> None:
+        if len(messages) == 1:
+            messages.extend(context.answer(response, {}))
+
+    http = httpx2.Client(**connection_settings(server.url, None), event_hooks={"request": [answer]})
+    with Palimpsest(http_client=http) as client:
+        context = client.session("demo", name)
+        context.sync(model="m", messages=[user("hello")])
+        view = context.sync(model="m", messages=[*messages, user("And?")])
+    assert view.tokens["total_tokens"] > 70_000
+
+
+def test_a_failing_tool_of_the_service_keeps_the_other_results(client: Palimpsest, name: str) -> None:
+    context = client.session("demo", name, "anthropic_messages")
+    context.tools()
+    calls = [{"type": "tool_use", "id": f"c{n}", "name": it, "input": {}} for n, it in enumerate(("work", "Snip"))]
+    response = {"type": "message", "role": "assistant", "model": "m", "content": calls, "usage": {}}
+    # The session does not exist, so the service rejects the call of its tool.
+    done, failed = context.answer(response, {"work": lambda: "done"})[-1]["content"]
+    assert done["content"] == "done"
+    assert failed["is_error"]
+    assert "NotFoundError" in failed["content"]
 
 
 def test_threads_share_a_client(client: Palimpsest, name: str) -> None:

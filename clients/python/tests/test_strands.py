@@ -16,8 +16,8 @@ from strands.models.model import Model
 from strands.types.exceptions import ContextWindowOverflowException
 
 from palimpsest import Palimpsest
-from palimpsest.strands import PalimpsestConversationManager
-from world import LOG, PNG, USAGE, Provider, sent
+from palimpsest.strands import PalimpsestConversationManager, _content
+from world import FOUND, LOG, PNG, USAGE, Provider, fill, sent
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
@@ -127,6 +127,37 @@ async def test_a_prompt_that_is_too_long_is_retried_once(
     with pytest.raises(ContextWindowOverflowException):
         await agent.invoke_async("once more")
     assert [it["status"] for it in provider.requests(model)][7:] == [413, 413]
+
+
+async def test_a_rejection_ends_with_its_repeat(
+    client: Palimpsest, chat_model: Any, provider: Provider, name: str, model: str
+) -> None:
+    too_long, broken = {"fault": {"html": 413}}, {"fault": {"html": 500}}
+    answers = [{"text": f"answer {number}"} for number in range(5)]
+    provider.script(model, *answers, too_long, broken, too_long, {"text": "Yes."})
+    agent, _ = agent_of(client, chat_model, name)
+    for number in range(5):
+        await agent.invoke_async(f"question {number} " + "some words " * 500)
+    with pytest.raises(Exception, match="500"):
+        await agent.invoke_async("after the rejection")
+    assert str(await agent.invoke_async("once more " + "some words " * 500)).strip() == "Yes."
+    assert [it["status"] for it in provider.requests(model)][5:] == [413, 500, 413, 200]
+
+
+async def test_the_tools_of_the_service_read_the_lane(
+    client: Palimpsest, chat_model: Any, provider: Provider, name: str, model: str
+) -> None:
+    fill(client.session("demo", name))
+    provider.script(model, *TURNS)
+    agent, _ = agent_of(client, chat_model, name)
+    await agent.invoke_async("Why did the build fail?")
+    assert FOUND in sent(provider, model)[2]
+
+
+def test_results_of_the_service_keep_their_status() -> None:
+    block = {"type": "tool_result", "tool_use_id": "a", "tool_name": "read_log", "content": "Interrupted."}
+    assert _content(block, None)["toolResult"]["status"] == "success"
+    assert _content({**block, "is_error": True}, None)["toolResult"]["status"] == "error"
 
 
 class Echo(Model):

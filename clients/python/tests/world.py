@@ -34,6 +34,15 @@ RESPONSES_TOOL = {
 }
 
 
+# Found by the search of a turn, and in no call of the model.
+FOUND = "step 4999"
+
+
+def fill(session: Any) -> None:
+    """Gives a session a conversation. Another one under its name then goes to a lane."""
+    session.sync(model="m", messages=[{"role": "user", "content": "Another conversation."}], tools=[ANTHROPIC_TOOL])
+
+
 def read_log() -> str:
     return LOG
 

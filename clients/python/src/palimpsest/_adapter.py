@@ -7,10 +7,13 @@ from typing import Any
 
 from . import _blocks as blocks
 from ._blocks import Item, Message, Source
+from ._calls import SessionPath
 from ._formats import Format
+from ._lanes import Lanes
 from .client import Palimpsest
 from .errors import JsonObject, NotSendableError
 from .session import Session
+from .view import View
 
 FORMAT: Format = "anthropic_messages"
 
@@ -22,6 +25,7 @@ class Adapter:
         self._client = client or Palimpsest()
         self._project = project
         self._definitions: list[JsonObject] | None = None
+        self.lanes = Lanes()
 
     def session(self, name: str) -> Session:
         """Returns a session. Makes no call."""
@@ -50,25 +54,34 @@ def view(
     tools: list[JsonObject],
     usage: tuple[int, int] | None,
     too_long: BaseException | None,
-) -> list[Message]:
-    """Returns the messages of the view as those of the framework. Unchanged ones are the same objects.
+) -> tuple[list[Message], str]:
+    """Returns the messages of the view as those of the framework, and the id of the session that took the array.
+
+    Unchanged messages are the same objects.
 
     `build` returns a message with a role, items, and the message of the framework that it replaces. `usage` has the
     input and output tokens of the last response in the array.
     """
+    sources, ids = blocks.with_call_ids(sources)
     messages = blocks.array(sources)
     if not messages:
-        return [source.message for source in sources]
+        return [source.message for source in sources], session._path.session
     body = {"model": model, "system": system, "tools": tools, "messages": messages}
     parameters = {"last_response": _last_response(model, messages, usage)} if usage else {}
     reply = session.sync(body, too_long=too_long, palimpsest=parameters)
-    # The model class of the framework knows if the model accepts a conversation that ends with a response.
-    if not reply.sendable and reply.not_sendable_reason != "ends_with_assistant":
-        raise NotSendableError(reply.not_sendable_reason)
-    return [
+    shown = [
         it.base if it.is_unchanged and it.base is not None else build(it.role, it.items, it.base)
-        for it in blocks.restore(reply.messages, sources, convert)
+        for it in blocks.restore(sendable(reply), sources, ids, convert)
     ]
+    return shown, SessionPath.of(reply.session).session
+
+
+def sendable(view: View) -> list[JsonObject]:
+    """Returns the messages of a view, or raises `NotSendableError`."""
+    # The model class of the framework knows if the model accepts a conversation that ends with a response.
+    if not view.sendable and view.not_sendable_reason != "ends_with_assistant":
+        raise NotSendableError(view.not_sendable_reason)
+    return view.messages
 
 
 def _last_response(model: str, messages: list[JsonObject], usage: tuple[int, int]) -> JsonObject | None:

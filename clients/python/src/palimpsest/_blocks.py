@@ -9,15 +9,18 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+from ._call_ids import CallIds
+from ._match import Key, last_places
 from .errors import JsonObject
 
 Message = TypeVar("Message")
 Item = TypeVar("Item")
+# The longest id of a call in Anthropic's format.
+_LONGEST_ID = 64
 # The service ends a user message with the id of its turn, if the model has the tool that removes turns.
 _TURN_ID = re.compile(r"\n?\[id:\w+\]$")
 
@@ -51,29 +54,51 @@ def array(sources: Iterable[Source[Message, Item]]) -> list[JsonObject]:
     return [{"role": role, "content": blocks} for role, blocks in messages if blocks]
 
 
+def with_call_ids(sources: Iterable[Source[Message, Item]]) -> tuple[list[Source[Message, Item]], CallIds]:
+    """Returns the sources with ids of calls that the service keeps, and the original ids."""
+    ids = CallIds(_LONGEST_ID)
+
+    def known(block: JsonObject | None) -> JsonObject | None:
+        if block is not None and block["type"] == "tool_use":
+            return {**block, "id": ids.of_call(block["id"])}
+        if block is not None and block["type"] == "tool_result":
+            return {**block, "tool_use_id": ids.of_result(block["tool_use_id"])}
+        return block
+
+    return [replace(it, items=[(known(block), item) for block, item in it.items]) for it in sources], ids
+
+
 def restore(
     view: Sequence[JsonObject],
     sources: Sequence[Source[Message, Item]],
+    ids: CallIds,
     convert: Callable[[JsonObject, Item | None], Item],
 ) -> Iterator[Restored[Message, Item]]:
     """Yields the messages of a view. An unchanged block becomes its item.
 
-    `convert` returns the item for any other block. Its second argument is the item that the block replaces.
+    `convert` returns the item for any other block. Its second argument is the item that the block replaces. A result
+    without an item has the name of its tool in `tool_name`.
     """
-    places: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for number, source in enumerate(sources):
-        for index, (block, _) in enumerate(source.items):
-            if block is not None:
-                places[_key(block)].append((number, index))
-    contents = [as_blocks(message["content"]) for message in view]
-    # Levels remove old messages first, so equal blocks are matched from the end.
-    found = [[_last(places[_key(block)]) for block in reversed(content)][::-1] for content in reversed(contents)][::-1]
-    for message, content, own_places in zip(view, contents, found, strict=True):
+    known = [
+        (number, index, block)
+        for number, source in enumerate(sources)
+        for index, (block, _) in enumerate(source.items)
+        if block is not None
+    ]
+    shown = [(message["role"], block) for message in view for block in as_blocks(message["content"])]
+    names = {block["id"]: block["name"] for _, block in shown if block["type"] == "tool_use"}
+    found = last_places(
+        [_key(role, block) for role, block in shown],
+        [(number, _key(sources[number].role, block)) for number, _, block in known],
+    )
+    places = iter(None if it is None else known[it][:2] for it in found)
+    for message in view:
         items: list[Item] = []
         base, position = -1, 0
-        for block, place in zip(content, own_places, strict=True):
+        for block in as_blocks(message["content"]):
+            place = next(places)
             if place is None:
-                items.append(convert(block, None))
+                items.append(convert(_original(block, ids, names), None))
                 continue
             number, index = place
             if number != base:
@@ -82,15 +107,21 @@ def restore(
             items += _without_block(sources, base, position, index)
             position = index + 1
             original, item = sources[number].items[index]
-            items.append(item if block == original else convert(block, item))
+            items.append(item if block == original else convert(_original(block, ids, names), item))
         items += _without_block(sources, base, position, None)
-        shown = sources[base] if base >= 0 else None
-        is_unchanged = shown is not None and is_same([item for _, item in shown.items], items)
-        yield Restored(message["role"], items, shown.message if shown else None, is_unchanged)
+        last = sources[base] if base >= 0 else None
+        is_unchanged = last is not None and is_same([item for _, item in last.items], items)
+        yield Restored(message["role"], items, last.message if last else None, is_unchanged)
 
 
-def _last(places: list[tuple[int, int]]) -> tuple[int, int] | None:
-    return places.pop() if places else None
+def _original(block: JsonObject, ids: CallIds, names: dict[str, str]) -> JsonObject:
+    """Returns a block of the view with the id that the framework knows, and the name of the tool."""
+    if block["type"] == "tool_use":
+        return {**block, "id": ids.original(block["id"])}
+    if block["type"] == "tool_result":
+        call_id = block["tool_use_id"]
+        return {**block, "tool_use_id": ids.original(call_id), "tool_name": names.get(call_id, "")}
+    return block
 
 
 def is_same(one: Sequence[Any], other: Sequence[Any]) -> bool:
@@ -105,13 +136,18 @@ def _without_block(sources: Sequence[Source[Message, Item]], number: int, start:
     return [item for block, item in sources[number].items[start:end] if block is None]
 
 
-def _key(block: JsonObject) -> str:
+def _key(role: str, block: JsonObject) -> Key:
     """Returns the identity of a block. Calls and results have ids, so their content can differ."""
     if block["type"] in ("tool_use", "tool_result"):
-        return f"{block['type']} {block.get('id') or block.get('tool_use_id')}"
+        return Key(f"{block['type']} {block.get('id') or block.get('tool_use_id')}", has_id=True)
     if block["type"] == "text":
-        return "text " + _TURN_ID.sub("", block["text"])
-    return json.dumps(block, sort_keys=True)
+        return Key(f"{role} text {without_turn_id(block['text'])}")
+    return Key(f"{role} {json.dumps(block, sort_keys=True)}")
+
+
+def without_turn_id(value: str) -> str:
+    """Returns the text of a message without the id of its turn."""
+    return _TURN_ID.sub("", value)
 
 
 def as_blocks(content: Any) -> list[JsonObject]:

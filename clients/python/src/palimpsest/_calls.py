@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from ._formats import Format, Response, ToolCall, format_of_body, read_fields, view_target
 from ._transport import Request
@@ -23,27 +24,55 @@ class SessionPath:
     project: str
     session: str
 
+    def __post_init__(self) -> None:
+        # An invalid id fails here, before a call with the wrong path reaches another session.
+        _segment(self.project)
+        _segment(self.session)
+
+    @classmethod
+    def of(cls, name: str) -> SessionPath:
+        """Returns the path of a resource name."""
+        _, project, _, session = name.split("/")
+        return cls(project, session)
+
     @property
     def name(self) -> str:
         """The resource name."""
         return f"projects/{self.project}/sessions/{self.session}"
 
+    @property
+    def url(self) -> str:
+        """The path in URLs. Characters with a meaning in URLs are escaped."""
+        return f"{sessions_url(self.project)}/{_segment(self.session)}"
+
     def create(self, fields: JsonObject) -> Request:
         """Returns the creation of the session."""
         body = {"request_id": str(uuid.uuid4()), "session_id": self.session, "session": fields}
-        return Request("POST", f"/projects/{self.project}/sessions", body)
+        return Request("POST", sessions_url(self.project), body)
 
     def read(self, suffix: str = "", **query: Any) -> Request:
         """Returns a read of the session."""
-        return Request("GET", f"/{self.name}{suffix}", query=query)
+        return Request("GET", f"{self.url}{suffix}", query=query)
 
     def post(self, suffix: str, body: JsonObject) -> Request:
         """Returns a call without a `request_id`: a read, or a sync."""
-        return Request("POST", f"/{self.name}{suffix}", body)
+        return Request("POST", f"{self.url}{suffix}", body)
 
     def change(self, suffix: str, body: Mapping[str, Any], method: str = "POST") -> Request:
         """Returns a change. The `request_id` makes its retries safe."""
-        return Request(method, f"/{self.name}{suffix}", {"request_id": str(uuid.uuid4()), **body})
+        return Request(method, f"{self.url}{suffix}", {"request_id": str(uuid.uuid4()), **body})
+
+
+def sessions_url(project: str) -> str:
+    """Returns the path of the sessions of a project in URLs."""
+    return f"/projects/{_segment(project)}/sessions"
+
+
+def _segment(value: str) -> str:
+    """Returns an id as one segment of a URL. HTTP clients resolve the segments `.` and `..`."""
+    if value in ("", ".", ".."):
+        raise ValueError(f"An id of a project or session must not be {value!r}.")
+    return quote(value, safe="")
 
 
 def sync_request(
@@ -69,11 +98,14 @@ def sync_request(
     return path.post(":sync", {**read_fields(body), "palimpsest": given})
 
 
-def view_stream(path: SessionPath, reply: JsonObject) -> Request | None:
+def view_stream(reply: JsonObject) -> Request | None:
     """Returns the request for the messages that a reply omits because of its size."""
     if not reply.get("view_omitted"):
         return None
-    return path.post(":stream", {"etag": reply["etag"], "skip_messages": reply["keep_messages"]})
+    # A lane has a view of its own.
+    return SessionPath.of(reply["session"]).post(
+        ":stream", {"etag": reply["etag"], "skip_messages": reply["keep_messages"]}
+    )
 
 
 def view_of(body: Mapping[str, Any], reply: JsonObject, chunks: Iterable[JsonObject]) -> View:
@@ -92,6 +124,27 @@ def view_of(body: Mapping[str, Any], reply: JsonObject, chunks: Iterable[JsonObj
 def call_body(call: ToolCall) -> JsonObject:
     """Returns the body of `callTool`."""
     return {"payload": {"format": call.format, "json": call.json}}
+
+
+class WatchPosition:
+    """The revision after which a watch resumes, and the events that the service repeats then."""
+
+    def __init__(self, revision: int) -> None:
+        self.revision = revision
+        self._repeatable: set[tuple[int, frozenset[str]]] = set()
+
+    def is_new(self, element: JsonObject) -> bool:
+        """Moves to an element. Returns true if it has an event that was not seen before."""
+        self.revision = element["revision"]
+        is_new = False
+        if "event" in element:
+            # Two events of one kind have different revisions. The kind is the name of a field.
+            event = (element["event"]["revision"], frozenset(element["event"]))
+            is_new = event not in self._repeatable
+            self._repeatable.add(event)
+        # Between two events of one revision, the position is before this revision.
+        self._repeatable = {it for it in self._repeatable if it[0] > self.revision}
+        return is_new
 
 
 def undo_query() -> JsonObject:

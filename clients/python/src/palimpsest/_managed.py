@@ -42,12 +42,14 @@ class Managed(Generic[Resource]):
         }
         view = self.session.sync(body, **options)
         try:
-            return send(**view.request)
+            response = send(**view.request)
         except Exception as error:
             if not is_too_long(error):
                 raise
             view = self.session.sync(body, too_long=error, **options)
-        return send(**view.request)
+            response = send(**view.request)
+        self.session._note_sent(response, view)
+        return response
 
     def _run(self, create: Callable[..., Reply], tools: Tools, max_rounds: int | None, body: JsonObject) -> Reply:
         body = appendable(body)
@@ -88,12 +90,14 @@ class AsyncManaged(Generic[Resource]):
         }
         view = await self.session.sync(body, **options)
         try:
-            return await send(**view.request)
+            response = await send(**view.request)
         except Exception as error:
             if not is_too_long(error):
                 raise
             view = await self.session.sync(body, too_long=error, **options)
-        return await send(**view.request)
+            response = await send(**view.request)
+        self.session._note_sent(response, view)
+        return response
 
     async def _run(
         self, create: Callable[..., Awaitable[Reply]], tools: Tools, max_rounds: int | None, body: JsonObject

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from agents import FunctionTool, Tool
+from agents import AgentBase, FunctionTool, Tool
 from agents.run_config import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
+from ._calls import SessionPath
 from .errors import JsonObject
 from .session import Session
 
@@ -27,6 +28,8 @@ def input_filter(session: Session) -> Callable[[CallModelData[Any]], Awaitable[M
         if data.model_data.instructions:
             body["instructions"] = data.model_data.instructions
         view = await asyncio.to_thread(session.sync, body)
+        # The agent calls its tools before its next model call.
+        session._state.lanes.remember(_key(data.agent), SessionPath.of(view.session).session)
         items: Any = view.request["input"]
         return ModelInputData(items, data.model_data.instructions)
 
@@ -38,11 +41,17 @@ def tools(session: Session) -> list[Tool]:
     return [_tool(session, definition) for definition in session.tools("openai_responses")]
 
 
+def _key(agent: AgentBase[Any] | None) -> tuple[str, str]:
+    return "agent", agent.name if agent else ""
+
+
 def _tool(session: Session, definition: JsonObject) -> Tool:
     name = definition["name"]
 
     async def invoke(context: ToolContext[Any], arguments: str) -> Any:
         call = {"type": "function_call", "call_id": context.tool_call_id, "name": name, "arguments": arguments}
+        lanes = session._state.lanes
+        lanes.remember(context.tool_call_id, lanes.session_of(_key(context.agent), session._path.session))
         return (await asyncio.to_thread(session.run_tool, call))["output"]
 
     description, schema = definition["description"], definition["parameters"]

@@ -7,32 +7,33 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from ._base import BaseSession, Tools, failed_result, function_of
-from ._calls import SessionPath, UndoSearch, call_body, undo_query, view_of, view_stream
+from ._base import BaseSession, SessionState, Tools, failed_result, function_of
+from ._calls import SessionPath, UndoSearch, WatchPosition, undo_query, view_of, view_stream
 from ._formats import Format, ToolCall, new_messages, parse_call, parse_response, result_of
 from ._retry import Attempts, Options
 from ._transport import AsyncTransport, Request
-from .errors import ApiError, JsonObject
+from .errors import ApiError, JsonObject, UnavailableError
 from .view import View
 
 
 class AsyncSession(BaseSession):
     """One conversation of one agent. It is created with the first sync. Tasks of one event loop can share it."""
 
-    def __init__(self, transport: AsyncTransport, path: SessionPath, options: Options, declared: Format | None) -> None:
-        super().__init__(path, options, declared)
+    def __init__(
+        self,
+        transport: AsyncTransport,
+        path: SessionPath,
+        options: Options,
+        declared: Format | None,
+        state: SessionState | None = None,
+    ) -> None:
+        super().__init__(path, options, declared, state or SessionState())
         self._transport = transport
 
     def with_options(self, *, timeout: float | None = None, max_retries: int | None = None) -> AsyncSession:
         """Returns the same session with another deadline of its calls, in seconds, or other retries."""
-        options = Options(
-            self._options.timeout if timeout is None else timeout,
-            self._options.max_retries if max_retries is None else max_retries,
-        )
-        session = AsyncSession(self._transport, self._path, options, self._format)
-        session._own_tools, session._own_names = self._own_tools, self._own_names
-        session._last_response = self._last_response
-        return session
+        options = self._changed_options(timeout, max_retries)
+        return AsyncSession(self._transport, self._path, options, self._format, self._state)
 
     async def sync(
         self,
@@ -50,13 +51,12 @@ class AsyncSession(BaseSession):
         view as too long. `palimpsest` has further fields of `SyncContextRequest`. A repeat is safe.
         """
         whole = {**(body or {}), **fields}
-        request = self._sync_request(whole, cache_breakpoints, too_long, palimpsest)
+        sent = self._state.last_response
+        request = self._sync_request(whole, cache_breakpoints, too_long, palimpsest, sent)
         reply = await self._send(request)
-        stream = view_stream(self._path, reply)
+        stream = view_stream(reply)
         chunks = [it async for it in self._transport.lines(stream, self._options)] if stream else []
-        view = view_of(whole, reply, chunks)
-        self._last_response = None
-        return view
+        return self._received(view_of(whole, reply, chunks), sent)
 
     async def tools(self, format: Format | None = None) -> list[JsonObject]:  # noqa: A002 - the term of the contract
         """Returns the definitions of the tools of the service, for `tools` of the model request.
@@ -64,38 +64,46 @@ class AsyncSession(BaseSession):
         The model reads stored results and the transcript with them. `format` defaults to that of the session.
         """
         chosen = self._format_for_tools(format)
-        if chosen not in self._own_tools:
+        if chosen not in self._state.own_tools:
             self._keep_tools(chosen, await self._send(self._path.read("/tools", format=chosen)))
-        return list(self._own_tools[chosen])
+        return list(self._state.own_tools[chosen])
 
     async def run_tool(self, call: Any) -> JsonObject:
         """Runs a call of a tool of the service and returns the result in the format of the call."""
         return await self._run_own(parse_call(call))
 
-    async def answer(self, response: Any, tools: Tools) -> list[JsonObject]:
+    async def answer(self, response: Any, tools: Tools, *, view: View | None = None) -> list[JsonObject]:
         """Runs the tool calls of a response and returns the messages to append to the conversation.
 
         The messages are those of the response, and the results. The service runs calls of its own tools.
         `tools` has a function, sync or async, for each other name, which receives the input as keyword
-        arguments. The calls run concurrently. An exception of a function becomes an error result. The usage of the
-        response is sent with the next sync.
+        arguments. The calls run concurrently. An exception of a function, or of a call to the service, becomes an
+        error result. The usage of the response is sent with the next sync. Pass the `view` of a side request, so
+        that the tools of the service read its lane.
         """
         parsed = parse_response(response)
-        self._last_response = parsed
-        results = await asyncio.gather(*(self._run(call, tools) for call in parsed.calls))
-        return new_messages(parsed, list(results))
+        self._state.last_response = parsed
+        self._note_view(parsed, view)
+        # All calls end before an exception that is no result, such as a cancellation, is raised.
+        runs = await asyncio.gather(*(self._run(call, tools) for call in parsed.calls), return_exceptions=True)
+        results: list[JsonObject] = []
+        for run in runs:
+            if isinstance(run, BaseException):
+                raise run
+            results.append(run)
+        return new_messages(parsed, results)
 
     async def _run(self, call: ToolCall, tools: Tools) -> JsonObject:
-        if call.name in self._own_names and call.name not in tools:
-            return await self._run_own(call)
         try:
+            if call.name in self._state.own_names and call.name not in tools:
+                return await self._run_own(call)
             output = function_of(call, tools)(**call.input)
             return result_of(call, await output if inspect.isawaitable(output) else output)
         except Exception as error:
             return failed_result(call, error)
 
     async def _run_own(self, call: ToolCall) -> JsonObject:
-        result: JsonObject = (await self._send(self._path.change(":callTool", call_body(call))))["tool_result"]
+        result: JsonObject = (await self._send(self._call_request(call)))["tool_result"]
         return result
 
     async def append(self, messages: Sequence[JsonObject], **options: Any) -> JsonObject:
@@ -151,7 +159,7 @@ class AsyncSession(BaseSession):
     async def delete(self, *, missing_ok: bool = True, subagents: bool = False) -> None:
         """Deletes the session with all its data, and with `subagents` also its subagent sessions."""
         query = {"allow_missing": missing_ok, "delete_subagents": subagents}
-        await self._send(Request("DELETE", f"/{self.name}", query=query))
+        await self._send(Request("DELETE", self._path.url, query=query))
 
     async def memory(self) -> JsonObject:
         """Returns the session memory: the running summary of the session."""
@@ -174,18 +182,21 @@ class AsyncSession(BaseSession):
 
     async def watch(self, *, after_revision: int = 0, kinds: Sequence[str] = ()) -> AsyncGenerator[JsonObject, None]:
         """Yields events as they happen, without an end. Reconnects after errors that can be retried."""
-        position = after_revision
-        attempts = Attempts(self._options)
+        position = WatchPosition(after_revision)
+        attempts: Attempts | None = None
         while True:
-            request = self._path.read("/events:watch", after_revision=position, kinds=list(kinds))
+            request = self._path.read("/events:watch", after_revision=position.revision, kinds=list(kinds))
+            failure: ApiError = UnavailableError("The watch ended.")
             try:
                 async for element in self._transport.lines(request, None):
-                    position = element["revision"]
-                    attempts = Attempts(self._options)
-                    if "event" in element:
+                    attempts = None
+                    if position.is_new(element):
                         yield element["event"]
             except ApiError as error:
-                await asyncio.sleep(attempts.delay_after(error))
+                failure = error
+            # Retries count from the first failure after an element.
+            attempts = attempts or Attempts(self._options)
+            await asyncio.sleep(attempts.delay_after(failure))
 
     async def _send(self, request: Request) -> JsonObject:
         reply: JsonObject = await self._transport.send(request, self._options)

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 
 from . import async_session, session
-from ._calls import SessionPath
+from ._calls import SessionPath, sessions_url
 from ._formats import Format
 from ._retry import Options
 from ._transport import AsyncTransport, Request, Transport, connection_settings
@@ -31,7 +31,7 @@ class _BaseClient:
 
     @staticmethod
     def _list_request(project: str, query: JsonObject) -> Request:
-        return Request("GET", f"/projects/{project}/sessions", query=query)
+        return Request("GET", sessions_url(project), query=query)
 
 
 class Palimpsest(_BaseClient):

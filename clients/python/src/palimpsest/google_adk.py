@@ -91,7 +91,8 @@ class PalimpsestPlugin(BasePlugin):
         too_long: Exception | None,
     ) -> None:
         session = self._adapter.session(self._session_name(context))
-        shown = await asyncio.to_thread(_view, session, request, whole, _usage(context), too_long)
+        shown, lane = await asyncio.to_thread(_view, session, request, whole, _usage(context), too_long)
+        self._adapter.lanes.remember(_run(context), lane)
         request.contents = _Shown(shown, whole)
 
 
@@ -121,7 +122,8 @@ class _ServiceTool(BaseTool):
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> str:
         """Runs a call."""
-        session, call_id = self._name_of(tool_context), tool_context.function_call_id or self.name
+        session = self._adapter.lanes.session_of(_run(tool_context), self._name_of(tool_context))
+        call_id = tool_context.function_call_id or self.name
         return await asyncio.to_thread(self._adapter.run_tool, session, call_id, self.name, args)
 
 
@@ -130,6 +132,10 @@ def _session_name(context: ReadonlyContext) -> str:
     root = getattr(agent, "root_agent", agent)
     is_root = root is None or root.name == context.agent_name
     return context.session.id if is_root else f"{context.session.id}.{context.agent_name}"
+
+
+def _run(context: ReadonlyContext) -> tuple[str, str]:
+    return context.invocation_id, context.agent_name
 
 
 def _usage(context: CallbackContext) -> tuple[int, int] | None:
@@ -146,7 +152,7 @@ def _view(
     whole: list[types.Content],
     usage: tuple[int, int] | None,
     too_long: Exception | None,
-) -> list[types.Content]:
+) -> tuple[list[types.Content], str]:
     ids = _CallIds()
     instruction = request.config.system_instruction
     return _adapter.view(
@@ -245,11 +251,12 @@ def _part(block: JsonObject, original: types.Part | None) -> types.Part:
     """Returns the part for a block that the service changed or added."""
     if block["type"] == "tool_result":
         given = original.function_response if original else None
-        response = given or types.FunctionResponse(id=block["tool_use_id"])
+        response = given or types.FunctionResponse(id=block["tool_use_id"], name=block["tool_name"])
         inner = blocks.as_blocks(block["content"])
         files = [it for it in response.parts or [] if _file(it) in inner]
         text = "\n".join(it["text"] for it in inner if it["type"] == "text")
-        changed = response.model_copy(update={"response": {"result": text}, "parts": files or None})
+        field = "error" if block.get("is_error") else "result"
+        changed = response.model_copy(update={"response": {field: text}, "parts": files or None})
         return types.Part(function_response=changed)
     if block["type"] == "tool_use":
         return types.Part(function_call=types.FunctionCall(id=block["id"], name=block["name"], args=block["input"]))

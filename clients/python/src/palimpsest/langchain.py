@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import ToolCallRequest
@@ -21,7 +21,10 @@ from langchain_core.output_parsers.openai_tools import make_invalid_tool_call, p
 from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from ._originals import restored
+from ._adapter import sendable
+from ._calls import SessionPath
+from ._lanes import Lanes
+from ._originals import restored, with_call_ids
 from .client import Palimpsest
 from .errors import JsonObject, is_too_long
 from .session import Session
@@ -43,49 +46,71 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
         definitions = self._client.session(project, session or "tools").tools("openai_chat")
         self.tools: Sequence[BaseTool] = [_tool(it["function"]) for it in definitions]
         self._own_names = {tool.name for tool in self.tools}
+        self._lanes = Lanes()
 
     def session(self, thread_id: str | None) -> Session:
         """Returns the session of a thread, for example to undo a compaction."""
+        return self._client.session(self._project, self._name(thread_id), "openai_chat")
+
+    def _name(self, thread_id: str | None) -> str:
         name = self._session or thread_id
         if not name:
             raise ValueError("Pass `configurable.thread_id` in the config of the call, or `session` to the middleware.")
-        return self._client.session(self._project, name, "openai_chat")
+        return name
 
-    def _running(self, request: ModelRequest[Any] | ToolCallRequest) -> Session:
+    def _running(self, request: ModelRequest[Any] | ToolCallRequest) -> str:
         # The config of the run is no alternative: tasks of Python 3.10 do not inherit its context variable.
         execution = getattr(request.runtime, "execution_info", None)
-        return self.session(execution.thread_id if execution else None)
+        return self._name(execution.thread_id if execution else None)
+
+    def _show(self, name: str, request: ModelRequest[Any], too_long: Exception | None) -> _Shown:
+        return _with_view(self.session(name), request, too_long)
+
+    def _remember(self, name: str, shown: _Shown, response: ModelResponse[Any]) -> ModelResponse[Any]:
+        calls = [call for message in response.result if isinstance(message, AIMessage) for call in message.tool_calls]
+        for call in calls:
+            self._lanes.remember((name, call["id"]), shown.session)
+        return response
+
+    def _run_own(self, request: ToolCallRequest) -> ToolMessage:
+        name = self._running(request)
+        lane = self._lanes.session_of((name, request.tool_call["id"]), name)
+        return _run_own(self._client.session(self._project, lane, "openai_chat"), request)
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         """Calls the model with the view. A prompt that it rejects as too long is shortened once."""
-        session = self._running(request)
+        name = self._running(request)
+        shown = self._show(name, request, None)
         try:
-            return handler(_with_view(session, request, None))
+            response = handler(shown.request)
         except Exception as error:
             if not is_too_long(error):
                 raise
-            shorter = _with_view(session, request, error)
-        return handler(shorter)
+            shown = self._show(name, request, error)
+            response = handler(shown.request)
+        return self._remember(name, shown, response)
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
         """Calls the model with the view, as `wrap_model_call` does."""
-        session = self._running(request)
+        name = self._running(request)
+        shown = await asyncio.to_thread(self._show, name, request, None)
         try:
-            return await handler(await asyncio.to_thread(_with_view, session, request, None))
+            response = await handler(shown.request)
         except Exception as error:
             if not is_too_long(error):
                 raise
-            shorter = await asyncio.to_thread(_with_view, session, request, error)
-        return await handler(shorter)
+            shown = await asyncio.to_thread(self._show, name, request, error)
+            response = await handler(shown.request)
+        return self._remember(name, shown, response)
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
         """Lets the service run calls of its tools."""
         if request.tool_call["name"] in self._own_names:
-            return _run_own(self._running(request), request)
+            return self._run_own(request)
         return handler(request)
 
     async def awrap_tool_call(
@@ -93,8 +118,15 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> Any:
         """Lets the service run calls of its tools."""
         if request.tool_call["name"] in self._own_names:
-            return await asyncio.to_thread(_run_own, self._running(request), request)
+            return await asyncio.to_thread(self._run_own, request)
         return await handler(request)
+
+
+class _Shown(NamedTuple):
+    """A request with a view, and the id of the session of the view."""
+
+    request: ModelRequest[Any]
+    session: str
 
 
 def _tool(function: JsonObject) -> BaseTool:
@@ -113,16 +145,19 @@ def _run_own(session: Session, request: ToolCallRequest) -> ToolMessage:
     return ToolMessage(result["content"], tool_call_id=call["id"] or "", name=call["name"])
 
 
-def _with_view(session: Session, request: ModelRequest[Any], too_long: Exception | None) -> ModelRequest[Any]:
+def _with_view(session: Session, request: ModelRequest[Any], too_long: Exception | None) -> _Shown:
     system = [request.system_message] if request.system_message else []
+    chats, ids = with_call_ids([_to_chat(message) for message in request.messages])
     body = {
         "model": getattr(request.model, "model_name", None) or getattr(request.model, "model", ""),
-        "messages": [_to_chat(message) for message in [*system, *request.messages]],
+        "messages": [*map(_to_chat, system), *chats],
         "tools": [convert_to_openai_tool(tool) for tool in request.tools],
     }
-    parameters = {"last_response": _last_response(request.messages)}
-    view = session.sync(body, too_long=too_long, palimpsest=parameters).request["messages"]
-    return request.override(messages=_from_chat(view[len(system) :], request.messages))
+    parameters = {"last_response": _last_response(request.messages, chats)}
+    view = session.sync(body, too_long=too_long, palimpsest=parameters)
+    # Responses stay the objects of the agent, with thinking and signatures.
+    messages = restored(sendable(view)[len(system) :], chats, request.messages, ids, _with_content, _new_message)
+    return _Shown(request.override(messages=messages), SessionPath.of(view.session).session)
 
 
 def _to_chat(message: AnyMessage) -> JsonObject:
@@ -136,6 +171,9 @@ def _to_chat(message: AnyMessage) -> JsonObject:
     calls += [
         (it["id"], it["name"] or "", it["args"] or "") for it in message.invalid_tool_calls if it["id"] is not None
     ]
+    if not calls and not chat["content"].strip():
+        # A response without text, such as an image alone, still has a place in the conversation.
+        chat["content"] = f"[{', '.join(it['type'] for it in message.content_blocks) or 'empty'}]"
     if calls:
         chat["tool_calls"] = [
             {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
@@ -144,32 +182,28 @@ def _to_chat(message: AnyMessage) -> JsonObject:
     return chat
 
 
-def _last_response(messages: list[AnyMessage]) -> JsonObject | None:
+def _last_response(messages: list[AnyMessage], chats: list[JsonObject]) -> JsonObject | None:
     """Returns the last response with its usage, so that the service counts tokens as the provider does."""
-    last = next((it for it in reversed(messages) if isinstance(it, AIMessage)), None)
+    pairs = zip(reversed(messages), reversed(chats), strict=True)
+    last, chat = next(((it, chat) for it, chat in pairs if isinstance(it, AIMessage)), (None, {}))
     if last is None or not last.usage_metadata:
         return None
     usage = {
         "prompt_tokens": last.usage_metadata["input_tokens"],
         "completion_tokens": last.usage_metadata["output_tokens"],
     }
-    choice = {"index": 0, "message": _to_chat(last), "finish_reason": "tool_calls" if last.tool_calls else "stop"}
+    choice = {"index": 0, "message": chat, "finish_reason": "tool_calls" if last.tool_calls else "stop"}
     name = last.response_metadata.get("model_name", "")
     completion = {"id": last.id, "object": "chat.completion", "model": name, "choices": [choice], "usage": usage}
     return {"format": "openai_chat", "json": completion}
 
 
-def _from_chat(view: list[JsonObject], messages: list[AnyMessage]) -> list[AnyMessage]:
-    """Returns the messages of a view. Responses stay the objects of the agent, with thinking and signatures."""
-
-    def with_content(message: AnyMessage, content: Any) -> AnyMessage:
-        return message.model_copy(update={"content": content})
-
-    return restored(view, ((_to_chat(it), it) for it in messages), with_content, _new_message)
+def _with_content(message: AnyMessage, content: Any) -> AnyMessage:
+    return message.model_copy(update={"content": content})
 
 
 def _new_message(chat: JsonObject) -> AnyMessage:
-    """Returns a message that the service made, or a response in which it replaced an id that occurs twice."""
+    """Returns a message that the service made."""
     calls, invalid = [], []
     for call in chat.get("tool_calls") or []:
         try:

@@ -14,10 +14,15 @@ from llama_index.core.memory import BaseMemory
 from llama_index.core.tools import AsyncBaseTool, FunctionTool, ToolMetadata
 from llama_index.core.workflow import Context
 
-from ._originals import restored
+from ._adapter import sendable
+from ._calls import SessionPath
+from ._originals import restored, with_call_ids
 from .client import Palimpsest
 from .errors import JsonObject, is_too_long
 from .session import Session
+
+# The id of the session of the last view of a run. A side request has a session of its own.
+_LANE = "palimpsest.session"
 
 
 class PalimpsestAgent(FunctionAgent):
@@ -62,13 +67,15 @@ class PalimpsestAgent(FunctionAgent):
         messages = [*llm_input, *scratchpad]
         await ctx.store.set(self.scratchpad_key, [])
         try:
-            view = await asyncio.to_thread(self._view, session, messages, tools, None)
+            view, lane = await asyncio.to_thread(self._view, session, messages, tools, None)
+            await ctx.store.set(_LANE, lane)
             try:
                 return await super().take_step(ctx, view, tools, memory)
             except Exception as error:
                 if not is_too_long(error):
                     raise
-                view = await asyncio.to_thread(self._view, session, messages, tools, error)
+                view, lane = await asyncio.to_thread(self._view, session, messages, tools, error)
+                await ctx.store.set(_LANE, lane)
             return await super().take_step(ctx, view, tools, memory)
         finally:
             response = await ctx.store.get(self.scratchpad_key, default=[])
@@ -80,20 +87,26 @@ class PalimpsestAgent(FunctionAgent):
         messages: list[ChatMessage],
         tools: Sequence[AsyncBaseTool],
         too_long: Exception | None,
-    ) -> list[ChatMessage]:
-        pairs = [(_to_chat(it), it) for it in messages]
+    ) -> tuple[list[ChatMessage], str]:
+        chats, ids = with_call_ids([_to_chat(it) for it in messages])
         body = {
             "model": self.llm.metadata.model_name,
-            "messages": [chat for chat, _ in pairs],
+            "messages": chats,
             "tools": [it.metadata.to_openai_tool(skip_length_check=True) for it in tools],
         }
         view = session.sync(body, too_long=too_long)
-        return restored(view.request["messages"], pairs, _with_content, _new_message)
+        shown = restored(sendable(view), chats, messages, ids, _with_content, _new_message)
+        return shown, SessionPath.of(view.session).session
 
     def _tool(self, function: JsonObject) -> FunctionTool:
         async def run(ctx: Context[Any], **arguments: Any) -> Any:
             memory: Any = await ctx.store.get("memory")
-            session = self.session(getattr(memory, "session_id", None))
+            lane = await ctx.store.get(_LANE, default=None)
+            session = (
+                self._client.session(self._project, lane, "openai_chat")
+                if lane
+                else self.session(getattr(memory, "session_id", None))
+            )
             call = {"name": function["name"], "arguments": json.dumps(arguments)}
             # LlamaIndex does not pass the id of a call to its tool.
             result = {"id": f"call_{uuid.uuid4().hex}", "type": "function", "function": call}
@@ -126,6 +139,9 @@ def _to_chat(message: ChatMessage) -> JsonObject:
         parts: list[JsonObject] = [{"type": "text", "text": text} for text in texts]
         chat["content"] = [*parts, *({"type": "image_url", "image_url": {"url": _url(it)}} for it in images)]
     calls = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
+    if message.role == MessageRole.ASSISTANT and not calls and not chat["content"].strip():
+        # A response without text, such as an image alone, still has a place in the conversation.
+        chat["content"] = f"[{', '.join(it.block_type for it in message.blocks) or 'empty'}]"
     if calls:
         chat["tool_calls"] = [{"id": it.tool_call_id, "type": "function", "function": _function(it)} for it in calls]
     return chat
@@ -148,7 +164,7 @@ def _with_content(message: ChatMessage, content: Any) -> ChatMessage:
 
 
 def _new_message(chat: JsonObject) -> ChatMessage:
-    """Returns a message that the service made, or a response in which it replaced an id that occurs twice."""
+    """Returns a message that the service made."""
     blocks = _blocks(chat.get("content") or [])
     for call in chat.get("tool_calls") or []:
         function = call["function"]

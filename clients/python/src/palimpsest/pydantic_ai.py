@@ -79,7 +79,8 @@ class PalimpsestCapability(AbstractCapability[Any]):
         name = definition["name"]
 
         async def run(ctx: RunContext[Any], **arguments: Any) -> str:
-            session, call_id = self._name(ctx.conversation_id), ctx.tool_call_id or name
+            session = self._adapter.lanes.session_of(ctx.run_id, self._name(ctx.conversation_id))
+            call_id = ctx.tool_call_id or name
             return await asyncio.to_thread(self._adapter.run_tool, session, call_id, name, arguments)
 
         schema: Any = definition["input_schema"]
@@ -92,7 +93,8 @@ class PalimpsestCapability(AbstractCapability[Any]):
         """Replaces the messages of this request by the view. The message history does not change."""
         too_long = self._rejection[1] if self._rejection and self._rejection[0] == ctx.run_step else None
         session = self._adapter.session(self._name(ctx.conversation_id))
-        messages = await asyncio.to_thread(_view, session, request_context, too_long)
+        messages, lane = await asyncio.to_thread(_view, session, request_context, too_long)
+        self._adapter.lanes.remember(ctx.run_id, lane)
         return replace(request_context, messages=messages)
 
     async def on_model_request_error(
@@ -118,11 +120,11 @@ class _Piece:
     content: Any
 
 
-def _view(session: Session, request: ModelRequestContext, too_long: Exception | None) -> list[ModelMessage]:
+def _view(session: Session, request: ModelRequestContext, too_long: Exception | None) -> tuple[list[ModelMessage], str]:
     parameters = request.model_request_parameters
     instructions = [part.content for part in parameters.instruction_parts or []]
     prompts = [part for message in request.messages for part in message.parts if isinstance(part, SystemPromptPart)]
-    messages = _adapter.view(
+    messages, lane = _adapter.view(
         session,
         [_source(message) for message in request.messages],
         _part,
@@ -139,7 +141,7 @@ def _view(session: Session, request: ModelRequestContext, too_long: Exception | 
     # A system prompt stays, even if the message with it left the view.
     shown = {id(part) for message in messages for part in message.parts}
     hidden = [part for part in prompts if id(part) not in shown]
-    return [ModelRequest(parts=hidden), *messages] if hidden else messages
+    return [ModelRequest(parts=hidden), *messages] if hidden else messages, lane
 
 
 def _usage(messages: Sequence[ModelMessage]) -> tuple[int, int] | None:
@@ -211,7 +213,8 @@ def _part(block: JsonObject, original: Any) -> Any:
         return ToolCallPart(block["name"], block["input"], tool_call_id=block["id"])
     if block["type"] == "tool_result":
         content = _result_content(block["content"], None)
-        return ToolReturnPart(tool_name="", content=content, tool_call_id=block["tool_use_id"])
+        outcome: Any = "failed" if block.get("is_error") else "success"
+        return ToolReturnPart(block["tool_name"], content, tool_call_id=block["tool_use_id"], outcome=outcome)
     return blocks.plain_text(block)
 
 

@@ -36,6 +36,7 @@ class PalimpsestConversationManager(ConversationManager):
         self._adapter = Adapter(project, client)
         self._name = session
         self._rejection: Exception | None = None
+        self._lane = session
 
     @property
     def session(self) -> Session:
@@ -67,24 +68,27 @@ class PalimpsestConversationManager(ConversationManager):
     async def _invoke_model(
         self, context: InvokeModelContext, next_fn: MiddlewareNext[InvokeModelContext, Any]
     ) -> AsyncGenerator[Any, None]:
-        view = await asyncio.to_thread(_view, self.session, context, self._rejection)
+        # A rejection belongs to the next repeat alone. `reduce_context` needs it only after another overflow.
+        rejection, self._rejection = self._rejection, None
+        view, self._lane = await asyncio.to_thread(_view, self.session, context, rejection)
         try:
             async for event in next_fn(context.replace(messages=view)):
                 yield event
-        except ContextWindowOverflowException:
-            raise
         except Exception as error:
+            is_overflow = isinstance(error, ContextWindowOverflowException)
             # The models of Strands do not recognize each form of this rejection.
-            if is_too_long(error):
-                raise ContextWindowOverflowException(str(error)) from error
-            raise
-        self._rejection = None
+            if not is_overflow and not is_too_long(error):
+                raise
+            self._rejection = rejection
+            if is_overflow:
+                raise
+            raise ContextWindowOverflowException(str(error)) from error
 
     def _tool(self, definition: JsonObject) -> PythonAgentTool:
         name = definition["name"]
 
         def run(tool: ToolUse, **_: Any) -> ToolResult:
-            text = self._adapter.run_tool(self._name, tool["toolUseId"], name, tool["input"])
+            text = self._adapter.run_tool(self._lane, tool["toolUseId"], name, tool["input"])
             return {"toolUseId": tool["toolUseId"], "status": "success", "content": [{"text": text}]}
 
         spec: Any = {
@@ -95,7 +99,7 @@ class PalimpsestConversationManager(ConversationManager):
         return PythonAgentTool(name, spec, run)
 
 
-def _view(session: Session, context: InvokeModelContext, too_long: Exception | None) -> list[Any]:
+def _view(session: Session, context: InvokeModelContext, too_long: Exception | None) -> tuple[list[Any], str]:
     messages: list[Any] = list(context.messages)
     # Middleware of Strands can add blocks that exist in this call only. They are no part of the conversation.
     trailing: list[Any] = []
@@ -104,7 +108,7 @@ def _view(session: Session, context: InvokeModelContext, too_long: Exception | N
         trailing = content[-context.dynamic_trailing_blocks :]
         messages[-1] = {**messages[-1], "content": content[: -context.dynamic_trailing_blocks]}
     config: Any = context.model.get_config()
-    shown = _adapter.view(
+    shown, lane = _adapter.view(
         session,
         [_source(message) for message in messages],
         _content,
@@ -117,7 +121,7 @@ def _view(session: Session, context: InvokeModelContext, too_long: Exception | N
     )
     if trailing:
         shown[-1] = {**shown[-1], "content": [*shown[-1]["content"], *trailing]}
-    return shown
+    return shown, lane
 
 
 def _system(prompt: Any) -> str:
@@ -179,7 +183,8 @@ def _file(kind: str, file: Any) -> JsonObject:
 def _content(block: JsonObject, original: Any) -> Any:
     """Returns the content block for a block that the service changed or added."""
     if block["type"] == "tool_result":
-        result = original["toolResult"] if original else {"toolUseId": block["tool_use_id"], "status": "success"}
+        status = "error" if block.get("is_error") else "success"
+        result = original["toolResult"] if original else {"toolUseId": block["tool_use_id"], "status": status}
         places = {json.dumps(_block(it)): it for it in result.get("content", [])}
         content = [
             places.get(json.dumps(it)) or {"text": blocks.plain_text(it)} for it in blocks.as_blocks(block["content"])
