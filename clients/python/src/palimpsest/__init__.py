@@ -1,5 +1,7 @@
 """Client of Palimpsest, the service that owns the context of LLM agents."""
 
+from pkgutil import extend_path
+
 from ._formats import Format, ToolCall
 from .async_session import AsyncSession
 from .client import AsyncPalimpsest, Palimpsest
@@ -23,6 +25,9 @@ from .errors import (
 )
 from .session import Session
 from .view import Budget, Tokens, View, ViewWarning
+
+# Stubs of the contract are in `palimpsest.context.v1`, in another folder.
+__path__ = extend_path(__path__, __name__)
 
 __all__ = [
     "AbortedError",

@@ -202,8 +202,8 @@ public final class Session {
     }
 
     /**
-     * Syncs on a thread of the executor of the connection and calls the model with an asynchronous method of the SDK, as
-     * {@link #send} does.
+     * Syncs on a thread of the executor of the connection and calls the model with an asynchronous method of the SDK,
+     * as {@link #send} does.
      */
     public <T, R> CompletableFuture<R> sendAsync(T body, Function<? super T, CompletableFuture<R>> call) {
         SyncOptions first = new SyncOptions();
@@ -301,8 +301,8 @@ public final class Session {
 
     /**
      * Runs the tool calls of a response and returns the messages to append to the conversation: those of the response,
-     * and the results. The service runs calls of its own tools. An error of the service or of a function becomes an error
-     * result for the model. The usage of the response is sent with the next sync.
+     * and the results. The service runs calls of its own tools. An error of the service or of a function becomes an
+     * error result for the model. The usage of the response is sent with the next sync.
      *
      * @param response the response of the SDK, or its JSON
      * @param tools a function for the name of each tool of the agent
