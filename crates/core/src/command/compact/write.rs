@@ -74,19 +74,14 @@ impl SummarySpec {
                 return Ok(Ok(kept));
             }
         }
-        let mut kept = partition(session, self.keep(session)?)?;
-        // The model has not read the latest tool results, so they stay. They leave only if the next request would not
-        // fit otherwise.
-        let limits = session.thresholds();
-        let unanswered = count_unanswered(session, limits.compact / 2);
-        if asked == Trigger::Auto && self.scope == CompactionScope::Whole && unanswered > 0 {
-            let with_results = partition(session, keep_last(session, unanswered))?;
-            if enough(&with_results) {
-                kept = with_results;
-            } else if session.tokens().tokens < limits.block {
+        let mut kept = match self.keeping_unanswered(session, asked)? {
+            Some(kept) if enough(&kept) => kept,
+            // The results leave only if the next request would not fit otherwise.
+            Some(_) if session.tokens().tokens < session.thresholds().block => {
                 return Ok(Err(SkipReason::TooLittleInput));
             }
-        }
+            _ => partition(session, self.keep(session)?)?,
+        };
         // A long history is summarized in parts: the input is limited to the oldest messages.
         let most = session.policy().autocompact.max_input_tokens;
         if most > 0 && self.scope == CompactionScope::Whole {
@@ -104,6 +99,23 @@ impl SummarySpec {
             return Ok(Err(SkipReason::NothingEligible));
         }
         Ok(Ok(kept))
+    }
+
+    /// Divides the view so that the tool results stay that the model has not read. `None` without such results, if they
+    /// need more than half of the compaction threshold, and for all but automatic compactions of the whole view.
+    fn keeping_unanswered(
+        &self,
+        session: &Session,
+        asked: Trigger,
+    ) -> Result<Option<MessagePartition>, Rejection> {
+        if asked != Trigger::Auto || self.scope != CompactionScope::Whole {
+            return Ok(None);
+        }
+        let unanswered = count_unanswered(session, session.thresholds().compact / 2);
+        if unanswered == 0 {
+            return Ok(None);
+        }
+        Ok(Some(partition(session, keep_last(session, unanswered))?))
     }
 
     fn keep(&self, session: &Session) -> Result<KeepRule, Rejection> {
