@@ -10,7 +10,7 @@ import anthropic
 import pytest
 
 from palimpsest import Palimpsest
-from world import FOUND, LOG, PNG, USAGE, Provider, fill, sent
+from world import ANSWER, FOUND, LOG, PNG, TURNS, USAGE, Provider, fill, sent
 
 pytest.importorskip("google.adk")
 
@@ -28,13 +28,6 @@ from pydantic import Field
 from palimpsest.google_adk import PalimpsestPlugin, _part
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
-
-ANSWER = "Its disk was full."
-TURNS: list[dict[str, Any]] = [
-    {"text": "I look.", "calls": [{"name": "read_log"}, {"name": "read_log"}]},
-    {"calls": [{"name": "SearchTranscript", "input": {"pattern": "disk full"}}, {"name": "read_log"}]},
-    {"text": ANSWER},
-]
 
 
 def read_log() -> str:

@@ -10,7 +10,7 @@ import pytest
 from palimpsest import Palimpsest
 from palimpsest._originals import restored, with_call_ids
 from palimpsest.langchain import PalimpsestMiddleware
-from world import FOUND, LOG, Provider, Server, fill
+from world import ANSWER, CALL, FOUND, LOG, READ_BACK, Provider, Server, fill
 
 agents = pytest.importorskip("langchain.agents")
 
@@ -19,12 +19,6 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage  # noqa
 
 # Chat models keep connections and TLS settings for the process.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
-
-ANSWER = "Its disk was full."
-CALL: dict[str, Any] = {"text": "I look.", "calls": [{"name": "read_log"}, {"name": "read_log"}]}
-READ_BACK: dict[str, Any] = {
-    "calls": [{"name": "SearchTranscript", "input": {"pattern": "disk full"}}, {"name": "read_log"}]
-}
 
 
 def read_log() -> str:

@@ -14,15 +14,10 @@ from llama_index.core.memory import ChatMemoryBuffer, Memory
 
 from palimpsest import Palimpsest
 from palimpsest.llama_index import PalimpsestAgent
-from world import FOUND, LOG, Provider, fill
+from world import ANSWER, CALL, FOUND, LOG, READ_BACK, Provider, fill
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 
-ANSWER = "Its disk was full."
-CALL: dict[str, Any] = {"text": "I look.", "calls": [{"name": "read_log"}, {"name": "read_log"}]}
-READ_BACK: dict[str, Any] = {
-    "calls": [{"name": "SearchTranscript", "input": {"pattern": "disk full"}}, {"name": "read_log"}]
-}
 # A red pixel.
 PNG = b"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4z8DwHwAFAAH/iZk9HQAAAABJRU5ErkJggg=="
 

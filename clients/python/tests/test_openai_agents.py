@@ -10,16 +10,9 @@ from agents import Agent, ItemHelpers, OpenAIResponsesModel, RunConfig, Runner, 
 
 from palimpsest import Palimpsest, Session
 from palimpsest.openai_agents import input_filter, tools
-from world import FOUND, LOG, Provider, fill
+from world import ANSWER, FOUND, LOG, TURNS, Provider, fill
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
-
-ANSWER = "Its disk was full."
-TURNS: list[dict[str, Any]] = [
-    {"text": "I look.", "calls": [{"name": "read_log"}, {"name": "read_log"}]},
-    {"calls": [{"name": "SearchTranscript", "input": {"pattern": "disk full"}}, {"name": "read_log"}]},
-    {"text": ANSWER},
-]
 
 
 @function_tool

@@ -23,11 +23,10 @@ from agents.memory import Session
 
 from palimpsest import NotFoundError, Palimpsest
 from palimpsest.openai_agents import PalimpsestSession
-from world import LOG, Provider
+from world import ANSWER, LOG, Provider
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
-ANSWER = "Its disk was full."
 # Items of the kinds that the SDK stores, with fields that are null, omitted or unknown.
 ITEMS: list[Any] = [
     {"role": "user", "content": "Why?"},

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from palimpsest import Palimpsest
-from world import FOUND, LOG, PNG, USAGE, Provider, fill, sent
+from world import ANSWER, FOUND, LOG, PNG, TURNS, USAGE, Provider, fill, sent
 
 pydantic_ai = pytest.importorskip("pydantic_ai", minversion="2.68")
 
@@ -29,13 +29,6 @@ from pydantic_ai.messages import (  # noqa: E402
 )
 
 from palimpsest.pydantic_ai import PalimpsestCapability, _part  # noqa: E402
-
-ANSWER = "Its disk was full."
-TURNS: list[dict[str, Any]] = [
-    {"text": "I look.", "calls": [{"name": "read_log"}, {"name": "read_log"}]},
-    {"calls": [{"name": "SearchTranscript", "input": {"pattern": "disk full"}}, {"name": "read_log"}]},
-    {"text": ANSWER},
-]
 
 
 def read_log() -> str:

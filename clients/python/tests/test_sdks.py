@@ -17,15 +17,7 @@ from palimpsest.openai import (
     ManagedCompletions,
     ManagedResponses,
 )
-from world import ANTHROPIC_TOOL, CHAT_TOOL, RESPONSES_TOOL, Provider, read_log
-
-ANSWER = "Its disk was full."
-# The second round reads the stored result back and calls the tool of the agent, both in parallel.
-TURNS: list[dict[str, Any]] = [
-    {"text": "I look.", "calls": [{"name": "read_log"}, {"name": "read_log"}]},
-    {"calls": [{"name": "SearchTranscript", "input": {"pattern": "disk full"}}, {"name": "read_log"}]},
-    {"text": ANSWER},
-]
+from world import ANSWER, ANTHROPIC_TOOL, CHAT_TOOL, RESPONSES_TOOL, TURNS, Provider, read_log
 
 
 def question() -> list[Any]:

@@ -17,16 +17,9 @@ from strands.types.exceptions import ContextWindowOverflowException
 
 from palimpsest import Palimpsest
 from palimpsest.strands import PalimpsestConversationManager, _content
-from world import FOUND, LOG, PNG, USAGE, Provider, fill, sent
+from world import ANSWER, FOUND, LOG, PNG, TURNS, USAGE, Provider, fill, sent
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
-
-ANSWER = "Its disk was full."
-TURNS: list[dict[str, Any]] = [
-    {"text": "I look.", "calls": [{"name": "read_log"}, {"name": "read_log"}]},
-    {"calls": [{"name": "SearchTranscript", "input": {"pattern": "disk full"}}, {"name": "read_log"}]},
-    {"text": ANSWER},
-]
 
 
 @tool

@@ -34,6 +34,13 @@ RESPONSES_TOOL = {
 }
 
 
+ANSWER = "Its disk was full."
+CALL: dict[str, Any] = {"text": "I look.", "calls": [{"name": "read_log"}, {"name": "read_log"}]}
+# Reads the stored result back and calls the tool of the agent, both in parallel.
+READ_BACK: dict[str, Any] = {
+    "calls": [{"name": "SearchTranscript", "input": {"pattern": "disk full"}}, {"name": "read_log"}]
+}
+TURNS = [CALL, READ_BACK, {"text": ANSWER}]
 # Found by the search of a turn, and in no call of the model.
 FOUND = "step 4999"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import _blocks as blocks
 from ._blocks import Item, Message, Source
-from ._calls import SessionPath
+from ._calls import session_id_of
 from ._formats import Format
 from ._lanes import Lanes
 from .client import Palimpsest
@@ -73,7 +73,7 @@ def view(
         it.base if it.is_unchanged and it.base is not None else build(it.role, it.items, it.base)
         for it in blocks.restore(sendable(reply), sources, ids, convert)
     ]
-    return shown, SessionPath.of(reply.session).session
+    return shown, session_id_of(reply)
 
 
 def sendable(view: View) -> list[JsonObject]:

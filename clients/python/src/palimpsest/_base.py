@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ._calls import SessionPath, call_body, sync_request
+from ._calls import SessionPath, call_body, session_id_of, sync_request
 from ._formats import Format, Response, ToolCall, parse_call, parse_response, result_of
 from ._lanes import Lanes
 from ._retry import Options
@@ -83,7 +83,7 @@ class BaseSession:
     def _note_view(self, response: Response, view: View | None) -> None:
         if view is not None:
             for call in response.calls:
-                self._state.lanes.remember(call.id, SessionPath.of(view.session).session)
+                self._state.lanes.remember(call.id, session_id_of(view))
 
     def _note_sent(self, response: Any, view: View) -> None:
         # Without a lane, all calls run in the named session. The calls of a stream are unknown until its end.

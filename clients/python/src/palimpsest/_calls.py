@@ -121,6 +121,11 @@ def view_of(body: Mapping[str, Any], reply: JsonObject, chunks: Iterable[JsonObj
     return View(body, messages, reply)
 
 
+def session_id_of(view: View) -> str:
+    """Returns the id of the session that took the array of a view. That of a side request is a lane."""
+    return SessionPath.of(view.session).session
+
+
 def call_body(call: ToolCall) -> JsonObject:
     """Returns the body of `callTool`."""
     return {"payload": {"format": call.format, "json": call.json}}

@@ -10,7 +10,7 @@ from agents import AgentBase, FunctionTool, Tool
 from agents.run_config import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
-from ._calls import SessionPath
+from ._calls import session_id_of
 from .errors import JsonObject
 from .session import Session
 
@@ -29,7 +29,7 @@ def input_filter(session: Session) -> Callable[[CallModelData[Any]], Awaitable[M
             body["instructions"] = data.model_data.instructions
         view = await asyncio.to_thread(session.sync, body)
         # The agent calls its tools before its next model call.
-        session._state.lanes.remember(_key(data.agent), SessionPath.of(view.session).session)
+        session._state.lanes.remember(_key(data.agent), session_id_of(view))
         items: Any = view.request["input"]
         return ModelInputData(items, data.model_data.instructions)
 

@@ -22,7 +22,7 @@ from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from ._adapter import sendable
-from ._calls import SessionPath
+from ._calls import session_id_of
 from ._lanes import Lanes
 from ._originals import restored, with_call_ids
 from .client import Palimpsest
@@ -157,7 +157,7 @@ def _with_view(session: Session, request: ModelRequest[Any], too_long: Exception
     view = session.sync(body, too_long=too_long, palimpsest=parameters)
     # Responses stay the objects of the agent, with thinking and signatures.
     messages = restored(sendable(view)[len(system) :], chats, request.messages, ids, _with_content, _new_message)
-    return _Shown(request.override(messages=messages), SessionPath.of(view.session).session)
+    return _Shown(request.override(messages=messages), session_id_of(view))
 
 
 def _to_chat(message: AnyMessage) -> JsonObject:

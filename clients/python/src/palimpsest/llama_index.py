@@ -15,7 +15,7 @@ from llama_index.core.tools import AsyncBaseTool, FunctionTool, ToolMetadata
 from llama_index.core.workflow import Context
 
 from ._adapter import sendable
-from ._calls import SessionPath
+from ._calls import session_id_of
 from ._originals import restored, with_call_ids
 from .client import Palimpsest
 from .errors import JsonObject, is_too_long
@@ -96,7 +96,7 @@ class PalimpsestAgent(FunctionAgent):
         }
         view = session.sync(body, too_long=too_long)
         shown = restored(sendable(view), chats, messages, ids, _with_content, _new_message)
-        return shown, SessionPath.of(view.session).session
+        return shown, session_id_of(view)
 
     def _tool(self, function: JsonObject) -> FunctionTool:
         async def run(ctx: Context[Any], **arguments: Any) -> Any:
