@@ -2,8 +2,6 @@
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import { createAnthropic } from "@ai-sdk/anthropic";
-import { createOpenAI } from "@ai-sdk/openai";
 import {
   generateText,
   type ModelMessage,
@@ -22,6 +20,7 @@ import {
   syncUIMessages,
 } from "palimpsest/ai-sdk";
 import { z } from "zod";
+import { modelsOf } from "./models.js";
 import { collect, largeLog, startProvider, startServer } from "./world.js";
 
 (globalThis as { AI_SDK_LOG_WARNINGS?: boolean }).AI_SDK_LOG_WARNINGS = false;
@@ -30,14 +29,7 @@ const provider = await startProvider();
 after(() => Promise.all([server.stop(), provider.stop()]));
 
 const client = new Palimpsest({ url: server.url });
-const baseURL = `${provider.url}/v1`;
-const anthropic = createAnthropic({ baseURL, apiKey: "key" });
-const openai = createOpenAI({ baseURL, apiKey: "key" });
-const models = {
-  anthropic: (name: string) => anthropic(name),
-  chat: (name: string) => openai.chat(name),
-  responses: (name: string) => openai(name),
-};
+const models = modelsOf(provider.url);
 
 const inputSchema = z.object({});
 const ownTools = {
@@ -303,7 +295,10 @@ test("calls of parallel conversations read their own sessions", async () => {
   ];
   for (const streams of [false, true]) {
     const session = client.session("demo", `parallel-${streams}`);
-    const model = wrapLanguageModel({ model: anthropic(name), middleware: contextMiddleware(session) });
+    const model = wrapLanguageModel({
+      model: models.anthropic(name),
+      middleware: contextMiddleware(session),
+    });
     // A subagent has a lane before the call runs.
     const execute = async (input: unknown, { toolCallId: id }: { toolCallId: string }) => {
       const messages = [{ role: "user" as const, content: "Count." }];

@@ -2,8 +2,6 @@
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import { createAnthropic } from "@ai-sdk/anthropic";
-import { createOpenAI } from "@ai-sdk/openai";
 import { Agent, type AgentConfig } from "@mastra/core/agent";
 import { Mastra } from "@mastra/core/mastra";
 import { InMemoryStore } from "@mastra/core/storage";
@@ -13,6 +11,7 @@ import type { ModelMessage } from "ai";
 import { Palimpsest } from "palimpsest";
 import { contextProcessor } from "palimpsest/mastra";
 import { z } from "zod";
+import { modelsOf } from "./models.js";
 import { collect, largeLog, startProvider, startServer } from "./world.js";
 
 const server = await startServer();
@@ -20,14 +19,7 @@ const provider = await startProvider();
 after(() => Promise.all([server.stop(), provider.stop()]));
 
 const client = new Palimpsest({ url: server.url });
-const baseURL = `${provider.url}/v1`;
-const anthropic = createAnthropic({ baseURL, apiKey: "key" });
-const openai = createOpenAI({ baseURL, apiKey: "key" });
-const models = {
-  anthropic: (name: string) => anthropic(name),
-  chat: (name: string) => openai.chat(name),
-  responses: (name: string) => openai(name),
-};
+const models = modelsOf(provider.url);
 
 const inputSchema = z.object({});
 const tools = {
@@ -133,7 +125,7 @@ test("each thread of a memory has a session, whose view keeps the messages that 
   );
   const memory = new Memory({ storage: new InMemoryStore(), options: { lastMessages: 4 } });
   const processor = contextProcessor((thread) => client.session("demo", `mastra-${thread}`));
-  const agent = agentOf({ model: anthropic(name), memory, inputProcessors: [processor] });
+  const agent = agentOf({ model: models.anthropic(name), memory, inputProcessors: [processor] });
   for (let turn = 0; turn < 8; turn++) {
     for (const thread of ["a", "b"]) {
       await agent.generate(`Question ${turn} of ${thread}?`, { memory: { thread, resource: "user" } });
@@ -157,7 +149,7 @@ test("a model from a configuration of Mastra", async () => {
   const name = "mastra-config";
   await provider.script(name, [{ calls: [{ name: "read_log" }] }, { text: answer }]);
   const session = client.session("demo", name);
-  const model = { providerId: "fake", modelId: name, url: baseURL, apiKey: "key" };
+  const model = { providerId: "fake", modelId: name, url: `${provider.url}/v1`, apiKey: "key" };
   const agent = agentOf({ model, inputProcessors: [contextProcessor(session)] });
   assert.equal((await agent.generate(prompt)).text, answer);
   const requests = await provider.requests(name);

@@ -1,5 +1,8 @@
 package palimpsest.testing;
 
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.json.JsonMapper;
 import java.io.IOException;
@@ -54,6 +57,14 @@ public final class Provider extends Program {
         exchange(HttpRequest.newBuilder(URI.create(url + "/_control/script"))
                 .POST(BodyPublishers.ofString(body.replace('\'', '"')))
                 .build());
+    }
+
+    /** Asserts that a model had three requests: a long one, one after a compaction, and one after its undo. */
+    public void assertCompactedAndUndone(String model) {
+        assertEquals(List.of(200, 200, 200), statuses(model));
+        List<Integer> sizes = sent(model).stream().map(String::length).toList();
+        assertTrue(sizes.get(1) < sizes.get(0) / 2, sizes.toString());
+        assertTrue(sizes.get(2) > sizes.get(0), sizes.toString());
     }
 
     /** Returns the requests for models with a prefix. */
