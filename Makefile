@@ -1,7 +1,7 @@
 # The commands of this repository. A change must pass `make test`. CONTRIBUTING.md lists all targets.
 
-.PHONY: run test test-all test-postgres agents litellm lint docs bench peers frameworks suites chaos siege soak scale \
-	load fuzz image dist dist-check deny tools
+.PHONY: run test test-all test-postgres agents litellm lint docs bench peers frameworks suites release-servers chaos \
+	siege soak scale load fuzz image dist dist-check deny tools
 
 # Runs the server on this machine with its embedded store.
 run:
@@ -47,6 +47,7 @@ lint: tools
 	target/tools/node_modules/.bin/buf format -d --exit-code
 	cd proto && ../target/tools/api-linter/api-linter --config api-linter.yaml --set-exit-status \
 		--output-format summary palimpsest/context/v1/*.proto
+	scripts/package-versions
 
 docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
@@ -63,19 +64,21 @@ bench:
 peers:
 	tests/peers/run "$(TRANSCRIPTS)"
 
+# Builds the servers for tests of frameworks.
+release-servers:
+	cargo build --release --locked -p palimpsest-cli -p palimpsest-fake-provider
+frameworks suites: export PALIMPSEST_BINARY = $(CURDIR)/target/release/palimpsest
+frameworks suites: export PALIMPSEST_FAKE_PROVIDER = $(CURDIR)/target/release/palimpsest-fake-provider
+
 # Compares Palimpsest with the context management of LangChain and of the OpenAI Agents SDK: the same agent plays the same
 # tasks in the real frameworks against the fake provider. Takes ten minutes. `ARGUMENTS="--task code"` selects plays.
-frameworks:
-	cargo build --release --locked -p palimpsest-cli -p palimpsest-fake-provider
-	PALIMPSEST_BINARY=$(CURDIR)/target/release/palimpsest \
-		PALIMPSEST_FAKE_PROVIDER=$(CURDIR)/target/release/palimpsest-fake-provider tests/frameworks/run $(ARGUMENTS)
+frameworks: release-servers
+	tests/frameworks/run $(ARGUMENTS)
 
 # Runs the tests of LangChain and of the OpenAI Agents SDK, with the adapters of the Python package in their agents.
 # Downloads the sources of both.
-suites:
-	cargo build --release --locked -p palimpsest-cli -p palimpsest-fake-provider
-	PALIMPSEST_BINARY=$(CURDIR)/target/release/palimpsest \
-		PALIMPSEST_FAKE_PROVIDER=$(CURDIR)/target/release/palimpsest-fake-provider clients/python/run-suites
+suites: release-servers
+	clients/python/run-suites
 
 # Runs random schedules of faults, kills and full disks against a release build, and prints the counts. Then runs faults
 # that need a certain moment: kills between two renames, two servers on one bucket, changed PostgreSQL settings, failover
