@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from agents import AgentBase, FunctionTool, Tool
+from agents import AgentBase, FunctionTool, Handoff, RunContextWrapper, Tool, handoff
+from agents.models.openai_responses import Converter
 from agents.run_config import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
 from ._calls import session_id_of
+from ._openai_agents_usage import LastUsage
 from .errors import JsonObject
 from .session import Session
 
@@ -18,22 +20,42 @@ from .session import Session
 def input_filter(session: Session) -> Callable[[CallModelData[Any]], Awaitable[ModelInputData]]:
     """Returns a value for `RunConfig.call_model_input_filter`, which replaces the input by the view of a session.
 
-    The run, and a `Session` of the SDK, keep the whole conversation. Requests to the service run in threads.
+    The run, and a `Session` of the SDK, keep the whole conversation. Requests to the service run in threads. The usage
+    of responses is known if the agent has the `tools` of the same session.
     """
 
     async def filter_input(data: CallModelData[Any]) -> ModelInputData:
-        model = data.agent.model
-        body: JsonObject = {"model": model if isinstance(model, str) else getattr(model, "model", "")}
-        body["input"] = data.model_data.input
+        usage, agent, items = LastUsage.of(session), data.agent, list(data.model_data.input)
+        # The model in a `RunConfig` is not visible here.
+        model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "model", "")
+        context = usage.context(agent.name) or RunContextWrapper(data.context)
+        body: JsonObject = {"model": model, "tools": await _definitions(data, model, context), "input": items}
         if data.model_data.instructions:
             body["instructions"] = data.model_data.instructions
-        view = await asyncio.to_thread(session.sync, body)
+        parameters = {"last_response": usage.last_response(agent.name, model, items)}
+        view = await asyncio.to_thread(session.sync, body, palimpsest=parameters)
+        usage.expect(agent.name, items)
         # The agent calls its tools before its next model call.
-        session._state.lanes.remember(_key(data.agent), session_id_of(view))
-        items: Any = view.request["input"]
-        return ModelInputData(items, data.model_data.instructions)
+        session._state.lanes.remember(_key(agent), session_id_of(view))
+        shown: Any = view.request["input"]
+        return ModelInputData(shown, data.model_data.instructions)
 
     return filter_input
+
+
+async def _definitions(data: CallModelData[Any], model: str, context: RunContextWrapper[Any]) -> list[Any]:
+    """Returns the tools of the request, and those of handoffs. The service counts their tokens."""
+    agent = data.agent
+    handoffs = [it if isinstance(it, Handoff) else handoff(it) for it in agent.handoffs]
+    converted = Converter.convert_tools(
+        await agent.get_all_tools(context),
+        # A handoff can be disabled by a function, which only the SDK evaluates.
+        [it for it in handoffs if it.is_enabled is not False],
+        allow_opaque_tool_search_surface=True,
+        model=model,
+        tool_choice=agent.model_settings.tool_choice,
+    )
+    return list(converted.tools)
 
 
 def tools(session: Session) -> list[Tool]:
@@ -54,5 +76,10 @@ def _tool(session: Session, definition: JsonObject) -> Tool:
         lanes.remember(context.tool_call_id, lanes.session_of(_key(context.agent), session._path.session))
         return (await asyncio.to_thread(session.run_tool, call))["output"]
 
+    def is_enabled(context: RunContextWrapper[Any], agent: AgentBase[Any]) -> bool:
+        # The filter receives no context of the run, which has the usage. The SDK passes it here before each call.
+        LastUsage.of(session).observe(agent.name, context)
+        return True
+
     description, schema = definition["description"], definition["parameters"]
-    return FunctionTool(name, description, schema, invoke, strict_json_schema=False)
+    return FunctionTool(name, description, schema, invoke, strict_json_schema=False, is_enabled=is_enabled)
