@@ -64,6 +64,10 @@ class PalimpsestSession(SessionABC):
         """Returns the tools of the service, for `Agent(tools=...)`. The model reads removed content with them."""
         return model_input.tools(self.context)
 
+    async def load_tools(self) -> list[Tool]:
+        """Returns the tools without blocking the event loop. `tools` and `with_tools` then make no request."""
+        return await model_input.load_tools(self.context)
+
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         """Returns the history, or its latest items in chronological order."""
         count = self.session_settings.limit if limit is None and self.session_settings else limit

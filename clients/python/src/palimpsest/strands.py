@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from strands.agent.conversation_manager import ConversationManager
-from strands.hooks import AgentInitializedEvent, HookRegistry
+from strands.hooks import AgentInitializedEvent, BeforeInvocationEvent, HookRegistry
 from strands.middleware import InvokeModelContext, InvokeModelStage, MiddlewareNext
 from strands.tools.tools import PythonAgentTool
 from strands.types.exceptions import ContextWindowOverflowException
@@ -37,6 +37,7 @@ class PalimpsestConversationManager(ConversationManager):
         self._name = session
         self._rejection: Exception | None = None
         self._lane = session
+        self._has_tools = False
 
     @property
     def session(self) -> Session:
@@ -48,10 +49,17 @@ class PalimpsestConversationManager(ConversationManager):
         super().register_hooks(registry, **kwargs)
         registry.add_callback(AgentInitializedEvent, self._on_initialized)
 
+        registry.add_callback(BeforeInvocationEvent, self._add_tools)
+
     def _on_initialized(self, event: AgentInitializedEvent) -> None:
-        for definition in self._adapter.definitions():
-            event.agent.tool_registry.register_tool(self._tool(definition))
         event.agent.add_middleware(InvokeModelStage, self._invoke_model)
+
+    async def _add_tools(self, event: BeforeInvocationEvent) -> None:
+        # The agent is created without a request. Its tools are complete before its first model call.
+        if not self._has_tools:
+            for definition in await asyncio.to_thread(self._adapter.definitions):
+                event.agent.tool_registry.register_tool(self._tool(definition))
+            self._has_tools = True
 
     def apply_management(self, agent: Any, **kwargs: Any) -> None:
         """Changes nothing: the messages of the agent stay whole."""
