@@ -21,6 +21,7 @@ from google.adk.events import Event
 from google.adk.models.anthropic_llm import AnthropicLlm
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_response import LlmResponse
+from google.adk.plugins.context_filter_plugin import ContextFilterPlugin
 from google.adk.runners import InMemoryRunner
 from google.genai import types
 from pydantic import Field
@@ -198,6 +199,28 @@ async def test_calls_without_ids(client: Palimpsest, name: str) -> None:
     functions = [part.function_call or part.function_response for part in received]
     assert [it.id for it in functions if it] == [None] * 4
     await conversation.runner.close()
+
+
+async def test_calls_without_ids_stay_equal_in_trimmed_contents(client: Palimpsest, name: str) -> None:
+    answers = [answer for _ in range(4) for answer in ([function_call("read_log")], [types.Part(text=ANSWER)])]
+    conversation = Conversation(client, Echo(model="gemini-echo", answers=answers), name)
+    # ADK keeps the contents of the last two questions.
+    plugins = conversation.runner.plugin_manager.plugins
+    plugins.insert(0, ContextFilterPlugin(num_invocations_to_keep=2))
+    await conversation.start()
+    for number in range(4):
+        await conversation.ask(f"question {number}")
+    stored = [it for session in client.sessions("demo") if name in session["name"] for it in calls_of(client, session)]
+    events = [call.id for event in await conversation.events() for call in event.get_function_calls()]
+    assert set(stored) == set(events)
+    await conversation.runner.close()
+
+
+def calls_of(client: Palimpsest, session: dict[str, Any]) -> list[str]:
+    """Returns the ids of the calls in the transcript of a session."""
+    messages = client.session("demo", session["name"].split("/")[-1], "anthropic_messages").messages()
+    blocks = [block for it in messages for message in it["messages"] for block in message["content"]]
+    return [block["id"] for block in blocks if block["type"] == "tool_use"]
 
 
 async def test_parts_reach_the_model_unchanged(client: Palimpsest, name: str) -> None:
