@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
 import anthropic
 import pytest
 
 from palimpsest import Palimpsest
-from world import ANSWER, FOUND, LOG, PNG, TURNS, USAGE, Provider, fill, sent
+from world import ANSWER, FOUND, LOG, PNG, TURNS, USAGE, Provider, check_cancelled_run, fill, sent
 
 pytest.importorskip("google.adk")
 
@@ -277,3 +278,17 @@ async def test_each_agent_has_a_session(client: Palimpsest, chat_model: Any, pro
     titles = [it["name"].split("/")[-1] for it in client.sessions("demo") if name in it["name"]]
     assert sorted(titles) == [name, f"{name}.helper"]
     await conversation.runner.close()
+
+
+async def test_a_cancelled_run_leaves_no_request(name: str, tmp_path: Path) -> None:
+    def prepare(client: Palimpsest) -> Any:
+        conversation = Conversation(client, Echo(model="gemini-echo", answers=[]), name)
+        conversation.plugin._read_back = False
+
+        async def start() -> None:
+            await conversation.start()
+            await conversation.ask("Hello.")
+
+        return start
+
+    await check_cancelled_run(tmp_path / "data", name, prepare)

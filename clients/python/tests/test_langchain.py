@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from palimpsest import Palimpsest, UnavailableError
 from palimpsest._originals import restored, with_call_ids
 from palimpsest.langchain import PalimpsestMiddleware
-from world import ANSWER, CALL, FOUND, LOG, READ_BACK, Provider, Server, fill
+from world import ANSWER, CALL, FOUND, LOG, READ_BACK, Provider, Server, check_cancelled_run, fill
 
 agents = pytest.importorskip("langchain.agents")
 
@@ -287,3 +288,12 @@ def test_a_model_without_tools(client: Palimpsest, provider: Provider, name: str
     chat_model = ChatOpenAI(model=model, base_url=f"{provider.url}/v1", **keys)
     agents.create_agent(chat_model, middleware=[middleware]).invoke(Agent.input("Hello."))
     assert "tools" not in provider.requests(model)[0]["body"]
+
+
+async def test_a_cancelled_run_leaves_no_request(name: str, tmp_path: Path) -> None:
+    def prepare(client: Palimpsest) -> Any:
+        agent = Agent(client, Echo(messages=iter([])), name)
+        agent.middleware._read_back = False
+        return lambda: agent.graph.ainvoke(agent.input("Hello."), agent.config)
+
+    await check_cancelled_run(tmp_path / "data", name, prepare)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -11,7 +12,7 @@ from agents import Agent, ItemHelpers, OpenAIResponsesModel, RunConfig, Runner, 
 
 from palimpsest import Palimpsest, Session
 from palimpsest.openai_agents import input_filter, tools
-from world import ANSWER, FOUND, LOG, TURNS, USAGE, Provider, fill
+from world import ANSWER, FOUND, LOG, TURNS, USAGE, Provider, check_cancelled_run, fill
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
@@ -118,3 +119,11 @@ async def test_the_service_counts_the_tools_and_the_usage(
     # The next run sends the usage of the last response of the first one.
     await Runner.run(agent, [*first.to_input_list(), {"role": "user", "content": "Sure?"}], run_config=config)
     assert budgets[2]["counts"]["reported_tokens"] == used[0].total_tokens + used[1].total_tokens
+
+
+async def test_a_cancelled_run_leaves_no_request(async_gpt: openai.AsyncOpenAI, name: str, tmp_path: Path) -> None:
+    def prepare(client: Palimpsest) -> Any:
+        agent, config = agent_of(client.session("demo", name), async_gpt, "m")
+        return lambda: Runner.run(agent, "Hello.", run_config=config)
+
+    await check_cancelled_run(tmp_path / "data", name, prepare)

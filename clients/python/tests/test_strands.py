@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -17,7 +18,7 @@ from strands.types.exceptions import ContextWindowOverflowException
 
 from palimpsest import Palimpsest, UnavailableError
 from palimpsest.strands import PalimpsestConversationManager, _content
-from world import ANSWER, FOUND, LOG, PNG, TURNS, USAGE, Provider, fill, sent
+from world import ANSWER, FOUND, LOG, PNG, TURNS, USAGE, Provider, check_cancelled_run, fill, sent
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
@@ -224,3 +225,12 @@ def test_state_of_the_manager_is_that_of_no_other(client: Palimpsest) -> None:
     assert manager.restore_from_session(manager.get_state()) is None
     with pytest.raises(ValueError, match="Invalid"):
         manager.restore_from_session(NullConversationManager().get_state())
+
+
+async def test_a_cancelled_run_leaves_no_request(name: str, tmp_path: Path) -> None:
+    def prepare(client: Palimpsest) -> Any:
+        agent, manager = agent_of(client, Echo(), name)
+        manager._adapter.definitions()
+        return lambda: agent.invoke_async("Hello.")
+
+    await check_cancelled_run(tmp_path / "data", name, prepare)

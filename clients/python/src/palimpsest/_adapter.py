@@ -24,7 +24,7 @@ class Adapter:
     def __init__(self, project: str, client: Palimpsest | None, array_format: Format = FORMAT) -> None:
         self._client = client or Palimpsest()
         self._project = project
-        self._format = array_format
+        self._format: Format = array_format
         self._definitions: list[JsonObject] | None = None
         self.lanes = Lanes()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from agents.tool_context import ToolContext
 
 from ._calls import session_id_of
 from ._openai_agents_usage import LastUsage
+from ._threads import in_thread
 from .errors import JsonObject
 from .session import Session
 
@@ -33,7 +33,7 @@ def input_filter(session: Session) -> Callable[[CallModelData[Any]], Awaitable[M
         if data.model_data.instructions:
             body["instructions"] = data.model_data.instructions
         parameters = {"last_response": usage.last_response(agent.name, model, items)}
-        view = await asyncio.to_thread(session.sync, body, palimpsest=parameters)
+        view = await in_thread(session.sync, body, palimpsest=parameters)
         usage.expect(agent.name, items)
         # The agent calls its tools before its next model call.
         session._state.lanes.remember(_key(agent), session_id_of(view))
@@ -60,7 +60,7 @@ async def _definitions(data: CallModelData[Any], model: str, context: RunContext
 
 async def load_tools(session: Session) -> list[Tool]:
     """Returns `tools(session)` without blocking the event loop. Later calls of `tools` make no request."""
-    return await asyncio.to_thread(tools, session)
+    return await in_thread(tools, session)
 
 
 def tools(session: Session) -> list[Tool]:
@@ -82,7 +82,7 @@ def _tool(session: Session, definition: JsonObject) -> Tool:
         call = {"type": "function_call", "call_id": context.tool_call_id, "name": name, "arguments": arguments}
         lanes = session._state.lanes
         lanes.remember(context.tool_call_id, lanes.session_of(_key(context.agent), session._path.session))
-        return (await asyncio.to_thread(session.run_tool, call))["output"]
+        return (await in_thread(session.run_tool, call))["output"]
 
     def is_enabled(context: RunContextWrapper[Any], agent: AgentBase[Any]) -> bool:
         # The filter receives no context of the run, which has the usage. The SDK passes it here before each call.

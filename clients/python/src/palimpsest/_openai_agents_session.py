@@ -13,6 +13,7 @@ from agents.memory import SessionABC
 
 from . import _openai_agents_input as model_input
 from ._json import copied
+from ._threads import in_thread
 from .client import Palimpsest
 from .errors import AbortedError, AlreadyExistsError, InvalidArgumentError, JsonObject, NotFoundError
 from .session import Session
@@ -71,7 +72,7 @@ class PalimpsestSession(SessionABC):
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         """Returns the history, or its latest items in chronological order."""
         count = self.session_settings.limit if limit is None and self.session_settings else limit
-        return [item for _, item in await asyncio.to_thread(self._stored, count)]
+        return [item for _, item in await in_thread(self._stored, count)]
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Appends items to the history."""

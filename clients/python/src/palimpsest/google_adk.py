@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections import Counter, defaultdict, deque
@@ -23,6 +22,7 @@ from . import _adapter
 from . import _blocks as blocks
 from ._adapter import Adapter
 from ._blocks import Source
+from ._threads import in_thread
 from .client import Palimpsest
 from .errors import JsonObject, is_too_long
 from .session import Session
@@ -58,7 +58,7 @@ class PalimpsestPlugin(BasePlugin):
     ) -> LlmResponse | None:
         """Adds the tools of the service, and replaces the contents of the request by the view."""
         if self._read_back:
-            definitions = await asyncio.to_thread(self._adapter.definitions)
+            definitions = await in_thread(self._adapter.definitions)
             tools = [_ServiceTool(self._adapter, self._session_name, it) for it in definitions]
             llm_request.append_tools([tool for tool in tools if tool.name not in llm_request.tools_dict])
         await self._show(callback_context, llm_request, llm_request.contents, None)
@@ -93,7 +93,7 @@ class PalimpsestPlugin(BasePlugin):
     ) -> None:
         session = self._adapter.session(self._session_name(context))
         ids = _CallIds(whole, _own_events(context))
-        shown, lane = await asyncio.to_thread(_view, session, request, whole, ids, _usage(context), too_long)
+        shown, lane = await in_thread(_view, session, request, whole, ids, _usage(context), too_long)
         self._adapter.lanes.remember(_run(context), lane)
         request.contents = _Shown(shown, whole)
 
@@ -126,7 +126,7 @@ class _ServiceTool(BaseTool):
         """Runs a call."""
         session = self._adapter.lanes.session_of(_run(tool_context), self._name_of(tool_context))
         call_id = tool_context.function_call_id or self.name
-        return await asyncio.to_thread(self._adapter.run_tool, session, call_id, self.name, args)
+        return await in_thread(self._adapter.run_tool, session, call_id, self.name, args)
 
 
 def _session_name(context: ReadonlyContext) -> str:

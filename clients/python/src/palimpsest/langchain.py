@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, cast
@@ -24,6 +23,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from ._adapter import Adapter, sendable
 from ._calls import session_id_of
 from ._originals import restored, with_call_ids
+from ._threads import in_thread
 from .client import Palimpsest
 from .errors import JsonObject, is_too_long
 from .session import Session
@@ -108,13 +108,13 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> ModelResponse[Any]:
         """Calls the model with the view, as `wrap_model_call` does."""
         name = self._running(request)
-        shown = await asyncio.to_thread(self._show, name, request, None)
+        shown = await in_thread(self._show, name, request, None)
         try:
             response = await handler(shown.request)
         except Exception as error:
             if not is_too_long(error):
                 raise
-            shown = await asyncio.to_thread(self._show, name, request, error)
+            shown = await in_thread(self._show, name, request, error)
             response = await handler(shown.request)
         return self._remember(name, shown, response)
 
@@ -128,8 +128,8 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Any:
         """Lets the service run calls of its tools."""
-        if await asyncio.to_thread(self._is_own, request.tool_call["name"]):
-            return await asyncio.to_thread(self._run_own, request)
+        if await in_thread(self._is_own, request.tool_call["name"]):
+            return await in_thread(self._run_own, request)
         return await handler(request)
 
 

@@ -1,6 +1,5 @@
 """A `FunctionAgent` of LlamaIndex whose model receives the view of a session."""
 
-import asyncio
 import json
 import uuid
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from llama_index.core.workflow import Context
 from ._adapter import Adapter, sendable
 from ._calls import session_id_of
 from ._originals import restored, with_call_ids
+from ._threads import in_thread
 from .client import Palimpsest
 from .errors import JsonObject, is_too_long
 from .session import Session
@@ -54,7 +54,7 @@ class PalimpsestAgent(FunctionAgent):
 
     async def _with_own(self, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
         """Returns tools with those of the service. The first step adds them to the agent, which runs calls of them."""
-        own = [self._tool(it) for it in await asyncio.to_thread(self._adapter.definitions)]
+        own = [self._tool(it) for it in await in_thread(self._adapter.definitions)]
         known = {it.metadata.name for it in self.tools or [] if isinstance(it, FunctionTool)}
         self.tools = [*(self.tools or []), *(it for it in own if it.metadata.name not in known)]
         given = {it.metadata.name for it in tools}
@@ -71,14 +71,14 @@ class PalimpsestAgent(FunctionAgent):
         await ctx.store.set(self.scratchpad_key, [])
         try:
             tools = await self._with_own(tools)
-            view, lane = await asyncio.to_thread(self._view, session, messages, tools, None)
+            view, lane = await in_thread(self._view, session, messages, tools, None)
             await ctx.store.set(_LANE, lane)
             try:
                 return await super().take_step(ctx, view, tools, memory)
             except Exception as error:
                 if not is_too_long(error):
                     raise
-                view, lane = await asyncio.to_thread(self._view, session, messages, tools, error)
+                view, lane = await in_thread(self._view, session, messages, tools, error)
                 await ctx.store.set(_LANE, lane)
             return await super().take_step(ctx, view, tools, memory)
         finally:
@@ -111,7 +111,7 @@ class PalimpsestAgent(FunctionAgent):
             session = lane or self._name(getattr(memory, "session_id", None))
             # LlamaIndex does not pass the id of a call to its tool.
             call_id = f"call_{uuid.uuid4().hex}"
-            return await asyncio.to_thread(self._adapter.run_tool, session, call_id, name, arguments)
+            return await in_thread(self._adapter.run_tool, session, call_id, name, arguments)
 
         metadata = ToolMetadata(definition["description"], name, _schema(definition["input_schema"]))
         return FunctionTool(async_fn=run, metadata=metadata)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import mimetypes
 from collections.abc import AsyncGenerator
@@ -19,6 +18,7 @@ from . import _adapter
 from . import _blocks as blocks
 from ._adapter import Adapter
 from ._blocks import Source
+from ._threads import in_thread
 from .client import Palimpsest
 from .errors import JsonObject, is_too_long
 from .session import Session
@@ -57,7 +57,7 @@ class PalimpsestConversationManager(ConversationManager):
     async def _add_tools(self, event: BeforeInvocationEvent) -> None:
         # The agent is created without a request. Its tools are complete before its first model call.
         if not self._has_tools:
-            for definition in await asyncio.to_thread(self._adapter.definitions):
+            for definition in await in_thread(self._adapter.definitions):
                 event.agent.tool_registry.register_tool(self._tool(definition))
             self._has_tools = True
 
@@ -78,7 +78,7 @@ class PalimpsestConversationManager(ConversationManager):
     ) -> AsyncGenerator[Any, None]:
         # A rejection belongs to the next repeat alone. `reduce_context` needs it only after another overflow.
         rejection, self._rejection = self._rejection, None
-        view, self._lane = await asyncio.to_thread(_view, self.session, context, rejection)
+        view, self._lane = await in_thread(_view, self.session, context, rejection)
         try:
             async for event in next_fn(context.replace(messages=view)):
                 yield event
