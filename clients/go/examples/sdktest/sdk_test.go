@@ -117,7 +117,7 @@ func TestThinkingIsKept(t *testing.T) {
 func (s *setup) completion() openai.ChatCompletionNewParams {
 	function := openai.FunctionDefinitionParam{Name: "read_log", Parameters: parameters}
 	return openai.ChatCompletionNewParams{
-		Model:    s.model,
+		Model: s.model,
 		Messages: []openai.ChatCompletionMessageParamUnion{
 			openai.SystemMessage("Be brief."), openai.UserMessage(world.Question),
 		},
