@@ -12,21 +12,15 @@ import (
 )
 
 func TestTheCodeOfThePageRuns(t *testing.T) {
-	blocks := func(path string) [][]string {
-		text, err := os.ReadFile(path)
-		world.Check(t, err)
-		return regexp.MustCompile("(?s)```(sh|go|text)\n(.*?)```").FindAllStringSubmatch(string(text), -1)
-	}
-	// The page refers to the installation of the module, which begins with its creation and the use of a clone.
-	readme := blocks("../README.md")
-	_, clone, _ := strings.Cut(readme[1][2], "\n")
-	installation := readme[0][2] + clone
-	// The first block is a program, and the other ones continue its last function.
-	var first, program, want string
-	for _, block := range blocks("../../../docs/frameworks/eino.md") {
+	text, err := os.ReadFile("../../../docs/frameworks/eino.md")
+	world.Check(t, err)
+	// The first block is a program, and the other ones continue its last function. The last commands use the clone, which
+	// is the repository of this test.
+	var installation, first, program, want string
+	for _, block := range regexp.MustCompile("(?s)```(sh|go|text)\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		switch content := block[2]; {
 		case block[1] == "sh":
-			installation += content
+			installation = content
 		case block[1] == "text":
 			want += content
 		case first == "":
@@ -60,6 +54,7 @@ func TestTheCodeOfThePageRuns(t *testing.T) {
 		}
 		return string(output)
 	}
+	run("go", "mod", "init", "example.com/agent")
 	run("sh", "-ec", installation)
 	write("main.go", first)
 	run("go", "mod", "tidy")
