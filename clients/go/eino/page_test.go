@@ -14,7 +14,8 @@ import (
 func TestTheCodeOfThePageRuns(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/frameworks/eino.md")
 	world.Check(t, err)
-	// The first block is a program, and the other ones continue its last function.
+	// The first block is a program, and the other ones continue its last function. The last commands use the clone, which
+	// is the repository of this test.
 	var installation, first, program, want string
 	for _, block := range regexp.MustCompile("(?s)```(sh|go|text)\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		switch content := block[2]; {
@@ -31,7 +32,7 @@ func TestTheCodeOfThePageRuns(t *testing.T) {
 	provider, server := world.StartProvider(t), world.StartServer(t)
 	search := object{"calls": []object{{"name": "SearchTranscript", "input": object{"pattern": "disk full"}}}}
 	provider.Script(t, "gpt-5", object{"calls": []object{call}}, search, object{"text": answer},
-		object{"text": "The first one."}, object{"text": "Yes."}, object{"text": "The last one."})
+		object{"text": "The first one."}, object{"text": "The last one."}, object{"text": "Yes."})
 
 	folder := t.TempDir()
 	top, err := filepath.Abs("../../..")
@@ -45,19 +46,19 @@ func TestTheCodeOfThePageRuns(t *testing.T) {
 	run := func(command ...string) string {
 		t.Helper()
 		started := exec.Command(command[0], command[1:]...)
-		started.Dir, started.Env = module, append(os.Environ(), "PALIMPSEST_URL=http://"+server.Address)
+		started.Dir, started.Env = module, append(os.Environ(), "PALIMPSEST_URL=http://"+server.Address,
+			"OPENAI_BASE_URL="+provider.URL+"/v1", "OPENAI_API_KEY=key")
 		output, err := started.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %v\n%s", command, err, output)
 		}
 		return string(output)
 	}
-	write("go.mod", "module example.com/agent\n\ngo 1.24.0\n")
-	write("main.go", first)
+	run("go", "mod", "init", "example.com/agent")
 	run("sh", "-ec", installation)
+	write("main.go", first)
+	run("go", "mod", "tidy")
 	run("go", "vet", ".")
-	// The component of eino reads neither the URL nor the key from the environment.
-	config := `ChatModelConfig{BaseURL: "` + provider.URL + `/v1", APIKey: "key", `
-	write("main.go", strings.Replace(program, "ChatModelConfig{", config, 1))
+	write("main.go", program)
 	world.Equal(t, run("go", "run", "."), want)
 }

@@ -11,9 +11,6 @@ import (
 	"github.com/palimpsest-dev/palimpsest/clients/go/internal/world"
 )
 
-// imports are the packages of the blocks that continue the first program.
-var imports = []string{`"errors"`, `"net/url"`, `"github.com/openai/openai-go/v3"`}
-
 // readme has the blocks of the README.
 type readme struct {
 	// programs are the complete programs. The first one has the statements of all blocks that continue it.
@@ -46,7 +43,11 @@ func readReadme(t *testing.T) readme {
 			read.outputs[len(read.outputs)-1] += content
 		}
 	}
-	added := "import (\n\t" + strings.Join(imports, "\n\t")
+	// The text names the packages of the blocks that continue the first program.
+	added := "import ("
+	for _, sentence := range regexp.MustCompile("needs\\s+the\\s+import\\s+`(.*?)`").FindAllStringSubmatch(string(text), -1) {
+		added += "\n\t" + sentence[1]
+	}
 	read.programs[0] = strings.Replace(read.programs[0], "import (", added, 1)
 	return read
 }
@@ -106,13 +107,14 @@ func TestTheInstallationOfTheReadmeWorks(t *testing.T) {
 	world.Check(t, err)
 	world.Check(t, os.Symlink(top, filepath.Join(folder, "palimpsest")))
 	module := filepath.Join(folder, "agent")
-	write(t, module, "go.mod", "module example.com/agent\n\ngo 1.24.0\n")
-	write(t, module, "main.go", "package main\n\nimport palimpsest \"github.com/palimpsest-dev/palimpsest/clients/go\"\n\n"+
-		"func main() { println(palimpsest.NewClient().Session(\"demo\", \"a\").Name()) }\n")
+	_, provider := environment(t)
+	provider.Script(t, "claude-sonnet-4-5", object{"text": answer})
+	read := readReadme(t)
+	write(t, module, "main.go", read.first)
 	// The clone is the repository of this test.
-	_, commands, _ := strings.Cut(readReadme(t).shell[0], "\n")
-	output(t, module, "sh", "-ec", commands)
-	output(t, module, "go", "vet", ".")
+	creation, use, start := read.shell[0], read.shell[1], read.shell[2]
+	_, use, _ = strings.Cut(use, "\n")
+	world.Equal(t, output(t, module, "sh", "-ec", creation+use+start), answer+"\n")
 }
 
 func TestTheStubsOfTheReadmeAreGenerated(t *testing.T) {
@@ -125,7 +127,7 @@ func TestTheStubsOfTheReadmeAreGenerated(t *testing.T) {
 		world.Check(t, os.Symlink(filepath.Join(top, name), filepath.Join(folder, name)))
 	}
 	read := readReadme(t)
-	output(t, folder, "sh", "-ec", read.shell[1])
+	output(t, folder, "sh", "-ec", read.shell[3])
 
 	module := filepath.Join(folder, "module")
 	world.Check(t, os.Mkdir(module, 0o755))
