@@ -1,7 +1,7 @@
 # The commands of this repository. A change must pass `make test`. CONTRIBUTING.md lists all targets.
 
-.PHONY: run test test-all test-postgres agents litellm lint docs bench peers frameworks suites release-servers chaos \
-	siege soak scale load fuzz image dist dist-check deny tools
+.PHONY: run test test-all test-packages test-postgres agents litellm lint docs bench peers frameworks suites \
+	release-servers chaos siege soak scale load fuzz image dist dist-check deny tools
 
 # Runs the server on this machine with its embedded store.
 run:
@@ -12,19 +12,27 @@ run:
 export PROPTEST_RNG_SEED ?= 1
 
 # Installs missing tools, then checks the format, the lints, the contract and the documentation, and runs all tests. The
-# end-to-end tests run twice: on the embedded store and on PostgreSQL.
+# end-to-end tests run twice: on the embedded store and on PostgreSQL. Tests often wait, so three groups run in parallel.
 test: tools lint
 	cargo test --workspace --locked --no-run
-	$(MAKE) -j2 test-all test-postgres docs
+	$(MAKE) -j3 test-all test-packages test-postgres docs
 
+# All tests, except for those of the next target.
 test-all:
-	cargo test --workspace --locked
+	cargo test --workspace --locked -- --skip packages::
 
-# Prints at its end, because other tests run beside it.
-test-postgres: LOG = target/test-postgres.log
+# Runs a group of tests beside others, and prints its output at the end.
+define beside
+	@$(1) >target/$@.log 2>&1; status=$$?; cat target/$@.log; exit $$status
+endef
+
+# The tests of the packages in clients/, and the comparison in frameworks.
+test-packages:
+	$(call beside,cargo test --workspace --locked --test clients packages::)
+
+test-postgres: export PALIMPSEST_TEST_STORE = postgres
 test-postgres:
-	@PALIMPSEST_TEST_STORE=postgres cargo test --workspace --locked --test e2e >$(LOG) 2>&1; \
-		status=$$?; cat $(LOG); exit $$status
+	$(call beside,cargo test --workspace --locked --test e2e)
 
 # Runs released coding agents (Codex, OpenCode, pi, and Claude Code if this machine has it) through a release build, on a
 # longer task than `make test`. `ROUNDS=500` sets the number of rounds.

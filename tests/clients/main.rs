@@ -9,7 +9,6 @@ mod guide;
 mod hook;
 mod language;
 mod packages;
-mod readme;
 mod streams;
 mod world;
 

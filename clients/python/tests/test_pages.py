@@ -19,7 +19,7 @@ YES: dict[str, Any] = {"text": "Yes."}
 FIRST: dict[str, Any] = {"text": "The first one."}
 LOG = [CALL, READ_BACK, ANSWER]
 TURNS: dict[str, list[dict[str, Any]]] = {
-    "openai-agents-session": [*LOG, YES, FIRST],
+    "openai-agents-session": [*LOG, YES],
     "claude-agent": [ANSWER, YES],
     "llama-index": [*LOG, YES],
     "pydantic-ai": [*LOG, FIRST, YES],

@@ -230,7 +230,7 @@ pub async fn restore_results(
         // The message may be shared with the session, so it is copied before the change.
         let message = Arc::make_mut(&mut original.message);
         if let Some(Block::ToolResult(result)) = message.blocks.get_mut(usize::from(block)) {
-            result.content = content_of_file(text, is_json);
+            result.content = content_of_file(text, is_json, &result.content);
         }
     }
     Ok(())

@@ -19,36 +19,52 @@ const END: &str = "</persisted-output>";
 /// Maximum characters of a replacement. A longer result that begins with the tag merely quotes it.
 const MAX_REPLACEMENT_CHARS: usize = 4 * 1024;
 
-/// Returns the size of a result in characters. For a result of blocks, the characters of its JSON count.
+/// Returns the size of a result in characters. For a list of blocks, the characters of its JSON count.
 pub fn result_chars(result: &ToolResult) -> u64 {
-    let chars = match &result.content {
-        ResultContent::None => 0,
-        ResultContent::Text(text) => text.chars().count(),
-        ResultContent::Blocks(blocks) => blocks_to_json(blocks).chars().count(),
+    let chars = match (plain_text(result), &result.content) {
+        (Some(text), _) => text.chars().count(),
+        (None, ResultContent::Blocks(blocks)) => blocks_to_json(blocks).chars().count(),
+        (None, _) => 0,
     };
     chars as u64
 }
 
 /// Returns the content of the file for a result: its text, or its blocks as indented JSON.
 pub fn file_content(result: &ToolResult) -> Cow<'_, str> {
-    match &result.content {
-        ResultContent::None => "".into(),
-        ResultContent::Text(text) => (&**text).into(),
-        ResultContent::Blocks(blocks) => json::pretty_print(&blocks_to_json(blocks)).into(),
+    match (plain_text(result), &result.content) {
+        (Some(text), _) => text.into(),
+        (None, ResultContent::Blocks(blocks)) => json::pretty_print(&blocks_to_json(blocks)).into(),
+        (None, _) => "".into(),
     }
 }
 
-/// Returns the content of a result from its file. JSON that is not valid becomes text.
-pub fn content_of_file(text: String, is_json: bool) -> ResultContent {
+/// Returns the text of a result that is one text, as a string or as a list with one block. Fields of the block would be
+/// lost with its form, so a block with further fields is not plain.
+fn plain_text(result: &ToolResult) -> Option<&str> {
+    match &result.content {
+        ResultContent::Blocks(blocks) => match blocks.as_slice() {
+            [Block::Text { text, extra }] if extra.is_empty() => Some(text),
+            _ => None,
+        },
+        content => only_text(content),
+    }
+}
+
+/// Returns the content of a result from its file, in the form of the replacement that was appended for it. JSON that is
+/// not valid becomes text.
+pub fn content_of_file(text: String, is_json: bool, replacement: &ResultContent) -> ResultContent {
     if is_json && let Ok(content) = codec::read_result_content(text.as_bytes()) {
         return content;
     }
-    ResultContent::Text(text.into())
+    match replacement {
+        ResultContent::Blocks(_) => ResultContent::Blocks([Block::text(text)].into()),
+        ResultContent::Text(_) | ResultContent::None => ResultContent::Text(text.into()),
+    }
 }
 
 /// Returns true if a result is stored as JSON.
 pub fn is_json(result: &ToolResult) -> bool {
-    matches!(result.content, ResultContent::Blocks(_))
+    matches!(result.content, ResultContent::Blocks(_)) && plain_text(result).is_none()
 }
 
 /// Returns true if a file contains JSON, judged by its extension.
@@ -124,10 +140,7 @@ pub fn verdict(
 }
 
 fn text_bytes(result: &ToolResult) -> Option<u64> {
-    match &result.content {
-        ResultContent::Text(text) => Some(text.len() as u64),
-        _ => None,
-    }
+    plain_text(result).map(|text| text.len() as u64)
 }
 
 /// Returns the maximum characters of an inline result of a tool. `None` if the result always stays inline.
@@ -437,6 +450,48 @@ mod tests {
         assert_eq!(file_from_reference(template, &other, &reference), None);
         let escape = "palimpsest://p/s/tool-results/../x";
         assert_eq!(file_from_reference(template, &key(), escape), None);
+    }
+
+    #[test]
+    fn a_list_of_one_text_is_stored_like_the_text() {
+        let text = "one line\n".repeat(10_000);
+        let mut list = result("");
+        list.content = ResultContent::Blocks([Block::text(text.clone())].into());
+        assert_eq!(file_content(&list), text);
+        assert_eq!(result_chars(&list), result_chars(&result(&text)));
+        assert!(!is_json(&list));
+        let policy = Policy::default();
+        let session = key();
+        let names = FileNamer {
+            session: &session,
+            salt: 0,
+        };
+        let of_list = stored_with_preview(names, &policy, CallKey::new(3), &list);
+        let of_text = stored_with_preview(names, &policy, CallKey::new(3), &result(&text));
+        assert_eq!(of_list.replacement, of_text.replacement);
+        // The content of the file has the form of the replacement that the caller appended.
+        let restored = content_of_file(text.clone(), false, &list.content);
+        assert_eq!(restored, list.content);
+        let restored = content_of_file(text.clone(), false, &result("").content);
+        assert_eq!(restored, result(&text).content);
+    }
+
+    #[test]
+    fn several_blocks_and_blocks_with_further_fields_are_stored_as_json() {
+        for blocks in [
+            r#"[{"type":"text","text":"a"},{"type":"text","text":"b"}]"#,
+            r#"[{"type":"text","text":"a","citations":[]}]"#,
+        ] {
+            let mut list = result("");
+            list.content = codec::read_result_content(blocks.as_bytes()).unwrap();
+            assert!(is_json(&list));
+            assert_eq!(result_chars(&list), blocks.len() as u64);
+            let file = file_content(&list).into_owned();
+            assert_eq!(
+                content_of_file(file, true, &ResultContent::None),
+                list.content
+            );
+        }
     }
 
     #[test]

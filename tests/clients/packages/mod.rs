@@ -1,4 +1,7 @@
-//! Runs the tests of the packages, which start the server and the fake provider themselves.
+//! Runs the tests of the packages, which start the server and the fake provider themselves. `make test` runs them
+//! beside the other tests, by the name of this module.
+
+mod readme;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -44,7 +47,7 @@ fn run(package: &str) {
 static PYTHON: OnceLock<()> = OnceLock::new();
 
 /// Returns the interpreter of an environment with the package as users install it.
-pub(crate) fn installed_python() -> PathBuf {
+fn installed_python() -> PathBuf {
     PYTHON.get_or_init(|| run("python"));
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/packages/python");
     let versions = std::fs::read_dir(folder).unwrap();

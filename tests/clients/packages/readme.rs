@@ -8,7 +8,7 @@ use palimpsest_proto::context::v1::ListMessagesRequest;
 use palimpsest_tests::Server;
 use palimpsest_tests::markdown::blocks_of;
 
-use crate::packages;
+use super::installed_python;
 
 /// Returns the first Python block of the README.
 fn snippet() -> String {
@@ -21,9 +21,7 @@ fn snippet() -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_client_of_the_readme_runs_against_a_server() {
     palimpsest_tests::binary();
-    let python = tokio::task::spawn_blocking(packages::installed_python)
-        .await
-        .unwrap();
+    let python = tokio::task::spawn_blocking(installed_python).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&folder.path().join("data"), &[]);
     let provider = FakeProvider::start().await.unwrap();
