@@ -10,9 +10,6 @@ import (
 	"github.com/palimpsest-dev/palimpsest/clients/go/internal/world"
 )
 
-// imports are the packages of the blocks that continue the first program.
-var imports = []string{`"errors"`, `"net/url"`, `"github.com/openai/openai-go/v3"`}
-
 // readme has the blocks of the README.
 type readme struct {
 	// programs are the complete programs. The first one has the statements of all blocks that continue it.
@@ -45,7 +42,11 @@ func readReadme(t *testing.T) readme {
 			read.outputs[len(read.outputs)-1] += content
 		}
 	}
-	added := "import (\n\t" + strings.Join(imports, "\n\t")
+	// The text names the packages of the blocks that continue the first program.
+	added := "import ("
+	for _, sentence := range regexp.MustCompile("needs\\s+the\\s+import\\s+`(.*?)`").FindAllStringSubmatch(string(text), -1) {
+		added += "\n\t" + sentence[1]
+	}
 	read.programs[0] = strings.Replace(read.programs[0], "import (", added, 1)
 	return read
 }
@@ -80,13 +81,14 @@ func TestTheInstallationOfTheReadmeWorks(t *testing.T) {
 	world.Check(t, err)
 	world.Check(t, os.Symlink(top, filepath.Join(folder, "palimpsest")))
 	module := filepath.Join(folder, "agent")
-	world.Write(t, module, "go.mod", "module example.com/agent\n\ngo 1.24.0\n")
-	world.Write(t, module, "main.go", "package main\n\nimport palimpsest \"github.com/palimpsest-dev/palimpsest/clients/go\"\n\n"+
-		"func main() { println(palimpsest.NewClient().Session(\"demo\", \"a\").Name()) }\n")
+	_, provider := environment(t)
+	provider.Script(t, "claude-sonnet-4-5", object{"text": world.Answer})
+	read := readReadme(t)
+	world.Write(t, module, "main.go", read.first)
 	// The clone is the repository of this test.
-	_, commands, _ := strings.Cut(readReadme(t).shell[0], "\n")
-	world.Run(t, module, "sh", "-ec", commands)
-	world.Run(t, module, "go", "vet", ".")
+	creation, use, start := read.shell[0], read.shell[1], read.shell[2]
+	_, use, _ = strings.Cut(use, "\n")
+	world.Equal(t, world.Run(t, module, "sh", "-ec", creation+use+start), world.Answer+"\n")
 }
 
 func TestTheStubsOfTheReadmeAreGenerated(t *testing.T) {
@@ -99,7 +101,7 @@ func TestTheStubsOfTheReadmeAreGenerated(t *testing.T) {
 		world.Check(t, os.Symlink(filepath.Join(top, name), filepath.Join(folder, name)))
 	}
 	read := readReadme(t)
-	world.Run(t, folder, "sh", "-ec", read.shell[1])
+	world.Run(t, folder, "sh", "-ec", read.shell[3])
 
 	module := filepath.Join(folder, "module")
 	world.Check(t, os.Mkdir(module, 0o755))
