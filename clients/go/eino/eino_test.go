@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,21 +23,6 @@ import (
 )
 
 type object = world.Object
-
-const (
-	question = "Why did the build fail?"
-	answer   = "Its disk was full."
-)
-
-var (
-	call = object{"name": "read_log"}
-	// The first two rounds have parallel calls. The second one reads the stored result back.
-	turns = []object{
-		{"calls": []object{call, call}},
-		{"calls": []object{{"name": "SearchTranscript", "input": object{"pattern": "disk full"}}, call}},
-		{"text": answer},
-	}
-)
 
 type setup struct {
 	session  *palimpsest.Session
@@ -77,31 +63,6 @@ func (s *setup) agent(t *testing.T) *adk.ChatModelAgent {
 	return agent
 }
 
-// check checks the requests of a run.
-func (s *setup) check(t *testing.T) {
-	t.Helper()
-	requests := s.provider.Requests(t, s.model)
-	world.Equal(t, len(requests), len(turns))
-	for index, request := range requests {
-		sent := string(request.Body)
-		world.Equal(t, request.Status, 200)
-		world.Equal(t, len(sent) < 50_000, true)
-		world.Contains(t, sent, "palimpsest://", index > 0)
-		// Only the search of the service has found the last line.
-		world.Contains(t, strings.ReplaceAll(sent, `\"pattern\":\"disk full\"`, ""), "disk full", index == 2)
-	}
-}
-
-func (s *setup) usages(t *testing.T) int {
-	t.Helper()
-	count := 0
-	for message, err := range s.session.Messages(context.Background(), nil) {
-		world.Check(t, err)
-		count += strings.Count(message.RawJSON(), `"usage"`)
-	}
-	return count
-}
-
 // run runs an agent of the ADK and returns the messages of its events.
 func run(t *testing.T, ctx context.Context, agent adk.Agent, streams bool, messages ...adk.Message) []adk.Message {
 	t.Helper()
@@ -122,11 +83,11 @@ func run(t *testing.T, ctx context.Context, agent adk.Agent, streams bool, messa
 func TestAnAgentOfTheADK(t *testing.T) {
 	for _, streams := range []bool{false, true} {
 		t.Run(fmt.Sprintf("streams-%v", streams), func(t *testing.T) {
-			s := start(t, turns...)
-			messages := run(t, context.Background(), s.agent(t), streams, schema.UserMessage(question))
-			world.Equal(t, messages[len(messages)-1].Content, answer)
-			s.check(t)
-			world.Equal(t, s.usages(t), 2)
+			s := start(t, world.Turns...)
+			messages := run(t, context.Background(), s.agent(t), streams, schema.UserMessage(world.Question))
+			world.Equal(t, messages[len(messages)-1].Content, world.Answer)
+			s.provider.CheckTurns(t, s.model)
+			world.Equal(t, world.Usages(t, s.session), 2)
 			// The state of the agent keeps the complete results.
 			kept := 0
 			for _, message := range messages {
@@ -147,15 +108,18 @@ func TestAReActAgent(t *testing.T) {
 		return agent
 	}
 	t.Run("generate", func(t *testing.T) {
-		s := start(t, turns...)
-		message, err := build(t, s).Generate(ctx, []*schema.Message{schema.UserMessage(question)})
+		s := start(t, world.Turns...)
+		message, err := build(t, s).Generate(ctx, []*schema.Message{schema.UserMessage(world.Question)})
 		world.Check(t, err)
-		world.Equal(t, message.Content, answer)
-		s.check(t)
+		world.Equal(t, message.Content, world.Answer)
+		s.provider.CheckTurns(t, s.model)
 	})
 	t.Run("stream", func(t *testing.T) {
+		turns := slices.Clone(world.Turns)
+		// A text before the calls of a stream is the answer for this agent.
+		turns[0] = object{"calls": []object{world.Call, world.Call}}
 		s := start(t, turns...)
-		stream, err := build(t, s).Stream(ctx, []*schema.Message{schema.UserMessage(question)})
+		stream, err := build(t, s).Stream(ctx, []*schema.Message{schema.UserMessage(world.Question)})
 		world.Check(t, err)
 		defer stream.Close()
 		var text strings.Builder
@@ -167,20 +131,20 @@ func TestAReActAgent(t *testing.T) {
 			world.Check(t, err)
 			text.WriteString(chunk.Content)
 		}
-		world.Equal(t, text.String(), answer)
-		s.check(t)
+		world.Equal(t, text.String(), world.Answer)
+		s.provider.CheckTurns(t, s.model)
 	})
 }
 
 func TestACompactionIsUndone(t *testing.T) {
 	ctx := context.Background()
-	s := start(t, object{"text": answer}, object{"text": answer}, object{"text": answer})
+	s := start(t, object{"text": world.Answer}, object{"text": world.Answer}, object{"text": world.Answer})
 	var conversation []adk.Message
 	for number := range 12 {
 		text := fmt.Sprint(number, strings.Repeat(" a sentence of some words.", 400))
 		conversation = append(conversation, schema.UserMessage(text), schema.AssistantMessage("understood "+text, nil))
 	}
-	conversation = append(conversation, schema.UserMessage(question))
+	conversation = append(conversation, schema.UserMessage(world.Question))
 	agent := s.agent(t)
 	size := func() int {
 		run(t, ctx, agent, false, conversation...)
@@ -200,9 +164,9 @@ func TestACompactionIsUndone(t *testing.T) {
 func TestAPromptThatIsTooLongIsShortenedOnce(t *testing.T) {
 	for _, streams := range []bool{false, true} {
 		t.Run(fmt.Sprintf("streams-%v", streams), func(t *testing.T) {
-			s := start(t, turns[0], turns[1], object{"fault": object{"html": 413}}, object{"text": answer})
-			messages := run(t, context.Background(), s.agent(t), streams, schema.UserMessage(question))
-			world.Equal(t, messages[len(messages)-1].Content, answer)
+			s := start(t, world.Turns[0], world.Turns[1], object{"fault": object{"html": 413}}, object{"text": world.Answer})
+			messages := run(t, context.Background(), s.agent(t), streams, schema.UserMessage(world.Question))
+			world.Equal(t, messages[len(messages)-1].Content, world.Answer)
 			requests := s.provider.Requests(t, s.model)
 			world.Equal(t, fmt.Sprint(requests[1].Status, requests[2].Status, requests[3].Status), "200 413 200")
 			world.Equal(t, len(requests[3].Body) < len(requests[2].Body), true)
@@ -211,15 +175,15 @@ func TestAPromptThatIsTooLongIsShortenedOnce(t *testing.T) {
 }
 
 func TestEachRunHasTheSessionOfItsContext(t *testing.T) {
-	s := start(t, append(turns, turns...)...)
+	s := start(t, slices.Concat(world.Turns, world.Turns)...)
 	agent := s.agent(t)
 	client := s.session
-	run(t, context.Background(), agent, false, schema.UserMessage(question))
+	run(t, context.Background(), agent, false, schema.UserMessage(world.Question))
 	server := world.StartServer(t)
 	other := server.Session(t)
 	ctx := eino.WithSession(context.Background(), other)
-	messages := run(t, ctx, agent, false, schema.UserMessage(question))
-	world.Equal(t, messages[len(messages)-1].Content, answer)
+	messages := run(t, ctx, agent, false, schema.UserMessage(world.Question))
+	world.Equal(t, messages[len(messages)-1].Content, world.Answer)
 	for _, session := range []*palimpsest.Session{client, other} {
 		info, err := session.Get(context.Background())
 		world.Check(t, err)
@@ -232,7 +196,7 @@ func TestEachRunHasTheSessionOfItsContext(t *testing.T) {
 func TestAnArrayThatIsNotSendableIsNotSent(t *testing.T) {
 	s := start(t)
 	open := schema.AssistantMessage("", []schema.ToolCall{{ID: "c1", Function: schema.FunctionCall{Name: "read_log"}}})
-	_, err := s.chat.Generate(context.Background(), []*schema.Message{schema.UserMessage(question), open})
+	_, err := s.chat.Generate(context.Background(), []*schema.Message{schema.UserMessage(world.Question), open})
 	var failed *palimpsest.NotSendableError
 	world.Equal(t, errors.As(err, &failed), true)
 	world.Equal(t, failed.Reason, "open_calls")

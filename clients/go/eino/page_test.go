@@ -2,7 +2,6 @@ package eino_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -14,7 +13,8 @@ import (
 func TestTheCodeOfThePageRuns(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/frameworks/eino.md")
 	world.Check(t, err)
-	// The first block is a program, and the other ones continue its last function.
+	// The first block is a program, and the other ones continue its last function. The last commands use the clone, which
+	// is the repository of this test.
 	var installation, first, program, want string
 	for _, block := range regexp.MustCompile("(?s)```(sh|go|text)\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		switch content := block[2]; {
@@ -29,9 +29,8 @@ func TestTheCodeOfThePageRuns(t *testing.T) {
 		}
 	}
 	provider, server := world.StartProvider(t), world.StartServer(t)
-	search := object{"calls": []object{{"name": "SearchTranscript", "input": object{"pattern": "disk full"}}}}
-	provider.Script(t, "gpt-5", object{"calls": []object{call}}, search, object{"text": answer},
-		object{"text": "The first one."}, object{"text": "Yes."}, object{"text": "The last one."})
+	provider.Script(t, "gpt-5", world.Look, world.Search, object{"text": world.Answer},
+		object{"text": "The first one."}, object{"text": "The last one."}, object{"text": "Yes."})
 
 	folder := t.TempDir()
 	top, err := filepath.Abs("../../..")
@@ -39,25 +38,14 @@ func TestTheCodeOfThePageRuns(t *testing.T) {
 	world.Check(t, os.Symlink(top, filepath.Join(folder, "palimpsest")))
 	module := filepath.Join(folder, "agent")
 	world.Check(t, os.Mkdir(module, 0o755))
-	write := func(name, text string) {
-		world.Check(t, os.WriteFile(filepath.Join(module, name), []byte(text), 0o600))
-	}
-	run := func(command ...string) string {
-		t.Helper()
-		started := exec.Command(command[0], command[1:]...)
-		started.Dir, started.Env = module, append(os.Environ(), "PALIMPSEST_URL=http://"+server.Address)
-		output, err := started.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %v\n%s", command, err, output)
-		}
-		return string(output)
-	}
-	write("go.mod", "module example.com/agent\n\ngo 1.24.0\n")
-	write("main.go", first)
-	run("sh", "-ec", installation)
-	run("go", "vet", ".")
-	// The component of eino reads neither the URL nor the key from the environment.
-	config := `ChatModelConfig{BaseURL: "` + provider.URL + `/v1", APIKey: "key", `
-	write("main.go", strings.Replace(program, "ChatModelConfig{", config, 1))
-	world.Equal(t, run("go", "run", "."), want)
+	t.Setenv("PALIMPSEST_URL", "http://"+server.Address)
+	t.Setenv("OPENAI_BASE_URL", provider.URL+"/v1")
+	t.Setenv("OPENAI_API_KEY", "key")
+	world.Run(t, module, "go", "mod", "init", "example.com/agent")
+	world.Run(t, module, "sh", "-ec", installation)
+	world.Write(t, module, "main.go", first)
+	world.Run(t, module, "go", "mod", "tidy")
+	world.Run(t, module, "go", "vet", ".")
+	world.Write(t, module, "main.go", program)
+	world.Equal(t, world.Run(t, module, "go", "run", "."), want)
 }

@@ -36,7 +36,10 @@ export async function syncUIMessages(
   return syncMessages(session, converted, options);
 }
 
-/** Returns a value for `prepareStep` of `generateText`, `streamText` and agents. It syncs the messages of each step. */
+/**
+ * Returns a value for `prepareStep` of `generateText`, `streamText` and agents. It syncs the messages of each step. The AI
+ * SDK does not pass its `abortSignal` to the function: set it as `signal` too, or an aborted run does not end its sync.
+ */
 export function contextPrepareStep(
   session: Session,
   options: SdkOptions = {},
@@ -77,12 +80,19 @@ export function contextMiddleware(session: Session, options: SdkOptions = {}): L
   };
 }
 
+/** The part of the options of an execution that the tools use. */
+interface ExecutionContext {
+  toolCallId: string;
+  abortSignal?: AbortSignal;
+}
+
 /** Returns the service's tools, with which the model reads removed content. Add them to `tools` of the call. */
 export async function contextTools(session: Session): Promise<Record<string, Tool>> {
   const definitions = await session.toolDefinitions("anthropic_messages");
   const entries = definitions.map(({ name, description, input_schema }) => {
-    const execute = async (input: unknown, { toolCallId: id }: { toolCallId: string }): Promise<string> => {
-      const result = await session.runTool({ type: "tool_use" as const, id, name, input });
+    const execute = async (input: unknown, context: ExecutionContext): Promise<string> => {
+      const { toolCallId: id, abortSignal: signal } = context;
+      const result = await session.runTool({ type: "tool_use" as const, id, name, input }, { signal });
       if (result.is_error) throw new Error(result.content);
       return result.content;
     };

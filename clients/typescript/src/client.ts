@@ -1,7 +1,7 @@
 // The client of a server.
 
 import { type ApiRequest, type CallOptions, type ClientOptions, Transport } from "./http.js";
-import { type ListOptions, list, Session } from "./session.js";
+import { type ListOptions, list, Session, sessionsPath } from "./session.js";
 import type { SessionInfo } from "./wire.js";
 
 /** A client of a server. It keeps no connection open and needs no closing. */
@@ -23,8 +23,7 @@ export class Palimpsest {
     options: Omit<ListOptions, "descending"> & { filter?: Record<string, string> } = {},
   ): AsyncGenerator<SessionInfo, void, void> {
     const entries = Object.entries(options.filter ?? {}).map(([field, value]) => [`filter.${field}`, value]);
-    const path = `/v1/projects/${encodeURIComponent(project)}/sessions`;
-    return list(this.#transport, "sessions", path, options, Object.fromEntries(entries));
+    return list(this.#transport, "sessions", sessionsPath(project), options, Object.fromEntries(entries));
   }
 
   /** Makes any call of the API: `GET /openapi.json` of the server describes them. */

@@ -8,10 +8,8 @@ export interface ErrorDetail {
 
 /** The fields of a {@link PalimpsestError}. */
 export interface ErrorFields {
-  /** The HTTP status. 0 if no response arrived. */
-  code: number;
-  /** The status of the contract, for example `NOT_FOUND`. */
-  status: string;
+  code: string;
+  status?: number;
   details?: ErrorDetail[];
   /** The delay before a retry, in seconds. */
   retryAfter?: number | undefined;
@@ -23,11 +21,11 @@ const TRANSIENT = new Set(["UNAVAILABLE", "DEADLINE_EXCEEDED"]);
 /** A call that the server rejected, or that did not reach the server. */
 export class PalimpsestError extends Error {
   override readonly name = "PalimpsestError";
-  /** The HTTP status. 0 if no response arrived. */
-  readonly code: number;
-  /** The status of the contract, for example `NOT_FOUND`. */
-  readonly status: string;
-  /** The reason of the contract, for example `SESSION_NOT_FOUND`. Empty if the server did not answer. */
+  /** The status code of the contract, for example `NOT_FOUND`. The field `status` of the JSON of an error. */
+  readonly code: string;
+  /** The HTTP status, for example 404. 0 if no response arrived. The field `code` of the JSON of an error. */
+  readonly status: number;
+  /** The stable name of the cause, for example `SESSION_NOT_FOUND`. Empty if the server did not answer. */
   readonly reason: string;
   /** The details of the reason, for example the name of the session. */
   readonly metadata: Readonly<Record<string, string>>;
@@ -41,7 +39,7 @@ export class PalimpsestError extends Error {
     const info = detail(details, "google.rpc.ErrorInfo");
     const retryDelay = detail(details, "google.rpc.RetryInfo")?.retryDelay;
     this.code = fields.code;
-    this.status = fields.status;
+    this.status = fields.status ?? 0;
     this.reason = String(info?.reason ?? "");
     this.metadata = (info?.metadata ?? {}) as Record<string, string>;
     this.details = details;
@@ -50,7 +48,7 @@ export class PalimpsestError extends Error {
 
   /** True if the contract permits an automatic retry. */
   get retryable(): boolean {
-    return this.retryAfter !== undefined || TRANSIENT.has(this.status);
+    return this.retryAfter !== undefined || TRANSIENT.has(this.code);
   }
 }
 
@@ -58,27 +56,29 @@ function detail(details: readonly ErrorDetail[], type: string): ErrorDetail | un
   return details.find((entry) => entry["@type"].endsWith(`/${type}`));
 }
 
-/** The statuses of responses that a proxy sent instead of the server. */
-const STATUS_OF_CODE: Record<number, string> = {
+/** The codes of responses that a proxy sent instead of the server. */
+const CODE_OF_STATUS: Record<number, string> = {
+  400: "INVALID_ARGUMENT",
   401: "UNAUTHENTICATED",
   403: "PERMISSION_DENIED",
   404: "NOT_FOUND",
   408: "DEADLINE_EXCEEDED",
   413: "RESOURCE_EXHAUSTED",
   429: "RESOURCE_EXHAUSTED",
+  500: "INTERNAL",
   502: "UNAVAILABLE",
   503: "UNAVAILABLE",
   504: "DEADLINE_EXCEEDED",
 };
 
-/** Returns the error of the JSON of an error, as responses and streams contain it. */
-export function errorOf(json: unknown, code: number, retryAfter?: number): PalimpsestError {
+/** Returns the error of the JSON of an error, as responses and streams contain it. `status` is that of HTTP. */
+export function errorOf(json: unknown, status: number, retryAfter?: number): PalimpsestError {
   const error = (
     json as { error?: { code?: number; status?: string; message?: string; details?: ErrorDetail[] } }
   )?.error;
-  return new PalimpsestError(error?.message ?? `The server answered with HTTP status ${code}.`, {
-    code: error?.code ?? code,
-    status: error?.status ?? STATUS_OF_CODE[code] ?? "UNKNOWN",
+  return new PalimpsestError(error?.message ?? `The server answered with HTTP status ${status}.`, {
+    code: error?.status ?? CODE_OF_STATUS[status] ?? "UNKNOWN",
+    status: error?.code ?? status,
     details: error?.details ?? [],
     retryAfter,
   });

@@ -1,5 +1,6 @@
 // HTTP calls with deadlines and retries.
 
+import { Attempts } from "./attempts.js";
 import { errorOf, errorOfResponse, PalimpsestError } from "./errors.js";
 
 /** Options of a client. */
@@ -8,7 +9,7 @@ export interface ClientOptions {
   url?: string;
   /** The API key or token. Default: `PALIMPSEST_API_KEY`, or none. */
   apiKey?: string;
-  /** The deadline of one attempt in milliseconds. Default: 120,000. */
+  /** The deadline of a call with its retries, in milliseconds. Default: 120,000. */
   timeoutMs?: number;
   /** The maximum number of retries of a call. Default: 4. */
   maxRetries?: number;
@@ -20,7 +21,7 @@ export interface ClientOptions {
 export interface CallOptions {
   /** Cancels the call and its retries. */
   signal?: AbortSignal | undefined;
-  /** The deadline of one attempt in milliseconds. Default: that of the client. */
+  /** The deadline of the call with its retries, in milliseconds. Default: that of the client. */
   timeoutMs?: number | undefined;
 }
 
@@ -49,6 +50,10 @@ export class Transport {
 
   constructor(options: ClientOptions) {
     const url = options.url ?? environment("PALIMPSEST_URL") ?? "http://127.0.0.1:50051";
+    // Without this check, `localhost:50051` would be a URL with the scheme `localhost`. A page can pass a path.
+    if (!/^(https?:\/\/|\/|$)/i.test(url)) {
+      throw new TypeError(`The URL of the server must begin with http:// or https://, not ${url}.`);
+    }
     this.#options = {
       url: url.replace(/\/+$/, ""),
       apiKey: options.apiKey ?? environment("PALIMPSEST_API_KEY"),
@@ -59,33 +64,43 @@ export class Transport {
     };
   }
 
+  /** Returns the attempts of a call. */
+  attempts(options: CallOptions = {}): Attempts {
+    const { timeoutMs, maxRetries } = this.#options;
+    return new Attempts(options.timeoutMs ?? timeoutMs, maxRetries, options.signal);
+  }
+
   /** Makes a call and returns its reply. */
-  async call<Reply>(request: ApiRequest, options: CallOptions = {}): Promise<Reply> {
-    const timeoutMs = options.timeoutMs ?? this.#options.timeoutMs;
-    return this.#withRetries(options.signal, async () => {
-      const deadline = AbortSignal.timeout(timeoutMs + DEADLINE_GRACE_MS);
-      const signal = options.signal ? AbortSignal.any([options.signal, deadline]) : deadline;
-      const headers = { "connect-timeout-ms": String(Math.ceil(timeoutMs)) };
+  async call<Reply>(
+    request: ApiRequest,
+    options?: CallOptions,
+    attempts = this.attempts(options),
+  ): Promise<Reply> {
+    return attempts.run(async () => {
+      const { signal, headers, failure } = this.#limits(attempts);
       try {
         const response = await this.#send(request, signal, headers);
         return (await response.json()) as Reply;
       } catch (cause) {
-        throw failure(cause, options.signal, deadline);
+        throw failure(cause);
       }
     });
   }
 
-  /** Makes a call with a stream of JSON lines as its reply. The stream has no deadline. */
-  async *stream<Element>(request: ApiRequest, signal?: AbortSignal): AsyncGenerator<Element, void, void> {
-    const response = await this.#withRetries(signal, () =>
-      this.#send(request, signal, JSON_LINES).catch((cause) => {
-        throw failure(cause, signal);
-      }),
-    );
+  /** Makes a call with a stream of JSON lines as its reply. The deadline of the attempts includes the stream. */
+  async *stream<Element>(request: ApiRequest, attempts: Attempts): AsyncGenerator<Element, void, void> {
+    const { response, failure } = await attempts.run(async () => {
+      const { signal, headers, failure } = this.#limits(attempts);
+      try {
+        return { response: await this.#send(request, signal, { ...JSON_LINES, ...headers }), failure };
+      } catch (cause) {
+        throw failure(cause);
+      }
+    });
     try {
       yield* elementsOf<Element>(response);
     } catch (cause) {
-      throw failure(cause, signal);
+      throw failure(cause);
     }
   }
 
@@ -104,17 +119,33 @@ export class Transport {
         timer = setTimeout(fail, MAX_SILENCE_MS);
       }
     } catch (cause) {
-      throw failure(cause, signal);
+      throw this.#failure(cause, signal);
     } finally {
       clearTimeout(timer);
     }
   }
 
-  /** Waits before the next attempt, or throws the error of the last one. `retry` is the number of earlier retries. */
-  async waitToRetry(retry: number, error: unknown, signal?: AbortSignal): Promise<void> {
-    const isLast = retry >= this.#options.maxRetries;
-    if (isLast || !(error instanceof PalimpsestError) || !error.retryable) throw error;
-    await sleep(retryDelay(retry, error.retryAfter), signal);
+  /** Returns the limits of one attempt: the signal and the headers of its request, and the error of its failure. */
+  #limits(attempts: Attempts) {
+    const { signal: given, remainingMs } = attempts;
+    const deadline = AbortSignal.timeout(Math.ceil(remainingMs) + DEADLINE_GRACE_MS);
+    return {
+      signal: given ? AbortSignal.any([given, deadline]) : deadline,
+      headers: { "connect-timeout-ms": String(Math.ceil(remainingMs)) },
+      failure: (cause: unknown) => this.#failure(cause, given, deadline),
+    };
+  }
+
+  /** Returns the error to throw for a failure of `fetch`. */
+  #failure(cause: unknown, signal?: AbortSignal, deadline?: AbortSignal): unknown {
+    if (cause instanceof PalimpsestError || signal?.aborted) return cause;
+    const { url } = this.#options;
+    if (deadline?.aborted) {
+      const text = `The call to the server at ${url} exceeded its deadline.`;
+      return new PalimpsestError(text, { code: "DEADLINE_EXCEEDED", cause });
+    }
+    const text = `Cannot reach the server at ${url}: ${textOf(cause)}`;
+    return new PalimpsestError(text, { code: "UNAVAILABLE", cause });
   }
 
   async #send(request: ApiRequest, signal: AbortSignal | undefined, extra: Record<string, string>) {
@@ -127,40 +158,13 @@ export class Transport {
     if (!response.ok) throw await errorOfResponse(response);
     return response;
   }
-
-  async #withRetries<Reply>(signal: AbortSignal | undefined, attempt: () => Promise<Reply>): Promise<Reply> {
-    for (let retry = 0; ; retry++) {
-      try {
-        signal?.throwIfAborted();
-        return await attempt();
-      } catch (error) {
-        await this.waitToRetry(retry, error, signal);
-      }
-    }
-  }
 }
 
-/** Returns the delay before a retry in milliseconds. `retry` is the number of earlier retries. */
-function retryDelay(retry: number, retryAfter = 0): number {
-  const delay = Math.max(Math.min(100 * 2 ** retry, 10_000), retryAfter * 1_000);
-  // Random jitter keeps clients from retrying at the same moment.
-  return delay * (1 + Math.random() / 2);
-}
-
-/** Waits, or fails with the reason of the signal. */
-function sleep(ms: number, signal?: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const onAbort = () => {
-      clearTimeout(timer);
-      reject(signal?.reason);
-    };
-    const timer = setTimeout(() => {
-      signal?.removeEventListener("abort", onAbort);
-      resolve();
-    }, ms);
-    signal?.addEventListener("abort", onAbort, { once: true });
-    if (signal?.aborted) onAbort();
-  });
+/** Returns the text of an error with that of its cause. `fetch` of Node gives the reason of a failure in the cause. */
+function textOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const { cause } = error;
+  return cause instanceof Error ? `${error.message}: ${cause.message}` : error.message;
 }
 
 /** Returns a random id for an idempotent call. */
@@ -187,20 +191,6 @@ function searchOf(query: Query = {}): string {
     else if (value !== undefined) search.append(name, String(value));
   }
   return search.size > 0 ? `?${search}` : "";
-}
-
-/** Returns the error to throw for a failure of `fetch`. */
-function failure(cause: unknown, signal?: AbortSignal, deadline?: AbortSignal): unknown {
-  if (cause instanceof PalimpsestError || signal?.aborted) return cause;
-  if (deadline?.aborted) {
-    return new PalimpsestError("The call exceeded its deadline.", {
-      code: 0,
-      status: "DEADLINE_EXCEEDED",
-      cause,
-    });
-  }
-  const text = cause instanceof Error ? cause.message : String(cause);
-  return new PalimpsestError(`Cannot reach the server: ${text}`, { code: 0, status: "UNAVAILABLE", cause });
 }
 
 /** Reads the elements of a stream of JSON lines. */

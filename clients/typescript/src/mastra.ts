@@ -74,13 +74,20 @@ function synced(model: Model, calls: ContextCalls): Model {
   return wrapped as Model;
 }
 
+/** The part of the context of an execution that the tools use. */
+interface ExecutionContext {
+  agent?: { toolCallId: string };
+  abortSignal?: AbortSignal;
+}
+
 /** Returns the service's tools, with which the model reads removed content. */
 async function toolsOf(session: Session): Promise<Tools> {
   const definitions = await session.toolDefinitions("anthropic_messages");
   const entries = definitions.map(({ name, description, input_schema }) => {
-    const execute = async (input: unknown, context: { agent?: { toolCallId: string } }): Promise<string> => {
+    const execute = async (input: unknown, context: ExecutionContext): Promise<string> => {
       const id = context.agent?.toolCallId ?? name;
-      const result = await session.runTool({ type: "tool_use" as const, id, name, input });
+      const signal = context.abortSignal;
+      const result = await session.runTool({ type: "tool_use" as const, id, name, input }, { signal });
       if (result.is_error) throw new Error(result.content);
       return result.content;
     };

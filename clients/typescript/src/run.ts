@@ -69,7 +69,7 @@ export async function run<B extends Body, Response extends object, Call extends 
       } catch (error) {
         // An error of one call must not discard the results of the caller's tools.
         if (!(error instanceof PalimpsestError)) throw error;
-        return adapter.resultOf(call, `${error.reason || error.status}: ${error.message}`, true);
+        return adapter.resultOf(call, `${error.reason || error.code}: ${error.message}`, true);
       }
     };
     const results = await Promise.all(calls.filter((call) => !isOpen(call)).map(answer));

@@ -1,5 +1,6 @@
 // One session: the conversation of one agent.
 
+import type { Attempts } from "./attempts.js";
 import { type Body, formatOf, type RequestOf, syncedFields } from "./bodies.js";
 import { requestedBreakpoints } from "./cache.js";
 import { PalimpsestError } from "./errors.js";
@@ -86,6 +87,7 @@ const MAX_CALLS = 256;
 export class Session {
   /** The resource name, `projects/{project}/sessions/{session}`. */
   readonly name: string;
+  readonly #id: string;
   readonly #transport: Transport;
   readonly #path: string;
   readonly #listed = new Map<Format, Promise<ToolDefinition[]>>();
@@ -99,7 +101,8 @@ export class Session {
   constructor(transport: Transport, project: string, session: string) {
     this.#transport = transport;
     this.name = `projects/${project}/sessions/${session}`;
-    this.#path = pathOf(this.name);
+    this.#id = session;
+    this.#path = `${sessionsPath(project)}/${segmentOf(session)}`;
     this.#toolPath = this.#path;
   }
 
@@ -130,12 +133,14 @@ export class Session {
       prompt_too_long: options.tooLong === undefined ? undefined : { error_text: textOf(options.tooLong) },
       ...options.parameters,
     };
-    const reply = await this.#post<SyncReply>(":sync", { ...fields, palimpsest }, options);
+    const request = { method: "POST", path: `${this.#path}:sync`, body: { ...fields, palimpsest } } as const;
+    const attempts = this.#transport.attempts(options);
+    const reply = await this.#transport.call<SyncReply>(request, options, attempts);
     const path = pathOf(reply.session);
     // A side request has no tools, and the calls of a conversation in a lane read the results of the lane.
     if ((fields.tools as unknown[] | undefined)?.length) this.#toolPath = path;
     const held = fields.messages ?? (fields.input as unknown[]);
-    const messages = reply.view_omitted ? await this.#readView(path, reply, held, options) : reply.messages;
+    const messages = reply.view_omitted ? await this.#readView(path, reply, held, attempts) : reply.messages;
     return viewOf(body, reply, messages);
   }
 
@@ -267,14 +272,15 @@ export class Session {
     let revision = options.afterRevision;
     // A resumed stream can repeat an event. Two events of one kind have different revisions.
     const latest = new Map<string, number>();
-    // Retries count from the first failure after an element.
-    for (let retry = 0; ; retry++) {
+    // Retries and their deadline count from the first failure after an element.
+    let attempts: Attempts | undefined;
+    for (;;) {
       const query = { after_revision: revision, kinds };
       const request = { method: "GET", path: `${this.#path}/events:watch`, query } as const;
-      let failed: unknown = new PalimpsestError("The watch ended.", { code: 0, status: "UNAVAILABLE" });
+      let failed: unknown = new PalimpsestError("The watch ended.", { code: "UNAVAILABLE" });
       try {
         for await (const element of this.#transport.watch<WatchElement>(request, signal)) {
-          retry = 0;
+          attempts = undefined;
           revision = element.revision;
           if (!element.event) continue;
           const kind = kindOf(element.event);
@@ -286,7 +292,8 @@ export class Session {
         failed = error;
       }
       try {
-        if (!signal?.aborted) await this.#transport.waitToRetry(retry, failed, signal);
+        attempts ??= this.#transport.attempts({ signal });
+        if (!signal?.aborted) await attempts.waitAfter(failed);
       } catch (error) {
         if (!signal?.aborted) throw error;
       }
@@ -296,8 +303,8 @@ export class Session {
 
   /** Creates the session with fields such as a policy. Fails with `SESSION_EXISTS` if it exists. */
   async create(fields: SessionFields = {}, options?: CallOptions): Promise<SessionInfo> {
-    const [, path = "", id = ""] = /^(.*)\/([^/]+)$/.exec(this.#path) ?? [];
-    const body = { session_id: decodeURIComponent(id), session: fields, request_id: requestId() };
+    const path = this.#path.slice(0, this.#path.lastIndexOf("/"));
+    const body = { session_id: this.#id, session: fields, request_id: requestId() };
     const request = { method: "POST", path, body } as const;
     return (await this.#transport.call<{ session: SessionInfo }>(request, options)).session;
   }
@@ -340,16 +347,16 @@ export class Session {
   }
 
   /** Reads a view that exceeds the size of a reply. The stream does not contain the lead messages. */
-  async #readView(path: string, reply: SyncReply, held: unknown[], options: SyncOptions): Promise<unknown[]> {
+  async #readView(path: string, reply: SyncReply, held: unknown[], attempts: Attempts): Promise<unknown[]> {
     const request = { method: "POST", path: `${path}:stream`, body: { etag: reply.etag } } as const;
     const messages = held.slice(0, reply.lead_messages);
     type Chunk = { messages: unknown[]; last: boolean };
-    for await (const chunk of this.#transport.stream<Chunk>(request, options.signal)) {
+    for await (const chunk of this.#transport.stream<Chunk>(request, attempts)) {
       messages.push(...chunk.messages);
       if (chunk.last) return messages;
     }
-    const status = "UNAVAILABLE";
-    throw new PalimpsestError("The stream ended before the last message of the view.", { code: 0, status });
+    const code = "UNAVAILABLE";
+    throw new PalimpsestError("The stream ended before the last message of the view.", { code });
   }
 
   async #revisionBeforeLastChange(options: CallOptions): Promise<number | undefined> {
@@ -396,7 +403,20 @@ function keyOf(event: SessionEvent): string {
   return `${event.revision}:${kindOf(event)}`;
 }
 
-/** Returns the path of a resource name. */
+/** Returns the path of a resource name of the server. */
 function pathOf(name: string): string {
-  return `/v1/${name.split("/").map(encodeURIComponent).join("/")}`;
+  return `/v1/${name.split("/").map(segmentOf).join("/")}`;
+}
+
+/** Returns the path of the sessions of a project. */
+export function sessionsPath(project: string): string {
+  return `/v1/projects/${segmentOf(project)}/sessions`;
+}
+
+/** Returns an id as one segment of a path. URLs resolve the segments `.` and `..`. */
+function segmentOf(id: string): string {
+  if (["", ".", ".."].includes(id)) {
+    throw new TypeError(`The id of a project or session must not be ${JSON.stringify(id)}.`);
+  }
+  return encodeURIComponent(id);
 }

@@ -1,7 +1,21 @@
 // Errors of providers for prompts that are too long.
 
-const WORDINGS =
-  /prompt is too long|context.?length|context.?window|context size|context limit|input is too long|token count.*exceeds|too many (input )?tokens|request_too_large/i;
+import { PalimpsestError } from "./errors.js";
+
+/** Wordings of providers, the same in all packages. The server reads the sizes from the text. */
+const WORDINGS = new RegExp(
+  [
+    "prompt (is )?too long|context[ _]length[ _]exceeded|maximum context length",
+    "exceed\\w* (the |this )?(model'?s )?(available |maximum )?context[ _](length|size|window|limit)",
+    "context window exceeds|input (is )?too long|too many input tokens|input token count",
+    "maximum number of tokens allowed|longer than the (model's context|maximum model) length",
+    "reduce the length of the (messages|prompt|input)|request_too_large",
+  ].join("|"),
+  "i",
+);
+
+/** The HTTP statuses of such errors. Streams report the error in an event, without a status. */
+const STATUSES: unknown[] = [undefined, 400, 422, 500];
 
 interface ProviderError {
   message?: unknown;
@@ -13,11 +27,11 @@ interface ProviderError {
 
 /** Returns true if an error of a provider's SDK or of the AI SDK reports a prompt that is too long. */
 export function isTooLong(error: unknown): boolean {
+  // An error of the service has a status too.
+  if (error instanceof PalimpsestError) return false;
   const { status, statusCode } = (error ?? {}) as ProviderError;
-  const code = status ?? statusCode;
-  if (code === 413) return true;
-  // Streams report the error in an event, without a status.
-  return (code === 400 || code === undefined) && WORDINGS.test(textOf(error));
+  const given = status ?? statusCode;
+  return given === 413 || (STATUSES.includes(given) && WORDINGS.test(textOf(error)));
 }
 
 /** Returns the text of an error, with the provider's fields. The server reads the sizes from it. */

@@ -222,8 +222,8 @@ test("reads return all pages", async () => {
   await assert.rejects(session.get(), (error) => {
     assert.ok(error instanceof PalimpsestError);
     assert.equal(error.reason, "SESSION_NOT_FOUND");
-    assert.equal(error.status, "NOT_FOUND");
-    assert.equal(error.code, 404);
+    assert.equal(error.code, "NOT_FOUND");
+    assert.equal(error.status, 404);
     assert.equal(error.retryable, false);
     assert.equal(error.metadata.session, session.name);
     return true;

@@ -7,7 +7,7 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { Palimpsest, PalimpsestError } from "palimpsest";
+import { isTooLong, Palimpsest, PalimpsestError } from "palimpsest";
 import { createKey, startServer } from "./world.js";
 
 const server = await startServer();
@@ -46,7 +46,7 @@ test("an exceeded rate is retried after the delay of the server", async () => {
   const rejected = errors.find((result) => result.status === "rejected");
   const error = rejected?.reason as PalimpsestError;
   assert.equal(error.reason, "REQUEST_RATE_EXCEEDED");
-  assert.equal(error.code, 429);
+  assert.equal(error.status, 429);
   assert.ok((error.retryAfter ?? 0) > 0);
 });
 
@@ -55,7 +55,7 @@ test("an error that a retry cannot change is not retried", async () => {
   const session = new Palimpsest({ url: server.url, fetch }).session("demo", "bad");
   const error = await failed(session.sync(body, { parameters: { no_such_field: 1 } }));
   assert.equal(error.reason, "INVALID_FIELD");
-  assert.equal(error.status, "INVALID_ARGUMENT");
+  assert.equal(error.code, "INVALID_ARGUMENT");
   assert.match(JSON.stringify(error.details), /no_such_field/);
   assert.equal(count.requests, 1);
 });
@@ -68,9 +68,9 @@ test("a lost connection is retried, and an unreachable server is UNAVAILABLE", a
   const unreachable = new Palimpsest({ url: "http://127.0.0.1:1", maxRetries: 1 });
   await failed(unreachable.session("demo", "none").watch().next());
   const error = await failed(unreachable.session("demo", "none").sync(body));
-  assert.equal(error.status, "UNAVAILABLE");
+  assert.equal(error.code, "UNAVAILABLE");
   assert.equal(error.reason, "");
-  assert.equal(error.code, 0);
+  assert.equal(error.status, 0);
 });
 
 test("a page of a proxy has a status", async () => {
@@ -79,7 +79,7 @@ test("a page of a proxy has a status", async () => {
   }).listen(0);
   const url = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
   const error = await failed(new Palimpsest({ url, maxRetries: 1 }).session("demo", "none").sync(body));
-  assert.equal(error.status, "UNAVAILABLE");
+  assert.equal(error.code, "UNAVAILABLE");
   assert.equal(error.retryAfter, 0);
   proxy.close();
 });
@@ -123,7 +123,7 @@ test("a watch that ends without elements fails after its retries", async () => {
     };
     const session = new Palimpsest({ url: server.url, fetch, maxRetries: 2 }).session("demo", "watch-end");
     const error = await failed(session.watch().next());
-    assert.equal(error.status, "UNAVAILABLE");
+    assert.equal(error.code, "UNAVAILABLE");
     assert.equal(streams, 3);
   }
 });
@@ -160,17 +160,82 @@ test("a deadline ends a call, and a signal cancels it without a retry", async ()
   const { count, fetch } = counted();
   const session = new Palimpsest({ url, fetch, maxRetries: 1 }).session("demo", "none");
   const error = await failed(session.sync(body, { timeoutMs: 1 }));
-  assert.equal(error.status, "DEADLINE_EXCEEDED");
-  assert.equal(count.requests, 2);
+  assert.equal(error.code, "DEADLINE_EXCEEDED");
+  assert.equal(count.requests, 1);
   const reason = new Error("the user left");
   const signal = AbortSignal.abort(reason);
   await assert.rejects(session.sync(body, { signal }), reason);
   const stop = new AbortController();
   setTimeout(() => stop.abort(reason), 50);
   await assert.rejects(session.sync(body, { signal: stop.signal }), reason);
-  assert.equal(count.requests, 3);
+  assert.equal(count.requests, 2);
   silent.closeAllConnections();
   silent.close();
+});
+
+test("all attempts of a call share its deadline", async () => {
+  const timeouts: number[] = [];
+  const failing: typeof fetch = async (_, init) => {
+    timeouts.push(Number(new Headers(init?.headers).get("connect-timeout-ms")));
+    throw new TypeError("fetch failed");
+  };
+  const options = { url: server.url, fetch: failing, timeoutMs: 1_000, maxRetries: 9 };
+  const error = await failed(new Palimpsest(options).session("demo", "none").sync(body));
+  assert.equal(error.code, "UNAVAILABLE");
+  // The delays double from at least 100 ms, so the fifth attempt would be after the deadline.
+  assert.ok(timeouts.length > 1 && timeouts.length <= 4, timeouts.join());
+  for (const [index, timeout] of timeouts.entries()) assert.ok(timeout <= 1_000 - 100 * (2 ** index - 1));
+});
+
+test("the deadline of a sync includes the stream of a large view", async () => {
+  const silent: typeof fetch = (input, init) => {
+    if (!String(input).endsWith(":stream")) return fetch(input, init);
+    const start = (controller: ReadableStreamDefaultController) =>
+      init?.signal?.addEventListener("abort", () => controller.error(init.signal?.reason));
+    return Promise.resolve(new Response(new ReadableStream({ start })));
+  };
+  const session = new Palimpsest({ url: server.url, fetch: silent }).session("demo", "silent-stream");
+  await session.create({ policy_overrides: { limits: { max_reply_bytes: 4_096 } } });
+  const messages = [{ role: "user", content: "word ".repeat(20_000) }];
+  const error = await failed(session.sync({ model: "gpt-5", messages }, { timeoutMs: 2_000 }));
+  assert.equal(error.code, "DEADLINE_EXCEEDED");
+});
+
+test("errors of providers for prompts that are too long are recognized", () => {
+  for (const [text, expected] of [
+    ["prompt is too long: 210000 tokens > 200000 maximum", true],
+    ["input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000", true],
+    ["This model's maximum context length is 8192 tokens. However, your messages resulted in 9000", true],
+    ["Your input exceeds the context window of this model.", true],
+    ["Input is too long for requested model.", true],
+    ["The input token count (9) exceeds the maximum number of tokens allowed (8)", true],
+    ["the request exceeds the available context size", true],
+    ["messages.0.content: Field required", false],
+    ["rate limit exceeded", false],
+  ] as const) {
+    assert.equal(isTooLong(new Error(text)), expected, text);
+    assert.equal(isTooLong(Object.assign(new Error(text), { status: 400 })), expected, text);
+    assert.equal(isTooLong(Object.assign(new Error(text), { status: 429 })), false);
+  }
+  assert.equal(isTooLong({ status: 413 }), true);
+  const rejected = { code: "RESOURCE_EXHAUSTED", status: 413 };
+  assert.equal(isTooLong(new PalimpsestError("The request is too large.", rejected)), false);
+});
+
+test("invalid options fail before a request", async () => {
+  assert.throws(() => new Palimpsest({ url: "localhost:50051" }), /must begin with http/);
+  const client = new Palimpsest({ url: server.url });
+  for (const id of ["", ".", ".."]) assert.throws(() => client.session("demo", id), TypeError);
+  assert.throws(() => client.sessions(".."), TypeError);
+  for (const timeoutMs of [0, -1, Number.NaN, Number.POSITIVE_INFINITY]) {
+    await assert.rejects(client.session("demo", "none").compact({}, { timeoutMs }), RangeError);
+  }
+});
+
+test("an id is one segment of the path", async () => {
+  const client = new Palimpsest({ url: server.url });
+  await client.session("demo", "path").sync(body);
+  assert.equal((await failed(client.session("demo", "path/messages").get())).code, "NOT_FOUND");
 });
 
 test("a key authenticates, and a wrong key does not", async (context) => {

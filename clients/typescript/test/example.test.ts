@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { execFile, execFileSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { after, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
@@ -51,6 +51,19 @@ for (const example of ["agent", "ai-sdk", "mastra"]) {
 test("the example sends a prompt that is too long again", async () => {
   // The server receives the error of the provider. From one short message, nothing can be removed.
   await assert.rejects(run("agent", "gpt-agent-long+ptl=openai+times=1"), /PROMPT_TOO_LONG/);
+});
+
+test("the package imports its own files and its peers only", () => {
+  const { peerDependencies } = JSON.parse(readFileSync(new URL("package.json", PACKAGE), "utf8"));
+  const files = readdirSync(new URL("dist", PACKAGE));
+  assert.ok(files.includes("index.js") && files.includes("index.d.ts"));
+  for (const file of files) {
+    const source = readFileSync(new URL(`dist/${file}`, PACKAGE), "utf8");
+    for (const [, name = ""] of source.matchAll(/(?:from |import\(|import )"([^"]+)"/g)) {
+      const [peer = ""] = /^(@[^/]+\/)?[^/]+/.exec(name) ?? [];
+      assert.ok(name.startsWith("./") || peer in peerDependencies, `${file} imports ${name}`);
+    }
+  }
 });
 
 test("an example needs at most five lines, and an adapter at most three after the imports", () => {

@@ -43,7 +43,7 @@ func answer(ctx context.Context, text string) (string, error) {
 		Messages:  []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock(text))},
 		Tools:     []anthropic.ToolUnionParam{{OfTool: &readLog}},
 	}
-	functions := palimpsest.Functions{"read_log": largeLog}
+	functions := palimpsest.Functions{"read_log": largeLog} // glue
 	for {
 		// An array that is not sendable is an error, and a prompt that the provider rejects as too long is shortened.
 		response, err := client.Messages.New(ctx, params)

@@ -196,6 +196,42 @@ class AdvisorTest {
         assertTrue(memory.get(model).toString().length() > 2 * LOG.length());
     }
 
+    /** The view keeps the oldest messages, which the memory leaves out. */
+    @Test
+    void memoryWithALimit() {
+        String model = "limit";
+        PROVIDER.script(model, Stream.generate(() -> "{'text': 'a'}").limit(6).toArray(String[]::new));
+        ChatMemory memory = MessageWindowChatMemory.builder().maxMessages(4).build();
+        ChatClient client = client(
+                Api.OPENAI.model(model),
+                model,
+                MessageChatMemoryAdvisor.builder(memory).build());
+        for (int n = 0; n < 6; n++) {
+            client.prompt("question " + n).call().content();
+        }
+        assertEquals(4, memory.get(model).size());
+        assertTrue(PROVIDER.sent(model).get(5).contains("question 0"));
+    }
+
+    /** The view lacks the results of earlier prompts, which the memory leaves out. The transcript keeps them. */
+    @Test
+    void memoryWithoutToolResults() {
+        String model = "results";
+        PROVIDER.script(model, "{'calls': [{'name': 'read_log'}]}", "{'text': 'a'}", "{'text': 'b'}");
+        ChatMemory memory = MessageWindowChatMemory.builder().build();
+        ChatClient client = client(
+                Api.OPENAI.model(model),
+                model,
+                MessageChatMemoryAdvisor.builder(memory).build());
+        client.prompt("Why did the build fail?").call().content();
+        client.prompt("Are you sure?").call().content();
+        List<String> sent = PROVIDER.sent(model);
+        assertTrue(sent.get(1).contains("palimpsest://"));
+        assertFalse(sent.get(2).contains("palimpsest://"));
+        assertTrue(sent.get(2).contains("Why did the build fail?"));
+        assertEquals(1, session(model).search("disk full").count());
+    }
+
     @Test
     void thinkingIsSentBackUnchanged() {
         String model = "claude-thinking";

@@ -1,0 +1,103 @@
+// Aborted calls of models. A sync that is under way ends with the call, so it cannot reach the server after a later one.
+
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import Anthropic from "@anthropic-ai/sdk";
+import { Agent } from "@mastra/core/agent";
+import { Mastra } from "@mastra/core/mastra";
+import { generateText, streamText, wrapLanguageModel } from "ai";
+import OpenAI from "openai";
+import { Palimpsest, type Session } from "palimpsest";
+import { contextMiddleware, contextPrepareStep, contextTools } from "palimpsest/ai-sdk";
+import { runMessages } from "palimpsest/anthropic";
+import { contextProcessor } from "palimpsest/mastra";
+import { runChat, runResponses } from "palimpsest/openai";
+import { modelsOf } from "./models.js";
+import { startProvider, startServer } from "./world.js";
+
+const server = await startServer();
+const provider = await startProvider();
+after(() => Promise.all([server.stop(), provider.stop()]));
+
+const models = modelsOf(provider.url);
+const openai = new OpenAI({ baseURL: `${provider.url}/v1`, apiKey: "key", maxRetries: 0 });
+const anthropic = new Anthropic({ baseURL: provider.url, apiKey: "key", maxRetries: 0 });
+const prompt = "Why did the build fail?";
+const message = { role: "user" as const, content: prompt };
+
+function agentOf(session: Session, model: string): Agent {
+  const inputProcessors = [contextProcessor(session)];
+  const fields = { id: "a", name: "A", instructions: "Be brief.", model: models.anthropic(model) };
+  const agent = new Agent({ ...fields, inputProcessors });
+  new Mastra({ agents: { a: agent }, logger: false });
+  return agent;
+}
+
+const middlewareOf = (session: Session, model: string) =>
+  wrapLanguageModel({ model: models.anthropic(model), middleware: contextMiddleware(session) });
+
+/** Starts a call of a model with a signal. The promise ends with the call. */
+const calls: Record<string, (session: Session, model: string, signal: AbortSignal) => Promise<unknown>> = {
+  "the middleware": (session, model, abortSignal) =>
+    generateText({ model: middlewareOf(session, model), prompt, abortSignal }),
+  "the middleware in a stream": (session, model, abortSignal) =>
+    consumed(streamText({ model: middlewareOf(session, model), prompt, abortSignal })),
+  prepareStep: (session, model, abortSignal) => {
+    const prepareStep = contextPrepareStep(session, { signal: abortSignal });
+    return generateText({ model: models.anthropic(model), prompt, abortSignal, prepareStep });
+  },
+  "prepareStep in a stream": (session, model, abortSignal) => {
+    const prepareStep = contextPrepareStep(session, { signal: abortSignal });
+    return consumed(streamText({ model: models.anthropic(model), prompt, abortSignal, prepareStep }));
+  },
+  Mastra: (session, model, abortSignal) => agentOf(session, model).generate(prompt, { abortSignal }),
+  "Mastra in a stream": async (session, model, abortSignal) =>
+    (await agentOf(session, model).stream(prompt, { abortSignal })).consumeStream(),
+  runChat: (session, model, signal) => runChat(openai, session, { model, messages: [message] }, { signal }),
+  runResponses: (session, model, signal) =>
+    runResponses(openai, session, { model, input: [message] }, { signal }),
+  runMessages: (session, model, signal) =>
+    runMessages(anthropic, session, { model, max_tokens: 1_000, messages: [message] }, { signal }),
+};
+
+async function consumed(result: { consumeStream(): PromiseLike<void> }): Promise<void> {
+  await result.consumeStream();
+}
+
+for (const [name, start] of Object.entries(calls)) {
+  test(`an abort of ${name} ends its sync, and nothing is sent after it`, async () => {
+    const stop = new AbortController();
+    const paths: string[] = [];
+    let ended: Promise<unknown> | undefined;
+    // Answers no sync. A request ends by its signal alone.
+    const holding: typeof fetch = (input, init) => {
+      paths.push(new URL(String(input)).pathname);
+      if (!String(input).endsWith(":sync")) return fetch(input, init);
+      setTimeout(() => stop.abort(new Error("the user left")), 20);
+      const held = new Promise<Response>((_, reject) =>
+        init?.signal?.addEventListener("abort", () => reject(init.signal?.reason)),
+      );
+      ended = held.catch(() => "aborted");
+      return held;
+    };
+    const client = new Palimpsest({ url: server.url, fetch: holding });
+    const model = `abort-${Object.keys(calls).indexOf(name)}`;
+    await start(client.session("demo", model), model, stop.signal).catch(() => {});
+    assert.ok(stop.signal.aborted);
+    assert.equal(await ended, "aborted");
+    const sent = paths.length;
+    // Longer than the first delay of a retry.
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    assert.equal(paths.length, sent, paths.join());
+    assert.equal(paths.filter((path) => path.endsWith(":sync")).length, 1);
+    assert.deepEqual(await provider.requests(model), []);
+  });
+}
+
+test("an abort ends the calls of the service's tools", async () => {
+  const session = new Palimpsest({ url: server.url }).session("demo", "abort-tools");
+  const { SearchTranscript } = await contextTools(session);
+  const reason = new Error("the user left");
+  const options = { toolCallId: "a", messages: [], context: {}, abortSignal: AbortSignal.abort(reason) };
+  await assert.rejects(async () => SearchTranscript?.execute?.({ pattern: "x" }, options), reason);
+});
