@@ -11,6 +11,7 @@ import (
 
 	"github.com/cloudwego/eino-ext/components/model/openai"
 	"github.com/cloudwego/eino/adk"
+	"github.com/cloudwego/eino/components/model"
 	"github.com/cloudwego/eino/components/tool"
 	"github.com/cloudwego/eino/components/tool/utils"
 	"github.com/cloudwego/eino/compose"
@@ -28,7 +29,7 @@ type setup struct {
 	session  *palimpsest.Session
 	provider *world.Provider
 	model    string
-	chat     *eino.Model
+	chat     model.ToolCallingChatModel
 	tools    []tool.BaseTool
 }
 
@@ -42,23 +43,25 @@ func start(t *testing.T, script ...object) *setup {
 	config := &openai.ChatModelConfig{BaseURL: s.provider.URL + "/v1", APIKey: "key", Model: s.model}
 	chat, err := openai.NewChatModel(ctx, config)
 	world.Check(t, err)
-	s.chat = eino.NewModel(chat, s.model, s.session)
-	s.tools, err = eino.Tools(ctx, s.session)
-	world.Check(t, err)
+	s.chat = chat
 	readLog, err := utils.InferTool("read_log", "Reads the log.", func(context.Context, struct{}) (string, error) {
 		return world.Log, nil
 	})
 	world.Check(t, err)
-	s.tools = append(s.tools, readLog)
+	s.tools = []tool.BaseTool{readLog}
 	return s
+}
+
+func (s *setup) config() *adk.ChatModelAgentConfig {
+	return &adk.ChatModelAgentConfig{
+		Name: "builder", Description: "Answers questions about builds.", Instruction: "Be brief.", Model: s.chat,
+		ToolsConfig: adk.ToolsConfig{ToolsNodeConfig: compose.ToolsNodeConfig{Tools: s.tools}},
+	}
 }
 
 func (s *setup) agent(t *testing.T) *adk.ChatModelAgent {
 	t.Helper()
-	agent, err := adk.NewChatModelAgent(context.Background(), &adk.ChatModelAgentConfig{
-		Name: "builder", Description: "Answers questions about builds.", Instruction: "Be brief.", Model: s.chat,
-		ToolsConfig: adk.ToolsConfig{ToolsNodeConfig: compose.ToolsNodeConfig{Tools: s.tools}},
-	})
+	agent, err := eino.NewChatModelAgent(context.Background(), s.session, s.model, s.config())
 	world.Check(t, err)
 	return agent
 }
@@ -98,11 +101,45 @@ func TestAnAgentOfTheADK(t *testing.T) {
 	}
 }
 
+func TestTheConfigOfAnAgentStaysUnchanged(t *testing.T) {
+	ctx := context.Background()
+	s := start(t, slices.Concat(world.Turns, world.Turns)...)
+	config := s.config()
+	for range 2 {
+		agent, err := eino.NewChatModelAgent(ctx, s.session, s.model, config)
+		world.Check(t, err)
+		run(t, ctx, agent, false, schema.UserMessage(world.Question))
+		world.Equal(t, config.Model, s.chat)
+		world.Equal(t, len(config.ToolsConfig.Tools), 1)
+	}
+	// With a changed config, the second agent would have the tools of the service twice.
+	requests := s.provider.Requests(t, s.model)
+	world.Equal(t, len(requests[3].Body), len(requests[0].Body))
+	config.Model = nil
+	_, err := eino.NewChatModelAgent(ctx, s.session, s.model, config)
+	world.Contains(t, err.Error(), "'Model' is required", true)
+}
+
+func TestAnAgentWithoutASessionUsesThatOfTheContext(t *testing.T) {
+	s := start(t, world.Turns...)
+	_, err := eino.NewChatModelAgent(context.Background(), nil, s.model, s.config())
+	world.Contains(t, err.Error(), "WithSession", true)
+	ctx := eino.WithSession(context.Background(), s.session)
+	agent, err := eino.NewChatModelAgent(ctx, nil, s.model, s.config())
+	world.Check(t, err)
+	messages := run(t, ctx, agent, false, schema.UserMessage(world.Question))
+	world.Equal(t, messages[len(messages)-1].Content, world.Answer)
+	s.provider.CheckTurns(t, s.model)
+}
+
 func TestAReActAgent(t *testing.T) {
 	ctx := context.Background()
 	build := func(t *testing.T, s *setup) *react.Agent {
+		tools, err := eino.Tools(ctx, s.session)
+		world.Check(t, err)
 		agent, err := react.NewAgent(ctx, &react.AgentConfig{
-			ToolCallingModel: s.chat, ToolsConfig: compose.ToolsNodeConfig{Tools: s.tools},
+			ToolCallingModel: eino.NewModel(s.chat, s.model, s.session),
+			ToolsConfig:      compose.ToolsNodeConfig{Tools: append(tools, s.tools...)},
 		})
 		world.Check(t, err)
 		return agent
@@ -196,7 +233,8 @@ func TestEachRunHasTheSessionOfItsContext(t *testing.T) {
 func TestAnArrayThatIsNotSendableIsNotSent(t *testing.T) {
 	s := start(t)
 	open := schema.AssistantMessage("", []schema.ToolCall{{ID: "c1", Function: schema.FunctionCall{Name: "read_log"}}})
-	_, err := s.chat.Generate(context.Background(), []*schema.Message{schema.UserMessage(world.Question), open})
+	chat := eino.NewModel(s.chat, s.model, s.session)
+	_, err := chat.Generate(context.Background(), []*schema.Message{schema.UserMessage(world.Question), open})
 	var failed *palimpsest.NotSendableError
 	world.Equal(t, errors.As(err, &failed), true)
 	world.Equal(t, failed.Reason, "open_calls")
