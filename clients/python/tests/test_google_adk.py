@@ -10,8 +10,9 @@ from typing import Any
 import anthropic
 import pytest
 
+from cancelled import check_cancelled_run
 from palimpsest import Palimpsest
-from world import ANSWER, FOUND, LOG, PNG, TURNS, USAGE, Provider, check_cancelled_run, fill, sent
+from world import ANSWER, FOUND, LOG, PNG, TURNS, USAGE, Provider, fill, sent
 
 pytest.importorskip("google.adk")
 

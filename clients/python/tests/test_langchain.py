@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from cancelled import check_cancelled_run
 from palimpsest import Palimpsest, UnavailableError
 from palimpsest._originals import restored, with_call_ids
 from palimpsest.langchain import PalimpsestMiddleware
-from world import ANSWER, CALL, FOUND, LOG, READ_BACK, Provider, Server, check_cancelled_run, fill
+from world import ANSWER, CALL, FOUND, LOG, READ_BACK, Provider, Server, fill
 
 agents = pytest.importorskip("langchain.agents")
 

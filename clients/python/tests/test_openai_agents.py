@@ -10,9 +10,10 @@ import openai
 import pytest
 from agents import Agent, ItemHelpers, OpenAIResponsesModel, RunConfig, Runner, SQLiteSession, function_tool
 
+from cancelled import check_cancelled_run
 from palimpsest import Palimpsest, Session
 from palimpsest.openai_agents import input_filter, tools
-from world import ANSWER, FOUND, LOG, TURNS, USAGE, Provider, check_cancelled_run, fill
+from world import ANSWER, FOUND, LOG, TURNS, USAGE, Provider, fill
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 

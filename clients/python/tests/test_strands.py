@@ -16,9 +16,10 @@ from strands.middleware import InvokeModelStage
 from strands.models.model import Model
 from strands.types.exceptions import ContextWindowOverflowException
 
+from cancelled import check_cancelled_run
 from palimpsest import Palimpsest, UnavailableError
 from palimpsest.strands import PalimpsestConversationManager, _content
-from world import ANSWER, FOUND, LOG, PNG, TURNS, USAGE, Provider, check_cancelled_run, fill, sent
+from world import ANSWER, FOUND, LOG, PNG, TURNS, USAGE, Provider, fill, sent
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 

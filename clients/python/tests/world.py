@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-
-import pytest
-
-from palimpsest import NotFoundError, Palimpsest
 
 SERVER = os.environ["PALIMPSEST_BINARY"]
 PROVIDER = os.environ["PALIMPSEST_FAKE_PROVIDER"]
@@ -119,37 +112,3 @@ def sent(provider: Provider, model: str) -> list[str]:
     requests = provider.requests(model)
     assert {it["status"] for it in requests} == {200}, [it for it in requests if it["status"] != 200]
     return [str(it["body"].get("messages") or it["body"]["input"]) for it in requests]
-
-
-async def check_cancelled_run(folder: Path, name: str, prepare: Callable[[Palimpsest], Callable[[], Any]]) -> None:
-    """Checks that a run which is cancelled after an attempt that failed makes no request later.
-
-    `prepare` makes requests that are no part of the run, and returns a function that starts the run.
-    """
-    executor = ThreadPoolExecutor()
-    asyncio.get_running_loop().set_default_executor(executor)
-    server = Server(folder)
-    with Palimpsest(server.url) as client:
-        start = prepare(client)
-        server.stop()
-        attempted = asyncio.Event()
-
-        def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.close()
-            attempted.set()
-
-        host, port = server.address.rsplit(":", 1)
-        async with await asyncio.start_server(refuse, host, int(port)):
-            run = asyncio.ensure_future(start())
-            await asyncio.wait({run, asyncio.ensure_future(attempted.wait())}, return_when=asyncio.FIRST_COMPLETED)
-        run.cancel()
-        await asyncio.wait({run})
-        assert run.cancelled()
-        server = Server(folder, listen=server.address)
-        try:
-            # Waits for the threads that the cancelled run still uses.
-            executor.shutdown()
-            with pytest.raises(NotFoundError):
-                client.session("demo", name).get()
-        finally:
-            server.stop()
