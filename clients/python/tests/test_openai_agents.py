@@ -11,8 +11,8 @@ import pytest
 from agents import Agent, ItemHelpers, OpenAIResponsesModel, RunConfig, Runner, SQLiteSession, function_tool
 
 from cancelled import check_cancelled_run
-from palimpsest import Palimpsest, Session
-from palimpsest.openai_agents import input_filter, tools
+from palimpsest import Palimpsest
+from palimpsest.openai_agents import PalimpsestContext
 from world import ANSWER, FOUND, LOG, TURNS, USAGE, Provider, fill
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
@@ -24,10 +24,13 @@ def read_log() -> str:
     return LOG
 
 
-def agent_of(session: Session, client: openai.AsyncOpenAI, model: str) -> tuple[Agent[Any], RunConfig]:
-    responses = OpenAIResponsesModel(model=model, openai_client=client)
-    agent = Agent[Any](name="agent", instructions="Be brief.", model=responses, tools=[read_log, *tools(session)])
-    return agent, RunConfig(call_model_input_filter=input_filter(session), tracing_disabled=True)
+def agent_of(
+    client: Palimpsest, name: str, gpt: openai.AsyncOpenAI, model: str
+) -> tuple[PalimpsestContext, Agent[Any], RunConfig]:
+    context = PalimpsestContext("demo", name, client=client)
+    responses = OpenAIResponsesModel(model=model, openai_client=gpt)
+    agent = Agent[Any](name="agent", instructions="Be brief.", model=responses, tools=[read_log])
+    return context, context.with_tools(agent), context.run_config(RunConfig(tracing_disabled=True))
 
 
 def sent(provider: Provider, model: str) -> list[str]:
@@ -47,7 +50,7 @@ async def test_parallel_calls_and_read_back(
     client: Palimpsest, async_gpt: openai.AsyncOpenAI, provider: Provider, name: str, model: str
 ) -> None:
     provider.script(model, *TURNS)
-    agent, config = agent_of(client.session("demo", name), async_gpt, model)
+    _, agent, config = agent_of(client, name, async_gpt, model)
     result = await Runner.run(agent, "Why did the build fail?", run_config=config)
     assert result.final_output == ANSWER
     check(provider, model, result.to_input_list())
@@ -56,10 +59,9 @@ async def test_parallel_calls_and_read_back(
 async def test_the_tools_of_the_service_read_the_lane(
     client: Palimpsest, async_gpt: openai.AsyncOpenAI, provider: Provider, name: str, model: str
 ) -> None:
-    session = client.session("demo", name)
-    fill(session)
+    fill(client.session("demo", name))
     provider.script(model, *TURNS)
-    agent, config = agent_of(session, async_gpt, model)
+    _, agent, config = agent_of(client, name, async_gpt, model)
     await Runner.run(agent, "Why did the build fail?", run_config=config)
     assert FOUND in sent(provider, model)[2]
 
@@ -68,7 +70,7 @@ async def test_streaming(
     client: Palimpsest, async_gpt: openai.AsyncOpenAI, provider: Provider, name: str, model: str
 ) -> None:
     provider.script(model, *TURNS)
-    agent, config = agent_of(client.session("demo", name), async_gpt, model)
+    _, agent, config = agent_of(client, name, async_gpt, model)
     result = Runner.run_streamed(agent, "Why did the build fail?", run_config=config)
     texts = []
     async for event in result.stream_events():
@@ -82,8 +84,8 @@ async def test_compaction_and_undo_with_a_session_of_the_sdk(
     client: Palimpsest, async_gpt: openai.AsyncOpenAI, provider: Provider, name: str, model: str
 ) -> None:
     provider.script(model, *[{"text": f"answer {number}"} for number in range(7)])
-    session = client.session("demo", name)
-    agent, config = agent_of(session, async_gpt, model)
+    context, agent, config = agent_of(client, name, async_gpt, model)
+    session = context.service
     history = SQLiteSession(name)
     for number in range(5):
         await Runner.run(agent, f"question {number} " + "some words " * 500, session=history, run_config=config)
@@ -100,12 +102,14 @@ async def test_the_service_counts_the_tools_and_the_usage(
     client: Palimpsest, async_gpt: openai.AsyncOpenAI, provider: Provider, name: str, model: str
 ) -> None:
     provider.script(model, {**TURNS[0], "usage": USAGE}, TURNS[2], {"text": "Yes."})
-    session = client.session("demo", name)
-    agent, config = agent_of(session, async_gpt, model)
+    context, agent, config = agent_of(client, name, async_gpt, model)
+    session = context.service
     budgets: list[dict[str, Any]] = []
 
+    show: Any = config.call_model_input_filter
+
     async def observed(data: Any) -> Any:
-        filtered = await input_filter(session)(data)
+        filtered = await show(data)
         budgets.append(session.get())
         return filtered
 
@@ -124,7 +128,7 @@ async def test_the_service_counts_the_tools_and_the_usage(
 
 async def test_a_cancelled_run_leaves_no_request(async_gpt: openai.AsyncOpenAI, name: str, tmp_path: Path) -> None:
     def prepare(client: Palimpsest) -> Any:
-        agent, config = agent_of(client.session("demo", name), async_gpt, "m")
+        _, agent, config = agent_of(client, name, async_gpt, "m")
         return lambda: Runner.run(agent, "Hello.", run_config=config)
 
     await check_cancelled_run(tmp_path / "data", name, prepare)

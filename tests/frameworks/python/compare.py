@@ -36,7 +36,7 @@ FRAMEWORKS = {
         "limit": "`SessionSettings(limit=50)`",
         "trim_outputs": "`ToolOutputTrimmer`",
         "compaction_session": "`OpenAIResponsesCompactionSession`",
-        "palimpsest": "`input_filter` and `tools`",
+        "palimpsest": "`PalimpsestContext`",
     },
 }
 MODELS = {"langchain": "claude-fake", "openai_agents": "gpt-5-fake"}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import openai
-from agents import Agent, FunctionTool, OpenAIResponsesModel, RunConfig, RunHooks, Runner, SQLiteSession
+from agents import Agent, FunctionTool, OpenAIResponsesModel, RunHooks, Runner, SQLiteSession
 from play import KEY, Play, conversation
 
 
@@ -20,7 +21,7 @@ async def _run(state: Play) -> None:
     client = openai.AsyncOpenAI(base_url=f"{state.provider.url}/v1", api_key=KEY, max_retries=0)
     store = SQLiteSession("t")
     session, config, own_tools = state.variant.make(store, client, state.model)
-    config = {"tracing_disabled": True, **config}
+    config = replace(config, tracing_disabled=True)
     agent = Agent[Any](
         name="agent",
         instructions=state.task.system,
@@ -30,7 +31,7 @@ async def _run(state: Play) -> None:
 
     async def ask(text: str) -> None:
         await Runner.run(
-            agent, text, session=session, run_config=RunConfig(**config), max_turns=1_000, hooks=Watcher(state)
+            agent, text, session=session, run_config=config, max_turns=1_000, hooks=Watcher(state)
         )
 
     loop = asyncio.get_running_loop()

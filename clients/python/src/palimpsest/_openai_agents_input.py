@@ -58,16 +58,8 @@ async def _definitions(data: CallModelData[Any], model: str, context: RunContext
     return list(converted.tools)
 
 
-async def load_tools(session: Session) -> list[Tool]:
-    """Returns `tools(session)` without blocking the event loop. Later calls of `tools` make no request."""
-    return await in_thread(tools, session)
-
-
 def tools(session: Session) -> list[Tool]:
-    """Returns the tools of the service, for `Agent(tools=...)`. The model reads removed content with them.
-
-    The first call for a session makes a request. Call `load_tools` in an event loop.
-    """
+    """Returns the tools of the service. The first call for a session makes a request."""
     return [_tool(session, definition) for definition in session.tools("openai_responses")]
 
 

@@ -8,17 +8,16 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
-from agents import Agent, RunConfig, SessionSettings, Tool, TResponseInputItem
+from agents import SessionSettings, TResponseInputItem
 from agents.memory import SessionABC
 
-from . import _openai_agents_input as model_input
 from ._json import copied
+from ._openai_agents_context import PalimpsestContext
 from ._threads import in_thread
 from .client import Palimpsest
 from .errors import AbortedError, AlreadyExistsError, InvalidArgumentError, JsonObject, NotFoundError
 from .session import Session
 
-_Context = TypeVar("_Context")
 _Result = TypeVar("_Result")
 # The attribute of a message with the spelling of its item.
 _SPELLING = "openai_agents.spelling"
@@ -30,10 +29,10 @@ _RENAMED = ("local_shell_call_output",)
 _IN_HISTORY = ["visible", "re_emission"]
 
 
-class PalimpsestSession(SessionABC):
+class PalimpsestSession(PalimpsestContext, SessionABC):
     """Stores the history of a conversation in the service, and sends the view of a session to the model.
 
-    `run_config` and `tools` use the session with the given id. The history is its subagent session
+    `run_config` and the tools use the session with the given id. The history is its subagent session
     `{session_id}.history`, which `get_items` returns completely and unchanged. Requests to the service run in threads.
     """
 
@@ -46,28 +45,11 @@ class PalimpsestSession(SessionABC):
         session_settings: SessionSettings | Mapping[str, Any] | None = None,
     ) -> None:
         client = client or Palimpsest()
+        super().__init__(project, session_id, client=client)
         self.session_id = session_id
         self.session_settings: SessionSettings | None = SessionSettings().resolve(cast(Any, session_settings))
-        #: The session of the view, for example to undo a compaction.
-        self.context: Session = client.session(project, session_id, "openai_responses")
         self._history = client.session(project, f"{session_id}.history", "openai_responses")
         self._is_created = False
-
-    def run_config(self, **options: Any) -> RunConfig:
-        """Returns a `RunConfig` that sends the view to the model. `options` are further fields of it."""
-        return RunConfig(call_model_input_filter=model_input.input_filter(self.context), **options)
-
-    def with_tools(self, agent: Agent[_Context]) -> Agent[_Context]:
-        """Returns the agent with the tools of the service. Agents of handoffs need `tools` in their own definition."""
-        return agent.clone(tools=[*agent.tools, *self.tools()])
-
-    def tools(self) -> list[Tool]:
-        """Returns the tools of the service, for `Agent(tools=...)`. The model reads removed content with them."""
-        return model_input.tools(self.context)
-
-    async def load_tools(self) -> list[Tool]:
-        """Returns the tools without blocking the event loop. `tools` and `with_tools` then make no request."""
-        return await model_input.load_tools(self.context)
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         """Returns the history, or its latest items in chronological order."""
@@ -104,8 +86,8 @@ class PalimpsestSession(SessionABC):
     def _append(self, items: list[JsonObject]) -> None:
         if not self._is_created:
             # Retention and deletion treat both sessions as one, because the history names its parent.
-            _create(self.context)
-            _create(self._history, parent_session=self.context.name)
+            _create(self.service)
+            _create(self._history, parent_session=self.service.name)
             self._is_created = True
         try:
             self._history.append([_opaque(it) if it.get("type") in _RENAMED else _message_of(it) for it in items])
@@ -115,7 +97,7 @@ class PalimpsestSession(SessionABC):
 
     def _clear(self) -> None:
         self._is_created = False
-        self.context.delete(subagents=True)
+        self.service.delete(subagents=True)
         # The history is no subagent session if its parent was deleted and created again meanwhile.
         self._history.delete()
 

@@ -1,6 +1,6 @@
-"""The context of the OpenAI Agents SDK: a `Session`, a filter of model inputs, and the tools of the service."""
+"""The context of the OpenAI Agents SDK: the view for model calls, the tools of the service, and a `Session`."""
 
-from ._openai_agents_input import input_filter, load_tools, tools
+from ._openai_agents_context import PalimpsestContext
 from ._openai_agents_session import PalimpsestSession
 
-__all__ = ["PalimpsestSession", "input_filter", "load_tools", "tools"]
+__all__ = ["PalimpsestContext", "PalimpsestSession"]
