@@ -145,7 +145,7 @@ image:
 	deploy/image-test
 
 # Builds what a release publishes into target/dist, and links `dist` to it: static binaries, image, chart, contract,
-# packages for Python and TypeScript, SBOM and checksums. Each binary takes about 15 minutes of processor time.
+# packages for Python, TypeScript and Java, SBOM and checksums. Each binary takes about 15 minutes of processor time.
 # `PARTS="chart api"` builds some parts. scripts/dist lists the parts and variables, docs/releasing.md the steps of a
 # release.
 dist:

@@ -18,8 +18,8 @@ type Functions map[string]Function
 
 // Answer runs the tool calls of a response and appends the response and the results to the conversation. It returns
 // true if the model has ended its turn. The service runs calls of its own tools, and the functions run all others,
-// calls of one response concurrently. An error of the service becomes an error result for the model. The response is that of an SDK, or its JSON. The usage of the response is sent
-// with the next sync.
+// calls of one response concurrently. An error of the service becomes an error result for the model. The response is
+// that of an SDK, or its JSON. The usage of the response is sent with the next sync.
 //
 // The conversation does not change if Answer fails.
 func Answer[Array ~[]Element, Element any](

@@ -5,13 +5,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	palimpsest "github.com/palimpsest-dev/palimpsest/clients/go"
 	"github.com/palimpsest-dev/palimpsest/clients/go/internal/world"
@@ -237,6 +240,66 @@ func TestNamesCanHavePunctuation(t *testing.T) {
 	view, err := session.Sync(context.Background(), body(message("user", "Hello.")))
 	world.Check(t, err)
 	world.Equal(t, view.Session, session.Name())
+}
+
+func TestIdsThatAreNoSegmentOfAPathAreRejected(t *testing.T) {
+	ctx := context.Background()
+	client := world.StartServer(t).Client()
+	for _, id := range []string{"", ".", ".."} {
+		for _, session := range []*palimpsest.Session{client.Session("demo", id), client.Session(id, "a")} {
+			_, err := session.Get(ctx)
+			world.Equal(t, errors.Is(err, palimpsest.InvalidArgument), true)
+			_, err = session.Sync(ctx, body(message("user", "Hello.")))
+			world.Equal(t, errors.Is(err, palimpsest.InvalidArgument), true)
+			world.Equal(t, errors.Is(session.Delete(ctx), palimpsest.InvalidArgument), true)
+		}
+	}
+}
+
+func TestALateSyncDoesNotChangeTheNextView(t *testing.T) {
+	ctx := context.Background()
+	client := world.StartServer(t).Client()
+	session := client.Session("demo", "a", palimpsest.WithFormat(palimpsest.AnthropicMessages))
+	first := conversationOf(2)
+	second := append(slices.Clone(first), message("assistant", "yes"), message("user", "one more"))
+	third := append(slices.Clone(second), message("assistant", "yes"), message("user", "the last one"))
+	for _, conversation := range [][]object{first, second} {
+		_, err := session.Sync(ctx, body(conversation...))
+		world.Check(t, err)
+	}
+	// A canceled sync can reach the server after a later one. Its reply reaches nobody.
+	late := client.Session("demo", "a", palimpsest.WithFormat(palimpsest.AnthropicMessages))
+	_, err := late.Sync(ctx, body(first...))
+	world.Check(t, err)
+	view, err := session.Sync(ctx, body(third...))
+	world.Check(t, err)
+	world.Equal(t, view.Session, session.Name())
+	world.Equal(t, len(view.Messages), len(third))
+	world.Contains(t, texts(view), "one more", true)
+	world.Contains(t, string(view.Messages[len(third)-1]), "the last one", true)
+}
+
+func TestAViewThatIsNotStreamedEndsAtTheDeadline(t *testing.T) {
+	server := world.StartServer(t)
+	ctx := context.Background()
+	limits := object{"limits": object{"max_reply_bytes": 65_536}}
+	_, err := server.Client().Session("demo", "a").Create(ctx, object{"policy_overrides": limits})
+	world.Check(t, err)
+	client := server.Client(palimpsest.WithHTTPClient(&http.Client{Transport: noStream{}}), palimpsest.WithTimeout(2*time.Second))
+	session := client.Session("demo", "a", palimpsest.WithFormat(palimpsest.AnthropicMessages))
+	_, err = session.Sync(ctx, body(message("user", strings.Repeat("x ", 100_000))))
+	world.Equal(t, errors.Is(err, palimpsest.DeadlineExceeded), true)
+}
+
+// noStream never answers the request for a streamed view.
+type noStream struct{}
+
+func (noStream) RoundTrip(request *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(request.URL.Path, ":stream") {
+		return http.DefaultTransport.RoundTrip(request)
+	}
+	<-request.Context().Done()
+	return nil, request.Context().Err()
 }
 
 func TestAnInputThatIsText(t *testing.T) {

@@ -12,7 +12,9 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -127,6 +129,10 @@ func (t *transport) once(ctx context.Context, r request, content []byte, deadlin
 
 // open sends a request. A zero deadline is that of a watch, which has none.
 func (t *transport) open(ctx context.Context, r request, content []byte, deadline time.Time) (*http.Response, error) {
+	// A proxy can resolve the segments . and .. to the path of another resource.
+	if resource, _, _ := strings.Cut(r.path, ":"); path.Clean(resource) != resource {
+		return nil, &Error{Code: InvalidArgument, Message: "an id of a project or session must not be empty, . or .."}
+	}
 	address := t.url + r.path
 	if len(r.query) > 0 {
 		address += "?" + r.query.Encode()
@@ -169,6 +175,11 @@ func (t *transport) lines(ctx context.Context, r request, deadline time.Time) it
 		}
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
+		if !deadline.IsZero() {
+			var release context.CancelFunc
+			ctx, release = context.WithDeadline(ctx, deadline.Add(grace))
+			defer release()
+		}
 		silence := time.AfterFunc(longestSilence, func() { cancel(errors.New("the stream is silent")) })
 		defer silence.Stop()
 		response, err := t.open(ctx, r, content, deadline)

@@ -21,7 +21,7 @@ type recorder struct {
 
 func (r *recorder) Generate(_ context.Context, messages []*schema.Message, _ ...model.Option) (*schema.Message, error) {
 	r.messages = messages
-	return schema.AssistantMessage(answer, r.calls), nil
+	return schema.AssistantMessage(world.Answer, r.calls), nil
 }
 
 func (r *recorder) Stream(
@@ -40,7 +40,7 @@ func TestCallsWithAnyIDKeepTheirFields(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inner := &recorder{}
 			chat := eino.NewModel(inner, "gpt-5", world.StartServer(t).Session(t))
-			conversation := []*schema.Message{schema.UserMessage(question)}
+			conversation := []*schema.Message{schema.UserMessage(world.Question)}
 			for round := range 3 {
 				calls := make([]schema.ToolCall, 2)
 				for index := range calls {

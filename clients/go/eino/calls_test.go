@@ -18,7 +18,7 @@ func TestCallsOfParallelConversationsReadTheirOwnSessions(t *testing.T) {
 	tools := model.WithTools([]*schema.ToolInfo{{Name: "read_log"}})
 	readLog := schema.ToolCall{ID: "c1", Function: schema.FunctionCall{Name: "read_log", Arguments: "{}"}}
 	withLog := []*schema.Message{
-		schema.UserMessage(question),
+		schema.UserMessage(world.Question),
 		schema.AssistantMessage("", []schema.ToolCall{readLog}),
 		schema.ToolMessage(world.Log, "c1"),
 	}

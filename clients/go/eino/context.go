@@ -7,6 +7,12 @@ import (
 	palimpsest "github.com/palimpsest-dev/palimpsest/clients/go"
 )
 
+// NewSession returns a session of a project, with a new client that has the default settings of [palimpsest.NewClient].
+// It makes no call: the first model call creates the session.
+func NewSession(project, session string) *palimpsest.Session {
+	return palimpsest.NewClient().Session(project, session)
+}
+
 type sessionKey struct{}
 
 // WithSession returns a context whose runs use a session. One agent can serve many conversations: give each run the

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/cloudwego/eino-ext/components/model/openai"
 	"github.com/cloudwego/eino/adk"
+	"github.com/cloudwego/eino/components/model"
 	"github.com/cloudwego/eino/components/tool"
 	"github.com/cloudwego/eino/components/tool/utils"
 	"github.com/cloudwego/eino/compose"
@@ -23,26 +25,11 @@ import (
 
 type object = world.Object
 
-const (
-	question = "Why did the build fail?"
-	answer   = "Its disk was full."
-)
-
-var (
-	call = object{"name": "read_log"}
-	// The first two rounds have parallel calls. The second one reads the stored result back.
-	turns = []object{
-		{"calls": []object{call, call}},
-		{"calls": []object{{"name": "SearchTranscript", "input": object{"pattern": "disk full"}}, call}},
-		{"text": answer},
-	}
-)
-
 type setup struct {
 	session  *palimpsest.Session
 	provider *world.Provider
 	model    string
-	chat     *eino.Model
+	chat     model.ToolCallingChatModel
 	tools    []tool.BaseTool
 }
 
@@ -56,50 +43,27 @@ func start(t *testing.T, script ...object) *setup {
 	config := &openai.ChatModelConfig{BaseURL: s.provider.URL + "/v1", APIKey: "key", Model: s.model}
 	chat, err := openai.NewChatModel(ctx, config)
 	world.Check(t, err)
-	s.chat = eino.NewModel(chat, s.model, s.session)
-	s.tools, err = eino.Tools(ctx, s.session)
-	world.Check(t, err)
+	s.chat = chat
 	readLog, err := utils.InferTool("read_log", "Reads the log.", func(context.Context, struct{}) (string, error) {
 		return world.Log, nil
 	})
 	world.Check(t, err)
-	s.tools = append(s.tools, readLog)
+	s.tools = []tool.BaseTool{readLog}
 	return s
+}
+
+func (s *setup) config() *adk.ChatModelAgentConfig {
+	return &adk.ChatModelAgentConfig{
+		Name: "builder", Description: "Answers questions about builds.", Instruction: "Be brief.", Model: s.chat,
+		ToolsConfig: adk.ToolsConfig{ToolsNodeConfig: compose.ToolsNodeConfig{Tools: s.tools}},
+	}
 }
 
 func (s *setup) agent(t *testing.T) *adk.ChatModelAgent {
 	t.Helper()
-	agent, err := adk.NewChatModelAgent(context.Background(), &adk.ChatModelAgentConfig{
-		Name: "builder", Description: "Answers questions about builds.", Instruction: "Be brief.", Model: s.chat,
-		ToolsConfig: adk.ToolsConfig{ToolsNodeConfig: compose.ToolsNodeConfig{Tools: s.tools}},
-	})
+	agent, err := eino.NewChatModelAgent(context.Background(), s.session, s.model, s.config())
 	world.Check(t, err)
 	return agent
-}
-
-// check checks the requests of a run.
-func (s *setup) check(t *testing.T) {
-	t.Helper()
-	requests := s.provider.Requests(t, s.model)
-	world.Equal(t, len(requests), len(turns))
-	for index, request := range requests {
-		sent := string(request.Body)
-		world.Equal(t, request.Status, 200)
-		world.Equal(t, len(sent) < 50_000, true)
-		world.Contains(t, sent, "palimpsest://", index > 0)
-		// Only the search of the service has found the last line.
-		world.Contains(t, strings.ReplaceAll(sent, `\"pattern\":\"disk full\"`, ""), "disk full", index == 2)
-	}
-}
-
-func (s *setup) usages(t *testing.T) int {
-	t.Helper()
-	count := 0
-	for message, err := range s.session.Messages(context.Background(), nil) {
-		world.Check(t, err)
-		count += strings.Count(message.RawJSON(), `"usage"`)
-	}
-	return count
 }
 
 // run runs an agent of the ADK and returns the messages of its events.
@@ -122,11 +86,11 @@ func run(t *testing.T, ctx context.Context, agent adk.Agent, streams bool, messa
 func TestAnAgentOfTheADK(t *testing.T) {
 	for _, streams := range []bool{false, true} {
 		t.Run(fmt.Sprintf("streams-%v", streams), func(t *testing.T) {
-			s := start(t, turns...)
-			messages := run(t, context.Background(), s.agent(t), streams, schema.UserMessage(question))
-			world.Equal(t, messages[len(messages)-1].Content, answer)
-			s.check(t)
-			world.Equal(t, s.usages(t), 2)
+			s := start(t, world.Turns...)
+			messages := run(t, context.Background(), s.agent(t), streams, schema.UserMessage(world.Question))
+			world.Equal(t, messages[len(messages)-1].Content, world.Answer)
+			s.provider.CheckTurns(t, s.model)
+			world.Equal(t, world.Usages(t, s.session), 2)
 			// The state of the agent keeps the complete results.
 			kept := 0
 			for _, message := range messages {
@@ -137,25 +101,62 @@ func TestAnAgentOfTheADK(t *testing.T) {
 	}
 }
 
+func TestTheConfigOfAnAgentStaysUnchanged(t *testing.T) {
+	ctx := context.Background()
+	s := start(t, slices.Concat(world.Turns, world.Turns)...)
+	config := s.config()
+	for range 2 {
+		agent, err := eino.NewChatModelAgent(ctx, s.session, s.model, config)
+		world.Check(t, err)
+		run(t, ctx, agent, false, schema.UserMessage(world.Question))
+		world.Equal(t, config.Model, s.chat)
+		world.Equal(t, len(config.ToolsConfig.Tools), 1)
+	}
+	// With a changed config, the second agent would have the tools of the service twice.
+	requests := s.provider.Requests(t, s.model)
+	world.Equal(t, len(requests[3].Body), len(requests[0].Body))
+	config.Model = nil
+	_, err := eino.NewChatModelAgent(ctx, s.session, s.model, config)
+	world.Contains(t, err.Error(), "'Model' is required", true)
+}
+
+func TestAnAgentWithoutASessionUsesThatOfTheContext(t *testing.T) {
+	s := start(t, world.Turns...)
+	_, err := eino.NewChatModelAgent(context.Background(), nil, s.model, s.config())
+	world.Contains(t, err.Error(), "WithSession", true)
+	ctx := eino.WithSession(context.Background(), s.session)
+	agent, err := eino.NewChatModelAgent(ctx, nil, s.model, s.config())
+	world.Check(t, err)
+	messages := run(t, ctx, agent, false, schema.UserMessage(world.Question))
+	world.Equal(t, messages[len(messages)-1].Content, world.Answer)
+	s.provider.CheckTurns(t, s.model)
+}
+
 func TestAReActAgent(t *testing.T) {
 	ctx := context.Background()
 	build := func(t *testing.T, s *setup) *react.Agent {
+		tools, err := eino.Tools(ctx, s.session)
+		world.Check(t, err)
 		agent, err := react.NewAgent(ctx, &react.AgentConfig{
-			ToolCallingModel: s.chat, ToolsConfig: compose.ToolsNodeConfig{Tools: s.tools},
+			ToolCallingModel: eino.NewModel(s.chat, s.model, s.session),
+			ToolsConfig:      compose.ToolsNodeConfig{Tools: append(tools, s.tools...)},
 		})
 		world.Check(t, err)
 		return agent
 	}
 	t.Run("generate", func(t *testing.T) {
-		s := start(t, turns...)
-		message, err := build(t, s).Generate(ctx, []*schema.Message{schema.UserMessage(question)})
+		s := start(t, world.Turns...)
+		message, err := build(t, s).Generate(ctx, []*schema.Message{schema.UserMessage(world.Question)})
 		world.Check(t, err)
-		world.Equal(t, message.Content, answer)
-		s.check(t)
+		world.Equal(t, message.Content, world.Answer)
+		s.provider.CheckTurns(t, s.model)
 	})
 	t.Run("stream", func(t *testing.T) {
+		turns := slices.Clone(world.Turns)
+		// A text before the calls of a stream is the answer for this agent.
+		turns[0] = object{"calls": []object{world.Call, world.Call}}
 		s := start(t, turns...)
-		stream, err := build(t, s).Stream(ctx, []*schema.Message{schema.UserMessage(question)})
+		stream, err := build(t, s).Stream(ctx, []*schema.Message{schema.UserMessage(world.Question)})
 		world.Check(t, err)
 		defer stream.Close()
 		var text strings.Builder
@@ -167,20 +168,20 @@ func TestAReActAgent(t *testing.T) {
 			world.Check(t, err)
 			text.WriteString(chunk.Content)
 		}
-		world.Equal(t, text.String(), answer)
-		s.check(t)
+		world.Equal(t, text.String(), world.Answer)
+		s.provider.CheckTurns(t, s.model)
 	})
 }
 
 func TestACompactionIsUndone(t *testing.T) {
 	ctx := context.Background()
-	s := start(t, object{"text": answer}, object{"text": answer}, object{"text": answer})
+	s := start(t, object{"text": world.Answer}, object{"text": world.Answer}, object{"text": world.Answer})
 	var conversation []adk.Message
 	for number := range 12 {
 		text := fmt.Sprint(number, strings.Repeat(" a sentence of some words.", 400))
 		conversation = append(conversation, schema.UserMessage(text), schema.AssistantMessage("understood "+text, nil))
 	}
-	conversation = append(conversation, schema.UserMessage(question))
+	conversation = append(conversation, schema.UserMessage(world.Question))
 	agent := s.agent(t)
 	size := func() int {
 		run(t, ctx, agent, false, conversation...)
@@ -200,9 +201,9 @@ func TestACompactionIsUndone(t *testing.T) {
 func TestAPromptThatIsTooLongIsShortenedOnce(t *testing.T) {
 	for _, streams := range []bool{false, true} {
 		t.Run(fmt.Sprintf("streams-%v", streams), func(t *testing.T) {
-			s := start(t, turns[0], turns[1], object{"fault": object{"html": 413}}, object{"text": answer})
-			messages := run(t, context.Background(), s.agent(t), streams, schema.UserMessage(question))
-			world.Equal(t, messages[len(messages)-1].Content, answer)
+			s := start(t, world.Turns[0], world.Turns[1], object{"fault": object{"html": 413}}, object{"text": world.Answer})
+			messages := run(t, context.Background(), s.agent(t), streams, schema.UserMessage(world.Question))
+			world.Equal(t, messages[len(messages)-1].Content, world.Answer)
 			requests := s.provider.Requests(t, s.model)
 			world.Equal(t, fmt.Sprint(requests[1].Status, requests[2].Status, requests[3].Status), "200 413 200")
 			world.Equal(t, len(requests[3].Body) < len(requests[2].Body), true)
@@ -211,15 +212,15 @@ func TestAPromptThatIsTooLongIsShortenedOnce(t *testing.T) {
 }
 
 func TestEachRunHasTheSessionOfItsContext(t *testing.T) {
-	s := start(t, append(turns, turns...)...)
+	s := start(t, slices.Concat(world.Turns, world.Turns)...)
 	agent := s.agent(t)
 	client := s.session
-	run(t, context.Background(), agent, false, schema.UserMessage(question))
+	run(t, context.Background(), agent, false, schema.UserMessage(world.Question))
 	server := world.StartServer(t)
 	other := server.Session(t)
 	ctx := eino.WithSession(context.Background(), other)
-	messages := run(t, ctx, agent, false, schema.UserMessage(question))
-	world.Equal(t, messages[len(messages)-1].Content, answer)
+	messages := run(t, ctx, agent, false, schema.UserMessage(world.Question))
+	world.Equal(t, messages[len(messages)-1].Content, world.Answer)
 	for _, session := range []*palimpsest.Session{client, other} {
 		info, err := session.Get(context.Background())
 		world.Check(t, err)
@@ -232,7 +233,8 @@ func TestEachRunHasTheSessionOfItsContext(t *testing.T) {
 func TestAnArrayThatIsNotSendableIsNotSent(t *testing.T) {
 	s := start(t)
 	open := schema.AssistantMessage("", []schema.ToolCall{{ID: "c1", Function: schema.FunctionCall{Name: "read_log"}}})
-	_, err := s.chat.Generate(context.Background(), []*schema.Message{schema.UserMessage(question), open})
+	chat := eino.NewModel(s.chat, s.model, s.session)
+	_, err := chat.Generate(context.Background(), []*schema.Message{schema.UserMessage(world.Question), open})
 	var failed *palimpsest.NotSendableError
 	world.Equal(t, errors.As(err, &failed), true)
 	world.Equal(t, failed.Reason, "open_calls")

@@ -2,7 +2,6 @@ package eino_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -30,8 +29,7 @@ func TestTheCodeOfThePageRuns(t *testing.T) {
 		}
 	}
 	provider, server := world.StartProvider(t), world.StartServer(t)
-	search := object{"calls": []object{{"name": "SearchTranscript", "input": object{"pattern": "disk full"}}}}
-	provider.Script(t, "gpt-5", object{"calls": []object{call}}, search, object{"text": answer},
+	provider.Script(t, "gpt-5", world.Look, world.Search, object{"text": world.Answer},
 		object{"text": "The first one."}, object{"text": "The last one."}, object{"text": "Yes."})
 
 	folder := t.TempDir()
@@ -40,25 +38,14 @@ func TestTheCodeOfThePageRuns(t *testing.T) {
 	world.Check(t, os.Symlink(top, filepath.Join(folder, "palimpsest")))
 	module := filepath.Join(folder, "agent")
 	world.Check(t, os.Mkdir(module, 0o755))
-	write := func(name, text string) {
-		world.Check(t, os.WriteFile(filepath.Join(module, name), []byte(text), 0o600))
-	}
-	run := func(command ...string) string {
-		t.Helper()
-		started := exec.Command(command[0], command[1:]...)
-		started.Dir, started.Env = module, append(os.Environ(), "PALIMPSEST_URL=http://"+server.Address,
-			"OPENAI_BASE_URL="+provider.URL+"/v1", "OPENAI_API_KEY=key")
-		output, err := started.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %v\n%s", command, err, output)
-		}
-		return string(output)
-	}
-	run("go", "mod", "init", "example.com/agent")
-	run("sh", "-ec", installation)
-	write("main.go", first)
-	run("go", "mod", "tidy")
-	run("go", "vet", ".")
-	write("main.go", program)
-	world.Equal(t, run("go", "run", "."), want)
+	t.Setenv("PALIMPSEST_URL", "http://"+server.Address)
+	t.Setenv("OPENAI_BASE_URL", provider.URL+"/v1")
+	t.Setenv("OPENAI_API_KEY", "key")
+	world.Run(t, module, "go", "mod", "init", "example.com/agent")
+	world.Run(t, module, "sh", "-ec", installation)
+	world.Write(t, module, "main.go", first)
+	world.Run(t, module, "go", "mod", "tidy")
+	world.Run(t, module, "go", "vet", ".")
+	world.Write(t, module, "main.go", program)
+	world.Equal(t, world.Run(t, module, "go", "run", "."), want)
 }

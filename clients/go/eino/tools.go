@@ -14,9 +14,14 @@ import (
 )
 
 // Tools returns the tools of the service, for the tools of an agent. The model reads stored results and the transcript
-// with them. The session of the context of a run replaces the given session: see [WithSession].
+// with them. The session of the context, here and in a run, replaces the given session, which can be nil then: see
+// [WithSession].
 func Tools(ctx context.Context, session *palimpsest.Session) ([]tool.BaseTool, error) {
-	definitions, err := session.Tools(ctx, palimpsest.OpenAIChat)
+	reader, err := sessionOf(ctx, session)
+	if err != nil {
+		return nil, err
+	}
+	definitions, err := reader.Tools(ctx, palimpsest.OpenAIChat)
 	if err != nil {
 		return nil, err
 	}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
 import anthropic
 import pytest
 
+from cancelled import check_cancelled_run
 from palimpsest import Palimpsest
 from world import ANSWER, FOUND, LOG, PNG, TURNS, USAGE, Provider, fill, sent
 
@@ -21,6 +23,7 @@ from google.adk.events import Event
 from google.adk.models.anthropic_llm import AnthropicLlm
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_response import LlmResponse
+from google.adk.plugins.context_filter_plugin import ContextFilterPlugin
 from google.adk.runners import InMemoryRunner
 from google.genai import types
 from pydantic import Field
@@ -200,6 +203,28 @@ async def test_calls_without_ids(client: Palimpsest, name: str) -> None:
     await conversation.runner.close()
 
 
+async def test_calls_without_ids_stay_equal_in_trimmed_contents(client: Palimpsest, name: str) -> None:
+    answers = [answer for _ in range(4) for answer in ([function_call("read_log")], [types.Part(text=ANSWER)])]
+    conversation = Conversation(client, Echo(model="gemini-echo", answers=answers), name)
+    # ADK keeps the contents of the last two questions.
+    plugins = conversation.runner.plugin_manager.plugins
+    plugins.insert(0, ContextFilterPlugin(num_invocations_to_keep=2))
+    await conversation.start()
+    for number in range(4):
+        await conversation.ask(f"question {number}")
+    stored = [it for session in client.sessions("demo") if name in session["name"] for it in calls_of(client, session)]
+    events = [call.id for event in await conversation.events() for call in event.get_function_calls()]
+    assert set(stored) == set(events)
+    await conversation.runner.close()
+
+
+def calls_of(client: Palimpsest, session: dict[str, Any]) -> list[str]:
+    """Returns the ids of the calls in the transcript of a session."""
+    messages = client.session("demo", session["name"].split("/")[-1], "anthropic_messages").messages()
+    blocks = [block for it in messages for message in it["messages"] for block in message["content"]]
+    return [block["id"] for block in blocks if block["type"] == "tool_use"]
+
+
 async def test_parts_reach_the_model_unchanged(client: Palimpsest, name: str) -> None:
     image = types.Blob(data=base64.b64decode(PNG), mime_type="image/png")
     code = types.ExecutableCode(code="1", language=types.Language.PYTHON)
@@ -254,3 +279,17 @@ async def test_each_agent_has_a_session(client: Palimpsest, chat_model: Any, pro
     titles = [it["name"].split("/")[-1] for it in client.sessions("demo") if name in it["name"]]
     assert sorted(titles) == [name, f"{name}.helper"]
     await conversation.runner.close()
+
+
+async def test_a_cancelled_run_leaves_no_request(name: str, tmp_path: Path) -> None:
+    def prepare(client: Palimpsest) -> Any:
+        conversation = Conversation(client, Echo(model="gemini-echo", answers=[]), name)
+        conversation.plugin._read_back = False
+
+        async def start() -> None:
+            await conversation.start()
+            await conversation.ask("Hello.")
+
+        return start
+
+    await check_cancelled_run(tmp_path / "data", name, prepare)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from palimpsest import Palimpsest
+from cancelled import check_cancelled_run
+from palimpsest import Palimpsest, UnavailableError
 from palimpsest._originals import restored, with_call_ids
 from palimpsest.langchain import PalimpsestMiddleware
 from world import ANSWER, CALL, FOUND, LOG, READ_BACK, Provider, Server, fill
@@ -259,3 +261,40 @@ def test_the_session_needs_a_name(server: Server, chat_model: Any) -> None:
         graph = agents.create_agent(chat_model, middleware=[PalimpsestMiddleware("demo", client=client)])
         with pytest.raises(ValueError, match="thread_id"):
             graph.invoke(Agent.input("hello"))
+
+
+async def test_an_agent_is_created_without_a_call(client: Palimpsest, name: str) -> None:
+    # Nobody listens there. The agent is created nevertheless, and each of its calls fails.
+    with Palimpsest("http://127.0.0.1:9", max_retries=0) as unreachable:
+        agent = Agent(unreachable, Echo(messages=iter([])), name)
+        with pytest.raises(UnavailableError):
+            await agent.graph.ainvoke(agent.input("Hello."), agent.config)
+    # A run continues with a call of a stored response, whose agent has made no model call.
+    fill(client.session("demo", name))
+    agent = Agent(client, Echo(messages=iter([AIMessage(ANSWER)])), name)
+    call: Any = {"name": "SearchTranscript", "args": {"pattern": "x"}, "id": "c1", "type": "tool_call"}
+    stored = {"messages": [HumanMessage("Why?"), AIMessage("", tool_calls=[call])]}
+    await agent.graph.aupdate_state(agent.config, stored, as_node="model")
+    state = await agent.graph.ainvoke(None, agent.config)
+    assert state["messages"][-1].text == ANSWER
+    assert [it.status for it in state["messages"] if isinstance(it, ToolMessage)] == ["success"]
+
+
+def test_a_model_without_tools(client: Palimpsest, provider: Provider, name: str, model: str) -> None:
+    from langchain_openai import ChatOpenAI
+
+    provider.script(model, {"text": ANSWER})
+    keys: dict[str, Any] = {"api_key": "key", "max_retries": 0}
+    middleware = PalimpsestMiddleware("demo", client=client, session=name, read_back=False)
+    chat_model = ChatOpenAI(model=model, base_url=f"{provider.url}/v1", **keys)
+    agents.create_agent(chat_model, middleware=[middleware]).invoke(Agent.input("Hello."))
+    assert "tools" not in provider.requests(model)[0]["body"]
+
+
+async def test_a_cancelled_run_leaves_no_request(name: str, tmp_path: Path) -> None:
+    def prepare(client: Palimpsest) -> Any:
+        agent = Agent(client, Echo(messages=iter([])), name)
+        agent.middleware._read_back = False
+        return lambda: agent.graph.ainvoke(agent.input("Hello."), agent.config)
+
+    await check_cancelled_run(tmp_path / "data", name, prepare)

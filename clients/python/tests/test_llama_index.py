@@ -141,3 +141,11 @@ async def test_images_stay_in_the_view(agent: PalimpsestAgent, memory: Memory, p
 async def test_the_session_needs_a_name(agent: PalimpsestAgent) -> None:
     with pytest.raises(Exception, match="session_id"):
         await agent.run("hello", memory=ChatMemoryBuffer.from_defaults())
+
+
+async def test_an_agent_is_created_without_a_call(llm: Any, memory: Memory) -> None:
+    # Nobody listens there.
+    with Palimpsest("http://127.0.0.1:9", max_retries=0) as unreachable:
+        agent = PalimpsestAgent("demo", client=unreachable, llm=llm)
+        with pytest.raises(Exception, match="Cannot reach"):
+            await agent.run("hello", memory=memory)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 from agents import Agent, ItemHelpers, OpenAIResponsesModel, RunConfig, Runner, SQLiteSession, function_tool
 
+from cancelled import check_cancelled_run
 from palimpsest import Palimpsest, Session
 from palimpsest.openai_agents import input_filter, tools
-from world import ANSWER, FOUND, LOG, TURNS, Provider, fill
+from world import ANSWER, FOUND, LOG, TURNS, USAGE, Provider, fill
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
@@ -91,3 +94,37 @@ async def test_compaction_and_undo_with_a_session_of_the_sdk(
     history.close()
     sizes = [len(it) for it in sent(provider, model)]
     assert sizes[5] < sizes[4] < sizes[6]
+
+
+async def test_the_service_counts_the_tools_and_the_usage(
+    client: Palimpsest, async_gpt: openai.AsyncOpenAI, provider: Provider, name: str, model: str
+) -> None:
+    provider.script(model, {**TURNS[0], "usage": USAGE}, TURNS[2], {"text": "Yes."})
+    session = client.session("demo", name)
+    agent, config = agent_of(session, async_gpt, model)
+    budgets: list[dict[str, Any]] = []
+
+    async def observed(data: Any) -> Any:
+        filtered = await input_filter(session)(data)
+        budgets.append(session.get())
+        return filtered
+
+    agent.tools[0] = replace(read_log, description="x " * 9_000)
+    agent.handoffs.append(Agent(name="helper", handoff_description="y " * 9_000))
+    config.call_model_input_filter = observed
+    first = await Runner.run(agent, "Why did the build fail?", run_config=config)
+    # Without the tools, the first input has few tokens.
+    assert budgets[0]["budget"]["used_tokens"] > 9_000
+    used = first.context_wrapper.usage.request_usage_entries
+    assert budgets[1]["counts"]["reported_tokens"] == used[0].total_tokens
+    # The next run sends the usage of the last response of the first one.
+    await Runner.run(agent, [*first.to_input_list(), {"role": "user", "content": "Sure?"}], run_config=config)
+    assert budgets[2]["counts"]["reported_tokens"] == used[0].total_tokens + used[1].total_tokens
+
+
+async def test_a_cancelled_run_leaves_no_request(async_gpt: openai.AsyncOpenAI, name: str, tmp_path: Path) -> None:
+    def prepare(client: Palimpsest) -> Any:
+        agent, config = agent_of(client.session("demo", name), async_gpt, "m")
+        return lambda: Runner.run(agent, "Hello.", run_config=config)
+
+    await check_cancelled_run(tmp_path / "data", name, prepare)

@@ -23,7 +23,7 @@ from agents.memory import Session
 
 from palimpsest import NotFoundError, Palimpsest
 from palimpsest.openai_agents import PalimpsestSession
-from world import ANSWER, LOG, Provider
+from world import ANSWER, LOG, Provider, Server
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
@@ -226,3 +226,12 @@ async def test_both_sessions_are_deleted(client: Palimpsest, session: Palimpsest
     for name in names:
         with pytest.raises(NotFoundError):
             client.session("demo", name.rsplit("/", 1)[1]).get()
+
+
+async def test_loaded_tools_need_no_further_request(server: Server, name: str) -> None:
+    with Palimpsest(server.url) as client:
+        session = PalimpsestSession("demo", name, client=client)
+        loaded = await session.load_tools()
+    # The connection is closed, so a request fails.
+    with_tools = session.with_tools(Agent(name="agent"))
+    assert [it.name for it in with_tools.tools] == [it.name for it in loaded] != []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -15,7 +16,8 @@ from strands.middleware import InvokeModelStage
 from strands.models.model import Model
 from strands.types.exceptions import ContextWindowOverflowException
 
-from palimpsest import Palimpsest
+from cancelled import check_cancelled_run
+from palimpsest import Palimpsest, UnavailableError
 from palimpsest.strands import PalimpsestConversationManager, _content
 from world import ANSWER, FOUND, LOG, PNG, TURNS, USAGE, Provider, fill, sent
 
@@ -195,7 +197,7 @@ def test_content_of_the_messages_reaches_the_model_unchanged(client: Palimpsest,
     manager = PalimpsestConversationManager("demo", name, client=client)
     agent = Agent(echo, messages=list(history), conversation_manager=manager, callback_handler=None)
     # Without the tool that removes turns, no message of the user gets an id.
-    agent.tool_registry.registry.pop("Snip")
+    manager._adapter._definitions = [it for it in manager._adapter.definitions() if it["name"] != "Snip"]
 
     def add_block(context: Any) -> Any:
         last = context.messages[-1]
@@ -210,8 +212,26 @@ def test_content_of_the_messages_reaches_the_model_unchanged(client: Palimpsest,
     assert not list(manager.session.search("noon"))
 
 
+def test_an_agent_is_created_without_a_call(name: str) -> None:
+    # Nobody listens there.
+    with Palimpsest("http://127.0.0.1:9", max_retries=0) as unreachable:
+        manager = PalimpsestConversationManager("demo", name, client=unreachable)
+        agent = Agent(Echo(), conversation_manager=manager, callback_handler=None)
+        with pytest.raises(UnavailableError):
+            agent("Hello.")
+
+
 def test_state_of_the_manager_is_that_of_no_other(client: Palimpsest) -> None:
     manager = PalimpsestConversationManager("demo", "state", client=client)
     assert manager.restore_from_session(manager.get_state()) is None
     with pytest.raises(ValueError, match="Invalid"):
         manager.restore_from_session(NullConversationManager().get_state())
+
+
+async def test_a_cancelled_run_leaves_no_request(name: str, tmp_path: Path) -> None:
+    def prepare(client: Palimpsest) -> Any:
+        agent, manager = agent_of(client, Echo(), name)
+        manager._adapter.definitions()
+        return lambda: agent.invoke_async("Hello.")
+
+    await check_cancelled_run(tmp_path / "data", name, prepare)

@@ -2,7 +2,6 @@ package sdktest
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -52,28 +51,6 @@ func readReadme(t *testing.T) readme {
 	return read
 }
 
-// output runs a program in a folder and returns its output.
-func output(t *testing.T, folder string, command ...string) string {
-	t.Helper()
-	run := exec.Command(command[0], command[1:]...)
-	run.Dir = folder
-	var failure strings.Builder
-	run.Stderr = &failure
-	done, err := run.Output()
-	if err != nil {
-		t.Fatalf("%v: %v\n%s", command, err, failure.String())
-	}
-	return string(done)
-}
-
-func write(t *testing.T, folder, name, text string) string {
-	t.Helper()
-	path := filepath.Join(folder, name)
-	world.Check(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	world.Check(t, os.WriteFile(path, []byte(text), 0o644))
-	return path
-}
-
 // environment starts the servers that programs find by their environment.
 func environment(t *testing.T) (*world.Server, *world.Provider) {
 	t.Helper()
@@ -86,19 +63,16 @@ func environment(t *testing.T) (*world.Server, *world.Provider) {
 	return server, provider
 }
 
-var search = object{"calls": []object{{"name": "SearchTranscript", "input": object{"pattern": "disk full"}}}}
-
 func TestTheCodeOfTheReadmeRuns(t *testing.T) {
 	_, provider := environment(t)
-	calls := object{"calls": []object{call}}
-	provider.Script(t, "claude-sonnet-4-5", calls, search, object{"text": answer}, object{"text": "Yes."},
+	provider.Script(t, "claude-sonnet-4-5", world.Look, world.Search, object{"text": world.Answer}, object{"text": "Yes."},
 		object{"text": "The first one."})
 	provider.Script(t, "gpt-5", object{"text": "Hello."})
 	read := readReadme(t)
 	world.Equal(t, len(read.programs), 2)
-	output(t, ".", "go", "vet", write(t, t.TempDir(), "main.go", read.first))
-	path := write(t, t.TempDir(), "main.go", read.programs[0])
-	world.Equal(t, output(t, ".", "go", "run", path), read.outputs[0])
+	world.Run(t, ".", "go", "vet", world.Write(t, t.TempDir(), "main.go", read.first))
+	path := world.Write(t, t.TempDir(), "main.go", read.programs[0])
+	world.Equal(t, world.Run(t, ".", "go", "run", path), read.outputs[0])
 }
 
 func TestTheInstallationOfTheReadmeWorks(t *testing.T) {
@@ -108,13 +82,13 @@ func TestTheInstallationOfTheReadmeWorks(t *testing.T) {
 	world.Check(t, os.Symlink(top, filepath.Join(folder, "palimpsest")))
 	module := filepath.Join(folder, "agent")
 	_, provider := environment(t)
-	provider.Script(t, "claude-sonnet-4-5", object{"text": answer})
+	provider.Script(t, "claude-sonnet-4-5", object{"text": world.Answer})
 	read := readReadme(t)
-	write(t, module, "main.go", read.first)
+	world.Write(t, module, "main.go", read.first)
 	// The clone is the repository of this test.
 	creation, use, start := read.shell[0], read.shell[1], read.shell[2]
 	_, use, _ = strings.Cut(use, "\n")
-	world.Equal(t, output(t, module, "sh", "-ec", creation+use+start), answer+"\n")
+	world.Equal(t, world.Run(t, module, "sh", "-ec", creation+use+start), world.Answer+"\n")
 }
 
 func TestTheStubsOfTheReadmeAreGenerated(t *testing.T) {
@@ -127,36 +101,36 @@ func TestTheStubsOfTheReadmeAreGenerated(t *testing.T) {
 		world.Check(t, os.Symlink(filepath.Join(top, name), filepath.Join(folder, name)))
 	}
 	read := readReadme(t)
-	output(t, folder, "sh", "-ec", read.shell[3])
+	world.Run(t, folder, "sh", "-ec", read.shell[3])
 
 	module := filepath.Join(folder, "module")
 	world.Check(t, os.Mkdir(module, 0o755))
 	world.Check(t, os.Rename(filepath.Join(folder, "gen/go"), filepath.Join(module, "gen")))
-	write(t, module, "main.go", read.programs[1])
+	world.Write(t, module, "main.go", read.programs[1])
 	// The versions of the stubs in the test of all languages.
 	sums, err := os.ReadFile(filepath.Join(top, "tests/clients/go/go.sum"))
 	world.Check(t, err)
 	requirements, err := os.ReadFile(filepath.Join(top, "tests/clients/go/go.mod"))
 	world.Check(t, err)
-	write(t, module, "go.sum", string(sums))
+	world.Write(t, module, "go.sum", string(sums))
 	named := regexp.MustCompile(`(?m)^module .*$`).ReplaceAllString(string(requirements), "module example.com/yours")
-	write(t, module, "go.mod", named)
-	world.Equal(t, output(t, module, "go", "run", "-mod=mod", ".", server.Address), read.outputs[1])
+	world.Write(t, module, "go.mod", named)
+	world.Equal(t, world.Run(t, module, "go", "run", "-mod=mod", ".", server.Address), read.outputs[1])
 }
 
 func TestTheAgentRuns(t *testing.T) {
 	_, provider := environment(t)
 	agent := filepath.Join(t.TempDir(), "agent")
-	output(t, "..", "go", "build", "-o", agent, "./agent")
+	world.Run(t, "..", "go", "build", "-o", agent, "./agent")
 	for name, script := range map[string][]object{
-		"reads":    {{"calls": []object{call}}, search, {"text": answer}},
-		"too-long": {{"calls": []object{call}}, search, {"fault": object{"html": 413}}, {"text": answer}},
+		"reads":    {world.Look, world.Search, {"text": world.Answer}},
+		"too-long": {world.Look, world.Search, {"fault": object{"html": 413}}, {"text": world.Answer}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			provider.Script(t, "fake-"+name, script...)
 			t.Setenv("MODEL", "fake-"+name)
 			t.Setenv("PALIMPSEST_SESSION", name)
-			world.Equal(t, output(t, ".", agent, question), answer+"\n")
+			world.Equal(t, world.Run(t, ".", agent, world.Question), world.Answer+"\n")
 			requests := provider.Requests(t, "fake-"+name)
 			world.Contains(t, string(requests[0].Body), "palimpsest://", false)
 			world.Contains(t, string(requests[1].Body), "palimpsest://", true)

@@ -21,20 +21,8 @@ import (
 
 type object = world.Object
 
-const (
-	question = "Why did the build fail?"
-	answer   = "Its disk was full."
-)
-
 var (
-	ctx  = context.Background()
-	call = object{"name": "read_log"}
-	// The second round reads the stored result back and calls the tool of the agent, both in parallel.
-	turns = []object{
-		{"text": "I look.", "calls": []object{call, call}},
-		{"calls": []object{{"name": "SearchTranscript", "input": object{"pattern": "disk full"}}, call}},
-		{"text": answer},
-	}
+	ctx       = context.Background()
 	functions = palimpsest.Functions{"read_log": func(context.Context, json.RawMessage) (any, error) {
 		return world.Log, nil
 	}}
@@ -72,51 +60,35 @@ func (s *setup) gpt(options ...palimpsest.SyncOption) openai.Client {
 func (s *setup) messages() anthropic.MessageNewParams {
 	return anthropic.MessageNewParams{
 		Model: anthropic.Model(s.model), MaxTokens: 2_000, Tools: []anthropic.ToolUnionParam{claudeTool},
-		Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock(question))},
+		Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock(world.Question))},
 	}
 }
 
 // check checks the requests of a run and the conversation of the agent.
 func (s *setup) check(t *testing.T, conversation any) {
 	t.Helper()
-	requests := s.provider.Requests(t, s.model)
-	world.Equal(t, len(requests), len(turns))
-	for index, request := range requests {
-		world.Equal(t, request.Status, 200)
-		sent := string(request.Body)
-		world.Equal(t, len(sent) < 50_000, true)
-		world.Contains(t, sent, "palimpsest://", index > 0)
-		// Only the search of the service has found the last line.
-		world.Contains(t, strings.ReplaceAll(sent, `"pattern":"disk full"`, ""), "disk full", index == 2)
-	}
+	s.provider.CheckTurns(t, s.model)
 	kept, err := json.Marshal(conversation)
 	world.Check(t, err)
 	world.Equal(t, strings.Count(string(kept), `nothing was wrong\ndisk full`), 3)
-	world.Contains(t, string(kept), answer, true)
-	var withUsage int
-	for message, err := range s.session.Messages(ctx, nil) {
-		world.Check(t, err)
-		if strings.Contains(message.RawJSON(), `"usage"`) {
-			withUsage++
-		}
-	}
+	world.Contains(t, string(kept), world.Answer, true)
 	// The usage of each response is sent with the next sync.
-	world.Equal(t, withUsage, 2)
+	world.Equal(t, world.Usages(t, s.session), 2)
 }
 
 func TestMessages(t *testing.T) {
-	s := start(t, turns...)
+	s := start(t, world.Turns...)
 	client, params := s.claude(palimpsest.WithCacheBreakpoints()), s.messages()
 	response, err := palimpsest.Run(ctx, s.session, &params.Messages, functions,
 		func(ctx context.Context) (*anthropic.Message, error) { return client.Messages.New(ctx, params) })
 	world.Check(t, err)
-	world.Equal(t, response.Content[0].Text, answer)
+	world.Equal(t, response.Content[0].Text, world.Answer)
 	s.check(t, params.Messages)
 	world.Contains(t, string(s.provider.Requests(t, s.model)[2].Body), "cache_control", true)
 }
 
 func TestStreamsOfMessages(t *testing.T) {
-	s := start(t, turns...)
+	s := start(t, world.Turns...)
 	client, params := s.claude(), s.messages()
 	for isFinal := false; !isFinal; {
 		stream := client.Messages.NewStreaming(ctx, params)
@@ -133,7 +105,7 @@ func TestStreamsOfMessages(t *testing.T) {
 }
 
 func TestThinkingIsKept(t *testing.T) {
-	s := start(t, object{"thinking": "Hm.", "calls": []object{call}}, object{"text": answer})
+	s := start(t, object{"thinking": "Hm.", "calls": []object{world.Call}}, object{"text": world.Answer})
 	client, params := s.claude(), s.messages()
 	params.Thinking = anthropic.ThinkingConfigParamOfEnabled(1_024)
 	_, err := palimpsest.Run(ctx, s.session, &params.Messages, functions,
@@ -145,26 +117,28 @@ func TestThinkingIsKept(t *testing.T) {
 func (s *setup) completion() openai.ChatCompletionNewParams {
 	function := openai.FunctionDefinitionParam{Name: "read_log", Parameters: parameters}
 	return openai.ChatCompletionNewParams{
-		Model:    s.model,
-		Messages: []openai.ChatCompletionMessageParamUnion{openai.SystemMessage("Be brief."), openai.UserMessage(question)},
-		Tools:    []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(function)},
+		Model: s.model,
+		Messages: []openai.ChatCompletionMessageParamUnion{
+			openai.SystemMessage("Be brief."), openai.UserMessage(world.Question),
+		},
+		Tools: []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(function)},
 	}
 }
 
 func TestChatCompletions(t *testing.T) {
-	s := start(t, turns...)
+	s := start(t, world.Turns...)
 	client, params := s.gpt(), s.completion()
 	response, err := palimpsest.Run(ctx, s.session, &params.Messages, functions,
 		func(ctx context.Context) (*openai.ChatCompletion, error) {
 			return client.Chat.Completions.New(ctx, params)
 		})
 	world.Check(t, err)
-	world.Equal(t, response.Choices[0].Message.Content, answer)
+	world.Equal(t, response.Choices[0].Message.Content, world.Answer)
 	s.check(t, params.Messages)
 }
 
 func TestStreamsOfChatCompletions(t *testing.T) {
-	s := start(t, turns...)
+	s := start(t, world.Turns...)
 	client, params := s.gpt(), s.completion()
 	params.StreamOptions.IncludeUsage = openai.Bool(true)
 	for isFinal := false; !isFinal; {
@@ -183,7 +157,9 @@ func TestStreamsOfChatCompletions(t *testing.T) {
 
 func (s *setup) response() responses.ResponseNewParams {
 	tool := responses.ToolParamOfFunction("read_log", parameters, false)
-	input := responses.ResponseInputParam{responses.ResponseInputItemParamOfMessage(question, responses.EasyInputMessageRoleUser)}
+	input := responses.ResponseInputParam{
+		responses.ResponseInputItemParamOfMessage(world.Question, responses.EasyInputMessageRoleUser),
+	}
 	return responses.ResponseNewParams{
 		Model: s.model,
 		Input: responses.ResponseNewParamsInputUnion{OfInputItemList: input},
@@ -192,17 +168,17 @@ func (s *setup) response() responses.ResponseNewParams {
 }
 
 func TestResponses(t *testing.T) {
-	s := start(t, turns...)
+	s := start(t, world.Turns...)
 	client, params := s.gpt(), s.response()
 	response, err := palimpsest.Run(ctx, s.session, &params.Input.OfInputItemList, functions,
 		func(ctx context.Context) (*responses.Response, error) { return client.Responses.New(ctx, params) })
 	world.Check(t, err)
-	world.Equal(t, response.OutputText(), answer)
+	world.Equal(t, response.OutputText(), world.Answer)
 	s.check(t, params.Input.OfInputItemList)
 }
 
 func TestStreamsOfResponses(t *testing.T) {
-	s := start(t, turns...)
+	s := start(t, world.Turns...)
 	client, params := s.gpt(), s.response()
 	for isFinal := false; !isFinal; {
 		stream := client.Responses.NewStreaming(ctx, params)
@@ -221,12 +197,12 @@ func TestStreamsOfResponses(t *testing.T) {
 }
 
 func TestAPromptThatIsTooLongIsShortenedOnce(t *testing.T) {
-	s := start(t, turns[0], turns[1], object{"fault": object{"html": 413}}, object{"text": answer})
+	s := start(t, world.Turns[0], world.Turns[1], object{"fault": object{"html": 413}}, object{"text": world.Answer})
 	client, params := s.claude(), s.messages()
 	response, err := palimpsest.Run(ctx, s.session, &params.Messages, functions,
 		func(ctx context.Context) (*anthropic.Message, error) { return client.Messages.New(ctx, params) })
 	world.Check(t, err)
-	world.Equal(t, response.Content[0].Text, answer)
+	world.Equal(t, response.Content[0].Text, world.Answer)
 	requests := s.provider.Requests(t, s.model)
 	world.Equal(t, fmt.Sprint(requests[1].Status, requests[2].Status, requests[3].Status), "200 413 200")
 	world.Equal(t, len(requests[3].Body) < len(requests[2].Body), true)
@@ -280,7 +256,7 @@ func TestOtherFailuresOfTheProviderReachTheCaller(t *testing.T) {
 }
 
 func TestErrorsOfFunctionsReachTheModel(t *testing.T) {
-	s := start(t, object{"calls": []object{call, call}}, object{"text": answer})
+	s := start(t, object{"calls": []object{world.Call, world.Call}}, object{"text": world.Answer})
 	client, params := s.claude(), s.messages()
 	failing := palimpsest.Functions{"read_log": func(context.Context, json.RawMessage) (any, error) {
 		return nil, errors.New("no such file")
@@ -293,12 +269,12 @@ func TestErrorsOfFunctionsReachTheModel(t *testing.T) {
 }
 
 func TestATransportForOtherLibraries(t *testing.T) {
-	s := start(t, object{"text": answer})
+	s := start(t, object{"text": world.Answer})
 	client := openai.NewClient(option.WithBaseURL(s.provider.URL+"/v1"), option.WithAPIKey("key"),
 		option.WithHTTPClient(&http.Client{Transport: s.session.Transport(nil)}))
 	response, err := client.Chat.Completions.New(ctx, s.completion())
 	world.Check(t, err)
-	world.Equal(t, response.Choices[0].Message.Content, answer)
+	world.Equal(t, response.Choices[0].Message.Content, world.Answer)
 	world.Contains(t, string(s.provider.Requests(t, s.model)[0].Body), "SearchTranscript", true)
 	if _, err := client.Models.List(ctx); err != nil {
 		t.Log(err) // The provider need not have this path: it only passes.
@@ -306,7 +282,7 @@ func TestATransportForOtherLibraries(t *testing.T) {
 }
 
 func TestACompactionIsUndoneInRequests(t *testing.T) {
-	s := start(t, object{"text": answer}, object{"text": answer}, object{"text": answer})
+	s := start(t, object{"text": world.Answer}, object{"text": world.Answer}, object{"text": world.Answer})
 	client, params := s.claude(), s.messages()
 	for number := range 12 {
 		text := fmt.Sprint(number, strings.Repeat(" a sentence of some words.", 400))
@@ -329,7 +305,7 @@ func TestACompactionIsUndoneInRequests(t *testing.T) {
 }
 
 func TestParametersOfTheSDKsAreDecodedFromAView(t *testing.T) {
-	s := start(t, object{"text": answer})
+	s := start(t, object{"text": world.Answer})
 	view, err := s.session.Sync(ctx, s.messages(), palimpsest.WithFormat(palimpsest.AnthropicMessages))
 	world.Check(t, err)
 	var params anthropic.MessageNewParams
@@ -337,5 +313,5 @@ func TestParametersOfTheSDKsAreDecodedFromAView(t *testing.T) {
 	client := anthropic.NewClient(anthropicoption.WithBaseURL(s.provider.URL), anthropicoption.WithAPIKey("key"))
 	response, err := client.Messages.New(ctx, params)
 	world.Check(t, err)
-	world.Equal(t, response.Content[0].Text, answer)
+	world.Equal(t, response.Content[0].Text, world.Answer)
 }

@@ -19,22 +19,23 @@ FORMAT: Format = "anthropic_messages"
 
 
 class Adapter:
-    """The sessions of a project, and the tools of the service."""
+    """The sessions of a project, and the tools of the service. Arrays are synced in a format, and tools in `FORMAT`."""
 
-    def __init__(self, project: str, client: Palimpsest | None) -> None:
+    def __init__(self, project: str, client: Palimpsest | None, array_format: Format = FORMAT) -> None:
         self._client = client or Palimpsest()
         self._project = project
+        self._format: Format = array_format
         self._definitions: list[JsonObject] | None = None
         self.lanes = Lanes()
 
     def session(self, name: str) -> Session:
         """Returns a session. Makes no call."""
-        return self._client.session(self._project, name, FORMAT)
+        return self._client.session(self._project, name, self._format)
 
     def definitions(self) -> list[JsonObject]:
         """Returns the definitions of the tools of the service. They are requested once."""
         if self._definitions is None:
-            self._definitions = self.session("tools").tools()
+            self._definitions = self.session("tools").tools(FORMAT)
         return self._definitions
 
     def run_tool(self, session: str, call_id: str, name: str, arguments: Any) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from agents import AgentBase, FunctionTool, Tool
+from agents import AgentBase, FunctionTool, Handoff, RunContextWrapper, Tool, handoff
+from agents.models.openai_responses import Converter
 from agents.run_config import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
 from ._calls import session_id_of
+from ._openai_agents_usage import LastUsage
+from ._threads import in_thread
 from .errors import JsonObject
 from .session import Session
 
@@ -18,26 +20,54 @@ from .session import Session
 def input_filter(session: Session) -> Callable[[CallModelData[Any]], Awaitable[ModelInputData]]:
     """Returns a value for `RunConfig.call_model_input_filter`, which replaces the input by the view of a session.
 
-    The run, and a `Session` of the SDK, keep the whole conversation. Requests to the service run in threads.
+    The run, and a `Session` of the SDK, keep the whole conversation. Requests to the service run in threads. The usage
+    of responses is known if the agent has the `tools` of the same session.
     """
 
     async def filter_input(data: CallModelData[Any]) -> ModelInputData:
-        model = data.agent.model
-        body: JsonObject = {"model": model if isinstance(model, str) else getattr(model, "model", "")}
-        body["input"] = data.model_data.input
+        usage, agent, items = LastUsage.of(session), data.agent, list(data.model_data.input)
+        # The model in a `RunConfig` is not visible here.
+        model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "model", "")
+        context = usage.context(agent.name) or RunContextWrapper(data.context)
+        body: JsonObject = {"model": model, "tools": await _definitions(data, model, context), "input": items}
         if data.model_data.instructions:
             body["instructions"] = data.model_data.instructions
-        view = await asyncio.to_thread(session.sync, body)
+        parameters = {"last_response": usage.last_response(agent.name, model, items)}
+        view = await in_thread(session.sync, body, palimpsest=parameters)
+        usage.expect(agent.name, items)
         # The agent calls its tools before its next model call.
-        session._state.lanes.remember(_key(data.agent), session_id_of(view))
-        items: Any = view.request["input"]
-        return ModelInputData(items, data.model_data.instructions)
+        session._state.lanes.remember(_key(agent), session_id_of(view))
+        shown: Any = view.request["input"]
+        return ModelInputData(shown, data.model_data.instructions)
 
     return filter_input
 
 
+async def _definitions(data: CallModelData[Any], model: str, context: RunContextWrapper[Any]) -> list[Any]:
+    """Returns the tools of the request, and those of handoffs. The service counts their tokens."""
+    agent = data.agent
+    handoffs = [it if isinstance(it, Handoff) else handoff(it) for it in agent.handoffs]
+    converted = Converter.convert_tools(
+        await agent.get_all_tools(context),
+        # A handoff can be disabled by a function, which only the SDK evaluates.
+        [it for it in handoffs if it.is_enabled is not False],
+        allow_opaque_tool_search_surface=True,
+        model=model,
+        tool_choice=agent.model_settings.tool_choice,
+    )
+    return list(converted.tools)
+
+
+async def load_tools(session: Session) -> list[Tool]:
+    """Returns `tools(session)` without blocking the event loop. Later calls of `tools` make no request."""
+    return await in_thread(tools, session)
+
+
 def tools(session: Session) -> list[Tool]:
-    """Returns the tools of the service, for `Agent(tools=...)`. The model reads removed content with them."""
+    """Returns the tools of the service, for `Agent(tools=...)`. The model reads removed content with them.
+
+    The first call for a session makes a request. Call `load_tools` in an event loop.
+    """
     return [_tool(session, definition) for definition in session.tools("openai_responses")]
 
 
@@ -52,7 +82,12 @@ def _tool(session: Session, definition: JsonObject) -> Tool:
         call = {"type": "function_call", "call_id": context.tool_call_id, "name": name, "arguments": arguments}
         lanes = session._state.lanes
         lanes.remember(context.tool_call_id, lanes.session_of(_key(context.agent), session._path.session))
-        return (await asyncio.to_thread(session.run_tool, call))["output"]
+        return (await in_thread(session.run_tool, call))["output"]
+
+    def is_enabled(context: RunContextWrapper[Any], agent: AgentBase[Any]) -> bool:
+        # The filter receives no context of the run, which has the usage. The SDK passes it here before each call.
+        LastUsage.of(session).observe(agent.name, context)
+        return True
 
     description, schema = definition["description"], definition["parameters"]
-    return FunctionTool(name, description, schema, invoke, strict_json_schema=False)
+    return FunctionTool(name, description, schema, invoke, strict_json_schema=False, is_enabled=is_enabled)

@@ -13,6 +13,7 @@ from agents.memory import SessionABC
 
 from . import _openai_agents_input as model_input
 from ._json import copied
+from ._threads import in_thread
 from .client import Palimpsest
 from .errors import AbortedError, AlreadyExistsError, InvalidArgumentError, JsonObject, NotFoundError
 from .session import Session
@@ -64,10 +65,14 @@ class PalimpsestSession(SessionABC):
         """Returns the tools of the service, for `Agent(tools=...)`. The model reads removed content with them."""
         return model_input.tools(self.context)
 
+    async def load_tools(self) -> list[Tool]:
+        """Returns the tools without blocking the event loop. `tools` and `with_tools` then make no request."""
+        return await model_input.load_tools(self.context)
+
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         """Returns the history, or its latest items in chronological order."""
         count = self.session_settings.limit if limit is None and self.session_settings else limit
-        return [item for _, item in await asyncio.to_thread(self._stored, count)]
+        return [item for _, item in await in_thread(self._stored, count)]
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Appends items to the history."""

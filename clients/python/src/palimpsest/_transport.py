@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,6 +12,7 @@ import httpx2
 
 from ._json import encode
 from ._retry import Attempts, Options
+from ._threads import raise_if_cancelled, sleep
 from .errors import ApiError, DeadlineExceededError, JsonObject, UnavailableError, error_from
 
 # The connection must outlive the deadline, so that the server can report a passed deadline itself.
@@ -92,10 +92,11 @@ class Transport:
         """Returns the JSON of the answer. Retries errors that the contract calls retryable."""
         attempts = Attempts(options)
         while True:
+            raise_if_cancelled()
             try:
                 return self._send_once(request, attempts.remaining())
             except ApiError as error:
-                time.sleep(attempts.delay_after(error))
+                sleep(attempts.delay_after(error))
 
     def _send_once(self, request: Request, timeout: float) -> Any:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections import Counter, defaultdict, deque
@@ -11,6 +10,7 @@ from typing import Any
 
 from google.adk.agents.callback_context import CallbackContext
 from google.adk.agents.readonly_context import ReadonlyContext
+from google.adk.events import Event
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
@@ -22,6 +22,7 @@ from . import _adapter
 from . import _blocks as blocks
 from ._adapter import Adapter
 from ._blocks import Source
+from ._threads import in_thread
 from .client import Palimpsest
 from .errors import JsonObject, is_too_long
 from .session import Session
@@ -57,7 +58,7 @@ class PalimpsestPlugin(BasePlugin):
     ) -> LlmResponse | None:
         """Adds the tools of the service, and replaces the contents of the request by the view."""
         if self._read_back:
-            definitions = await asyncio.to_thread(self._adapter.definitions)
+            definitions = await in_thread(self._adapter.definitions)
             tools = [_ServiceTool(self._adapter, self._session_name, it) for it in definitions]
             llm_request.append_tools([tool for tool in tools if tool.name not in llm_request.tools_dict])
         await self._show(callback_context, llm_request, llm_request.contents, None)
@@ -91,7 +92,8 @@ class PalimpsestPlugin(BasePlugin):
         too_long: Exception | None,
     ) -> None:
         session = self._adapter.session(self._session_name(context))
-        shown, lane = await asyncio.to_thread(_view, session, request, whole, _usage(context), too_long)
+        ids = _CallIds(whole, _own_events(context))
+        shown, lane = await in_thread(_view, session, request, whole, ids, _usage(context), too_long)
         self._adapter.lanes.remember(_run(context), lane)
         request.contents = _Shown(shown, whole)
 
@@ -124,7 +126,7 @@ class _ServiceTool(BaseTool):
         """Runs a call."""
         session = self._adapter.lanes.session_of(_run(tool_context), self._name_of(tool_context))
         call_id = tool_context.function_call_id or self.name
-        return await asyncio.to_thread(self._adapter.run_tool, session, call_id, self.name, args)
+        return await in_thread(self._adapter.run_tool, session, call_id, self.name, args)
 
 
 def _session_name(context: ReadonlyContext) -> str:
@@ -138,8 +140,12 @@ def _run(context: ReadonlyContext) -> tuple[str, str]:
     return context.invocation_id, context.agent_name
 
 
+def _own_events(context: CallbackContext) -> list[Event]:
+    return [it for it in context.session.events if it.author == context.agent_name]
+
+
 def _usage(context: CallbackContext) -> tuple[int, int] | None:
-    own = (it for it in reversed(context.session.events) if it.author == context.agent_name)
+    own = reversed(_own_events(context))
     usage = next((it.usage_metadata for it in own if it.usage_metadata), None)
     if usage is None or not usage.prompt_token_count:
         return None
@@ -150,10 +156,10 @@ def _view(
     session: Session,
     request: LlmRequest,
     whole: list[types.Content],
+    ids: _CallIds,
     usage: tuple[int, int] | None,
     too_long: Exception | None,
 ) -> tuple[list[types.Content], str]:
-    ids = _CallIds()
     instruction = request.config.system_instruction
     return _adapter.view(
         session,
@@ -180,28 +186,44 @@ def _tool(declaration: types.FunctionDeclaration) -> JsonObject:
 
 
 class _CallIds:
-    """The ids of calls and responses. ADK removes its own ids from the request, so equal calls are counted."""
+    """The ids of calls and responses. ADK removes its own ids from the request, and keeps them in its events.
 
-    def __init__(self) -> None:
+    Equal calls are matched from the end, so a call keeps its id if the beginning of the contents is removed. A call
+    that is in no event gets an id with the number of the equal calls before it.
+    """
+
+    def __init__(self, contents: Iterable[types.Content], events: Iterable[Event]) -> None:
         self._counts: Counter[str] = Counter()
         self._open: dict[str, deque[str]] = defaultdict(deque)
+        calls = [part.function_call for content in contents for part in content.parts or [] if part.function_call]
+        self._totals = Counter(_digest(call) for call in calls if not call.id)
+        self._ids: dict[str, list[str]] = defaultdict(list)
+        for event in events:
+            for call in event.get_function_calls():
+                self._ids[_digest(call)].append(call.id or "")
 
     def of_call(self, call: types.FunctionCall) -> str:
-        """Returns the id of a call. It depends on the call alone, so trimmed contents do not change it."""
+        """Returns the id of the next call."""
         if call.id:
             return call.id
-        name = call.name or ""
-        text = name + json.dumps(call.args, sort_keys=True, default=str)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        digest = _digest(call)
+        following = self._totals[digest] - self._counts[digest]
         self._counts[digest] += 1
-        call_id = f"call_{digest}_{self._counts[digest]}"
-        self._open[name].append(call_id)
+        ids = self._ids[digest]
+        known = ids[-following] if following <= len(ids) else ""
+        call_id = known or f"call_{digest}_{self._counts[digest]}"
+        self._open[call.name or ""].append(call_id)
         return call_id
 
     def of_response(self, response: types.FunctionResponse) -> str:
         """Returns the id of the first open call of the tool."""
         name = response.name or ""
         return response.id or (self._open[name].popleft() if self._open[name] else f"call_{name}")
+
+
+def _digest(call: types.FunctionCall) -> str:
+    text = (call.name or "") + json.dumps(call.args, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _source(content: types.Content, ids: _CallIds) -> Source[types.Content, types.Part]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, cast
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
@@ -21,10 +20,10 @@ from langchain_core.output_parsers.openai_tools import make_invalid_tool_call, p
 from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from ._adapter import sendable
+from ._adapter import Adapter, sendable
 from ._calls import session_id_of
-from ._lanes import Lanes
 from ._originals import restored, with_call_ids
+from ._threads import in_thread
 from .client import Palimpsest
 from .errors import JsonObject, is_too_long
 from .session import Session
@@ -35,22 +34,25 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
 
     The session has the id of the thread (`configurable.thread_id`). The state of the agent keeps the whole
     conversation. The middleware works with every chat model, and calls of `ainvoke` and `astream` run the
-    requests to the service in threads.
+    requests to the service in threads. `read_back=False` leaves out the tools of the service.
     """
 
-    def __init__(self, project: str, *, client: Palimpsest | None = None, session: str | None = None) -> None:
+    def __init__(
+        self,
+        project: str,
+        *,
+        client: Palimpsest | None = None,
+        session: str | None = None,
+        read_back: bool = True,
+    ) -> None:
         super().__init__()
-        self._client = client or Palimpsest()
-        self._project = project
+        self._adapter = Adapter(project, client, "openai_chat")
         self._session = session
-        definitions = self._client.session(project, session or "tools").tools("openai_chat")
-        self.tools: Sequence[BaseTool] = [_tool(it["function"]) for it in definitions]
-        self._own_names = {tool.name for tool in self.tools}
-        self._lanes = Lanes()
+        self._read_back = read_back
 
     def session(self, thread_id: str | None) -> Session:
         """Returns the session of a thread, for example to undo a compaction."""
-        return self._client.session(self._project, self._name(thread_id), "openai_chat")
+        return self._adapter.session(self._name(thread_id))
 
     def _name(self, thread_id: str | None) -> str:
         name = self._session or thread_id
@@ -64,18 +66,27 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
         return self._name(execution.thread_id if execution else None)
 
     def _show(self, name: str, request: ModelRequest[Any], too_long: Exception | None) -> _Shown:
-        return _with_view(self.session(name), request, too_long)
+        # Tools of `AgentMiddleware.tools` would be requested when the agent is created.
+        own = [_tool(it) for it in self._adapter.definitions()] if self._read_back else []
+        whole = request.override(tools=[*request.tools, *own])
+        return _with_view(self._adapter.session(name), whole, too_long)
+
+    def _is_own(self, name: str) -> bool:
+        # A run can begin with the calls of a stored response, before the tools are known.
+        return self._read_back and any(it["name"] == name for it in self._adapter.definitions())
 
     def _remember(self, name: str, shown: _Shown, response: ModelResponse[Any]) -> ModelResponse[Any]:
         calls = [call for message in response.result if isinstance(message, AIMessage) for call in message.tool_calls]
         for call in calls:
-            self._lanes.remember((name, call["id"]), shown.session)
+            self._adapter.lanes.remember((name, call["id"]), shown.session)
         return response
 
     def _run_own(self, request: ToolCallRequest) -> ToolMessage:
-        name = self._running(request)
-        lane = self._lanes.session_of((name, request.tool_call["id"]), name)
-        return _run_own(self._client.session(self._project, lane, "openai_chat"), request)
+        name, call = self._running(request), request.tool_call
+        call_id = call["id"] or ""
+        lane = self._adapter.lanes.session_of((name, call_id), name)
+        text = self._adapter.run_tool(lane, call_id, call["name"], call["args"])
+        return ToolMessage(text, tool_call_id=call_id, name=call["name"])
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
@@ -97,19 +108,19 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> ModelResponse[Any]:
         """Calls the model with the view, as `wrap_model_call` does."""
         name = self._running(request)
-        shown = await asyncio.to_thread(self._show, name, request, None)
+        shown = await in_thread(self._show, name, request, None)
         try:
             response = await handler(shown.request)
         except Exception as error:
             if not is_too_long(error):
                 raise
-            shown = await asyncio.to_thread(self._show, name, request, error)
+            shown = await in_thread(self._show, name, request, error)
             response = await handler(shown.request)
         return self._remember(name, shown, response)
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
         """Lets the service run calls of its tools."""
-        if request.tool_call["name"] in self._own_names:
+        if self._is_own(request.tool_call["name"]):
             return self._run_own(request)
         return handler(request)
 
@@ -117,8 +128,8 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Any:
         """Lets the service run calls of its tools."""
-        if request.tool_call["name"] in self._own_names:
-            return await asyncio.to_thread(self._run_own, request)
+        if await in_thread(self._is_own, request.tool_call["name"]):
+            return await in_thread(self._run_own, request)
         return await handler(request)
 
 
@@ -129,20 +140,13 @@ class _Shown(NamedTuple):
     session: str
 
 
-def _tool(function: JsonObject) -> BaseTool:
+def _tool(definition: JsonObject) -> BaseTool:
     def run(**_: Any) -> str:
         raise RuntimeError("The service runs this tool in wrap_tool_call of PalimpsestMiddleware.")
 
     return StructuredTool.from_function(
-        run, name=function["name"], description=function["description"], args_schema=function["parameters"]
+        run, name=definition["name"], description=definition["description"], args_schema=definition["input_schema"]
     )
-
-
-def _run_own(session: Session, request: ToolCallRequest) -> ToolMessage:
-    call = request.tool_call
-    function = {"name": call["name"], "arguments": json.dumps(call["args"])}
-    result = session.run_tool({"id": call["id"], "type": "function", "function": function})
-    return ToolMessage(result["content"], tool_call_id=call["id"] or "", name=call["name"])
 
 
 def _with_view(session: Session, request: ModelRequest[Any], too_long: Exception | None) -> _Shown:

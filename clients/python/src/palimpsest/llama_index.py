@@ -1,6 +1,5 @@
 """A `FunctionAgent` of LlamaIndex whose model receives the view of a session."""
 
-import asyncio
 import json
 import uuid
 from collections.abc import Sequence
@@ -14,9 +13,10 @@ from llama_index.core.memory import BaseMemory
 from llama_index.core.tools import AsyncBaseTool, FunctionTool, ToolMetadata
 from llama_index.core.workflow import Context
 
-from ._adapter import sendable
+from ._adapter import Adapter, sendable
 from ._calls import session_id_of
 from ._originals import restored, with_call_ids
+from ._threads import in_thread
 from .client import Palimpsest
 from .errors import JsonObject, is_too_long
 from .session import Session
@@ -32,30 +32,33 @@ class PalimpsestAgent(FunctionAgent):
     conversation. The other arguments are those of `FunctionAgent`. Requests to the service run in threads.
     """
 
-    _client: Palimpsest = PrivateAttr()
-    _project: str = PrivateAttr()
+    _adapter: Adapter = PrivateAttr()
     _session: str | None = PrivateAttr()
 
     def __init__(
-        self,
-        project: str,
-        *,
-        client: Palimpsest | None = None,
-        session: str | None = None,
-        tools: Sequence[Any] = (),
-        **options: Any,
+        self, project: str, *, client: Palimpsest | None = None, session: str | None = None, **options: Any
     ) -> None:
-        client = client or Palimpsest()
-        definitions = client.session(project, session or "tools").tools("openai_chat")
-        super().__init__(tools=[*tools, *(self._tool(it["function"]) for it in definitions)], **options)
-        self._client, self._project, self._session = client, project, session
+        super().__init__(**options)
+        self._adapter = Adapter(project, client, "openai_chat")
+        self._session = session
 
     def session(self, session_id: str | None) -> Session:
         """Returns the session of a memory, for example to undo a compaction."""
+        return self._adapter.session(self._name(session_id))
+
+    def _name(self, session_id: str | None) -> str:
         name = self._session or session_id
         if not name:
             raise ValueError("Pass a `Memory` with a `session_id` to run(), or `session` to the agent.")
-        return self._client.session(self._project, name, "openai_chat")
+        return name
+
+    async def _with_own(self, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
+        """Returns tools with those of the service. The first step adds them to the agent, which runs calls of them."""
+        own = [self._tool(it) for it in await in_thread(self._adapter.definitions)]
+        known = {it.metadata.name for it in self.tools or [] if isinstance(it, FunctionTool)}
+        self.tools = [*(self.tools or []), *(it for it in own if it.metadata.name not in known)]
+        given = {it.metadata.name for it in tools}
+        return [*tools, *(it for it in own if it.metadata.name not in given)]
 
     async def take_step(
         self, ctx: AgentContext, llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool], memory: BaseMemory
@@ -67,14 +70,15 @@ class PalimpsestAgent(FunctionAgent):
         messages = [*llm_input, *scratchpad]
         await ctx.store.set(self.scratchpad_key, [])
         try:
-            view, lane = await asyncio.to_thread(self._view, session, messages, tools, None)
+            tools = await self._with_own(tools)
+            view, lane = await in_thread(self._view, session, messages, tools, None)
             await ctx.store.set(_LANE, lane)
             try:
                 return await super().take_step(ctx, view, tools, memory)
             except Exception as error:
                 if not is_too_long(error):
                     raise
-                view, lane = await asyncio.to_thread(self._view, session, messages, tools, error)
+                view, lane = await in_thread(self._view, session, messages, tools, error)
                 await ctx.store.set(_LANE, lane)
             return await super().take_step(ctx, view, tools, memory)
         finally:
@@ -98,21 +102,18 @@ class PalimpsestAgent(FunctionAgent):
         shown = restored(sendable(view), chats, messages, ids, _with_content, _new_message)
         return shown, session_id_of(view)
 
-    def _tool(self, function: JsonObject) -> FunctionTool:
-        async def run(ctx: Context[Any], **arguments: Any) -> Any:
+    def _tool(self, definition: JsonObject) -> FunctionTool:
+        name = definition["name"]
+
+        async def run(ctx: Context[Any], **arguments: Any) -> str:
             memory: Any = await ctx.store.get("memory")
             lane = await ctx.store.get(_LANE, default=None)
-            session = (
-                self._client.session(self._project, lane, "openai_chat")
-                if lane
-                else self.session(getattr(memory, "session_id", None))
-            )
-            call = {"name": function["name"], "arguments": json.dumps(arguments)}
+            session = lane or self._name(getattr(memory, "session_id", None))
             # LlamaIndex does not pass the id of a call to its tool.
-            result = {"id": f"call_{uuid.uuid4().hex}", "type": "function", "function": call}
-            return (await asyncio.to_thread(session.run_tool, result))["content"]
+            call_id = f"call_{uuid.uuid4().hex}"
+            return await in_thread(self._adapter.run_tool, session, call_id, name, arguments)
 
-        metadata = ToolMetadata(function["description"], function["name"], _schema(function["parameters"]))
+        metadata = ToolMetadata(definition["description"], name, _schema(definition["input_schema"]))
         return FunctionTool(async_fn=run, metadata=metadata)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import json
 from collections.abc import Callable, Sequence
@@ -35,6 +34,7 @@ from . import _adapter
 from . import _blocks as blocks
 from ._adapter import Adapter
 from ._blocks import Source
+from ._threads import in_thread
 from .client import Palimpsest
 from .errors import JsonObject, is_too_long
 from .session import Session
@@ -72,7 +72,7 @@ class PalimpsestCapability(AbstractCapability[Any]):
         return self._tools
 
     async def _tools(self, _: RunContext[Any]) -> FunctionToolset[Any]:
-        definitions = await asyncio.to_thread(self._adapter.definitions)
+        definitions = await in_thread(self._adapter.definitions)
         return FunctionToolset([self._tool(it) for it in definitions])
 
     def _tool(self, definition: JsonObject) -> Tool[Any]:
@@ -81,7 +81,7 @@ class PalimpsestCapability(AbstractCapability[Any]):
         async def run(ctx: RunContext[Any], **arguments: Any) -> str:
             session = self._adapter.lanes.session_of(ctx.run_id, self._name(ctx.conversation_id))
             call_id = ctx.tool_call_id or name
-            return await asyncio.to_thread(self._adapter.run_tool, session, call_id, name, arguments)
+            return await in_thread(self._adapter.run_tool, session, call_id, name, arguments)
 
         schema: Any = definition["input_schema"]
         tool: Tool[Any] = Tool.from_schema(run, name, definition["description"], schema, takes_ctx=True)
@@ -93,7 +93,7 @@ class PalimpsestCapability(AbstractCapability[Any]):
         """Replaces the messages of this request by the view. The message history does not change."""
         too_long = self._rejection[1] if self._rejection and self._rejection[0] == ctx.run_step else None
         session = self._adapter.session(self._name(ctx.conversation_id))
-        messages, lane = await asyncio.to_thread(_view, session, request_context, too_long)
+        messages, lane = await in_thread(_view, session, request_context, too_long)
         self._adapter.lanes.remember(ctx.run_id, lane)
         return replace(request_context, messages=messages)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import mimetypes
 from collections.abc import AsyncGenerator
 from typing import Any
 
 from strands.agent.conversation_manager import ConversationManager
-from strands.hooks import AgentInitializedEvent, HookRegistry
+from strands.hooks import AgentInitializedEvent, BeforeInvocationEvent, HookRegistry
 from strands.middleware import InvokeModelContext, InvokeModelStage, MiddlewareNext
 from strands.tools.tools import PythonAgentTool
 from strands.types.exceptions import ContextWindowOverflowException
@@ -19,6 +18,7 @@ from . import _adapter
 from . import _blocks as blocks
 from ._adapter import Adapter
 from ._blocks import Source
+from ._threads import in_thread
 from .client import Palimpsest
 from .errors import JsonObject, is_too_long
 from .session import Session
@@ -37,6 +37,7 @@ class PalimpsestConversationManager(ConversationManager):
         self._name = session
         self._rejection: Exception | None = None
         self._lane = session
+        self._has_tools = False
 
     @property
     def session(self) -> Session:
@@ -48,10 +49,17 @@ class PalimpsestConversationManager(ConversationManager):
         super().register_hooks(registry, **kwargs)
         registry.add_callback(AgentInitializedEvent, self._on_initialized)
 
+        registry.add_callback(BeforeInvocationEvent, self._add_tools)
+
     def _on_initialized(self, event: AgentInitializedEvent) -> None:
-        for definition in self._adapter.definitions():
-            event.agent.tool_registry.register_tool(self._tool(definition))
         event.agent.add_middleware(InvokeModelStage, self._invoke_model)
+
+    async def _add_tools(self, event: BeforeInvocationEvent) -> None:
+        # The agent is created without a request. Its tools are complete before its first model call.
+        if not self._has_tools:
+            for definition in await in_thread(self._adapter.definitions):
+                event.agent.tool_registry.register_tool(self._tool(definition))
+            self._has_tools = True
 
     def apply_management(self, agent: Any, **kwargs: Any) -> None:
         """Changes nothing: the messages of the agent stay whole."""
@@ -70,7 +78,7 @@ class PalimpsestConversationManager(ConversationManager):
     ) -> AsyncGenerator[Any, None]:
         # A rejection belongs to the next repeat alone. `reduce_context` needs it only after another overflow.
         rejection, self._rejection = self._rejection, None
-        view, self._lane = await asyncio.to_thread(_view, self.session, context, rejection)
+        view, self._lane = await in_thread(_view, self.session, context, rejection)
         try:
             async for event in next_fn(context.replace(messages=view)):
                 yield event

@@ -20,7 +20,7 @@ from palimpsest import Palimpsest
 from palimpsest.langchain import PalimpsestMiddleware
 
 CLIENT = Palimpsest(os.environ["PALIMPSEST_URL"])
-# Tests allow no blocking call in an event loop, and a new middleware reads the tools of the service.
+# The tests share it, so that the tools of the service are requested once.
 MIDDLEWARE = PalimpsestMiddleware(f"suite-{uuid.uuid4().hex[:8]}", client=CLIENT)
 create_agent = factory.create_agent
 
@@ -31,7 +31,7 @@ def with_middleware(model: Any, *arguments: Any, middleware: Any = (), **options
     ours._session = uuid.uuid4().hex
     if getattr(type(model), "bind_tools", None) is BaseChatModel.bind_tools:
         # A model of the tests that takes no tools.
-        ours.tools = []
+        ours._read_back = False
     return create_agent(model, *arguments, middleware=[*middleware, ours], **options)
 
 

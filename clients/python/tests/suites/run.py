@@ -91,7 +91,7 @@ SUITES = [
         "langchain_plugin",
         ("tests/unit_tests/agents",),
         {
-            "The pictures of graphs contain the tools of the service.": (
+            "The pictures of graphs contain a node for the tools of the service.": (
                 "snapshot",
                 "test_create_agent_diagram",
                 "test_create_agent_jump",

@@ -12,6 +12,7 @@ import java.net.http.HttpRequest.BodyPublishers;
 import java.net.http.HttpResponse;
 import java.net.http.HttpResponse.BodyHandler;
 import java.net.http.HttpResponse.BodyHandlers;
+import java.net.http.HttpResponse.BodySubscribers;
 import java.net.http.HttpTimeoutException;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
@@ -54,9 +55,12 @@ final class Http {
     Lines lines(Request request, Duration timeout) {
         long patience = timeout == null ? SILENCE_MS : timeout.toMillis();
         Lines lines = new Lines(patience);
-        HttpResponse<Void> response = exchange(request, timeout == null ? 0 : patience, head -> lines);
+        HttpResponse<byte[]> response = exchange(
+                request,
+                timeout == null ? 0 : patience,
+                head -> head.statusCode() == 200 ? lines : BodySubscribers.ofByteArray());
         if (response.statusCode() != 200) {
-            throw ApiException.of(response.statusCode(), lines.error());
+            throw ApiException.of(response.statusCode(), json(response.body()));
         }
         return lines;
     }
@@ -103,15 +107,19 @@ final class Http {
     }
 
     private static ObjectNode parsed(int status, byte[] text) {
-        JsonNode body;
-        try {
-            body = text.length == 0 ? Json.object() : Json.parse(text);
-        } catch (IOException error) {
-            body = null;
-        }
+        JsonNode body = text.length == 0 ? Json.object() : json(text);
         if (status != 200 || !(body instanceof ObjectNode object)) {
-            throw ApiException.of(status, body == null ? Json.object() : body);
+            throw ApiException.of(status, body);
         }
         return object;
+    }
+
+    /** Returns the JSON of a text. An answer of a proxy can have another format. */
+    private static JsonNode json(byte[] text) {
+        try {
+            return Json.parse(text);
+        } catch (IOException error) {
+            return Json.object().missingNode();
+        }
     }
 }

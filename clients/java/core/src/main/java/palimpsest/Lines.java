@@ -17,7 +17,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
 /** The lines of an answer, each a JSON object. One thread reads, and any thread can close. */
-final class Lines implements BodySubscriber<Void>, Iterator<ObjectNode>, AutoCloseable {
+final class Lines implements BodySubscriber<byte[]>, Iterator<ObjectNode>, AutoCloseable {
     private static final Object END = new Object();
 
     /** Complete lines as bytes, then the end or an exception. */
@@ -35,8 +35,8 @@ final class Lines implements BodySubscriber<Void>, Iterator<ObjectNode>, AutoClo
 
     /** Returns a completed stage, so that the call returns with the head of the answer. */
     @Override
-    public CompletionStage<Void> getBody() {
-        return CompletableFuture.completedFuture(null);
+    public CompletionStage<byte[]> getBody() {
+        return CompletableFuture.completedFuture(new byte[0]);
     }
 
     @Override
@@ -107,11 +107,6 @@ final class Lines implements BodySubscriber<Void>, Iterator<ObjectNode>, AutoClo
             throw ApiException.of(0, element);
         }
         return (ObjectNode) element;
-    }
-
-    /** Returns the body of a failed call. */
-    JsonNode error() {
-        return hasNext() ? read() : Json.object();
     }
 
     private JsonNode read() {

@@ -10,7 +10,9 @@ import java.util.function.Predicate;
 record ModelResponse(Format format, ObjectNode json, List<ObjectNode> messages, List<ToolCall> calls) {
     /** Reads a response of any format: the object of an SDK, or its JSON. */
     static ModelResponse of(Object response) {
-        ObjectNode json = (ObjectNode) Json.tree(response);
+        if (!(Json.tree(response) instanceof ObjectNode json)) {
+            throw unknown();
+        }
         if (json.has("choices")) {
             ObjectNode message =
                     (ObjectNode) json.path("choices").path(0).path("message").deepCopy();
@@ -26,12 +28,19 @@ record ModelResponse(Format format, ObjectNode json, List<ObjectNode> messages, 
                     calls(json.path("output"), it -> it.path("type").asText().equals("function_call"));
             return new ModelResponse(Format.OPENAI_RESPONSES, json, Json.objects(json.path("output")), calls);
         }
+        if (!json.path("content").isArray()) {
+            throw unknown();
+        }
         JsonNode content = json.path("content");
         ObjectNode message = Json.object().put("role", "assistant").set("content", content);
         // A message without content is rejected in a later request.
         List<ObjectNode> messages = content.isEmpty() ? List.of() : List.of(message);
         List<ToolCall> calls = calls(content, it -> it.path("type").asText().equals("tool_use"));
         return new ModelResponse(Format.ANTHROPIC_MESSAGES, json, messages, calls);
+    }
+
+    private static IllegalArgumentException unknown() {
+        return new IllegalArgumentException("The response has no known format. Pass a complete response of the model.");
     }
 
     private static List<ToolCall> calls(JsonNode items, Predicate<JsonNode> isCall) {

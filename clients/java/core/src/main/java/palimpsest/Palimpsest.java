@@ -64,7 +64,7 @@ public final class Palimpsest {
 
     /** Returns the sessions of a project for parameters of {@code ListSessions}. */
     public Stream<ObjectNode> sessions(String project, Map<String, ?> query) {
-        Request request = Request.read("/projects/" + Request.encode(project) + "/sessions", query);
+        Request request = Request.read("/projects/" + Request.segment(project) + "/sessions", query);
         return Iterators.pages(connection.http(), request, options, "sessions");
     }
 

@@ -40,6 +40,14 @@ record Request(String method, String path, Map<String, ?> query, ObjectNode body
         return pairs.isEmpty() ? path : path + "?" + String.join("&", pairs);
     }
 
+    /** Returns an id as a segment of a path. A proxy can resolve some texts to the path of another resource. */
+    static String segment(String id) {
+        if (id.isEmpty() || id.equals(".") || id.equals("..")) {
+            throw new IllegalArgumentException("An id of a project or session must not be empty, . or ..");
+        }
+        return encode(id);
+    }
+
     /** Returns a text as a segment of a path, or as a value of a query. */
     static String encode(String text) {
         return URLEncoder.encode(text, StandardCharsets.UTF_8).replace("+", "%20");

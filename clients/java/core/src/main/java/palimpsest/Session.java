@@ -10,6 +10,7 @@ import java.util.Map;
 import java.util.NoSuchElementException;
 import java.util.Optional;
 import java.util.OptionalLong;
+import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -22,6 +23,12 @@ import java.util.stream.Stream;
 /** One conversation of one agent. It is created with the first sync. Threads can share it. */
 public final class Session {
     private static final System.Logger LOGGER = System.getLogger("palimpsest");
+
+    /** The complete responses of the SDKs. */
+    private static final Set<String> RESPONSES = Set.of(
+            "com.anthropic.models.messages.Message",
+            "com.openai.models.chat.completions.ChatCompletion",
+            "com.openai.models.responses.Response");
 
     /** An etag of no view. */
     private static final String NO_VIEW = "AA==";
@@ -54,6 +61,9 @@ public final class Session {
 
     private Session(Connection connection, String project, String id, Format format, Options options, State state) {
         this.connection = connection;
+        // Invalid ids fail here, and not in a call.
+        Request.segment(project);
+        Request.segment(id);
         this.project = project;
         this.id = id;
         this.format = format;
@@ -185,7 +195,7 @@ public final class Session {
 
     private <R> R assigned(View<?> view, R response) {
         // A stream has no calls yet, and must not be read here.
-        if (response != null && response.getClass().getName().contains(".models.")) {
+        if (response != null && RESPONSES.contains(response.getClass().getName())) {
             assignCalls(view, response);
         }
         return response;
@@ -203,22 +213,24 @@ public final class Session {
 
     /**
      * Syncs on a thread of the executor of the connection and calls the model with an asynchronous method of the SDK,
-     * as {@link #send} does.
+     * as {@link #send} does. A cancellation of the result ends the sync, or cancels the call of the model.
      */
     public <T, R> CompletableFuture<R> sendAsync(T body, Function<? super T, CompletableFuture<R>> call) {
         SyncOptions first = new SyncOptions();
-        return CompletableFuture.supplyAsync(() -> sync(request(body, first), first), connection.executor())
-                .thenCompose(view -> call.apply(view.request())
-                        .thenApply(it -> assigned(view, it))
-                        .exceptionallyComposeAsync(
-                                error -> {
-                                    if (!TooLong.matches(error)) {
-                                        return CompletableFuture.failedFuture(error);
-                                    }
-                                    View<T> shorter = sync(request(body, first), first.tooLong(error));
-                                    return call.apply(shorter.request()).thenApply(it -> assigned(shorter, it));
-                                },
-                                connection.executor()));
+        AsyncWork<R> work = new AsyncWork<>(connection.executor());
+        return work.endWith(sendOnce(work, body, first, call).exceptionallyCompose(error -> {
+            if (!TooLong.matches(error)) {
+                return CompletableFuture.failedFuture(error);
+            }
+            return sendOnce(work, body, first.tooLong(error), call);
+        }));
+    }
+
+    private <T, R> CompletableFuture<R> sendOnce(
+            AsyncWork<R> work, T body, SyncOptions syncOptions, Function<? super T, CompletableFuture<R>> call) {
+        return work.run(() -> sync(request(body, syncOptions), syncOptions))
+                .thenCompose(view ->
+                        work.await(() -> call.apply(view.request())).thenApply(response -> assigned(view, response)));
     }
 
     private <T> Body<T> request(T given, SyncOptions syncOptions) {
@@ -302,7 +314,8 @@ public final class Session {
     /**
      * Runs the tool calls of a response and returns the messages to append to the conversation: those of the response,
      * and the results. The service runs calls of its own tools. An error of the service or of a function becomes an
-     * error result for the model. The usage of the response is sent with the next sync.
+     * error result for the model, and an interrupt of the thread an exception. The usage of the response is sent with
+     * the next sync.
      *
      * @param response the response of the SDK, or its JSON
      * @param tools a function for the name of each tool of the agent
@@ -331,8 +344,11 @@ public final class Session {
             }
             throw new NoSuchElementException("no tool has the name " + call.name());
         } catch (Exception error) {
-            if (error instanceof InterruptedException) {
-                Thread.currentThread().interrupt();
+            if (error instanceof InterruptedException interrupt) {
+                throw PalimpsestException.interrupted(interrupt);
+            }
+            if (Thread.currentThread().isInterrupted()) {
+                throw error instanceof RuntimeException runtime ? runtime : new IllegalStateException(error);
             }
             LOGGER.log(System.Logger.Level.WARNING, "The tool " + call.name() + " failed", error);
             return call.result(error.getClass().getSimpleName() + ": " + error.getMessage(), true);
@@ -373,7 +389,7 @@ public final class Session {
     public ObjectNode create(Map<String, ?> fields) {
         ObjectNode body = Json.object().put("request_id", requestId()).put("session_id", id);
         body.set("session", Json.tree(fields));
-        String path = "/projects/" + Request.encode(project) + "/sessions";
+        String path = "/projects/" + Request.segment(project) + "/sessions";
         return (ObjectNode) call(new Request("POST", path, Map.of(), body)).path("session");
     }
 
@@ -411,10 +427,27 @@ public final class Session {
         return search(Map.of("literal", text));
     }
 
-    /** Returns the places of the transcript that match a regular expression. */
+    /**
+     * Returns the places of the transcript that match a regular expression. The service uses the syntax of RE2, without
+     * references and lookarounds.
+     *
+     * @throws IllegalArgumentException if a flag is neither {@code CASE_INSENSITIVE}, {@code UNICODE_CASE},
+     *     {@code MULTILINE}, {@code DOTALL} nor {@code LITERAL}
+     */
     public Stream<ObjectNode> search(Pattern pattern) {
-        boolean ignoreCase = (pattern.flags() & Pattern.CASE_INSENSITIVE) != 0;
-        return search(Map.of("regex", pattern.pattern(), "ignore_case", ignoreCase));
+        int flags = pattern.flags();
+        int known =
+                Pattern.CASE_INSENSITIVE | Pattern.UNICODE_CASE | Pattern.MULTILINE | Pattern.DOTALL | Pattern.LITERAL;
+        if ((flags & ~known) != 0) {
+            throw new IllegalArgumentException("The service has no counterpart for a flag of the pattern " + pattern);
+        }
+        boolean ignoreCase = (flags & Pattern.CASE_INSENSITIVE) != 0;
+        if ((flags & Pattern.LITERAL) != 0) {
+            return search(Map.of("literal", pattern.pattern(), "ignore_case", ignoreCase));
+        }
+        String inline =
+                ((flags & Pattern.MULTILINE) != 0 ? "(?m)" : "") + ((flags & Pattern.DOTALL) != 0 ? "(?s)" : "");
+        return search(Map.of("regex", inline + pattern.pattern(), "ignore_case", ignoreCase));
     }
 
     private Stream<ObjectNode> search(Map<String, ?> pattern) {
@@ -447,7 +480,7 @@ public final class Session {
     }
 
     private String path(String suffix) {
-        return "/projects/" + Request.encode(project) + "/sessions/" + Request.encode(id) + suffix;
+        return "/projects/" + Request.segment(project) + "/sessions/" + Request.segment(id) + suffix;
     }
 
     /** Returns the path of a resource name. */

@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
@@ -15,6 +16,9 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
 import java.util.regex.Pattern;
@@ -24,8 +28,10 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestInfo;
+import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.ValueSource;
 import palimpsest.testing.Provider;
 import palimpsest.testing.Server;
 
@@ -33,6 +39,9 @@ import palimpsest.testing.Server;
 class SessionTest {
     private final Palimpsest client = Server.shared().connect();
     private Session context;
+
+    @TempDir
+    private Path folder;
 
     @BeforeEach
     void name(TestInfo test) {
@@ -317,6 +326,105 @@ class SessionTest {
             }
         });
         assertEquals("palimpsest", thread.join());
+    }
+
+    @Test
+    void aCancelledCallSendsNothingMore() {
+        List<Runnable> queue = new ArrayList<>();
+        Session session = Palimpsest.builder()
+                .url(Server.shared().url())
+                .executor(queue::add)
+                .build()
+                .session("demo", "cancelled", Format.ANTHROPIC_MESSAGES);
+        AtomicInteger calls = new AtomicInteger();
+        Function<Map<String, Object>, CompletableFuture<String>> model = it -> {
+            calls.incrementAndGet();
+            return new CompletableFuture<>();
+        };
+        // Before its sync: a late sync would rewind the session to an earlier array.
+        session.sendAsync(body(turns(2, 10)), model).cancel(true);
+        queue.remove(0).run();
+        assertEquals("new", session.sync(body(turns(4, 10))).outcome());
+
+        // During the call of the model.
+        CompletableFuture<String> call = new CompletableFuture<>();
+        CompletableFuture<String> answered = session.sendAsync(body(turns(4, 10)), it -> call);
+        queue.remove(0).run();
+        answered.cancel(true);
+        assertTrue(call.isCancelled());
+        assertEquals(0, calls.get());
+    }
+
+    @Test
+    void aCancellationInterruptsTheSync() throws Exception {
+        Server server = Server.start(folder.resolve("data"));
+        server.signal("STOP");
+        ExecutorService thread = Executors.newSingleThreadExecutor();
+        Session session = Palimpsest.builder()
+                .url(server.url())
+                .executor(thread)
+                .build()
+                .session("demo", "a", Format.ANTHROPIC_MESSAGES);
+        CompletableFuture<String> call =
+                session.sendAsync(body(turns(2, 10)), it -> CompletableFuture.completedFuture(""));
+        call.cancel(true);
+        // The only thread is free, and not interrupted.
+        assertFalse(thread.submit(() -> Thread.currentThread().isInterrupted()).get(60, TimeUnit.SECONDS));
+        thread.shutdown();
+        server.kill();
+    }
+
+    @Test
+    void aLateSyncDoesNotChangeTheNextView() {
+        Session late = client.session("demo", context.name().replaceAll(".*/", ""), Format.ANTHROPIC_MESSAGES);
+        List<Object> whole = turns(4, 10);
+        context.sync(body(whole.subList(0, 1)));
+        context.sync(body(whole.subList(0, 3)));
+        // A cancelled sync can reach the server after a later one. Its reply reaches nobody.
+        late.sync(body(whole.subList(0, 1)));
+        View<Map<String, Object>> view = context.sync(body(whole));
+        assertEquals(context.name(), view.session());
+        assertEquals(whole.size(), view.messages().size());
+        assertEquals(late.sync(body(whole)).messages(), view.messages());
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"", ".", ".."})
+    void idsThatAreNoSegmentOfAPathAreRejected(String id) {
+        assertThrows(IllegalArgumentException.class, () -> client.session("demo", id));
+        assertThrows(IllegalArgumentException.class, () -> client.session(id, "a"));
+        assertThrows(IllegalArgumentException.class, () -> client.sessions(id));
+    }
+
+    @Test
+    void flagsOfAPatternAreSentOrRejected() {
+        context.sync(body(List.of(Map.of("role", "user", "content", "One.\ntwo"))));
+        for (Pattern found : List.of(
+                Pattern.compile("^two$", Pattern.MULTILINE),
+                Pattern.compile("one.*TWO", Pattern.DOTALL | Pattern.CASE_INSENSITIVE),
+                Pattern.compile("one.", Pattern.LITERAL | Pattern.CASE_INSENSITIVE))) {
+            assertEquals(1, context.search(found).count(), found.pattern());
+        }
+        assertEquals(0, context.search(Pattern.compile("One.two")).count());
+        assertThrows(IllegalArgumentException.class, () -> context.search(Pattern.compile("o n e", Pattern.COMMENTS)));
+    }
+
+    @Test
+    void aResponseOfNoFormatIsRejected() {
+        for (Object response : List.of("text", Map.of("text", "an answer"))) {
+            assertThrows(IllegalArgumentException.class, () -> context.answer(response, Map.of()));
+        }
+    }
+
+    @Test
+    void anInterruptOfAFunctionIsNoResult() {
+        Map<String, Object> call = Map.of("type", "tool_use", "id", "c1", "name", "wait", "input", Map.of());
+        assertThrows(
+                PalimpsestException.class,
+                () -> context.answer(Map.of("content", List.of(call)), Map.of("wait", input -> {
+                    throw new InterruptedException();
+                })));
+        assertTrue(Thread.interrupted());
     }
 
     @Test

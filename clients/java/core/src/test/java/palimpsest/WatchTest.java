@@ -1,6 +1,7 @@
 package palimpsest;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import com.sun.net.httpserver.HttpExchange;
@@ -68,6 +69,28 @@ class WatchTest {
         } finally {
             proxy.stop(0);
             threads.shutdownNow();
+        }
+    }
+
+    @Test
+    void aPageOfAProxyHasTheCodeOfItsStatus() throws IOException {
+        HttpServer proxy = HttpServer.create(new InetSocketAddress("127.0.0.1", 0), 0);
+        proxy.createContext("/", exchange -> {
+            try (exchange) {
+                byte[] page = "<html>\n<body>\nno such page\n".getBytes();
+                exchange.sendResponseHeaders(404, page.length);
+                exchange.getResponseBody().write(page);
+            }
+        });
+        proxy.start();
+        String url = "http://127.0.0.1:" + proxy.getAddress().getPort();
+        Session session = Palimpsest.builder().url(url).build().session("demo", "a");
+        try (Stream<ObjectNode> events = session.watch()) {
+            ApiException error = assertThrows(ApiException.class, events::findFirst);
+            assertEquals("NOT_FOUND", error.code());
+            assertEquals(404, error.status());
+        } finally {
+            proxy.stop(0);
         }
     }
 }

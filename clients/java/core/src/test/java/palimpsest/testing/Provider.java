@@ -26,6 +26,10 @@ public final class Provider extends Program {
         "{'calls': [{'name': 'SearchTranscript', 'input': {'pattern': 'disk full'}}, {'name': 'read_log'}]}",
         "{'text': '" + ANSWER + "'}"
     };
+    /** A scripted usage of {@link #USED_TOKENS} tokens, with a cache. */
+    public static final String USAGE = "'usage': {'input': 70000, 'read': 10000, 'written': 5000, 'output': 50}";
+
+    public static final int USED_TOKENS = 85_050;
 
     private static final JsonMapper JSON = new JsonMapper();
     private static Provider shared;

@@ -4,6 +4,10 @@ import com.fasterxml.jackson.databind.json.JsonMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import dev.langchain4j.agent.tool.ToolSpecification;
 import dev.langchain4j.model.chat.request.ChatRequest;
+import dev.langchain4j.model.chat.response.ChatResponse;
+import dev.langchain4j.observability.api.event.AiServiceResponseReceivedEvent;
+import dev.langchain4j.observability.api.listener.AiServiceResponseReceivedListener;
+import dev.langchain4j.service.AiServices;
 import dev.langchain4j.service.memory.ChatMemoryService;
 import dev.langchain4j.service.tool.ToolExecutor;
 import dev.langchain4j.service.tool.ToolProvider;
@@ -16,20 +20,23 @@ import java.util.Objects;
 import java.util.function.BiFunction;
 import java.util.function.Function;
 import palimpsest.Format;
+import palimpsest.LastResponses;
 import palimpsest.Palimpsest;
 import palimpsest.Session;
 import palimpsest.SyncOptions;
 import palimpsest.View;
 
 /**
- * Gives the conversations of an AI service to sessions: a transformer of its requests, and a provider of the tools of
- * the service.
+ * Gives the conversations of an AI service to sessions: a transformer of its requests, a provider of the tools of the
+ * service, and a listener for the usage of responses. {@link #addTo} registers all three.
  */
-public final class PalimpsestContext implements BiFunction<ChatRequest, Object, ChatRequest>, ToolProvider {
+public final class PalimpsestContext
+        implements BiFunction<ChatRequest, Object, ChatRequest>, ToolProvider, AiServiceResponseReceivedListener {
     private static final JsonMapper JSON = new JsonMapper();
 
     private final Function<Object, Session> sessions;
     private final String model;
+    private final LastResponses responses = new LastResponses();
 
     private PalimpsestContext(Function<Object, Session> sessions, String model) {
         this.sessions = sessions;
@@ -37,10 +44,16 @@ public final class PalimpsestContext implements BiFunction<ChatRequest, Object, 
     }
 
     /**
-     * Creates the context for AI services with a {@code @MemoryId}. It is the id of the session.
+     * Creates the context for AI services with a {@code @MemoryId} and a server with the address
+     * {@code PALIMPSEST_URL}. The memory id is the id of the session.
      *
      * @param model the name of the model, whose context window the service knows
      */
+    public PalimpsestContext(String project, String model) {
+        this(new Palimpsest(), project, model);
+    }
+
+    /** Creates the context for AI services with a {@code @MemoryId} and a connection. */
     public PalimpsestContext(Palimpsest client, String project, String model) {
         this(id -> client.session(project, checked(id).toString(), Format.OPENAI_CHAT), model);
     }
@@ -58,6 +71,15 @@ public final class PalimpsestContext implements BiFunction<ChatRequest, Object, 
         return memoryId;
     }
 
+    /**
+     * Adds the context to an AI service. {@code services} must get no other {@code chatRequestTransformer}.
+     *
+     * @return {@code services}
+     */
+    public <T> AiServices<T> addTo(AiServices<T> services) {
+        return services.chatRequestTransformer(this).toolProvider(this).registerListener(this);
+    }
+
     /** Returns the request with the view of the session. */
     @Override
     public ChatRequest apply(ChatRequest request, Object memoryId) {
@@ -65,18 +87,35 @@ public final class PalimpsestContext implements BiFunction<ChatRequest, Object, 
         List<ToolSpecification> tools = Objects.requireNonNullElse(request.toolSpecifications(), List.of());
         Map<String, Object> body = Map.of(
                 "model",
-                model,
+                Objects.requireNonNullElse(request.modelName(), model),
                 "messages",
                 messages.json(),
                 "tools",
                 tools.stream()
                         .map(it -> Map.of("type", "function", "function", parsed(it.toJson())))
                         .toList());
-        View<Map<String, Object>> view =
-                sessions.apply(memoryId).sync(body, new SyncOptions().parameter("format", Format.OPENAI_CHAT));
+        Session session = sessions.apply(memoryId);
+        SyncOptions options = responses.options(session).parameter("format", Format.OPENAI_CHAT);
+        View<Map<String, Object>> view = session.sync(body, options);
         // Throws if the array must not be sent.
         view.request();
         return request.toBuilder().messages(messages.of(view.messages())).build();
+    }
+
+    /** Records the usage of a response, which the next sync of its session sends. */
+    @Override
+    public void onEvent(AiServiceResponseReceivedEvent event) {
+        ChatResponse response = event.response();
+        ObjectNode message =
+                new ChatMessages(List.of(response.aiMessage())).json().get(0);
+        Session session = sessions.apply(event.invocationContext().chatMemoryId());
+        InputTokens.of(response.tokenUsage())
+                .ifPresent(input -> responses.record(
+                        session,
+                        message,
+                        Objects.requireNonNullElse(response.modelName(), model),
+                        input,
+                        response.tokenUsage().outputTokenCount()));
     }
 
     /** Returns the tools of the service, with which the model reads stored results and the transcript. */

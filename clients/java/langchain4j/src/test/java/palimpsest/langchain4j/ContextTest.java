@@ -7,7 +7,10 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import static palimpsest.testing.Provider.ANSWER;
 import static palimpsest.testing.Provider.LOG;
 import static palimpsest.testing.Provider.TURNS;
+import static palimpsest.testing.Provider.USAGE;
+import static palimpsest.testing.Provider.USED_TOKENS;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import dev.langchain4j.agent.tool.Tool;
 import dev.langchain4j.agent.tool.ToolExecutionRequest;
 import dev.langchain4j.data.message.AiMessage;
@@ -27,6 +30,7 @@ import dev.langchain4j.model.chat.request.ChatRequest;
 import dev.langchain4j.model.openai.OpenAiChatModel;
 import dev.langchain4j.model.openai.OpenAiStreamingChatModel;
 import dev.langchain4j.service.AiServices;
+import dev.langchain4j.service.MemoryId;
 import dev.langchain4j.service.TokenStream;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -88,6 +92,10 @@ class ContextTest {
         String answer(String text);
     }
 
+    interface AgentWithIds {
+        String answer(@MemoryId String id, @dev.langchain4j.service.UserMessage String text);
+    }
+
     interface ContentAgent {
         String answer(@dev.langchain4j.service.UserMessage List<Content> contents);
     }
@@ -105,12 +113,10 @@ class ContextTest {
     }
 
     private static <T> AiServices<T> services(Class<T> type, String name, ChatMemory memory) {
-        PalimpsestContext context = new PalimpsestContext(CLIENT.session("langchain4j", name), name);
-        return AiServices.builder(type)
+        return new PalimpsestContext(CLIENT.session("langchain4j", name), name)
+                .addTo(AiServices.builder(type))
                 .chatMemory(memory)
-                .tools(new Tools())
-                .chatRequestTransformer(context)
-                .toolProvider(context);
+                .tools(new Tools());
     }
 
     private static ChatMemory memory(String id) {
@@ -118,6 +124,18 @@ class ContextTest {
                 .id(id)
                 .maxMessages(Integer.MAX_VALUE)
                 .build();
+    }
+
+    private static String ask(StreamingAgent agent, String text) {
+        StringBuilder texts = new StringBuilder();
+        CompletableFuture<Boolean> end = new CompletableFuture<>();
+        agent.answer(text)
+                .onPartialResponse(texts::append)
+                .onCompleteResponse(it -> end.complete(true))
+                .onError(end::completeExceptionally)
+                .start();
+        end.join();
+        return texts.toString();
     }
 
     private static void check(String model, ChatMemory memory) {
@@ -151,16 +169,45 @@ class ContextTest {
         StreamingAgent agent = services(StreamingAgent.class, model, memory)
                 .streamingChatModel(api.streaming(model))
                 .build();
-        StringBuilder texts = new StringBuilder();
-        CompletableFuture<Boolean> end = new CompletableFuture<>();
-        agent.answer("Why did the build fail?")
-                .onPartialResponse(texts::append)
-                .onCompleteResponse(it -> end.complete(true))
-                .onError(end::completeExceptionally)
-                .start();
-        end.join();
-        assertEquals("I look." + ANSWER, texts.toString());
+        assertEquals("I look." + ANSWER, ask(agent, "Why did the build fail?"));
         check(model, memory);
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void tokensAreThoseOfTheProvider(Api api) {
+        String model = "usage-" + api;
+        String call = "{'calls': [{'name': 'read_log'}], " + USAGE + "}";
+        PROVIDER.script(model, call, "{'text': 'a', " + USAGE + "}", call, "{'text': 'b'}");
+        ChatMemory memory = memory(model);
+        services(Agent.class, model, memory).chatModel(api.model(model)).build().answer("Why did the build fail?");
+        assertEquals(USED_TOKENS, count(model, "reported_tokens"));
+        ask(
+                services(StreamingAgent.class, model, memory)
+                        .streamingChatModel(api.streaming(model))
+                        .build(),
+                "Are you sure?");
+        assertEquals(2 * USED_TOKENS, count(model, "reported_tokens"));
+    }
+
+    @Test
+    void eachMemoryIdHasASession() {
+        PROVIDER.script("ids", "{'text': 'a'}", "{'text': 'b'}", "{'text': 'c'}");
+        AgentWithIds agent = new PalimpsestContext(CLIENT, "langchain4j", "ids")
+                .addTo(AiServices.builder(AgentWithIds.class))
+                .chatModel(Api.OPENAI.model("ids"))
+                .chatMemoryProvider(id -> memory(id.toString()))
+                .build();
+        agent.answer("one", "Hello.");
+        agent.answer("two", "Hello.");
+        agent.answer("one", "Why?");
+        assertEquals(3, count("one", "messages"));
+        assertEquals(1, count("two", "messages"));
+    }
+
+    private static int count(String session, String name) {
+        JsonNode counts = CLIENT.session("langchain4j", session).get().path("counts");
+        return counts.path(name).asInt();
     }
 
     @ParameterizedTest
@@ -222,9 +269,9 @@ class ContextTest {
 
     @Test
     void aCallWithoutAMemoryIdFails() {
-        Agent agent = AiServices.builder(Agent.class)
+        Agent agent = new PalimpsestContext(CLIENT, "langchain4j", "none")
+                .addTo(AiServices.builder(Agent.class))
                 .chatModel(Api.OPENAI.model("none"))
-                .chatRequestTransformer(new PalimpsestContext(CLIENT, "langchain4j", "none"))
                 .build();
         IllegalArgumentException error = assertThrows(IllegalArgumentException.class, () -> agent.answer("Hello."));
         assertTrue(error.getMessage().contains("@MemoryId"));

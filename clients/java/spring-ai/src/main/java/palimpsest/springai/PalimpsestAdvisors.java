@@ -1,12 +1,9 @@
 package palimpsest.springai;
 
 import java.util.List;
-import java.util.Map;
 import org.springframework.ai.chat.client.advisor.api.Advisor;
 import org.springframework.ai.chat.memory.ChatMemory;
-import palimpsest.Format;
 import palimpsest.Palimpsest;
-import palimpsest.Session;
 
 /**
  * The advisors that give the conversations of a {@code ChatClient} to sessions.
@@ -21,17 +18,27 @@ public final class PalimpsestAdvisors {
         return of(new Palimpsest(), project);
     }
 
-    /** Returns the advisors for a connection and a project. */
-    public static List<Advisor> of(Palimpsest client, String project) {
-        return List.of(new ToolsAdvisor(client, project), new ViewAdvisor(client, project));
+    /**
+     * Returns the advisors for a client with one conversation, and a server with the address {@code PALIMPSEST_URL}.
+     *
+     * @param session the id of the session of calls without {@link ChatMemory#CONVERSATION_ID}
+     */
+    public static List<Advisor> of(String project, String session) {
+        return of(new Palimpsest(), project, session);
     }
 
-    static Session session(Palimpsest client, String project, Map<String, ?> context) {
-        Object id = context.get(ChatMemory.CONVERSATION_ID);
-        if (id == null) {
-            throw new IllegalArgumentException("The call has no conversation. Pass its id:"
-                    + " .advisors(it -> it.param(ChatMemory.CONVERSATION_ID, \"task-42\"))");
-        }
-        return client.session(project, id.toString(), Format.OPENAI_CHAT);
+    /** Returns the advisors for a connection and a project. */
+    public static List<Advisor> of(Palimpsest client, String project) {
+        return of(client, project, null);
+    }
+
+    /**
+     * Returns the advisors for a connection and a client with one conversation.
+     *
+     * @param session the id of the session of calls without {@link ChatMemory#CONVERSATION_ID}. Null rejects such calls
+     */
+    public static List<Advisor> of(Palimpsest client, String project, String session) {
+        Sessions sessions = new Sessions(client, project, session);
+        return List.of(new ToolsAdvisor(sessions), new ViewAdvisor(sessions));
     }
 }

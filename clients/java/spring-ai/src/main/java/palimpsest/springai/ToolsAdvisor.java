@@ -10,9 +10,9 @@ import org.springframework.ai.chat.client.advisor.api.CallAdvisor;
 import org.springframework.ai.chat.client.advisor.api.CallAdvisorChain;
 import org.springframework.ai.chat.client.advisor.api.StreamAdvisor;
 import org.springframework.ai.chat.client.advisor.api.StreamAdvisorChain;
+import org.springframework.ai.chat.prompt.ChatOptions;
 import org.springframework.ai.model.tool.ToolCallingChatOptions;
 import org.springframework.ai.tool.ToolCallback;
-import palimpsest.Palimpsest;
 import palimpsest.Session;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
@@ -20,13 +20,11 @@ import reactor.core.scheduler.Schedulers;
 
 /** Adds the tools of the service to a call, before the advisor that runs tool calls. */
 final class ToolsAdvisor implements CallAdvisor, StreamAdvisor {
-    private final Palimpsest client;
-    private final String project;
+    private final Sessions sessions;
     private final List<ObjectNode> definitions = new ArrayList<>();
 
-    ToolsAdvisor(Palimpsest client, String project) {
-        this.client = client;
-        this.project = project;
+    ToolsAdvisor(Sessions sessions) {
+        this.sessions = sessions;
     }
 
     @Override
@@ -55,13 +53,20 @@ final class ToolsAdvisor implements CallAdvisor, StreamAdvisor {
         if (!(request.prompt().getOptions() instanceof ToolCallingChatOptions options)) {
             return request;
         }
-        Session session = PalimpsestAdvisors.session(client, project, request.context());
-        List<ToolCallback> tools = new ArrayList<>(options.getToolCallbacks());
+        Session session = sessions.of(request.context());
+        List<ToolCallback> tools = new ArrayList<>(toolsOf(options));
         definitions(session).forEach(it -> tools.add(new ServiceTool(session, it)));
         ToolCallingChatOptions changed = options.mutate().toolCallbacks(tools).build();
         return request.mutate()
                 .prompt(request.prompt().mutate().chatOptions(changed).build())
                 .build();
+    }
+
+    /** Returns the tools of a call. */
+    static List<ToolCallback> toolsOf(ChatOptions options) {
+        return options instanceof ToolCallingChatOptions it && it.getToolCallbacks() != null
+                ? it.getToolCallbacks()
+                : List.of();
     }
 
     /** Returns the definitions, which are the same for all sessions. */

@@ -3,20 +3,27 @@ package palimpsest.springai;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.OptionalInt;
+import java.util.concurrent.atomic.AtomicReference;
+import org.springframework.ai.chat.client.ChatClientMessageAggregator;
 import org.springframework.ai.chat.client.ChatClientRequest;
 import org.springframework.ai.chat.client.ChatClientResponse;
 import org.springframework.ai.chat.client.advisor.api.CallAdvisor;
 import org.springframework.ai.chat.client.advisor.api.CallAdvisorChain;
 import org.springframework.ai.chat.client.advisor.api.StreamAdvisor;
 import org.springframework.ai.chat.client.advisor.api.StreamAdvisorChain;
+import org.springframework.ai.chat.messages.Message;
+import org.springframework.ai.chat.metadata.EmptyUsage;
+import org.springframework.ai.chat.metadata.Usage;
+import org.springframework.ai.chat.model.ChatResponse;
 import org.springframework.ai.chat.prompt.ChatOptions;
 import org.springframework.ai.chat.prompt.Prompt;
-import org.springframework.ai.model.tool.ToolCallingChatOptions;
+import org.springframework.ai.tool.ToolCallback;
 import org.springframework.ai.tool.definition.ToolDefinition;
 import org.springframework.core.Ordered;
+import palimpsest.LastResponses;
 import palimpsest.Palimpsest;
 import palimpsest.Session;
-import palimpsest.SyncOptions;
 import palimpsest.View;
 import reactor.core.publisher.Flux;
 import reactor.core.publisher.Mono;
@@ -24,12 +31,11 @@ import reactor.core.scheduler.Schedulers;
 
 /** Sends the view of the session to the model. The last advisor before the model, so it runs for each model call. */
 final class ViewAdvisor implements CallAdvisor, StreamAdvisor {
-    private final Palimpsest client;
-    private final String project;
+    private final Sessions sessions;
+    private final LastResponses responses = new LastResponses();
 
-    ViewAdvisor(Palimpsest client, String project) {
-        this.client = client;
-        this.project = project;
+    ViewAdvisor(Sessions sessions) {
+        this.sessions = sessions;
     }
 
     @Override
@@ -46,22 +52,55 @@ final class ViewAdvisor implements CallAdvisor, StreamAdvisor {
     @Override
     public ChatClientResponse adviseCall(ChatClientRequest request, CallAdvisorChain chain) {
         ChatClientRequest first = withView(request, null);
+        ChatClientResponse response;
         try {
-            return chain.nextCall(first);
+            response = chain.nextCall(first);
         } catch (RuntimeException error) {
             if (!Palimpsest.isTooLong(error)) {
                 throw error;
             }
-            return chain.copy(this).nextCall(withView(request, error));
+            response = chain.copy(this).nextCall(withView(request, error));
         }
+        if (response.chatResponse() != null) {
+            record(request, response.chatResponse(), usageOf(response));
+        }
+        return response;
     }
 
     @Override
     public Flux<ChatClientResponse> adviseStream(ChatClientRequest request, StreamAdvisorChain chain) {
-        return view(request, null)
+        Flux<ChatClientResponse> parts = view(request, null)
                 .flatMapMany(chain::nextStream)
                 .onErrorResume(
                         Palimpsest::isTooLong, error -> view(request, error).flatMapMany(chain.copy(this)::nextStream));
+        return Flux.defer(() -> {
+            // The aggregated response lacks the usage of the provider, which the last parts have.
+            AtomicReference<Usage> usage = new AtomicReference<>(new EmptyUsage());
+            Flux<ChatClientResponse> observed = parts.doOnNext(
+                    it -> usage.updateAndGet(last -> InputTokens.of(usageOf(it)).isPresent() ? usageOf(it) : last));
+            return new ChatClientMessageAggregator()
+                    .aggregateChatClientResponse(observed, whole -> record(request, whole.chatResponse(), usage.get()));
+        });
+    }
+
+    private static Usage usageOf(ChatClientResponse response) {
+        ChatResponse part = response.chatResponse();
+        return part == null ? new EmptyUsage() : part.getMetadata().getUsage();
+    }
+
+    /** Records the usage of a response, which the next sync of its session sends. */
+    private void record(ChatClientRequest request, ChatResponse response, Usage usage) {
+        OptionalInt input = InputTokens.of(usage);
+        if (response.getResult() == null || input.isEmpty()) {
+            return;
+        }
+        List<Message> output = List.of(response.getResult().getOutput());
+        responses.record(
+                sessions.of(request.context()),
+                new ChatMessages(output).json().get(0),
+                response.getMetadata().getModel(),
+                input.getAsInt(),
+                usage.getCompletionTokens());
     }
 
     private Mono<ChatClientRequest> view(ChatClientRequest request, Throwable tooLong) {
@@ -69,28 +108,25 @@ final class ViewAdvisor implements CallAdvisor, StreamAdvisor {
     }
 
     private ChatClientRequest withView(ChatClientRequest request, Throwable tooLong) {
-        Session session = PalimpsestAdvisors.session(client, project, request.context());
+        Session session = sessions.of(request.context());
         Prompt prompt = request.prompt();
         ChatOptions options = prompt.getOptions();
         ChatMessages messages = new ChatMessages(prompt.getInstructions());
         Map<String, Object> body = Map.of(
                 "model", options == null ? "" : Objects.requireNonNullElse(options.getModel(), ""),
                 "messages", messages.json(),
-                "tools", tools(options));
-        View<Map<String, Object>> view = session.sync(body, new SyncOptions().tooLong(tooLong));
+                "tools", definitions(ToolsAdvisor.toolsOf(options)));
+        View<Map<String, Object>> view =
+                session.sync(body, responses.options(session).tooLong(tooLong));
         // Throws if the array must not be sent.
         view.request();
         Prompt shown = new Prompt(messages.of(view.messages()), options);
         return request.mutate().prompt(shown).build();
     }
 
-    private static List<?> tools(ChatOptions options) {
-        if (!(options instanceof ToolCallingChatOptions tools)) {
-            return List.of();
-        }
-        return tools.getToolCallbacks().stream()
-                .map(it -> it.getToolDefinition())
-                .map(it -> Map.of("type", "function", "function", function(it)))
+    private static List<?> definitions(List<ToolCallback> tools) {
+        return tools.stream()
+                .map(it -> Map.of("type", "function", "function", function(it.getToolDefinition())))
                 .toList();
     }
 

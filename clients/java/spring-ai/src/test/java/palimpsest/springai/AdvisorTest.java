@@ -7,6 +7,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import static palimpsest.testing.Provider.ANSWER;
 import static palimpsest.testing.Provider.LOG;
 import static palimpsest.testing.Provider.TURNS;
+import static palimpsest.testing.Provider.USAGE;
+import static palimpsest.testing.Provider.USED_TOKENS;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
@@ -98,6 +100,10 @@ class AdvisorTest {
         return CLIENT.session("spring", conversation);
     }
 
+    private static int count(String conversation, String name) {
+        return session(conversation).get().path("counts").path(name).asInt();
+    }
+
     private static void check(String model) {
         assertEquals(List.of(200, 200, 200), PROVIDER.statuses(model));
         List<String> sent = PROVIDER.sent(model);
@@ -115,7 +121,7 @@ class AdvisorTest {
         ChatClient client = client(api.model(model), model);
         assertEquals(ANSWER, client.prompt("Why did the build fail?").call().content());
         check(model);
-        assertEquals(7, session(model).get().path("counts").path("messages").asInt());
+        assertEquals(7, count(model, "messages"));
     }
 
     @ParameterizedTest
@@ -130,6 +136,20 @@ class AdvisorTest {
                 .block();
         assertEquals("I look." + ANSWER, String.join("", texts));
         check(model);
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void tokensAreThoseOfTheProvider(Api api) {
+        String model = "usage-" + api;
+        String call = "{'calls': [{'name': 'read_log'}], " + USAGE + "}";
+        PROVIDER.script(model, call, "{'text': 'a'}", call, "{'text': 'b'}");
+        client(api.model(model), model).prompt("Why?").call().content();
+        assertEquals(USED_TOKENS, count(model, "reported_tokens"));
+        client(api.model(model), "stream-" + model).prompt("Why?").stream()
+                .content()
+                .blockLast();
+        assertEquals(USED_TOKENS, count("stream-" + model, "reported_tokens"));
     }
 
     private static List<Message> longConversation() {
@@ -285,6 +305,22 @@ class AdvisorTest {
             shown = synced.of(session.sync(body).messages());
         }
         assertEquals(messages, shown);
+    }
+
+    @Test
+    void aCallWithoutAConversationHasTheDefaultSession() {
+        PROVIDER.script("default", "{'text': 'a'}", "{'text': 'b'}");
+        ChatClient client = ChatClient.builder(Api.OPENAI.model("default"))
+                .defaultAdvisors(PalimpsestAdvisors.of(CLIENT, "spring", "default"))
+                .build();
+        client.prompt("Hello.").call().content();
+        client.prompt()
+                .messages(new UserMessage("Hello."), new AssistantMessage("Hello."), new UserMessage("Why?"))
+                .advisors(it -> it.param(ChatMemory.CONVERSATION_ID, "other"))
+                .call()
+                .content();
+        assertEquals(1, count("default", "messages"));
+        assertEquals(3, count("other", "messages"));
     }
 
     @Test

@@ -21,13 +21,13 @@ class PageTest {
         Provider provider = Provider.shared();
         String call = "{'calls': [{'name': 'read_log'}]}";
         String answer = "{'text': '" + ANSWER + "'}";
-        provider.script("gpt-5-mini", call, answer, call, answer, "{'text': 'Yes.'}");
+        provider.script("gpt-5-mini", call, answer, call, answer, call, answer, "{'text': 'Yes.'}");
         Server server = Server.start(folder.resolve("data"));
         Map<String, String> environment = Map.of(
                 "PALIMPSEST_URL", server.url(), "OPENAI_BASE_URL", provider.url() + "/v1", "OPENAI_API_KEY", "key");
         JavaProgram page = new JavaProgram(Path.of("../../../docs/frameworks/spring-ai.md"));
         assertEquals(page.expected(), page.run(folder, environment));
-        assertEquals(3, page.count());
+        assertEquals(4, page.count());
         server.kill();
     }
 }

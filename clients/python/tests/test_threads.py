@@ -1,0 +1,43 @@
+"""Requests of async adapters in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from palimpsest import NotFoundError, Palimpsest
+from palimpsest._threads import in_thread
+from world import Server
+
+
+async def test_a_cancelled_caller_waits_for_its_request(name: str, tmp_path: Path) -> None:
+    server = Server(tmp_path / "data")
+    try:
+        with Palimpsest(server.url) as client:
+            session = client.session("demo", name, "anthropic_messages")
+            # Opens the connection.
+            with pytest.raises(NotFoundError):
+                session.get()
+            server.process.send_signal(signal.SIGSTOP)
+            body = {"model": "m", "messages": [{"role": "user", "content": "Hello."}]}
+            run = asyncio.ensure_future(in_thread(session.sync, body))
+            await asyncio.sleep(0.3)
+            for _ in range(3):
+                run.cancel()
+                await asyncio.sleep(0.01)
+            assert not run.done()
+            server.process.send_signal(signal.SIGCONT)
+            await asyncio.wait({run})
+            assert run.cancelled()
+            assert session.get()["counts"]["messages"] == 1
+    finally:
+        server.stop()
+
+
+async def test_results_and_errors_of_a_thread_are_returned(client: Palimpsest, name: str) -> None:
+    assert await in_thread(lambda number, *, factor: number * factor, 2, factor=3) == 6
+    with pytest.raises(NotFoundError):
+        await in_thread(client.session("demo", name).get)
