@@ -8,7 +8,7 @@ import { Mastra } from "@mastra/core/mastra";
 import { generateText, streamText, wrapLanguageModel } from "ai";
 import OpenAI from "openai";
 import { Palimpsest, type Session } from "palimpsest";
-import { contextMiddleware, contextPrepareStep, contextTools } from "palimpsest/ai-sdk";
+import { contextMiddleware, contextPrepareStep, contextTools, withSession } from "palimpsest/ai-sdk";
 import { runMessages } from "palimpsest/anthropic";
 import { contextProcessor } from "palimpsest/mastra";
 import { runChat, runResponses } from "palimpsest/openai";
@@ -40,6 +40,10 @@ type Call = (session: Session, model: string, signal: AbortSignal, client: Palim
 
 /** Starts a call of a model with a signal. The promise ends with the call. */
 const calls: Record<string, Call> = {
+  withSession: async (_, model, abortSignal, client) => {
+    const settings = await withSession("demo", model, { model: models.anthropic(model) }, { client });
+    return generateText({ ...settings, prompt, abortSignal });
+  },
   "the middleware": (session, model, abortSignal) =>
     generateText({ model: middlewareOf(session, model), prompt, abortSignal }),
   "the middleware in a stream": (session, model, abortSignal) =>
