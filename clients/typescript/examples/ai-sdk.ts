@@ -3,12 +3,9 @@
 // PALIMPSEST_URL, OPENAI_API_KEY and OPENAI_BASE_URL are read by the clients.
 
 import { openai } from "@ai-sdk/openai";
-import { isStepCount, ToolLoopAgent, tool, wrapLanguageModel } from "ai";
-import { Palimpsest } from "palimpsest"; // glue
-import { contextMiddleware, contextTools } from "palimpsest/ai-sdk"; // glue
+import { isStepCount, ToolLoopAgent, tool } from "ai";
+import { withSession } from "palimpsest/ai-sdk"; // glue
 import { z } from "zod";
-
-const session = new Palimpsest().session("demo", process.env.SESSION ?? "ai-sdk"); // glue
 
 /** A tool of the agent. Its result is large, so the service stores it and shows the beginning. */
 const readLog = tool({
@@ -21,15 +18,10 @@ const readLog = tool({
 });
 
 const agent = new ToolLoopAgent({
-  model: wrapLanguageModel({
-    model: openai(process.env.MODEL ?? "gpt-5"),
-    middleware: contextMiddleware(session), // glue
-  }),
-  tools: {
-    read_log: readLog,
-    ...(await contextTools(session)), // glue
-  },
+  model: openai(process.env.MODEL ?? "gpt-5"),
+  tools: { read_log: readLog },
   stopWhen: isStepCount(100),
+  prepareCall: (call) => withSession("demo", process.env.SESSION ?? "ai-sdk", call), // glue
 });
 
 const prompt = process.argv.slice(2).join(" ") || "Why did the build fail?";

@@ -5,11 +5,8 @@
 import { openai } from "@ai-sdk/openai";
 import { Agent } from "@mastra/core/agent";
 import { createTool } from "@mastra/core/tools";
-import { Palimpsest } from "palimpsest"; // glue
 import { contextProcessor } from "palimpsest/mastra"; // glue
 import { z } from "zod";
-
-const session = new Palimpsest().session("demo", process.env.SESSION ?? "mastra"); // glue
 
 /** A tool of the agent. Its result is large, so the service stores it and shows the beginning. */
 const readLog = createTool({
@@ -28,7 +25,7 @@ const agent = new Agent({
   instructions: "Answer questions about the build.",
   model: openai(process.env.MODEL ?? "gpt-5"),
   tools: { read_log: readLog },
-  inputProcessors: [contextProcessor(session)], // glue
+  inputProcessors: [contextProcessor("demo", process.env.SESSION ?? "mastra")], // glue
 });
 
 const { text } = await agent.generate(process.argv.slice(2).join(" ") || "Why did the build fail?");

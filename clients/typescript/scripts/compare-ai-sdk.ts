@@ -2,20 +2,20 @@
 //
 // - `none`: the agent sends its whole conversation.
 // - `pruneMessages`: `prepareStep` prunes old tool calls, as the guide "Compact Agent Context" of the AI SDK does.
-// - `session`: the model has the middleware, and the tools contain those of the service.
+// - `session`: the agent has the settings of `withSession`.
 // - `session, 100,000`: the same with the limit of `pruneMessages` as the input limit of the model.
 
 import {
   generateText,
   isStepCount,
+  type LanguageModel,
   type ModelMessage,
   type PrepareStepFunction,
   pruneMessages,
   type ToolSet,
   tool,
-  wrapLanguageModel,
 } from "ai";
-import { contextMiddleware, contextTools } from "palimpsest/ai-sdk";
+import { withSession } from "palimpsest/ai-sdk";
 import { z } from "zod";
 import {
   compare,
@@ -25,6 +25,7 @@ import {
   PROMPT,
   PROVIDER_OPTIONS,
   ROUNDS,
+  SESSION,
   type World,
 } from "./measure.js";
 
@@ -36,17 +37,20 @@ const prune: PrepareStepFunction<ToolSet> = ({ messages }) => {
   return { messages: pruneMessages({ messages, ...options }) };
 };
 
-async function run(
-  { model, bash }: Pick<World, "model" | "bash">,
-  settings: { tools?: ToolSet; prepareStep?: PrepareStepFunction<ToolSet> } = {},
-): Promise<unknown> {
+interface Settings {
+  model: LanguageModel;
+  tools: ToolSet;
+  prepareStep?: PrepareStepFunction<ToolSet>;
+}
+
+function settingsOf({ model, bash }: World): Settings {
   const inputSchema = z.object({ command: z.string() });
-  const shell = tool({ description: "Runs a command.", inputSchema, execute: bash });
-  const tools: ToolSet = { bash: shell, ...settings.tools };
+  return { model, tools: { bash: tool({ description: "Runs a command.", inputSchema, execute: bash }) } };
+}
+
+async function run(settings: Settings): Promise<unknown> {
   return generateText({
     ...settings,
-    model,
-    tools,
     instructions: INSTRUCTIONS,
     prompt: PROMPT,
     stopWhen: isStepCount(ROUNDS + 10),
@@ -56,17 +60,13 @@ async function run(
   });
 }
 
-async function inSession({ model, session, bash }: World, target = {}): Promise<unknown> {
-  const middleware = contextMiddleware(session, { target });
-  return run(
-    { model: wrapLanguageModel({ model, middleware }), bash },
-    { tools: await contextTools(session) },
-  );
+async function inSession(world: World, target = {}): Promise<unknown> {
+  return run(await withSession(...SESSION, settingsOf(world), { client: world.client, target }));
 }
 
 await compare({
-  none: (world) => run(world),
-  pruneMessages: (world) => run(world, { prepareStep: prune }),
+  none: (world) => run(settingsOf(world)),
+  pruneMessages: (world) => run({ ...settingsOf(world), prepareStep: prune }),
   session: (world) => inSession(world),
   "session, 100,000": (world) => inSession(world, { input_limit_tokens: LIMIT_TOKENS }),
 });

@@ -19,6 +19,7 @@ import {
   PROMPT,
   PROVIDER_OPTIONS,
   ROUNDS,
+  SESSION,
   type World,
 } from "./measure.js";
 
@@ -48,10 +49,12 @@ async function run(
   });
 }
 
-const target = { input_limit_tokens: LIMIT_TOKENS };
+const inSession = (world: World, target = {}) =>
+  run(world, [contextProcessor(...SESSION, { client: world.client, target })]);
+
 await compare({
   none: (world) => run(world),
   TokenLimiter: (world) => run(world, [new TokenLimiterProcessor(LIMIT_TOKENS)]),
-  session: (world) => run(world, [contextProcessor(world.session)]),
-  "session, 100,000": (world) => run(world, [contextProcessor(world.session, { target })]),
+  session: (world) => inSession(world),
+  "session, 100,000": (world) => inSession(world, { input_limit_tokens: LIMIT_TOKENS }),
 });

@@ -25,10 +25,13 @@ const MODELS = [
   { name: "gpt-5", window: 272_000 },
 ];
 
+/** The project and the session of the variants with a session. */
+export const SESSION = ["demo", "task"] as const;
+
 /** The parts that a variant uses. */
 export interface World {
   model: ReturnType<ReturnType<typeof createOpenAI>>;
-  session: Session;
+  client: Palimpsest;
   /** Runs the command of a round. */
   bash(input: { command: string }): Promise<string>;
 }
@@ -67,19 +70,24 @@ async function measure(
     await fetch(`${provider.url}/_control/script`, { method: "POST", body: JSON.stringify(script) });
     const settings = { baseURL: `${provider.url}/v1`, apiKey: "key", fetch: counting };
     const model = name.startsWith("gpt") ? createOpenAI(settings)(name) : createAnthropic(settings)(name);
-    const session = new Palimpsest({ url: server.url }).session("demo", "task");
+    const client = new Palimpsest({ url: server.url });
     const bash = async ({ command }: { command: string }) => {
       rounds++;
       return (await promisify(execFile)("sh", ["-c", command])).stdout;
     };
-    await task({ model, session, bash }).catch((error: Error) => console.error(error.message));
+    await task({ model, client, bash }).catch((error: Error) => console.error(error.message));
     const response = await fetch(`${provider.url}/_control/bill`, { headers: { "x-api-key": "key" } });
     const bill = (await response.json()) as Record<string, number>;
     const tokens = [bill.input_tokens, bill.cache_read_tokens, bill.cache_write_5m_tokens];
     const thousands = [...tokens, (bill.cost_milli ?? 0) / 1_000].map((count = 0) =>
       Math.round(count / 1_000),
     );
-    return [rounds, rejected, ...thousands, (await readableRounds(session)) || roundsIn(last).size];
+    return [
+      rounds,
+      rejected,
+      ...thousands,
+      (await readableRounds(client.session(...SESSION))) || roundsIn(last).size,
+    ];
   } finally {
     await Promise.all([provider.stop(), server.stop()]);
   }

@@ -15,15 +15,42 @@ interface CallParams {
   abortSignal?: AbortSignal | undefined;
 }
 
+/** A model, whose interface can have any version. */
+export interface SdkModel {
+  specificationVersion: string;
+  provider: string;
+  modelId: string;
+  supportedUrls: unknown;
+  doGenerate(params: CallParams): PromiseLike<{ content: readonly object[]; usage: unknown }>;
+  doStream(params: CallParams): PromiseLike<{ stream: ReadableStream<object> }>;
+}
+
 /** The calls of a language model in a session. */
 export class ContextCalls {
   readonly #session: Session;
   readonly #options: SdkOptions;
   readonly #responses = new Responses();
+  readonly #wrapped = new WeakSet<SdkModel>();
 
   constructor(session: Session, options: SdkOptions = {}) {
     this.#session = session;
     this.#options = options;
+  }
+
+  /** Returns the model with synced prompts. Its interface keeps its version. */
+  wrap<Model extends SdkModel>(model: Model): Model {
+    if (this.#wrapped.has(model)) return model;
+    const { specificationVersion, provider, modelId, supportedUrls } = model;
+    const wrapped: SdkModel = {
+      specificationVersion,
+      provider,
+      modelId,
+      supportedUrls,
+      doGenerate: (given) => this.generate(modelId, given, (params) => model.doGenerate(params)),
+      doStream: (given) => this.stream(modelId, given, (params) => model.doStream(params)),
+    };
+    this.#wrapped.add(wrapped);
+    return wrapped as Model;
   }
 
   /** Sends a call whose response is complete. */

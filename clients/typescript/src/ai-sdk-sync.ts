@@ -2,6 +2,7 @@
 
 import { Conversation, type SdkMessage } from "./ai-sdk-messages.js";
 import type { Responses } from "./ai-sdk-responses.js";
+import type { Palimpsest } from "./client.js";
 import type { Session, SyncOptions } from "./session.js";
 import type { View } from "./view.js";
 
@@ -11,6 +12,12 @@ export interface SdkOptions extends Omit<SyncOptions, "format" | "lastResponse">
   model?: string | undefined;
   /** Definitions of tools, whose tokens are counted. */
   tools?: readonly object[] | undefined;
+}
+
+/** Options of an adapter that opens the session by its name. */
+export interface SessionOptions extends Omit<SdkOptions, "model" | "tools"> {
+  /** The client of the server. Default: `new Palimpsest()`. */
+  client?: Palimpsest | undefined;
 }
 
 /** The messages for the model, and the state of the view. */

@@ -1,20 +1,87 @@
-// The AI SDK: a middleware, a function for `prepareStep`, tools, and conversions.
+// The AI SDK: a function for the settings of a call, and its parts: a middleware, a function for `prepareStep`, tools, and
+// conversions.
 
 import {
   convertToModelMessages,
+  dynamicTool,
+  gateway,
   jsonSchema,
+  type LanguageModel,
   type LanguageModelMiddleware,
   type ModelMessage,
   type PrepareStepFunction,
   type Tool,
-  tool,
+  type ToolSet,
   type UIMessage,
 } from "ai";
 import { ContextCalls } from "./ai-sdk-calls.js";
-import { type SdkOptions, type SdkView, syncMessages } from "./ai-sdk-sync.js";
+import { type SdkOptions, type SdkView, type SessionOptions, syncMessages } from "./ai-sdk-sync.js";
+import { Palimpsest } from "./client.js";
 import type { Session } from "./session.js";
 
-export type { SdkOptions, SdkView } from "./ai-sdk-sync.js";
+export type { SdkOptions, SdkView, SessionOptions } from "./ai-sdk-sync.js";
+
+/** The settings of a call that `withSession` reads. */
+export interface ModelSettings {
+  model: LanguageModel;
+  tools?: ToolSet | undefined;
+}
+
+/** The given settings with a model whose prompts are synced. */
+export type SessionSettings<Settings extends ModelSettings> = Omit<Settings, "model"> & {
+  model: LanguageModel;
+};
+
+/** The settings that a step can replace. */
+interface StepSettings {
+  model?: LanguageModel;
+  activeTools?: readonly string[];
+}
+
+type PrepareStep = (step: object) => Promise<StepSettings | undefined>;
+
+/**
+ * Returns settings of `generateText`, `streamText` or an agent with a model that syncs its prompts, and with the service's
+ * tools. `prepareStep` and `activeTools` are adapted if they are among the settings. All settings keep their types, because
+ * calls of the service's tools are dynamic. In `prepareCall` of an agent, each call can have its own session.
+ */
+export async function withSession<Settings extends ModelSettings>(
+  project: string,
+  session: string,
+  settings: Settings,
+  { client = new Palimpsest(), ...options }: SessionOptions = {},
+): Promise<SessionSettings<Settings>> {
+  const opened = client.session(project, session);
+  const calls = new ContextCalls(opened, options);
+  const serviceTools = await contextTools(opened);
+  const names = Object.keys(serviceTools);
+  const taken = names.find((name) => settings.tools?.[name]);
+  if (taken) throw new Error(`The tool ${taken} has the name of a tool of the service. Rename it.`);
+  const inSession = <Step extends StepSettings>(step: Step): Step => ({
+    ...step,
+    ...(step.model ? { model: calls.wrap(resolved(step.model)) } : {}),
+    // An empty list stays empty: the step has no tools.
+    ...(step.activeTools?.length ? { activeTools: [...step.activeTools, ...names] } : {}),
+  });
+  const { prepareStep } = settings as { prepareStep?: PrepareStep };
+  // A step with another model or other tools belongs to the session too.
+  const prepareInSession: PrepareStep = async (step) => {
+    const prepared = await prepareStep?.(step);
+    return prepared && inSession(prepared);
+  };
+  const changed = {
+    ...inSession(settings),
+    tools: { ...settings.tools, ...serviceTools },
+    ...(prepareStep ? { prepareStep: prepareInSession } : {}),
+  };
+  return changed as SessionSettings<Settings>;
+}
+
+/** Returns the model with a name, as the AI SDK selects it. */
+function resolved(model: LanguageModel): Exclude<LanguageModel, string> {
+  if (typeof model !== "string") return model;
+  return (globalThis.AI_SDK_DEFAULT_PROVIDER ?? gateway).languageModel(model);
+}
 
 /** Sends the whole conversation and returns the messages for the model. */
 export function syncModelMessages(
@@ -86,7 +153,10 @@ interface ExecutionContext {
   abortSignal?: AbortSignal;
 }
 
-/** Returns the service's tools, with which the model reads removed content. Add them to `tools` of the call. */
+/**
+ * Returns the service's tools, with which the model reads removed content. Add them to `tools` of the call. Their calls are
+ * dynamic.
+ */
 export async function contextTools(session: Session): Promise<Record<string, Tool>> {
   const definitions = await session.toolDefinitions("anthropic_messages");
   const entries = definitions.map(({ name, description, input_schema }) => {
@@ -96,7 +166,7 @@ export async function contextTools(session: Session): Promise<Record<string, Too
       if (result.is_error) throw new Error(result.content);
       return result.content;
     };
-    return [name, tool({ description, inputSchema: jsonSchema(input_schema), execute })] as const;
+    return [name, dynamicTool({ description, inputSchema: jsonSchema(input_schema), execute })] as const;
   });
   return Object.fromEntries(entries);
 }

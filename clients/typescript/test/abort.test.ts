@@ -8,7 +8,7 @@ import { Mastra } from "@mastra/core/mastra";
 import { generateText, streamText, wrapLanguageModel } from "ai";
 import OpenAI from "openai";
 import { Palimpsest, type Session } from "palimpsest";
-import { contextMiddleware, contextPrepareStep, contextTools } from "palimpsest/ai-sdk";
+import { contextMiddleware, contextPrepareStep, contextTools, withSession } from "palimpsest/ai-sdk";
 import { runMessages } from "palimpsest/anthropic";
 import { contextProcessor } from "palimpsest/mastra";
 import { runChat, runResponses } from "palimpsest/openai";
@@ -25,8 +25,8 @@ const anthropic = new Anthropic({ baseURL: provider.url, apiKey: "key", maxRetri
 const prompt = "Why did the build fail?";
 const message = { role: "user" as const, content: prompt };
 
-function agentOf(session: Session, model: string): Agent {
-  const inputProcessors = [contextProcessor(session)];
+function agentOf(client: Palimpsest, model: string): Agent {
+  const inputProcessors = [contextProcessor("demo", model, { client })];
   const fields = { id: "a", name: "A", instructions: "Be brief.", model: models.anthropic(model) };
   const agent = new Agent({ ...fields, inputProcessors });
   new Mastra({ agents: { a: agent }, logger: false });
@@ -36,8 +36,14 @@ function agentOf(session: Session, model: string): Agent {
 const middlewareOf = (session: Session, model: string) =>
   wrapLanguageModel({ model: models.anthropic(model), middleware: contextMiddleware(session) });
 
+type Call = (session: Session, model: string, signal: AbortSignal, client: Palimpsest) => Promise<unknown>;
+
 /** Starts a call of a model with a signal. The promise ends with the call. */
-const calls: Record<string, (session: Session, model: string, signal: AbortSignal) => Promise<unknown>> = {
+const calls: Record<string, Call> = {
+  withSession: async (_, model, abortSignal, client) => {
+    const settings = await withSession("demo", model, { model: models.anthropic(model) }, { client });
+    return generateText({ ...settings, prompt, abortSignal });
+  },
   "the middleware": (session, model, abortSignal) =>
     generateText({ model: middlewareOf(session, model), prompt, abortSignal }),
   "the middleware in a stream": (session, model, abortSignal) =>
@@ -50,9 +56,9 @@ const calls: Record<string, (session: Session, model: string, signal: AbortSigna
     const prepareStep = contextPrepareStep(session, { signal: abortSignal });
     return consumed(streamText({ model: models.anthropic(model), prompt, abortSignal, prepareStep }));
   },
-  Mastra: (session, model, abortSignal) => agentOf(session, model).generate(prompt, { abortSignal }),
-  "Mastra in a stream": async (session, model, abortSignal) =>
-    (await agentOf(session, model).stream(prompt, { abortSignal })).consumeStream(),
+  Mastra: (_, model, abortSignal, client) => agentOf(client, model).generate(prompt, { abortSignal }),
+  "Mastra in a stream": async (_, model, abortSignal, client) =>
+    (await agentOf(client, model).stream(prompt, { abortSignal })).consumeStream(),
   runChat: (session, model, signal) => runChat(openai, session, { model, messages: [message] }, { signal }),
   runResponses: (session, model, signal) =>
     runResponses(openai, session, { model, input: [message] }, { signal }),
@@ -82,7 +88,7 @@ for (const [name, start] of Object.entries(calls)) {
     };
     const client = new Palimpsest({ url: server.url, fetch: holding });
     const model = `abort-${Object.keys(calls).indexOf(name)}`;
-    await start(client.session("demo", model), model, stop.signal).catch(() => {});
+    await start(client.session("demo", model), model, stop.signal, client).catch(() => {});
     assert.ok(stop.signal.aborted);
     assert.equal(await ended, "aborted");
     const sent = paths.length;

@@ -2,6 +2,8 @@
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
+import { createAnthropic } from "@ai-sdk/anthropic";
+import * as sdk from "ai";
 import {
   generateText,
   type ModelMessage,
@@ -18,6 +20,7 @@ import {
   contextTools,
   syncModelMessages,
   syncUIMessages,
+  withSession,
 } from "palimpsest/ai-sdk";
 import { z } from "zod";
 import { modelsOf } from "./models.js";
@@ -51,22 +54,14 @@ for (const [api, create] of Object.entries(models)) {
         { text: answer },
       ]);
       const session = client.session("demo", name);
+      const settings = { model: create(name), tools: ownTools, prompt, stopWhen };
       const tools = { ...ownTools, ...(await contextTools(session)) };
-      const wrapped = wrapLanguageModel({ model: create(name), middleware: contextMiddleware(session) });
       const text =
-        how === "generate"
-          ? (await generateText({ model: wrapped, tools, prompt, stopWhen })).text
-          : how === "stream"
-            ? await streamed({ model: wrapped, tools, prompt, stopWhen })
-            : (
-                await generateText({
-                  model: create(name),
-                  tools,
-                  prompt,
-                  stopWhen,
-                  prepareStep: contextPrepareStep(session),
-                })
-              ).text;
+        how === "prepare-step"
+          ? (await generateText({ ...settings, tools, prepareStep: contextPrepareStep(session) })).text
+          : how === "generate"
+            ? (await generateText(await withSession("demo", name, settings, { client }))).text
+            : await streamed(await withSession("demo", name, settings, { client }));
       assert.equal(text, answer);
       const requests = await provider.requests(name);
       assert.deepEqual(
@@ -140,6 +135,71 @@ for (const [api, create] of Object.entries(models)) {
     assert.equal((await provider.requests(name)).length, 2);
   });
 }
+
+// Version 5 has no `ToolLoopAgent`.
+test("each call of an agent has the session of its options", {
+  skip: !("ToolLoopAgent" in sdk),
+}, async () => {
+  const name = "agent";
+  const turns = [{ calls: [{ name: "read_log" }] }, { text: answer }];
+  await provider.script(name, [...turns, ...turns]);
+  const agent = new sdk.ToolLoopAgent({
+    model: models.anthropic(name),
+    tools: ownTools,
+    callOptionsSchema: z.object({ id: z.string() }),
+    prepareCall: ({ options, ...call }) => withSession("demo", `agent-${options.id}`, call, { client }),
+  });
+  for (const id of ["a", "b"]) {
+    assert.equal((await agent.generate({ prompt: `Question ${id}?`, options: { id } })).text, answer);
+    const messages = JSON.stringify(await collect(client.session("demo", `agent-${id}`).messages()));
+    assert.ok(messages.includes(`Question ${id}?`) && messages.includes("palimpsest://"), messages);
+  }
+});
+
+test("a step with another model or other tools belongs to the session", async () => {
+  const [first, second, third] = ["step-1", "step-2", "step-3"];
+  await provider.script(first, [{ calls: [{ name: "read_log" }] }]);
+  await provider.script(second, [{ calls: [{ name: "SearchTranscript", input: { pattern: "disk full" } }] }]);
+  await provider.script(third, [{ text: answer }]);
+  const steps = [
+    ({ model }: { model: sdk.LanguageModel }) => ({ model }),
+    () => ({ model: models.anthropic(second), activeTools: ["list_files" as const] }),
+    () => ({ model: models.anthropic(third), activeTools: [] }),
+  ];
+  const prepareStep = (step: { model: sdk.LanguageModel; stepNumber: number }) =>
+    steps[step.stepNumber]?.(step);
+  const settings = { model: models.anthropic(first), tools: ownTools, prepareStep, prompt, stopWhen };
+  const { text } = await generateText(await withSession("demo", "steps", settings, { client }));
+  assert.equal(text, answer);
+  const requests = (await Promise.all([first, second, third].map((name) => provider.requests(name)))).flat();
+  assert.equal(requests.length, 3);
+  const tools = requests.map(({ body }) => (body.tools ?? []).map((tool: { name: string }) => tool.name));
+  const ofService = Object.keys(await contextTools(client.session("demo", "steps")));
+  assert.deepEqual(tools, [[...Object.keys(ownTools), ...ofService], ["list_files", ...ofService], []]);
+  assert.match(JSON.stringify(requests[1]?.body), /palimpsest:\/\//);
+  assert.match(JSON.stringify(requests[2]?.body), /palimpsest:\/\/.*disk full/);
+});
+
+test("a name of a model is a model of the default provider", async () => {
+  const name = "named";
+  await provider.script(name, [{ text: answer }]);
+  globalThis.AI_SDK_DEFAULT_PROVIDER = createAnthropic({ baseURL: `${provider.url}/v1`, apiKey: "key" });
+  try {
+    const settings = await withSession("demo", name, { model: name }, { client });
+    assert.equal((await generateText({ ...settings, prompt })).text, answer);
+  } finally {
+    globalThis.AI_SDK_DEFAULT_PROVIDER = undefined;
+  }
+  assert.equal((await client.session("demo", name).get()).counts.messages, 1);
+});
+
+test("a tool with the name of a tool of the service is rejected", async () => {
+  const settings = { model: models.anthropic("taken"), tools: { Snip: ownTools.read_log } };
+  await assert.rejects(
+    withSession("demo", "taken", settings, { client }),
+    /tool Snip has the name of a tool/,
+  );
+});
 
 async function streamed(options: Parameters<typeof streamText>[0]): Promise<string> {
   const { textStream } = streamText(options);

@@ -63,7 +63,10 @@ for (const [api, create] of Object.entries(models)) {
         { text: answer },
       ]);
       const session = client.session("demo", name);
-      const agent = agentOf({ model: create(name), inputProcessors: [contextProcessor(session)] });
+      const agent = agentOf({
+        model: create(name),
+        inputProcessors: [contextProcessor("demo", name, { client })],
+      });
       const text = streams ? await (await agent.stream(prompt)).text : (await agent.generate(prompt)).text;
       assert.equal(text, answer);
       const requests = await provider.requests(name);
@@ -85,8 +88,8 @@ for (const [api, create] of Object.entries(models)) {
     test(`${name}: a prompt that is too long is sent again once`, { skip }, async () => {
       const wording = { anthropic: "anthropic", chat: "openai", responses: "responses" }[api];
       const long = `${name}+ptl=${wording}+times=1`;
-      const session = client.session("demo", `${name}-long`);
-      const agent = agentOf({ model: create(long), inputProcessors: [contextProcessor(session)] });
+      const inputProcessors = [contextProcessor("demo", `${name}-long`, { client })];
+      const agent = agentOf({ model: create(long), inputProcessors });
       await (streams ? (await agent.stream(history)).consumeStream() : agent.generate(history));
       assert.deepEqual(
         (await provider.requests(long)).map((request) => request.status),
@@ -102,7 +105,10 @@ for (const [api, create] of Object.entries(models)) {
       Array.from({ length: 3 }, () => ({ text: answer })),
     );
     const session = client.session("demo", name);
-    const agent = agentOf({ model: create(name), inputProcessors: [contextProcessor(session)] });
+    const agent = agentOf({
+      model: create(name),
+      inputProcessors: [contextProcessor("demo", name, { client })],
+    });
     await agent.generate(history);
     await session.compact();
     await agent.generate(history);
@@ -124,7 +130,7 @@ test("each thread of a memory has a session, whose view keeps the messages that 
     Array.from({ length: 16 }, (_, index) => ({ text: `Answer ${index}.` })),
   );
   const memory = new Memory({ storage: new InMemoryStore(), options: { lastMessages: 4 } });
-  const processor = contextProcessor((thread) => client.session("demo", `mastra-${thread}`));
+  const processor = contextProcessor("demo", (thread) => `mastra-${thread}`, { client });
   const agent = agentOf({ model: models.anthropic(name), memory, inputProcessors: [processor] });
   for (let turn = 0; turn < 8; turn++) {
     for (const thread of ["a", "b"]) {
@@ -150,7 +156,7 @@ test("a model from a configuration of Mastra", async () => {
   await provider.script(name, [{ calls: [{ name: "read_log" }] }, { text: answer }]);
   const session = client.session("demo", name);
   const model = { providerId: "fake", modelId: name, url: `${provider.url}/v1`, apiKey: "key" };
-  const agent = agentOf({ model, inputProcessors: [contextProcessor(session)] });
+  const agent = agentOf({ model, inputProcessors: [contextProcessor("demo", name, { client })] });
   assert.equal((await agent.generate(prompt)).text, answer);
   const requests = await provider.requests(name);
   assert.match(JSON.stringify(requests[1]?.body), /palimpsest:\/\//);

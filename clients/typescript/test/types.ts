@@ -2,9 +2,12 @@
 
 import type Anthropic from "@anthropic-ai/sdk";
 import type { Stream as AnthropicStream } from "@anthropic-ai/sdk/streaming";
+import { type InferAgentUIMessage, type LanguageModel, ToolLoopAgent, tool } from "ai";
 import type OpenAI from "openai";
 import type { Stream } from "openai/streaming";
 import type { Session } from "palimpsest";
+import { withSession } from "palimpsest/ai-sdk";
+import { z } from "zod";
 
 /** Accepts values of exactly one type. */
 type Same<A, B> = [A, B] extends [B, A] ? true : false;
@@ -114,6 +117,24 @@ export async function anthropic(client: Anthropic, session: Session): Promise<vo
   same<typeof stream, AnthropicStream<Anthropic.RawMessageStreamEvent> & { _request_id?: string | null }>(
     true,
   );
+}
+
+export function agent(model: LanguageModel): void {
+  const read_log = tool({
+    inputSchema: z.object({ line: z.number() }),
+    execute: ({ line }) => `line ${line}`,
+  });
+  const agent = new ToolLoopAgent({
+    model,
+    tools: { read_log },
+    callOptionsSchema: z.object({ id: z.string() }),
+    prepareStep: ({ messages }) => ({ messages: messages.slice(-1) }),
+    prepareCall: ({ options, ...call }) => withSession("demo", options.id, call),
+  });
+  same<typeof agent, ToolLoopAgent<{ id: string }, { read_log: typeof read_log }>>(true);
+  type ToolPart = Extract<InferAgentUIMessage<typeof agent>["parts"][number], { type: "tool-read_log" }>;
+  const input: ToolPart["input"] = { line: 1 };
+  input satisfies object | undefined;
 }
 
 export function rejected(session: Session): void {
