@@ -8,7 +8,16 @@ from typing import Any
 
 import openai
 import pytest
-from agents import Agent, ItemHelpers, OpenAIResponsesModel, RunConfig, Runner, SQLiteSession, function_tool
+from agents import (
+    Agent,
+    ItemHelpers,
+    OpenAIProvider,
+    OpenAIResponsesModel,
+    RunConfig,
+    Runner,
+    SQLiteSession,
+    function_tool,
+)
 
 from cancelled import check_cancelled_run
 from palimpsest import Palimpsest
@@ -132,3 +141,25 @@ async def test_a_cancelled_run_leaves_no_request(async_gpt: openai.AsyncOpenAI, 
         return lambda: Runner.run(agent, "Hello.", run_config=config)
 
     await check_cancelled_run(tmp_path / "data", name, prepare)
+
+
+@pytest.mark.parametrize("place", ["run", "options", "default"])
+async def test_the_service_receives_the_model_of_the_run(
+    client: Palimpsest,
+    async_gpt: openai.AsyncOpenAI,
+    provider: Provider,
+    name: str,
+    model: str,
+    place: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    provider.script(model, {"text": ANSWER})
+    monkeypatch.setenv("OPENAI_DEFAULT_MODEL", model)
+    context = PalimpsestContext("demo", name, client=client)
+    agent = Agent[Any](name="agent", model=None if place == "default" else "other")
+    config = RunConfig(tracing_disabled=True, model_provider=OpenAIProvider(openai_client=async_gpt))
+    if place == "run":
+        config.model = OpenAIResponsesModel(model=model, openai_client=async_gpt)
+    options: dict[str, Any] = {"model": model} if place == "options" else {}
+    await Runner.run(agent, "Hello.", run_config=context.run_config(config, **options))
+    assert context.service.get()["budget"]["model"] == model

@@ -28,8 +28,8 @@ class PalimpsestContext:
 
     def run_config(self, config: RunConfig | None = None, **options: Any) -> RunConfig:
         """Returns a `RunConfig` that sends the view to the model. `options` are further fields of it."""
-        filtered: Any = {"call_model_input_filter": input_filter(self.service), **options}
-        return replace(config or RunConfig(), **filtered)
+        config = replace(config or RunConfig(), **options)
+        return replace(config, call_model_input_filter=input_filter(self.service, config.model))
 
     def with_tools(self, agent: Agent[_Context]) -> Agent[_Context]:
         """Returns the agent with the tools of the service. Agents of handoffs need `tools` in their own definition."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from agents import AgentBase, FunctionTool, Handoff, RunContextWrapper, Tool, handoff
+from agents.models import get_default_model
+from agents.models.interface import Model
 from agents.models.openai_responses import Converter
 from agents.run_config import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
@@ -16,18 +19,21 @@ from ._threads import in_thread
 from .errors import JsonObject
 from .session import Session
 
+_logger = logging.getLogger("palimpsest")
 
-def input_filter(session: Session) -> Callable[[CallModelData[Any]], Awaitable[ModelInputData]]:
+
+def input_filter(
+    session: Session, run_model: str | Model | None
+) -> Callable[[CallModelData[Any]], Awaitable[ModelInputData]]:
     """Returns a value for `RunConfig.call_model_input_filter`, which replaces the input by the view of a session.
 
-    The run, and a `Session` of the SDK, keep the whole conversation. Requests to the service run in threads. The usage
+    `run_model` is the model of the `RunConfig`, which the filter does not receive. The run, and a `Session` of the SDK, keep the whole conversation. Requests to the service run in threads. The usage
     of responses is known if the agent has the `tools` of the same session.
     """
 
     async def filter_input(data: CallModelData[Any]) -> ModelInputData:
         usage, agent, items = LastUsage.of(session), data.agent, list(data.model_data.input)
-        # The model in a `RunConfig` is not visible here.
-        model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "model", "")
+        model = _name(run_model or agent.model)
         context = usage.context(agent.name) or RunContextWrapper(data.context)
         body: JsonObject = {"model": model, "tools": await _definitions(data, model, context), "input": items}
         if data.model_data.instructions:
@@ -41,6 +47,15 @@ def input_filter(session: Session) -> Callable[[CallModelData[Any]], Awaitable[M
         return ModelInputData(shown, data.model_data.instructions)
 
     return filter_input
+
+
+def _name(model: str | Model | None) -> str:
+    if model is None:
+        return get_default_model()
+    name = str(model if isinstance(model, str) else getattr(model, "model", ""))
+    if not name:
+        _logger.warning("%s has no attribute `model`, so its context window is unknown.", type(model).__name__)
+    return name
 
 
 async def _definitions(data: CallModelData[Any], model: str, context: RunContextWrapper[Any]) -> list[Any]:
