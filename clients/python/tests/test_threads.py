@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,10 @@ async def test_a_cancelled_caller_waits_for_its_request(name: str, tmp_path: Pat
                 session.get()
             server.process.send_signal(signal.SIGSTOP)
             body = {"model": "m", "messages": [{"role": "user", "content": "Hello."}]}
+            sending = threading.Event()
+            client._transport.client.event_hooks = {"request": [lambda _: sending.set()]}
             run = asyncio.ensure_future(in_thread(session.sync, body))
-            await asyncio.sleep(0.3)
+            await asyncio.to_thread(sending.wait)
             for _ in range(3):
                 run.cancel()
                 await asyncio.sleep(0.01)
