@@ -94,7 +94,7 @@ async def test_compaction_and_undo_with_a_session_of_the_sdk(
 ) -> None:
     provider.script(model, *[{"text": f"answer {number}"} for number in range(7)])
     context, agent, config = agent_of(client, name, async_gpt, model)
-    session = context.service
+    session = context.session
     history = SQLiteSession(name)
     for number in range(5):
         await Runner.run(agent, f"question {number} " + "some words " * 500, session=history, run_config=config)
@@ -112,7 +112,7 @@ async def test_the_service_counts_the_tools_and_the_usage(
 ) -> None:
     provider.script(model, {**TURNS[0], "usage": USAGE}, TURNS[2], {"text": "Yes."})
     context, agent, config = agent_of(client, name, async_gpt, model)
-    session = context.service
+    session = context.session
     budgets: list[dict[str, Any]] = []
 
     show: Any = config.call_model_input_filter
@@ -162,4 +162,13 @@ async def test_the_service_receives_the_model_of_the_run(
         config.model = OpenAIResponsesModel(model=model, openai_client=async_gpt)
     options: dict[str, Any] = {"model": model} if place == "options" else {}
     await Runner.run(agent, "Hello.", run_config=context.run_config(config, **options))
-    assert context.service.get()["budget"]["model"] == model
+    assert context.session.get()["budget"]["model"] == model
+
+
+def test_another_filter_is_an_error(client: Palimpsest, name: str) -> None:
+    context = PalimpsestContext("demo", name, client=client)
+    own: Any = {"call_model_input_filter": lambda data: data.model_data}
+    with pytest.raises(ValueError, match="calls both"):
+        context.run_config(RunConfig(**own))
+    with pytest.raises(ValueError, match="calls both"):
+        context.run_config(**own)

@@ -24,12 +24,17 @@ class PalimpsestContext:
     def __init__(self, project: str, session_id: str, *, client: Palimpsest | None = None) -> None:
         client = client or Palimpsest()
         #: The session of the service, for example to undo a compaction.
-        self.service: Session = client.session(project, session_id, "openai_responses")
+        self.session: Session = client.session(project, session_id, "openai_responses")
 
     def run_config(self, config: RunConfig | None = None, **options: Any) -> RunConfig:
         """Returns a `RunConfig` that sends the view to the model. `options` are further fields of it."""
         config = replace(config or RunConfig(), **options)
-        return replace(config, call_model_input_filter=input_filter(self.service, config.model))
+        if config.call_model_input_filter is not None:
+            raise ValueError(
+                "A run has one `call_model_input_filter`. Leave yours out of the `RunConfig`, and replace the filter of"
+                " the returned one by a function that calls both."
+            )
+        return replace(config, call_model_input_filter=input_filter(self.session, config.model))
 
     def with_tools(self, agent: Agent[_Context]) -> Agent[_Context]:
         """Returns the agent with the tools of the service. Agents of handoffs need `tools` in their own definition."""
@@ -40,7 +45,7 @@ class PalimpsestContext:
 
         The first call makes a request. Call `load_tools` before it in an event loop.
         """
-        return tools(self.service)
+        return tools(self.session)
 
     async def load_tools(self) -> list[Tool]:
         """Returns the tools without blocking the event loop. `tools` and `with_tools` then make no request."""
