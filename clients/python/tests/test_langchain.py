@@ -269,10 +269,18 @@ async def test_an_agent_is_created_without_a_call(client: Palimpsest, name: str)
         agent = Agent(unreachable, Echo(messages=iter([])), name)
         with pytest.raises(UnavailableError):
             await agent.graph.ainvoke(agent.input("Hello."), agent.config)
+        # A tool of the agent needs no server.
+        agent = Agent(unreachable, Echo(messages=iter([])), name)
+        call: Any = {"name": "read_log", "args": {}, "id": "c1", "type": "tool_call"}
+        stored = {"messages": [HumanMessage("Why?"), AIMessage("", tool_calls=[call])]}
+        await agent.graph.aupdate_state(agent.config, stored, as_node="model")
+        with pytest.raises(UnavailableError):
+            await agent.graph.ainvoke(None, agent.config)
+        assert (await agent.graph.aget_state(agent.config)).values["messages"][-1].content == LOG
     # A run continues with a call of a stored response, whose agent has made no model call.
     fill(client.session("demo", name))
     agent = Agent(client, Echo(messages=iter([AIMessage(ANSWER)])), name)
-    call: Any = {"name": "SearchTranscript", "args": {"pattern": "x"}, "id": "c1", "type": "tool_call"}
+    call = {"name": "SearchTranscript", "args": {"pattern": "x"}, "id": "c1", "type": "tool_call"}
     stored = {"messages": [HumanMessage("Why?"), AIMessage("", tool_calls=[call])]}
     await agent.graph.aupdate_state(agent.config, stored, as_node="model")
     state = await agent.graph.ainvoke(None, agent.config)

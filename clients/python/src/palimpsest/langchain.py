@@ -71,9 +71,13 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
         whole = request.override(tools=[*request.tools, *own])
         return _with_view(self._adapter.session(name), whole, too_long)
 
-    def _is_own(self, name: str) -> bool:
+    def _may_be_own(self, request: ToolCallRequest) -> bool:
+        # The tools of the service are those of model requests alone, so the agent does not have them.
+        return self._read_back and request.tool is None
+
+    def _is_own(self, request: ToolCallRequest) -> bool:
         # A run can begin with the calls of a stored response, before the tools are known.
-        return self._read_back and any(it["name"] == name for it in self._adapter.definitions())
+        return any(it["name"] == request.tool_call["name"] for it in self._adapter.definitions())
 
     def _remember(self, name: str, shown: _Shown, response: ModelResponse[Any]) -> ModelResponse[Any]:
         calls = [call for message in response.result if isinstance(message, AIMessage) for call in message.tool_calls]
@@ -120,7 +124,7 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
         """Lets the service run calls of its tools."""
-        if self._is_own(request.tool_call["name"]):
+        if self._may_be_own(request) and self._is_own(request):
             return self._run_own(request)
         return handler(request)
 
@@ -128,7 +132,7 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Any:
         """Lets the service run calls of its tools."""
-        if await in_thread(self._is_own, request.tool_call["name"]):
+        if self._may_be_own(request) and await in_thread(self._is_own, request):
             return await in_thread(self._run_own, request)
         return await handler(request)
 
