@@ -25,6 +25,7 @@ from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins.context_filter_plugin import ContextFilterPlugin
 from google.adk.runners import InMemoryRunner
+from google.adk.tools.function_tool import FunctionTool
 from google.genai import types
 from pydantic import Field
 
@@ -312,6 +313,20 @@ async def test_each_agent_has_a_session(client: Palimpsest, chat_model: Any, pro
     titles = [it["name"].split("/")[-1] for it in client.sessions("demo") if name in it["name"]]
     assert sorted(titles) == [name, f"{name}.helper"]
     await conversation.runner.close()
+
+
+async def test_a_tool_with_the_name_of_one_of_the_service(client: Palimpsest, name: str) -> None:
+    conversation = Conversation(client, Echo(model="gemini-echo", answers=[]), name)
+    conversation.runner.agent.tools.append(FunctionTool(Snip))  # type: ignore[union-attr]
+    await conversation.start()
+    with pytest.raises(RuntimeError, match=r"names of tools of the service: Snip\."):
+        await conversation.ask("Hello.")
+    await conversation.runner.close()
+
+
+def Snip() -> str:  # noqa: N802 - the name of a tool
+    """Removes everything."""
+    return ""
 
 
 async def test_a_cancelled_run_leaves_no_request(name: str, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ agents = pytest.importorskip("langchain.agents")
 
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel  # noqa: E402
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage  # noqa: E402
+from langchain_core.tools import StructuredTool  # noqa: E402
 
 # Chat models keep connections and TLS settings for the process.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
@@ -286,6 +287,14 @@ async def test_an_agent_is_created_without_a_call(client: Palimpsest, name: str)
     state = await agent.graph.ainvoke(None, agent.config)
     assert state["messages"][-1].text == ANSWER
     assert [it.status for it in state["messages"] if isinstance(it, ToolMessage)] == ["success"]
+
+
+def test_a_tool_with_the_name_of_one_of_the_service(client: Palimpsest, name: str) -> None:
+    middleware = PalimpsestMiddleware("demo", client=client, session=name)
+    snip = StructuredTool.from_function(read_log, name="Snip")
+    graph = agents.create_agent(Echo(messages=iter([])), tools=[snip], middleware=[middleware])
+    with pytest.raises(ValueError, match=r"names of tools of the service: Snip\."):
+        graph.invoke(Agent.input("Hello."))
 
 
 def test_a_model_without_tools(client: Palimpsest, provider: Provider, name: str, model: str) -> None:

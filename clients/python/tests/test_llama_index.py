@@ -11,6 +11,7 @@ pytest.importorskip("llama_index.llms.openai_like", reason="LlamaIndex has an en
 from llama_index.core.agent.workflow import AgentStream, AgentWorkflow
 from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock
 from llama_index.core.memory import ChatMemoryBuffer, Memory
+from llama_index.core.tools import FunctionTool
 
 from palimpsest import Palimpsest
 from palimpsest.llama_index import PalimpsestAgent
@@ -62,6 +63,13 @@ def check(provider: Provider, model: str, messages: list[ChatMessage]) -> None:
     assert ["palimpsest://" in it for it in arrays[:3]] == [False, True, True]
     assert ["disk full" in it for it in arrays[:3]] == [False, False, True]
     assert sum(it.content == LOG for it in messages) == 3
+
+
+async def test_a_tool_with_the_name_of_one_of_the_service(client: Palimpsest, llm: Any, memory: Memory) -> None:
+    snip = FunctionTool.from_defaults(read_log, name="Snip")
+    agent = PalimpsestAgent("demo", client=client, tools=[snip], llm=llm)
+    with pytest.raises(ValueError, match=r"names of tools of the service: Snip\."):
+        await agent.run("Hello.", memory=memory)
 
 
 @pytest.mark.parametrize("streaming", [True, False])

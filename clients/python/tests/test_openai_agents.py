@@ -165,6 +165,12 @@ async def test_the_service_receives_the_model_of_the_run(
     assert context.session.get()["budget"]["model"] == model
 
 
+def test_a_tool_with_the_name_of_one_of_the_service(client: Palimpsest, name: str) -> None:
+    agent = Agent[Any](name="agent", tools=[replace(read_log, name="Snip")])
+    with pytest.raises(ValueError, match=r"names of tools of the service: Snip\."):
+        PalimpsestContext("demo", name, client=client).with_tools(agent)
+
+
 def test_another_filter_is_an_error(client: Palimpsest, name: str) -> None:
     context = PalimpsestContext("demo", name, client=client)
     own: Any = {"call_model_input_filter": lambda data: data.model_data}

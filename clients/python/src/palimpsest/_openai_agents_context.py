@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from agents import Agent, RunConfig, Tool
 
+from ._adapter import check_names
 from ._openai_agents_input import input_filter, tools
 from ._threads import in_thread
 from .client import Palimpsest
@@ -38,7 +39,9 @@ class PalimpsestContext:
 
     def with_tools(self, agent: Agent[_Context]) -> Agent[_Context]:
         """Returns the agent with the tools of the service. Agents of handoffs need `tools` in their own definition."""
-        return agent.clone(tools=[*agent.tools, *self.tools()])
+        own = self.tools()
+        check_names([it.name for it in agent.tools], [it.name for it in own])
+        return agent.clone(tools=[*agent.tools, *own])
 
     def tools(self) -> list[Tool]:
         """Returns the tools of the service, for `Agent(tools=...)`. The model reads removed content with them.

@@ -59,8 +59,9 @@ class PalimpsestPlugin(BasePlugin):
         """Adds the tools of the service, and replaces the contents of the request by the view."""
         if self._read_back:
             definitions = await in_thread(self._adapter.definitions)
-            tools = [_ServiceTool(self._adapter, self._session_name, it) for it in definitions]
-            llm_request.append_tools([tool for tool in tools if tool.name not in llm_request.tools_dict])
+            tools: list[BaseTool] = [_ServiceTool(self._adapter, self._session_name, it) for it in definitions]
+            _adapter.check_names(llm_request.tools_dict, [tool.name for tool in tools])
+            llm_request.append_tools(tools)
         await self._show(callback_context, llm_request, llm_request.contents, None)
         return None
 

@@ -20,7 +20,7 @@ from langchain_core.output_parsers.openai_tools import make_invalid_tool_call, p
 from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from ._adapter import Adapter, sendable
+from ._adapter import Adapter, check_names, sendable
 from ._calls import session_id_of
 from ._originals import restored, with_call_ids
 from ._threads import in_thread
@@ -68,6 +68,7 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
     def _show(self, name: str, request: ModelRequest[Any], too_long: Exception | None) -> _Shown:
         # Tools of `AgentMiddleware.tools` would be requested when the agent is created.
         own = [_tool(it) for it in self._adapter.definitions()] if self._read_back else []
+        check_names(map(_tool_name, request.tools), [it.name for it in own])
         whole = request.override(tools=[*request.tools, *own])
         return _with_view(self._adapter.session(name), whole, too_long)
 
@@ -151,6 +152,11 @@ def _tool(definition: JsonObject) -> BaseTool:
     return StructuredTool.from_function(
         run, name=definition["name"], description=definition["description"], args_schema=definition["input_schema"]
     )
+
+
+def _tool_name(tool: BaseTool | dict[str, Any]) -> str:
+    # A tool that the provider runs has a format of the provider.
+    return str(tool.get("function", tool).get("name", "") if isinstance(tool, dict) else tool.name)
 
 
 def _with_view(session: Session, request: ModelRequest[Any], too_long: Exception | None) -> _Shown:

@@ -57,8 +57,11 @@ class PalimpsestConversationManager(ConversationManager):
     async def _add_tools(self, event: BeforeInvocationEvent) -> None:
         # The agent is created without a request. Its tools are complete before its first model call.
         if not self._has_tools:
-            for definition in await in_thread(self._adapter.definitions):
-                event.agent.tool_registry.register_tool(self._tool(definition))
+            tools = [self._tool(it) for it in await in_thread(self._adapter.definitions)]
+            registry = event.agent.tool_registry
+            _adapter.check_names(registry.registry, [tool.tool_name for tool in tools])
+            for tool in tools:
+                registry.register_tool(tool)
             self._has_tools = True
 
     def apply_management(self, agent: Any, **kwargs: Any) -> None:
