@@ -237,9 +237,7 @@ async def test_calls_that_are_not_in_the_contents_change_no_id(client: Palimpses
         call = function_call("read_log")
         assert call.function_call
         call.function_call.id = "adk-cancelled" if removal == "cancelled" else "c1"
-        await service.append_event(
-            session, Event(author="builder", content=types.Content(role="model", parts=[call]))
-        )
+        await service.append_event(session, Event(author="builder", content=types.Content(role="model", parts=[call])))
         if removal == "named":
             response = types.FunctionResponse(id="c1", name="read_log", response={"result": "done"})
             content = types.Content(role="user", parts=[types.Part(function_response=response)])

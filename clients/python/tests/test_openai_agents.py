@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,22 @@ import openai
 import pytest
 from agents import (
     Agent,
+    ComputerTool,
     ItemHelpers,
     OpenAIProvider,
     OpenAIResponsesModel,
     RunConfig,
+    RunContextWrapper,
     Runner,
     SQLiteSession,
+    Usage,
     function_tool,
 )
+from agents.run_config import CallModelData, ModelInputData
 
 from cancelled import check_cancelled_run
 from palimpsest import Palimpsest
+from palimpsest._openai_agents_usage import LastUsage
 from palimpsest.openai_agents import PalimpsestContext
 from world import ANSWER, FOUND, LOG, TURNS, USAGE, Provider, fill
 
@@ -178,3 +184,60 @@ def test_another_filter_is_an_error(client: Palimpsest, name: str) -> None:
         context.run_config(RunConfig(**own))
     with pytest.raises(ValueError, match="calls both"):
         context.run_config(**own)
+
+
+async def test_parallel_runs_of_an_agent_read_their_lanes(
+    client: Palimpsest, async_gpt: openai.AsyncOpenAI, provider: Provider, name: str, model: str
+) -> None:
+    search = {"calls": [{"name": "SearchTranscript", "input": {"pattern": "needle [0-9]"}}]}
+    _, agent, config = agent_of(client, name, async_gpt, "other")
+    agents = [agent.clone(model=OpenAIResponsesModel(model=f"{model}-{it}", openai_client=async_gpt)) for it in "12"]
+    for number in "12":
+        provider.script(f"{model}-{number}", search, {"text": ANSWER})
+    synced: set[str] = set()
+    both_synced = asyncio.Event()
+    show: Any = config.call_model_input_filter
+
+    async def ask(number: str) -> Any:
+        async def filter_input(data: Any) -> Any:
+            filtered = await show(data)
+            # No run calls a tool before both have synced.
+            synced.add(number)
+            if len(synced) == 2:
+                both_synced.set()
+            await both_synced.wait()
+            return filtered
+
+        own = replace(config, call_model_input_filter=filter_input)
+        return await Runner.run(agents[int(number) - 1], f"Find needle {number}.", run_config=own)
+
+    results = await asyncio.gather(ask("1"), ask("2"))
+    for number, result in zip("12", results, strict=True):
+        output = sent(provider, f"{model}-{number}")[1]
+        assert (f"needle {number}" in output, result.final_output) == (True, ANSWER)
+        assert f"needle {3 - int(number)}" not in output
+    # Each run sent the usage of its own response.
+    ids = [it["name"].split("/")[-1] for it in client.sessions("demo") if name in it["name"]]
+    reported = sorted(client.session("demo", it).get()["counts"]["reported_tokens"] for it in ids)
+    used = sorted(it.context_wrapper.usage.request_usage_entries[0].total_tokens for it in results)
+    assert reported == used
+
+
+def test_a_response_without_usage_has_that_of_no_other_agent() -> None:
+    context, usage, items = RunContextWrapper[Any](None), LastUsage(), [{"role": "user", "content": "Hello."}]
+    answer = {"type": "message", "role": "assistant", "content": "Hi."}
+    usage.observe("agent", context)
+    usage.expect("agent", context, items)
+    context.usage.add(Usage(requests=1))
+    context.usage.add(Usage(requests=1, input_tokens=7, output_tokens=1, total_tokens=8))
+    assert usage.last_response("agent", "m", [*items, answer]) is None
+
+
+async def test_tools_that_cannot_be_converted_are_not_counted(client: Palimpsest, name: str) -> None:
+    context = PalimpsestContext("demo", name, client=client)
+    show: Any = context.run_config().call_model_input_filter
+    computers: list[Any] = [ComputerTool(computer=Any), ComputerTool(computer=Any)]
+    agent = Agent[Any](name="agent", model="m", tools=computers)
+    items: Any = [{"role": "user", "content": "Hello."}]
+    filtered = await show(CallModelData(ModelInputData(items, None), agent, None))
+    assert "Hello." in str(filtered.input)
