@@ -315,7 +315,8 @@ async def test_each_agent_has_a_session(client: Palimpsest, chat_model: Any, pro
 
 async def test_a_tool_with_the_name_of_one_of_the_service(client: Palimpsest, name: str) -> None:
     conversation = Conversation(client, Echo(model="gemini-echo", answers=[]), name)
-    conversation.runner.agent.tools.append(FunctionTool(Snip))  # type: ignore[union-attr]
+    agent: Any = conversation.runner.agent
+    agent.tools.append(FunctionTool(Snip))
     await conversation.start()
     with pytest.raises(RuntimeError, match=r"names of tools of the service: Snip\."):
         await conversation.ask("Hello.")

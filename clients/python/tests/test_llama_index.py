@@ -90,6 +90,15 @@ async def test_parallel_calls_and_read_back(
         assert "signature" in sent(provider, model)[1]
 
 
+async def test_an_agent_without_the_tools_of_the_service(
+    client: Palimpsest, llm: Any, memory: Memory, provider: Provider, model: str
+) -> None:
+    provider.script(model, {"text": ANSWER})
+    agent = PalimpsestAgent("demo", client=client, tools=[read_log], llm=llm, read_back=False)
+    await agent.run("Hello.", memory=memory)
+    assert len(provider.requests(model)[0]["body"]["tools"]) == 1
+
+
 async def test_the_tools_of_the_service_read_the_lane(
     client: Palimpsest, agent: PalimpsestAgent, memory: Memory, provider: Provider, model: str
 ) -> None:

@@ -231,6 +231,13 @@ def test_a_tool_with_the_name_of_one_of_the_service(client: Palimpsest, name: st
     assert list(agent.tool_registry.registry) == ["Snip"]
 
 
+def test_an_agent_without_the_tools_of_the_service(client: Palimpsest, name: str) -> None:
+    manager = PalimpsestConversationManager("demo", name, client=client, read_back=False)
+    agent = Agent(Echo(), tools=[read_log], conversation_manager=manager, callback_handler=None)
+    agent("Hello.")
+    assert list(agent.tool_registry.registry) == ["read_log"]
+
+
 def test_state_of_the_manager_is_that_of_no_other(client: Palimpsest) -> None:
     manager = PalimpsestConversationManager("demo", "state", client=client)
     assert manager.restore_from_session(manager.get_state()) is None

@@ -33,18 +33,27 @@ class PalimpsestAgent(FunctionAgent):
     """Sends the view of a session to the model, and gives the model the tools of the service.
 
     The session has the `session_id` of the `Memory` of a run, or is `session`. The memory keeps the whole
-    conversation. The other arguments are those of `FunctionAgent`. Requests to the service run in threads.
+    conversation. `read_back=False` leaves out the tools of the service. The other arguments are those of
+    `FunctionAgent`. Requests to the service run in threads.
     """
 
     _adapter: Adapter = PrivateAttr()
     _session: str | None = PrivateAttr()
+    _read_back: bool = PrivateAttr()
 
     def __init__(
-        self, project: str, *, client: Palimpsest | None = None, session: str | None = None, **options: Any
+        self,
+        project: str,
+        *,
+        client: Palimpsest | None = None,
+        session: str | None = None,
+        read_back: bool = True,
+        **options: Any,
     ) -> None:
         super().__init__(**options)
         self._adapter = Adapter(project, client, "openai_chat")
         self._session = session
+        self._read_back = read_back
 
     def session(self, session_id: str | None) -> Session:
         """Returns the session of a memory, for example to undo a compaction."""
@@ -58,6 +67,8 @@ class PalimpsestAgent(FunctionAgent):
 
     async def _with_own(self, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
         """Returns tools with those of the service. The first step adds them to the agent, which runs calls of them."""
+        if not self._read_back:
+            return list(tools)
         given = [it for it in tools if not isinstance(it, _ServiceTool)]
         own = [self._tool(it) for it in await in_thread(self._adapter.definitions)]
         check_names([str(it.metadata.name) for it in given], [str(it.metadata.name) for it in own])
