@@ -98,7 +98,7 @@ final class ViewAdvisor implements CallAdvisor, StreamAdvisor {
         responses.record(
                 sessions.of(request.context()),
                 new ChatMessages(output).json().get(0),
-                response.getMetadata().getModel(),
+                Objects.requireNonNullElse(response.getMetadata().getModel(), ""),
                 input.getAsInt(),
                 usage.getCompletionTokens());
     }

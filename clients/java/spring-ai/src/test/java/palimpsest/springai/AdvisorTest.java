@@ -12,6 +12,7 @@ import static palimpsest.testing.Provider.USED_TOKENS;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Stream;
@@ -31,7 +32,11 @@ import org.springframework.ai.chat.messages.AssistantMessage;
 import org.springframework.ai.chat.messages.Message;
 import org.springframework.ai.chat.messages.ToolResponseMessage;
 import org.springframework.ai.chat.messages.UserMessage;
+import org.springframework.ai.chat.metadata.ChatResponseMetadata;
+import org.springframework.ai.chat.metadata.Usage;
 import org.springframework.ai.chat.model.ChatModel;
+import org.springframework.ai.chat.model.ChatResponse;
+import org.springframework.ai.chat.model.Generation;
 import org.springframework.ai.content.Media;
 import org.springframework.ai.openai.OpenAiChatModel;
 import org.springframework.ai.openai.OpenAiChatOptions;
@@ -305,6 +310,36 @@ class AdvisorTest {
             shown = synced.of(session.sync(body).messages());
         }
         assertEquals(messages, shown);
+    }
+
+    /** The usage of a model that reports no prompt tokens. */
+    private static final class PartOfUsage implements Usage {
+        @Override
+        public Integer getPromptTokens() {
+            return null;
+        }
+
+        @Override
+        public Integer getCompletionTokens() {
+            return 7;
+        }
+
+        @Override
+        public Object getNativeUsage() {
+            return null;
+        }
+    }
+
+    @Test
+    void aResponseWithoutTokensSucceeds() {
+        for (Usage usage : Arrays.asList(null, new PartOfUsage())) {
+            ChatModel model = prompt -> new ChatResponse(
+                    List.of(new Generation(new AssistantMessage("a"))),
+                    ChatResponseMetadata.builder().usage(usage).build());
+            String session = "tokens-" + (usage == null);
+            assertEquals("a", client(model, session).prompt("Hello.").call().content());
+            assertEquals(0, count(session, "reported_tokens"));
+        }
     }
 
     @Test
