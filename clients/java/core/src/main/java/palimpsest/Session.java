@@ -24,11 +24,16 @@ import java.util.stream.Stream;
 public final class Session {
     private static final System.Logger LOGGER = System.getLogger("palimpsest");
 
-    /** The complete responses of the SDKs. */
+    /** The complete responses of the SDKs. A stream has no calls yet, and must not be read. */
     private static final Set<String> RESPONSES = Set.of(
             "com.anthropic.models.messages.Message",
+            "com.anthropic.models.messages.StructuredMessage",
+            "com.anthropic.models.beta.messages.BetaMessage",
+            "com.anthropic.models.beta.messages.StructuredMessage",
             "com.openai.models.chat.completions.ChatCompletion",
-            "com.openai.models.responses.Response");
+            "com.openai.models.chat.completions.StructuredChatCompletion",
+            "com.openai.models.responses.Response",
+            "com.openai.models.responses.StructuredResponse");
 
     /** An etag of no view. */
     private static final String NO_VIEW = "AA==";
@@ -194,7 +199,6 @@ public final class Session {
     }
 
     private <R> R assigned(View<?> view, R response) {
-        // A stream has no calls yet, and must not be read here.
         if (response != null && RESPONSES.contains(response.getClass().getName())) {
             assignCalls(view, response);
         }
@@ -213,7 +217,8 @@ public final class Session {
 
     /**
      * Syncs on a thread of the executor of the connection and calls the model with an asynchronous method of the SDK,
-     * as {@link #send} does. A cancellation of the result ends the sync, or cancels the call of the model.
+     * as {@link #send} does. If the result is cancelled or completed, for example by {@code orTimeout}, the sync
+     * ends, or the call of the model is cancelled.
      */
     public <T, R> CompletableFuture<R> sendAsync(T body, Function<? super T, CompletableFuture<R>> call) {
         SyncOptions first = new SyncOptions();
