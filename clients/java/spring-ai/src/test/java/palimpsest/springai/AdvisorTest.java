@@ -358,6 +358,23 @@ class AdvisorTest {
         assertEquals(3, count("other", "messages"));
     }
 
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void theToolsOfTheServiceAreOptional(boolean readBack) {
+        String model = "readBack-" + readBack;
+        PROVIDER.script(model, "{'text': 'a'}");
+        List<Advisor> advisors = readBack
+                ? PalimpsestAdvisors.of(CLIENT, "spring", model)
+                : PalimpsestAdvisors.withoutReadBack(CLIENT, "spring", model);
+        ChatClient client = ChatClient.builder(Api.OPENAI.model(model))
+                .defaultTools(new Tools())
+                .defaultAdvisors(advisors)
+                .build();
+        assertEquals("a", client.prompt("Hello.").call().content());
+        assertEquals(1, count(model, "messages"));
+        assertEquals(readBack, PROVIDER.requests(model).get(0).toString().contains("SearchTranscript"));
+    }
+
     @Test
     void aCallWithoutAConversationFails() {
         ChatClient client = ChatClient.builder(Api.OPENAI.model("none"))
