@@ -128,7 +128,9 @@ public final class Session {
         // With an etag, also an unknown one, the reply never has the system messages.
         values.put("known_etag", known == null ? NO_VIEW : known.etag());
         values.setAll(syncOptions.parameters());
-        ObjectNode reply = post(":sync", body.readFields().set("palimpsest", values));
+        ObjectNode synced = body.readFields().set("palimpsest", values);
+        Attempts attempts = new Attempts(options);
+        ObjectNode reply = connection.http().send(new Request("POST", path(":sync"), Map.of(), synced), attempts);
         List<ObjectNode> messages = new ArrayList<>();
         if (known != null) {
             messages.addAll(
@@ -136,7 +138,7 @@ public final class Session {
         }
         messages.addAll(Json.objects(reply.path("messages")));
         if (reply.path("view_omitted").asBoolean()) {
-            messages.addAll(omitted(reply));
+            messages.addAll(omitted(reply, attempts));
         }
         if (!body.json().path("tools").isEmpty()) {
             connection.lanes().viewed(name(), reply.path("session").asText());
@@ -147,21 +149,29 @@ public final class Session {
         return new View<>(body, messages, reply);
     }
 
-    /** Returns the messages that a reply omits because of its size. */
-    private List<ObjectNode> omitted(ObjectNode reply) {
+    /** Returns the messages that a reply omits because of its size, with the other attempts of the sync. */
+    private List<ObjectNode> omitted(ObjectNode reply, Attempts attempts) {
         ObjectNode body = Json.object();
         body.set("etag", reply.path("etag"));
         body.set("skip_messages", reply.path("keep_messages"));
         // The etag is that of a lane for a side request.
         Request request = new Request("POST", pathOf(reply.path("session").asText()) + ":stream", Map.of(), body);
+        while (true) {
+            try (Lines chunks = connection.http().lines(request, attempts)) {
+                return messages(chunks);
+            } catch (ApiException error) {
+                attempts.waitAfter(error);
+            }
+        }
+    }
+
+    private static List<ObjectNode> messages(Lines chunks) {
         List<ObjectNode> messages = new ArrayList<>();
-        try (Lines chunks = connection.http().lines(request, options.timeout())) {
-            while (chunks.hasNext()) {
-                ObjectNode chunk = chunks.next();
-                messages.addAll(Json.objects(chunk.path("messages")));
-                if (chunk.path("last").asBoolean()) {
-                    return messages;
-                }
+        while (chunks.hasNext()) {
+            ObjectNode chunk = chunks.next();
+            messages.addAll(Json.objects(chunk.path("messages")));
+            if (chunk.path("last").asBoolean()) {
+                return messages;
             }
         }
         throw ApiException.streamEnded();
@@ -179,7 +189,7 @@ public final class Session {
      * @param body the body with the whole conversation
      * @param call the method of the SDK that sends a request, such as {@code client.messages()::create}
      * @return the result of the SDK
-     * @throws NotSendableException if the array must not be sent
+     * @throws NotSendableException if the view must not be sent
      */
     public <T, R> R send(T body, SyncOptions syncOptions, Function<? super T, R> call) {
         Body<T> request = request(body, syncOptions);
@@ -495,10 +505,6 @@ public final class Session {
 
     private static String requestId() {
         return UUID.randomUUID().toString();
-    }
-
-    private ObjectNode post(String suffix, ObjectNode body) {
-        return call(new Request("POST", path(suffix), Map.of(), body));
     }
 
     /** Makes a change. The {@code request_id} makes its retries safe. */
