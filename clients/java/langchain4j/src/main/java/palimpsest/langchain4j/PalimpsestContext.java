@@ -117,7 +117,7 @@ public final class PalimpsestContext
         Session session = sessions.apply(memoryId);
         SyncOptions options = responses.options(session).parameter("format", Format.OPENAI_CHAT);
         View<Map<String, Object>> view = session.sync(body, options);
-        // Throws if the array must not be sent.
+        // Throws if the view must not be sent.
         view.request();
         return request.toBuilder().messages(messages.of(view.messages())).build();
     }
