@@ -15,8 +15,8 @@ type View struct {
 	body     *body
 }
 
-// Request returns the body with the messages of the view: the request to send. It fails with a [NotSendableError] if the
-// view must not be sent.
+// Request returns the body with the messages of the view: the request to send. It fails with a [NotSendableError] if
+// the view must not be sent.
 func (v *View) Request() (json.RawMessage, error) {
 	if !v.Sendable {
 		return nil, &NotSendableError{Reason: v.NotSendableReason}

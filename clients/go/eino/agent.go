@@ -12,8 +12,10 @@ import (
 // NewChatModelAgent does the same as [adk.NewChatModelAgent] for an agent with a session: the agent gets the model of
 // [NewModel] and also the tools of [Tools]. `name` is the name of the model in the config, which decides the size of its
 // context window. The config stays unchanged. The session of the context, here and in a run, replaces the given session,
-// which can be nil then: see [WithSession]. The definitions of the tools are read from the server, which must run. An
-// agent of [adk.NewChatModelAgent] with the model of [NewModel] has no tools of the service, and its creation no call.
+// which can be nil then: see [WithSession].
+//
+// The definitions of the tools are read from the server, which must run. Without them, use [adk.NewChatModelAgent] with
+// the model of [NewModel]: the creation of this agent makes no call.
 func NewChatModelAgent(
 	ctx context.Context, session *palimpsest.Session, name string, config *adk.ChatModelAgentConfig,
 ) (*adk.ChatModelAgent, error) {
