@@ -70,7 +70,7 @@ public final class PalimpsestContext
     }
 
     /**
-     * Returns the context for requests that do not name their model.
+     * Returns the context with a name of the model, for requests without one.
      *
      * @param name the name of the model, which decides the size of the context window
      */
