@@ -25,23 +25,29 @@ export interface SdkModel {
   doStream(params: CallParams): PromiseLike<{ stream: ReadableStream<object> }>;
 }
 
+/**
+ * Names the calls that a wrapped model belongs to. The AI SDK puts a model with an older interface into a proxy, which
+ * passes the property on but is another object.
+ */
+const OWNER = Symbol("palimpsest");
+
 /** The calls of a language model in a session. */
 export class ContextCalls {
   readonly #session: Session;
   readonly #options: SdkOptions;
   readonly #responses = new Responses();
-  readonly #wrapped = new WeakSet<SdkModel>();
 
   constructor(session: Session, options: SdkOptions = {}) {
     this.#session = session;
     this.#options = options;
   }
 
-  /** Returns the model with synced prompts. Its interface keeps its version. */
+  /** Returns the model with synced prompts. Its interface keeps its version. A wrapped model stays as it is. */
   wrap<Model extends SdkModel>(model: Model): Model {
-    if (this.#wrapped.has(model)) return model;
+    if ((model as { [OWNER]?: ContextCalls })[OWNER] === this) return model;
     const { specificationVersion, provider, modelId, supportedUrls } = model;
-    const wrapped: SdkModel = {
+    const wrapped: SdkModel & { [OWNER]: ContextCalls } = {
+      [OWNER]: this,
       specificationVersion,
       provider,
       modelId,
@@ -49,8 +55,7 @@ export class ContextCalls {
       doGenerate: (given) => this.generate(modelId, given, (params) => model.doGenerate(params)),
       doStream: (given) => this.stream(modelId, given, (params) => model.doStream(params)),
     };
-    this.#wrapped.add(wrapped);
-    return wrapped as Model;
+    return wrapped as SdkModel as Model;
   }
 
   /** Sends a call whose response is complete. */

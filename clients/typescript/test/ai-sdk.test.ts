@@ -23,7 +23,7 @@ import {
   withSession,
 } from "palimpsest/ai-sdk";
 import { z } from "zod";
-import { modelsOf } from "./models.js";
+import { modelsOf, olderModelsOf } from "./models.js";
 import { collect, largeLog, startProvider, startServer } from "./world.js";
 
 (globalThis as { AI_SDK_LOG_WARNINGS?: boolean }).AI_SDK_LOG_WARNINGS = false;
@@ -178,6 +178,25 @@ test("a step with another model or other tools belongs to the session", async ()
   assert.deepEqual(tools, [[...Object.keys(ownTools), ...ofService], ["list_files", ...ofService], []]);
   assert.match(JSON.stringify(requests[1]?.body), /palimpsest:\/\//);
   assert.match(JSON.stringify(requests[2]?.body), /palimpsest:\/\/.*disk full/);
+});
+
+test("a step that returns its model syncs once, also with an older interface of the model", async () => {
+  const older = olderModelsOf(provider.url, "same");
+  for (const model of [models.anthropic("same"), ...older]) {
+    const name = model.modelId;
+    await provider.script(name, [{ calls: [{ name: "list_files" }] }, { text: answer }]);
+    let syncs = 0;
+    const counting: typeof fetch = (input, init) => {
+      if (String(input).endsWith(":sync")) syncs++;
+      return fetch(input, init);
+    };
+    const counted = new Palimpsest({ url: server.url, fetch: counting });
+    const prepareStep = ({ model }: { model: sdk.LanguageModel }) => ({ model });
+    const settings = { model, tools: ownTools, prepareStep, prompt, stopWhen };
+    await generateText(await withSession("demo", name, settings, { client: counted }));
+    assert.equal((await provider.requests(name)).length, 2);
+    assert.equal(syncs, 2, name);
+  }
 });
 
 test("a name of a model is a model of the default provider", async () => {
