@@ -11,7 +11,7 @@ export interface ClientOptions {
   apiKey?: string;
   /** The deadline of a call with its retries, in milliseconds. Default: 120,000. */
   timeoutMs?: number;
-  /** The maximum number of retries of a call. Default: 4. */
+  /** The maximum number of retries of a call. Default: 8. */
   maxRetries?: number;
   /** The implementation of `fetch`. Default: the global one. */
   fetch?: typeof fetch;
@@ -58,7 +58,7 @@ export class Transport {
       url: url.replace(/\/+$/, ""),
       apiKey: options.apiKey ?? environment("PALIMPSEST_API_KEY"),
       timeoutMs: options.timeoutMs ?? 120_000,
-      maxRetries: options.maxRetries ?? 4,
+      maxRetries: options.maxRetries ?? 8,
       // An unbound `fetch` fails in browsers.
       fetch: options.fetch ?? ((input, init) => fetch(input, init)),
     };
