@@ -2,7 +2,8 @@
 
 import type { SdkMessage } from "./ai-sdk-messages.js";
 import { Responses } from "./ai-sdk-responses.js";
-import { type SdkOptions, type SdkView, syncMessages } from "./ai-sdk-sync.js";
+import { type ContextOptions, type SdkView, syncMessages } from "./ai-sdk-sync.js";
+import { anyOf } from "./http.js";
 import type { Session } from "./session.js";
 import { isTooLong } from "./too-long.js";
 import { NotSendableError } from "./view.js";
@@ -34,10 +35,10 @@ const OWNER = Symbol("palimpsest");
 /** The calls of a language model in a session. */
 export class ContextCalls {
   readonly #session: Session;
-  readonly #options: SdkOptions;
+  readonly #options: ContextOptions;
   readonly #responses = new Responses();
 
-  constructor(session: Session, options: SdkOptions = {}) {
+  constructor(session: Session, options: ContextOptions = {}) {
     this.#session = session;
     this.#options = options;
   }
@@ -113,11 +114,12 @@ export class ContextCalls {
         ? [{ name: tool.name, description: tool.description, input_schema: inputSchema }]
         : [],
     );
-    const { prompt, abortSignal: signal, maxOutputTokens } = params;
+    const { prompt, abortSignal, maxOutputTokens } = params;
     const { target, ...options } = this.#options;
+    const signal = anyOf(abortSignal, options.signal);
     const output = maxOutputTokens === undefined ? {} : { max_output_tokens: maxOutputTokens };
-    const sync = { model, tools, signal, tooLong, ...options, target: { ...output, ...target } };
-    const view = await syncMessages(this.#session, prompt, sync as SdkOptions, this.#responses);
+    const sync = { model, tools, ...options, signal, tooLong, target: { ...output, ...target } };
+    const view = await syncMessages(this.#session, prompt, sync, this.#responses);
     const reason = view.notSendableReason;
     // A provider can accept a response to continue.
     if (reason && reason !== "ends_with_assistant") throw new NotSendableError(reason);

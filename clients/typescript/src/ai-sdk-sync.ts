@@ -14,8 +14,11 @@ export interface SdkOptions extends Omit<SyncOptions, "format" | "lastResponse">
   tools?: readonly object[] | undefined;
 }
 
+/** Options of the syncs of a model's calls. `signal` cancels a sync, as the signal of the call does. */
+export type ContextOptions = Omit<SdkOptions, "tooLong">;
+
 /** Options of an adapter that opens the session by its name. */
-export interface SessionOptions extends Omit<SdkOptions, "model" | "tools"> {
+export interface SessionOptions extends Omit<ContextOptions, "model" | "tools"> {
   /** The client of the server. Default: `new Palimpsest()`. */
   client?: Palimpsest | undefined;
 }

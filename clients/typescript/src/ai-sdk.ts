@@ -15,11 +15,17 @@ import {
   type UIMessage,
 } from "ai";
 import { ContextCalls } from "./ai-sdk-calls.js";
-import { type SdkOptions, type SdkView, type SessionOptions, syncMessages } from "./ai-sdk-sync.js";
+import {
+  type ContextOptions,
+  type SdkOptions,
+  type SdkView,
+  type SessionOptions,
+  syncMessages,
+} from "./ai-sdk-sync.js";
 import { Palimpsest } from "./client.js";
 import type { Session } from "./session.js";
 
-export type { SdkOptions, SdkView, SessionOptions } from "./ai-sdk-sync.js";
+export type { ContextOptions, SdkOptions, SdkView, SessionOptions } from "./ai-sdk-sync.js";
 
 /** The settings of a call that `withSession` reads. */
 export interface ModelSettings {
@@ -109,7 +115,7 @@ export async function syncUIMessages(
  */
 export function contextPrepareStep(
   session: Session,
-  options: SdkOptions = {},
+  options: ContextOptions = {},
   // biome-ignore lint/suspicious/noExplicitAny: the function fits the tools of any agent
 ): PrepareStepFunction<any> {
   // From version 7 on, the messages of a step begin with the view of the step before. A session needs the conversation.
@@ -136,7 +142,7 @@ export function contextPrepareStep(
  * Returns a middleware that syncs the prompt of each call of a language model. A prompt that is too long is sent again
  * once, shorter.
  */
-export function contextMiddleware(session: Session, options: SdkOptions = {}): LanguageModelMiddleware {
+export function contextMiddleware(session: Session, options: ContextOptions = {}): LanguageModelMiddleware {
   const calls = new ContextCalls(session, options);
   return {
     specificationVersion: "v3",

@@ -108,7 +108,7 @@ export class Transport {
   async *watch<Element>(request: ApiRequest, signal?: AbortSignal): AsyncGenerator<Element, void, void> {
     const silence = new AbortController();
     const fail = () => silence.abort(new Error("the stream is silent"));
-    const either = signal ? AbortSignal.any([signal, silence.signal]) : silence.signal;
+    const either = anyOf(signal, silence.signal);
     let timer = setTimeout(fail, MAX_SILENCE_MS);
     try {
       const response = await this.#send(request, either, JSON_LINES);
@@ -130,7 +130,7 @@ export class Transport {
     const { signal: given, remainingMs } = attempts;
     const deadline = AbortSignal.timeout(Math.ceil(remainingMs) + DEADLINE_GRACE_MS);
     return {
-      signal: given ? AbortSignal.any([given, deadline]) : deadline,
+      signal: anyOf(given, deadline),
       headers: { "connect-timeout-ms": String(Math.ceil(remainingMs)) },
       failure: (cause: unknown) => this.#failure(cause, given, deadline),
     };
@@ -158,6 +158,12 @@ export class Transport {
     if (!response.ok) throw await errorOfResponse(response);
     return response;
   }
+}
+
+/** Returns a signal that aborts with each of the given ones. */
+export function anyOf(...signals: (AbortSignal | undefined)[]): AbortSignal | undefined {
+  const given = signals.filter((signal) => signal !== undefined);
+  return given.length > 1 ? AbortSignal.any(given) : given[0];
 }
 
 /** Returns the text of an error with that of its cause. `fetch` of Node gives the reason of a failure in the cause. */

@@ -4,7 +4,7 @@ import { parseMemoryRequestContext } from "@mastra/core/memory";
 import type { ProcessInputStepArgs, ProcessInputStepResult } from "@mastra/core/processors";
 import { createTool } from "@mastra/core/tools";
 import { ContextCalls, type SdkModel } from "./ai-sdk-calls.js";
-import type { SdkOptions, SessionOptions } from "./ai-sdk-sync.js";
+import type { ContextOptions, SessionOptions } from "./ai-sdk-sync.js";
 import { Palimpsest } from "./client.js";
 import type { Session } from "./session.js";
 
@@ -50,7 +50,7 @@ interface Run {
   tools: Promise<Tools>;
 }
 
-function runOf(session: Session, options: SdkOptions): Run {
+function runOf(session: Session, options: ContextOptions): Run {
   return { calls: new ContextCalls(session, options), tools: toolsOf(session) };
 }
 

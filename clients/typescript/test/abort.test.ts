@@ -33,8 +33,8 @@ function agentOf(client: Palimpsest, model: string): Agent {
   return agent;
 }
 
-const middlewareOf = (session: Session, model: string) =>
-  wrapLanguageModel({ model: models.anthropic(model), middleware: contextMiddleware(session) });
+const modelOf = (session: Session, model: string, signal?: AbortSignal) =>
+  wrapLanguageModel({ model: models.anthropic(model), middleware: contextMiddleware(session, { signal }) });
 
 type Call = (session: Session, model: string, signal: AbortSignal, client: Palimpsest) => Promise<unknown>;
 
@@ -45,9 +45,17 @@ const calls: Record<string, Call> = {
     return generateText({ ...settings, prompt, abortSignal });
   },
   "the middleware": (session, model, abortSignal) =>
-    generateText({ model: middlewareOf(session, model), prompt, abortSignal }),
+    generateText({ model: modelOf(session, model), prompt, abortSignal }),
+  "the middleware with another signal": (session, model, abortSignal) => {
+    const { signal } = new AbortController();
+    return generateText({ model: modelOf(session, model, signal), prompt, abortSignal });
+  },
+  "the middleware by its option": (session, model, signal) => {
+    const { signal: abortSignal } = new AbortController();
+    return generateText({ model: modelOf(session, model, signal), prompt, abortSignal });
+  },
   "the middleware in a stream": (session, model, abortSignal) =>
-    consumed(streamText({ model: middlewareOf(session, model), prompt, abortSignal })),
+    consumed(streamText({ model: modelOf(session, model), prompt, abortSignal })),
   prepareStep: (session, model, abortSignal) => {
     const prepareStep = contextPrepareStep(session, { signal: abortSignal });
     return generateText({ model: models.anthropic(model), prompt, abortSignal, prepareStep });
