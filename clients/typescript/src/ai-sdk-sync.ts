@@ -19,7 +19,7 @@ export type ContextOptions = Omit<SdkOptions, "tooLong">;
 
 /** Options of an adapter that opens the session by its name. */
 export interface SessionOptions extends Omit<ContextOptions, "model" | "tools"> {
-  /** The client of the server. Default: `new Palimpsest()`. */
+  /** The client of the server. Default: one `new Palimpsest()`, which all calls of the program share. */
   client?: Palimpsest | undefined;
 }
 

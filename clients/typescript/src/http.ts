@@ -1,6 +1,7 @@
 // HTTP calls with deadlines and retries.
 
 import { Attempts } from "./attempts.js";
+import { DefinitionLists } from "./definitions.js";
 import { errorOf, errorOfResponse, PalimpsestError } from "./errors.js";
 
 /** Options of a client. */
@@ -46,6 +47,7 @@ const JSON_LINES = { accept: "application/x-ndjson" };
 
 /** The connection to a server. */
 export class Transport {
+  readonly definitions = new DefinitionLists();
   readonly #options: Required<Omit<ClientOptions, "apiKey">> & { apiKey: string | undefined };
 
   constructor(options: ClientOptions) {

@@ -54,7 +54,7 @@ export async function run<B extends Body, Response extends object, Call extends 
 ): Promise<RunResult<Response, Call>> {
   const { array, format } = adapter;
   const { runTool, signal } = options;
-  const tools = await session.tools(format, { signal });
+  const tools = await session.tools(format, { timeoutMs: options.sync?.timeoutMs, signal });
   // A provider rejects an empty list.
   const body = tools.length > 0 ? adapter.withTools(tools) : adapter.body;
   for (;;) {

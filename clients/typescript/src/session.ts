@@ -90,7 +90,7 @@ export class Session {
   readonly #id: string;
   readonly #transport: Transport;
   readonly #path: string;
-  readonly #listed = new Map<Format, Promise<ToolDefinition[]>>();
+  readonly #listed = new Map<Format, ToolDefinition[]>();
   readonly #ownNames = new Set<string>();
   /** The path of the session that took the last array with tools: this one, or a lane of it. */
   #toolPath: string;
@@ -157,23 +157,24 @@ export class Session {
     return send(this, body, call, options);
   }
 
-  /** Returns the definitions of the service's tools, for `tools` of the model request. They are read once. */
+  /** Returns the definitions of the service's tools, for `tools` of the model request. See `toolDefinitions`. */
   async tools<F extends Format>(format: F, options?: CallOptions): Promise<ToolOf<F>[]> {
     const tools = await this.toolDefinitions(format, options);
     return tools.map((tool) => tool.definition as unknown as ToolOf<F>);
   }
 
-  /** Returns the service's tools with their names and schemas. They are read once. */
+  /**
+   * Returns the service's tools with their names and schemas. A session reads them once. The client keeps them for five
+   * minutes, for a session that is opened again by its name.
+   */
   async toolDefinitions(format: Format, options?: CallOptions): Promise<ToolDefinition[]> {
-    let listed = this.#listed.get(format);
-    if (!listed) {
-      listed = this.#get<{ tools: ToolDefinition[] }>("/tools", { format }, options).then(
-        ({ tools }) => tools,
-      );
-      this.#listed.set(format, listed);
-      listed.catch(() => this.#listed.delete(format));
+    const kept = this.#transport.definitions;
+    let tools = this.#listed.get(format) ?? kept.get(this.#path, format);
+    if (!tools) {
+      ({ tools } = await this.#get<{ tools: ToolDefinition[] }>("/tools", { format }, options));
+      kept.set(this.#path, format, tools);
     }
-    const tools = await listed;
+    this.#listed.set(format, tools);
     for (const tool of tools) this.#ownNames.add(tool.name);
     return tools;
   }
@@ -306,7 +307,7 @@ export class Session {
     const path = this.#path.slice(0, this.#path.lastIndexOf("/"));
     const body = { session_id: this.#id, session: fields, request_id: requestId() };
     const request = { method: "POST", path, body } as const;
-    return (await this.#transport.call<{ session: SessionInfo }>(request, options)).session;
+    return this.#changed(this.#transport.call<{ session: SessionInfo }>(request, options));
   }
 
   /** Returns the session, with its policy, budget and counts. */
@@ -318,7 +319,7 @@ export class Session {
   async update(fields: SessionFields, options?: CallOptions): Promise<SessionInfo> {
     const body = { session: fields, update_mask: Object.keys(fields).join(","), request_id: requestId() };
     const request = { method: "PATCH", path: this.#path, body } as const;
-    return (await this.#transport.call<{ session: SessionInfo }>(request, options)).session;
+    return this.#changed(this.#transport.call<{ session: SessionInfo }>(request, options));
   }
 
   /** Deletes the session. Returns false if it did not exist. */
@@ -327,6 +328,14 @@ export class Session {
     const query = { allow_missing: true, delete_subagents: options.deleteSubagents };
     const request = { method: "DELETE", path: this.#path, query } as const;
     return (await this.#transport.call<{ deleted_sessions: number }>(request, options)).deleted_sessions > 0;
+  }
+
+  /** Returns a changed session. Its new policy can select other tools. */
+  async #changed(reply: Promise<{ session: SessionInfo }>): Promise<SessionInfo> {
+    const { session } = await reply;
+    this.#listed.clear();
+    this.#transport.definitions.delete(this.#path);
+    return session;
   }
 
   #post<Reply>(suffix: string, body: unknown, options?: CallOptions): Promise<Reply> {

@@ -108,6 +108,38 @@ for (const [name, start] of Object.entries(calls)) {
   });
 }
 
+for (const name of ["withSession", "Mastra"]) {
+  test(`an abort of ${name} ends the request of its tools, which has its deadline`, async () => {
+    const stop = new AbortController();
+    const timeouts: (string | null)[] = [];
+    const holding: typeof fetch = (_, init) => {
+      timeouts.push(new Headers(init?.headers).get("connect-timeout-ms"));
+      setTimeout(() => stop.abort(new Error("the user left")), 20);
+      return new Promise<Response>((_, reject) =>
+        init?.signal?.addEventListener("abort", () => reject(init.signal?.reason)),
+      );
+    };
+    const options = { client: new Palimpsest({ url: server.url, fetch: holding }), timeoutMs: 54_000 };
+    const model = models.anthropic(`abort-tools-${name}`);
+    const abortSignal = stop.signal;
+    if (name === "Mastra") {
+      const inputProcessors = [contextProcessor("demo", "abort-tools", options)];
+      const agent = new Agent({ id: "a", name: "A", instructions: "Be brief.", model, inputProcessors });
+      new Mastra({ agents: { a: agent }, logger: false });
+      await agent.generate(prompt, { abortSignal }).catch(() => {});
+    } else {
+      const settings = { model, abortSignal };
+      await assert.rejects(withSession("demo", "abort-tools", settings, options), /the user left/);
+      const { signal } = stop;
+      await assert.rejects(withSession("demo", "abort-tools", { model }, { ...options, signal }), /left/);
+    }
+    assert.ok(stop.signal.aborted);
+    assert.equal(timeouts.length, 1);
+    const timeout = Number(timeouts[0]);
+    assert.ok(timeout > 0 && timeout <= 54_000, String(timeout));
+  });
+}
+
 test("an abort ends the calls of the service's tools", async () => {
   const session = new Palimpsest({ url: server.url }).session("demo", "abort-tools");
   const { SearchTranscript } = await contextTools(session);

@@ -212,6 +212,20 @@ test("a name of a model is a model of the default provider", async () => {
   assert.equal((await client.session("demo", name).get()).counts.messages, 1);
 });
 
+test("calls without a client share one, which reads the tools of a session once", async (context) => {
+  const given = process.env.PALIMPSEST_URL;
+  process.env.PALIMPSEST_URL = server.url;
+  const requests = context.mock.method(globalThis, "fetch");
+  try {
+    const model = models.anthropic("shared");
+    for (let call = 0; call < 3; call++) await withSession("demo", "shared", { model });
+  } finally {
+    if (given === undefined) delete process.env.PALIMPSEST_URL;
+    else process.env.PALIMPSEST_URL = given;
+  }
+  assert.equal(requests.mock.callCount(), 1);
+});
+
 test("a tool with the name of a tool of the service is rejected", async () => {
   const settings = { model: models.anthropic("taken"), tools: { Snip: ownTools.read_log } };
   await assert.rejects(

@@ -103,6 +103,29 @@ test("tools and calls have the format of their provider", async () => {
   assert.equal((await session.runTool(item)).call_id, "b");
 });
 
+test("the definitions of tools are read once per session, and again after a change of its policy", async () => {
+  let reads = 0;
+  const counting: typeof fetch = (input, init) => {
+    if (String(input).includes("/tools")) reads++;
+    return fetch(input, init);
+  };
+  const counted = new Palimpsest({ url: server.url, fetch: counting });
+  const namesOf = async (id: string) =>
+    (await counted.session("demo", id).toolDefinitions("openai_chat")).map((tool) => tool.name);
+  const limited = counted.session("demo", "limited-tools");
+  const policy_overrides = { model_tools: { enabled_tools: { tools: ["read_tool_result"] } } };
+  await limited.create({ policy_overrides });
+  assert.deepEqual(await namesOf("limited-tools"), ["ReadToolResult"]);
+  // Another session can have another policy.
+  assert.equal((await namesOf("all-tools")).length, 4);
+  await namesOf("all-tools");
+  await namesOf("limited-tools");
+  assert.equal(reads, 2);
+  await limited.update({ policy_overrides: {} });
+  assert.equal((await namesOf("limited-tools")).length, 4);
+  assert.equal(reads, 3);
+});
+
 test("a compaction shortens the view, and undo reverses it", async () => {
   const session = client.session("demo", "undo");
   const messages = Array.from({ length: 12 }, (_, index) => ({
