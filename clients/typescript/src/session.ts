@@ -5,6 +5,7 @@ import { type Body, formatOf, type RequestOf, syncedFields } from "./bodies.js";
 import { requestedBreakpoints } from "./cache.js";
 import { PalimpsestError } from "./errors.js";
 import { type CallOptions, type Query, requestId, type Transport } from "./http.js";
+import { patternOf } from "./pattern.js";
 import { type SendOptions, send } from "./send.js";
 import { textOf } from "./too-long.js";
 import {
@@ -238,14 +239,16 @@ export class Session {
     return this.#list("messages", "/messages", options, { format: options.format });
   }
 
-  /** Searches the transcript for a text, or for a regular expression in the syntax of RE2. */
+  /**
+   * Searches the transcript for a text, or for a regular expression in the syntax of RE2. The flags `i`, `m` and `s` hold,
+   * `d`, `g` and `u` change nothing, and others throw a `TypeError`.
+   */
   async *search(pattern: string | RegExp, options: ListOptions = {}): AsyncGenerator<SearchHit, void, void> {
-    const text = typeof pattern === "string" ? { literal: pattern } : { regex: pattern.source };
-    const ignoreCase = typeof pattern !== "string" && pattern.ignoreCase;
+    const fields = patternOf(pattern);
     let token: string | undefined;
     do {
       const body = {
-        pattern: { ...text, ignore_case: ignoreCase },
+        pattern: fields,
         descending: options.descending,
         page_size: options.pageSize,
         page_token: token,

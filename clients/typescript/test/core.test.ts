@@ -253,6 +253,24 @@ test("reads return all pages", async () => {
   });
 });
 
+test("a search has the flags of its regular expression", async () => {
+  const session = client.session("demo", "flags");
+  await session.sync({ model: "gpt-5", messages: [{ role: "user", content: "first/line\nlast line" }] });
+  for (const [pattern, found] of [
+    [/^last/, 0],
+    [/^last/m, 1],
+    [/first\/line.last/, 0],
+    [/first\/line.last/s, 1],
+    [/^LAST.*$/dgimu, 1],
+    ["first/line", 1],
+  ] as const) {
+    assert.equal((await collect(session.search(pattern))).length, found, String(pattern));
+  }
+  for (const flag of ["y", "v"]) {
+    await assert.rejects(collect(session.search(new RegExp("last", flag))), TypeError);
+  }
+});
+
 test("a watch yields recorded and new events until its signal", async () => {
   const session = client.session("demo", "watch");
   const messages = [{ role: "user", content: "Hello" }];
