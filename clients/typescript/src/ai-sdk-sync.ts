@@ -21,6 +21,8 @@ export type ContextOptions = Omit<SdkOptions, "tooLong">;
 export interface SessionOptions extends Omit<ContextOptions, "model" | "tools"> {
   /** The client of the server. Default: one `new Palimpsest()`, which all calls of the program share. */
   client?: Palimpsest | undefined;
+  /** If false, the model gets no tools of the service, for a model that takes none. Default: true. */
+  readBack?: boolean | undefined;
 }
 
 /** The messages for the model, and the state of the view. */

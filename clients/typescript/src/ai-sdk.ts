@@ -56,13 +56,13 @@ export async function withSession<Settings extends ModelSettings>(
   project: string,
   session: string,
   settings: Settings,
-  { client = defaultClient(), ...options }: SessionOptions = {},
+  { client = defaultClient(), readBack = true, ...options }: SessionOptions = {},
 ): Promise<SessionSettings<Settings>> {
   const opened = client.session(project, session);
   const calls = new ContextCalls(opened, options);
   const { prepareStep, abortSignal } = settings as { prepareStep?: PrepareStep; abortSignal?: AbortSignal };
   const signal = anyOf(abortSignal, options.signal);
-  const serviceTools = await contextTools(opened, { timeoutMs: options.timeoutMs, signal });
+  const serviceTools = readBack ? await contextTools(opened, { timeoutMs: options.timeoutMs, signal }) : {};
   const names = Object.keys(serviceTools);
   const taken = names.find((name) => settings.tools?.[name]);
   if (taken) throw new Error(`The tool ${taken} has the name of a tool of the service. Rename it.`);

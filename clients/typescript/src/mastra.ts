@@ -30,7 +30,7 @@ export interface ContextProcessor {
 export function contextProcessor(
   project: string,
   session: SessionName,
-  { client = defaultClient(), ...options }: SessionOptions = {},
+  { client = defaultClient(), readBack = true, ...options }: SessionOptions = {},
 ): ContextProcessor {
   return {
     id: "palimpsest",
@@ -38,8 +38,10 @@ export function contextProcessor(
       // The steps of a run share their state, so that the usage of a step makes the count of the next one exact.
       state.palimpsest ??= runOf(client.session(project, nameOf(session, requestContext)), options);
       const run = state.palimpsest as Run;
-      const signal = anyOf(abortSignal, options.signal);
-      run.tools ??= await toolsOf(run.session, { timeoutMs: options.timeoutMs, signal });
+      if (readBack && !run.tools) {
+        const signal = anyOf(abortSignal, options.signal);
+        run.tools = await toolsOf(run.session, { timeoutMs: options.timeoutMs, signal });
+      }
       // The type of the model leaves out the content of a response.
       const synced = run.calls.wrap(model as Model & SdkModel);
       return { model: synced, tools: { ...tools, ...run.tools } };

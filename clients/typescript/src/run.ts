@@ -13,6 +13,8 @@ export interface RunOptions<Call, Event> {
   runTool?: ((call: Call) => string | Promise<string>) | undefined;
   /** Receives the events of the provider's streams. Default: the requests do not stream. */
   onEvent?: ((event: Event) => void) | undefined;
+  /** If false, the model gets no tools of the service, for a model that takes none. Default: true. */
+  readBack?: boolean | undefined;
   /** Cancels the run. */
   signal?: AbortSignal | undefined;
   /** Options of each sync. */
@@ -53,8 +55,9 @@ export async function run<B extends Body, Response extends object, Call extends 
   options: RunOptions<Call, never>,
 ): Promise<RunResult<Response, Call>> {
   const { array, format } = adapter;
-  const { runTool, signal } = options;
-  const tools = await session.tools(format, { timeoutMs: options.sync?.timeoutMs, signal });
+  const { runTool, readBack = true, signal } = options;
+  const { timeoutMs } = options.sync ?? {};
+  const tools = readBack ? await session.tools(format, { timeoutMs, signal }) : [];
   // A provider rejects an empty list.
   const body = tools.length > 0 ? adapter.withTools(tools) : adapter.body;
   for (;;) {

@@ -212,6 +212,18 @@ test("a name of a model is a model of the default provider", async () => {
   assert.equal((await client.session("demo", name).get()).counts.messages, 1);
 });
 
+test("a model gets no tools of the service without read-back", async () => {
+  const name = "no-read-back";
+  await provider.script(name, [{ calls: [{ name: "list_files" }] }, { text: answer }]);
+  const settings = { model: models.anthropic(name), tools: ownTools, activeTools: ["list_files" as const] };
+  const inSession = await withSession("demo", name, settings, { client, readBack: false });
+  assert.equal((await generateText({ ...inSession, prompt, stopWhen })).text, answer);
+  const requests = await provider.requests(name);
+  const tools = requests.map(({ body }) => body.tools.map((tool: { name: string }) => tool.name));
+  assert.deepEqual(tools, [["list_files"], ["list_files"]]);
+  assert.ok(((await client.session("demo", name).get()).counts.messages ?? 0) > 0);
+});
+
 test("calls without a client share one, which reads the tools of a session once", async (context) => {
   const given = process.env.PALIMPSEST_URL;
   process.env.PALIMPSEST_URL = server.url;
