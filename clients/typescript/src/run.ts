@@ -33,7 +33,7 @@ export interface RunResult<Response, Call> {
 export interface Adapter<B extends Body, Response extends object, Call extends ToolCall, F extends Format> {
   format: F;
   body: B;
-  /** The array of the body. Responses and results are appended to it. */
+  /** The messages of the body. Responses and results are appended to them. */
   array: unknown[];
   /** Returns the body with more tools. */
   withTools(tools: ToolOf<F>[]): B;
@@ -76,7 +76,7 @@ export async function run<B extends Body, Response extends object, Call extends 
       }
     };
     const results = await Promise.all(calls.filter((call) => !isOpen(call)).map(answer));
-    // Appended together, so that a failed tool leaves the array without an open call.
+    // Appended together, so that a failed tool leaves the messages without an open call.
     array.push(
       ...adapter.messagesOf(response),
       ...(results.length > 0 ? adapter.messagesOfResults(results) : []),

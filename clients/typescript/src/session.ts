@@ -93,9 +93,9 @@ export class Session {
   readonly #path: string;
   readonly #listed = new Map<Format, ToolDefinition[]>();
   readonly #ownNames = new Set<string>();
-  /** The path of the session that took the last array with tools: this one, or a lane of it. */
+  /** The path of the session that took the last body with tools: this one, or a lane of it. */
   #toolPath: string;
-  /** The path of the session that took the array of a request, by the ids of the calls in its response. */
+  /** The path of the session that took the body of a request, by the ids of the calls in its response. */
   readonly #callPaths = new Map<string, string>();
 
   /** Use `Palimpsest.session`. */
@@ -108,8 +108,8 @@ export class Session {
   }
 
   /**
-   * Sends the body of the next model request with the whole conversation, and returns the view: the same body with the
-   * array to send instead. A repeat is safe.
+   * Sends the body of the next model request with the whole conversation, and returns the view: the messages to send
+   * instead, also as the same body. A repeat is safe.
    */
   async sync<B extends Body>(body: B, options: SyncOptions = {}): Promise<View<B>> {
     const format = options.format ?? formatOf(body);
@@ -186,8 +186,8 @@ export class Session {
   }
 
   /**
-   * Lets `runTool` read the session that took the array of a view, for the calls with these ids. `send`, the runs and the
-   * middleware do this for each complete response. The last 256 ids are kept.
+   * Lets `runTool` read the session of a view, for the calls with these ids. `send`, the runs and the middleware do this
+   * for each complete response. The last 256 ids are kept.
    */
   assignCalls(view: Pick<View, "session">, ids: Iterable<string>): void {
     for (const id of ids) {
@@ -201,7 +201,7 @@ export class Session {
 
   /**
    * Runs a call of a service's tool and returns the result to append to the conversation. The call reads the session of
-   * its response, see `assignCalls`, or else the session that took the last array with tools.
+   * its response, see `assignCalls`, or else the session that took the last body with tools.
    */
   async runTool<Call extends ToolCall>(call: Call, options?: CallOptions): Promise<ToolResultOf<Call>> {
     const payload = { format: formatOfCall(call), json: call };
