@@ -13,7 +13,9 @@ export class DefinitionLists {
   /** Returns the definitions for a session, unless they were read more than five minutes ago. */
   get(path: string, format: Format): ToolDefinition[] | undefined {
     const list = this.#lists.get(keyOf(path, format));
-    return list && performance.now() - list.readAt < MAX_AGE_MS ? list.definitions : undefined;
+    const isFresh = list && performance.now() - list.readAt < MAX_AGE_MS;
+    // A caller can change its definitions, for example add a cache breakpoint.
+    return isFresh ? structuredClone(list.definitions) : undefined;
   }
 
   /** Keeps the definitions for a session. */
@@ -21,7 +23,7 @@ export class DefinitionLists {
     const key = keyOf(path, format);
     // A list that was read again becomes the newest one.
     this.#lists.delete(key);
-    this.#lists.set(key, { definitions, readAt: performance.now() });
+    this.#lists.set(key, { definitions: structuredClone(definitions), readAt: performance.now() });
     const [oldest] = this.#lists.keys();
     if (this.#lists.size > MAX_LISTS && oldest !== undefined) this.#lists.delete(oldest);
   }

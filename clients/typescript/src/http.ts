@@ -47,6 +47,7 @@ const JSON_LINES = { accept: "application/x-ndjson" };
 
 /** The connection to a server. */
 export class Transport {
+  /** The kept definitions of the service's tools. */
   readonly definitions = new DefinitionLists();
   readonly #options: Required<Omit<ClientOptions, "apiKey">> & { apiKey: string | undefined };
 

@@ -240,8 +240,8 @@ export class Session {
   }
 
   /**
-   * Searches the transcript for a text, or for a regular expression in the syntax of RE2. The flags `i`, `m` and `s` hold,
-   * `d`, `g` and `u` change nothing, and others throw a `TypeError`.
+   * Searches the transcript for a text, or for a regular expression in the syntax of RE2. The flags `i`, `m` and `s`
+   * apply. The flags `d`, `g` and `u` change nothing, and others throw a `TypeError`.
    */
   async *search(pattern: string | RegExp, options: ListOptions = {}): AsyncGenerator<SearchHit, void, void> {
     const fields = patternOf(pattern);

@@ -118,7 +118,11 @@ test("the definitions of tools are read once per session, and again after a chan
   assert.deepEqual(await namesOf("limited-tools"), ["ReadToolResult"]);
   // Another session can have another policy.
   assert.equal((await namesOf("all-tools")).length, 4);
-  await namesOf("all-tools");
+  // A change of the definitions stays in their session.
+  const [changed] = await counted.session("demo", "all-tools").tools("openai_chat");
+  if (changed) changed.function.name = "changed";
+  const [definition] = await counted.session("demo", "all-tools").tools("openai_chat");
+  assert.notEqual(definition?.function.name, "changed");
   await namesOf("limited-tools");
   assert.equal(reads, 2);
   await limited.update({ policy_overrides: {} });
