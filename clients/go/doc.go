@@ -1,6 +1,6 @@
 // Package palimpsest is the client of Palimpsest, the service that owns the context of LLM agents.
 //
-// An agent sends its whole conversation before each model call, and sends the returned array to the model. With an SDK
+// An agent sends its whole conversation before each model call, and sends the returned view to the model. With an SDK
 // of Anthropic or OpenAI, [Session.Middleware] does both for each request of the SDK:
 //
 //	session := palimpsest.NewClient().Session("demo", "task-42")

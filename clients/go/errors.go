@@ -81,7 +81,7 @@ func (e *Error) Retryable() bool {
 	return e.hasRetryInfo || e.Code == Unavailable || e.Code == DeadlineExceeded
 }
 
-// NotSendableError reports an array that must not be sent to the model.
+// NotSendableError reports a view that must not be sent to the model.
 type NotSendableError struct {
 	// Reason is open_calls, ends_with_assistant or empty.
 	Reason string

@@ -19,12 +19,12 @@ var formatOfPath = map[string]Format{
 // Middleware returns a middleware for option.WithMiddleware of the SDKs of Anthropic and OpenAI. It changes the model
 // requests of the client, streams included:
 //
-//   - It syncs the conversation of the request, and sends the array of the view.
+//   - It syncs the conversation of the request, and sends the view.
 //   - It adds the tools of the service, so that the model can read stored results and the transcript.
-//   - If the provider rejects the prompt as too long, it requests a shorter array and sends the request once more.
+//   - If the provider rejects the prompt as too long, it requests a shorter view and sends the request once more.
 //
 // Other requests pass unchanged, also those without a conversation in their body. A request fails with a
-// [NotSendableError] if its array must not be sent.
+// [NotSendableError] if its view must not be sent.
 func (s *Session) Middleware(
 	options ...SyncOption,
 ) func(*http.Request, func(*http.Request) (*http.Response, error)) (*http.Response, error) {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Session is one conversation of one agent. It is created with the first sync. Goroutines can share it.
@@ -55,7 +56,13 @@ func (s *Session) sync(ctx context.Context, body *body, options syncOptions) (*V
 	}
 	sent := body.synced()
 	sent["palimpsest"] = body.parameters(last, etag, options)
-	reply, err := send[Reply](ctx, s, request{method: http.MethodPost, path: s.path + ":sync", body: sent})
+	attempts := s.transport.attempts(ctx)
+	var answer json.RawMessage
+	call := request{method: http.MethodPost, path: s.path + ":sync", body: sent}
+	if err := s.transport.callWith(ctx, attempts, call, &answer); err != nil {
+		return nil, err
+	}
+	reply, err := decode[Reply](answer)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +73,7 @@ func (s *Session) sync(ctx context.Context, body *body, options syncOptions) (*V
 		added = added[reply.LeadMessages:]
 	}
 	if reply.ViewOmitted {
-		if added, err = s.readView(ctx, path, reply); err != nil {
+		if added, err = s.readView(ctx, attempts, path, reply); err != nil {
 			return nil, err
 		}
 	}
@@ -88,12 +95,26 @@ func (s *Session) sync(ctx context.Context, body *body, options syncOptions) (*V
 	return &View{Reply: reply, Messages: slices.Concat(lead, messages), body: body}, nil
 }
 
-// readView reads the messages that a reply omits because of its size.
-func (s *Session) readView(ctx context.Context, path string, reply *Reply) ([]json.RawMessage, error) {
+// readView reads the messages that a reply omits because of its size, with the other attempts of the sync.
+func (s *Session) readView(
+	ctx context.Context, attempts *attempts, path string, reply *Reply,
+) ([]json.RawMessage, error) {
 	body := map[string]any{"etag": reply.ETag, "skip_messages": reply.KeepMessages}
 	stream := request{method: http.MethodPost, path: path + ":stream", body: body}
+	for {
+		messages, err := s.readViewOnce(ctx, stream, attempts.deadline)
+		if err == nil {
+			return messages, nil
+		}
+		if err := attempts.wait(ctx, err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (s *Session) readViewOnce(ctx context.Context, stream request, deadline time.Time) ([]json.RawMessage, error) {
 	var messages []json.RawMessage
-	for line, err := range s.transport.lines(ctx, stream, s.transport.attempts(ctx).deadline) {
+	for line, err := range s.transport.lines(ctx, stream, deadline) {
 		if err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -300,6 +301,57 @@ func (noStream) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	<-request.Context().Done()
 	return nil, request.Context().Err()
+}
+
+func TestTheStreamOfAViewHasTheOtherAttemptsOfTheSync(t *testing.T) {
+	server := world.StartServer(t)
+	ctx := context.Background()
+	limits := object{"limits": object{"max_reply_bytes": 65_536}}
+	_, err := server.Client().Session("demo", "a").Create(ctx, object{"policy_overrides": limits})
+	world.Check(t, err)
+	transport := &brokenStream{pause: 100 * time.Millisecond}
+	client := server.Client(palimpsest.WithHTTPClient(&http.Client{Transport: transport}))
+	session := client.Session("demo", "a", palimpsest.WithFormat(palimpsest.AnthropicMessages))
+	conversation := body(message("user", strings.Repeat("x ", 100_000)))
+	view, err := session.Sync(ctx, conversation)
+	world.Check(t, err)
+	world.Equal(t, len(view.Messages), 1)
+	// The first stream has no status of success, the second one no lines, and the third one is whole.
+	world.Equal(t, len(transport.timeouts), 4)
+	for index, timeout := range transport.timeouts[1:] {
+		// Each request of the sync has the rest of its deadline.
+		world.Equal(t, timeout <= transport.timeouts[index]-100, true)
+	}
+	transport.timeouts = nil
+	once := server.Client(palimpsest.WithHTTPClient(&http.Client{Transport: transport}), palimpsest.WithMaxRetries(1))
+	_, err = once.Session("demo", "a").Sync(ctx, conversation)
+	world.Equal(t, errors.Is(err, palimpsest.Unavailable), true)
+	world.Equal(t, len(transport.timeouts), 3)
+}
+
+// brokenStream fails the first two streams. It pauses after each request, and records its timeout in milliseconds.
+type brokenStream struct {
+	pause    time.Duration
+	timeouts []int
+}
+
+func (b *brokenStream) RoundTrip(request *http.Request) (*http.Response, error) {
+	timeout, err := strconv.Atoi(request.Header.Get("Connect-Timeout-Ms"))
+	if err != nil {
+		return nil, err
+	}
+	b.timeouts = append(b.timeouts, timeout)
+	response, err := http.DefaultTransport.RoundTrip(request)
+	time.Sleep(b.pause)
+	switch {
+	case err != nil || len(b.timeouts) == 1 || len(b.timeouts) > 3:
+		return response, err
+	case len(b.timeouts) == 2:
+		response.StatusCode = http.StatusServiceUnavailable
+	}
+	_ = response.Body.Close()
+	response.Body = http.NoBody
+	return response, nil
 }
 
 func TestAnInputThatIsText(t *testing.T) {

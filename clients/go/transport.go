@@ -96,11 +96,15 @@ func (a *attempts) wait(ctx context.Context, failed error) error {
 
 // call sends a request and decodes the answer. Errors that the contract calls retryable are retried.
 func (t *transport) call(ctx context.Context, r request, answer any) error {
+	return t.callWith(ctx, t.attempts(ctx), r, answer)
+}
+
+// callWith sends a request with attempts that other requests of the same call can share.
+func (t *transport) callWith(ctx context.Context, attempts *attempts, r request, answer any) error {
 	content, err := encodeBody(r.body)
 	if err != nil {
 		return err
 	}
-	attempts := t.attempts(ctx)
 	for {
 		data, err := t.once(ctx, r, content, attempts.deadline)
 		if err == nil {

@@ -10,13 +10,13 @@ import (
 // View is the reply to a sync.
 type View struct {
 	*Reply
-	// Messages is the whole array to send to the model instead of that of the body.
+	// Messages are the messages to send to the model instead of those of the body.
 	Messages []json.RawMessage
 	body     *body
 }
 
-// Request returns the body with the array of the view: the request to send. It fails with a [NotSendableError] if the
-// array must not be sent.
+// Request returns the body with the messages of the view: the request to send. It fails with a [NotSendableError] if
+// the view must not be sent.
 func (v *View) Request() (json.RawMessage, error) {
 	if !v.Sendable {
 		return nil, &NotSendableError{Reason: v.NotSendableReason}

@@ -13,6 +13,9 @@ import (
 // [NewModel] and also the tools of [Tools]. `name` is the name of the model in the config, which decides the size of its
 // context window. The config stays unchanged. The session of the context, here and in a run, replaces the given session,
 // which can be nil then: see [WithSession].
+//
+// The definitions of the tools are read from the server, which must run. Without them, use [adk.NewChatModelAgent] with
+// the model of [NewModel]: the creation of this agent makes no call.
 func NewChatModelAgent(
 	ctx context.Context, session *palimpsest.Session, name string, config *adk.ChatModelAgentConfig,
 ) (*adk.ChatModelAgent, error) {

@@ -132,6 +132,22 @@ func TestAnAgentWithoutASessionUsesThatOfTheContext(t *testing.T) {
 	s.provider.CheckTurns(t, s.model)
 }
 
+func TestAnAgentWithoutTheToolsOfTheService(t *testing.T) {
+	ctx := context.Background()
+	s := start(t, object{"text": world.Answer})
+	config := s.config()
+	// Without a session, the creation of the agent can make no call.
+	config.Model = eino.NewModel(s.chat, s.model, nil)
+	agent, err := adk.NewChatModelAgent(ctx, config)
+	world.Check(t, err)
+	messages := run(t, eino.WithSession(ctx, s.session), agent, false, schema.UserMessage(world.Question))
+	world.Equal(t, messages[len(messages)-1].Content, world.Answer)
+	world.Contains(t, string(s.provider.Requests(t, s.model)[0].Body), "SearchTranscript", false)
+	info, err := s.session.Get(ctx)
+	world.Check(t, err)
+	world.Equal(t, info.Counts["messages"], 1)
+}
+
 func TestAReActAgent(t *testing.T) {
 	ctx := context.Background()
 	build := func(t *testing.T, s *setup) *react.Agent {

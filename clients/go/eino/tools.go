@@ -14,8 +14,8 @@ import (
 )
 
 // Tools returns the tools of the service, for the tools of an agent. The model reads stored results and the transcript
-// with them. The session of the context, here and in a run, replaces the given session, which can be nil then: see
-// [WithSession].
+// with them. Their definitions are read from the server once per session. The session of the context, here and in a
+// run, replaces the given session, which can be nil then: see [WithSession].
 func Tools(ctx context.Context, session *palimpsest.Session) ([]tool.BaseTool, error) {
 	reader, err := sessionOf(ctx, session)
 	if err != nil {

@@ -2,7 +2,8 @@
 
 import type { SdkMessage } from "./ai-sdk-messages.js";
 import { Responses } from "./ai-sdk-responses.js";
-import { type SdkOptions, type SdkView, syncMessages } from "./ai-sdk-sync.js";
+import { type ContextOptions, type SdkView, syncMessages } from "./ai-sdk-sync.js";
+import { anyOf } from "./http.js";
 import type { Session } from "./session.js";
 import { isTooLong } from "./too-long.js";
 import { NotSendableError } from "./view.js";
@@ -25,23 +26,29 @@ export interface SdkModel {
   doStream(params: CallParams): PromiseLike<{ stream: ReadableStream<object> }>;
 }
 
+/**
+ * Names the calls that a wrapped model belongs to. The AI SDK puts a model with an older interface into a proxy, which
+ * passes the property on but is another object.
+ */
+const OWNER = Symbol("palimpsest");
+
 /** The calls of a language model in a session. */
 export class ContextCalls {
   readonly #session: Session;
-  readonly #options: SdkOptions;
+  readonly #options: ContextOptions;
   readonly #responses = new Responses();
-  readonly #wrapped = new WeakSet<SdkModel>();
 
-  constructor(session: Session, options: SdkOptions = {}) {
+  constructor(session: Session, options: ContextOptions = {}) {
     this.#session = session;
     this.#options = options;
   }
 
-  /** Returns the model with synced prompts. Its interface keeps its version. */
+  /** Returns the model with synced prompts. Its interface keeps its version. A wrapped model stays as it is. */
   wrap<Model extends SdkModel>(model: Model): Model {
-    if (this.#wrapped.has(model)) return model;
+    if ((model as { [OWNER]?: ContextCalls })[OWNER] === this) return model;
     const { specificationVersion, provider, modelId, supportedUrls } = model;
-    const wrapped: SdkModel = {
+    const wrapped: SdkModel & { [OWNER]: ContextCalls } = {
+      [OWNER]: this,
       specificationVersion,
       provider,
       modelId,
@@ -49,8 +56,7 @@ export class ContextCalls {
       doGenerate: (given) => this.generate(modelId, given, (params) => model.doGenerate(params)),
       doStream: (given) => this.stream(modelId, given, (params) => model.doStream(params)),
     };
-    this.#wrapped.add(wrapped);
-    return wrapped as Model;
+    return wrapped as SdkModel as Model;
   }
 
   /** Sends a call whose response is complete. */
@@ -108,11 +114,12 @@ export class ContextCalls {
         ? [{ name: tool.name, description: tool.description, input_schema: inputSchema }]
         : [],
     );
-    const { prompt, abortSignal: signal, maxOutputTokens } = params;
+    const { prompt, abortSignal, maxOutputTokens } = params;
     const { target, ...options } = this.#options;
+    const signal = anyOf(abortSignal, options.signal);
     const output = maxOutputTokens === undefined ? {} : { max_output_tokens: maxOutputTokens };
-    const sync = { model, tools, signal, tooLong, ...options, target: { ...output, ...target } };
-    const view = await syncMessages(this.#session, prompt, sync as SdkOptions, this.#responses);
+    const sync = { model, tools, ...options, signal, tooLong, target: { ...output, ...target } };
+    const view = await syncMessages(this.#session, prompt, sync, this.#responses);
     const reason = view.notSendableReason;
     // A provider can accept a response to continue.
     if (reason && reason !== "ends_with_assistant") throw new NotSendableError(reason);

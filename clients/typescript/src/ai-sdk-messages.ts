@@ -65,7 +65,7 @@ export class Conversation {
     return this.#ids.original(synced);
   }
 
-  /** Returns the messages of a view. `system` are blocks of system messages that the view moved before the array. */
+  /** Returns the messages of a view. `system` are blocks of system messages that the view moved before the messages. */
   restore(view: readonly unknown[], system: readonly unknown[] = []): SdkMessage[] {
     const moved = (system as Block[]).map((block) => ({ role: "system", content: String(block.text) }));
     const restored: SdkMessage[] = [...this.lead, ...moved];

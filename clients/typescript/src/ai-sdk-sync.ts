@@ -14,10 +14,15 @@ export interface SdkOptions extends Omit<SyncOptions, "format" | "lastResponse">
   tools?: readonly object[] | undefined;
 }
 
+/** Options of the syncs of a model's calls. `signal` cancels a sync, as the signal of the call does. */
+export type ContextOptions = Omit<SdkOptions, "tooLong">;
+
 /** Options of an adapter that opens the session by its name. */
-export interface SessionOptions extends Omit<SdkOptions, "model" | "tools"> {
-  /** The client of the server. Default: `new Palimpsest()`. */
+export interface SessionOptions extends Omit<ContextOptions, "model" | "tools"> {
+  /** The client of the server. Default: one `new Palimpsest()`, which all calls of the program share. */
   client?: Palimpsest | undefined;
+  /** If false, the model gets no tools of the service, for a model that takes none. Default: true. */
+  readBack?: boolean | undefined;
 }
 
 /** The messages for the model, and the state of the view. */

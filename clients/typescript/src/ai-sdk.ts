@@ -15,11 +15,18 @@ import {
   type UIMessage,
 } from "ai";
 import { ContextCalls } from "./ai-sdk-calls.js";
-import { type SdkOptions, type SdkView, type SessionOptions, syncMessages } from "./ai-sdk-sync.js";
-import { Palimpsest } from "./client.js";
+import {
+  type ContextOptions,
+  type SdkOptions,
+  type SdkView,
+  type SessionOptions,
+  syncMessages,
+} from "./ai-sdk-sync.js";
+import { defaultClient } from "./client.js";
+import { anyOf, type CallOptions } from "./http.js";
 import type { Session } from "./session.js";
 
-export type { SdkOptions, SdkView, SessionOptions } from "./ai-sdk-sync.js";
+export type { ContextOptions, SdkOptions, SdkView, SessionOptions } from "./ai-sdk-sync.js";
 
 /** The settings of a call that `withSession` reads. */
 export interface ModelSettings {
@@ -49,11 +56,13 @@ export async function withSession<Settings extends ModelSettings>(
   project: string,
   session: string,
   settings: Settings,
-  { client = new Palimpsest(), ...options }: SessionOptions = {},
+  { client = defaultClient(), readBack = true, ...options }: SessionOptions = {},
 ): Promise<SessionSettings<Settings>> {
   const opened = client.session(project, session);
   const calls = new ContextCalls(opened, options);
-  const serviceTools = await contextTools(opened);
+  const { prepareStep, abortSignal } = settings as { prepareStep?: PrepareStep; abortSignal?: AbortSignal };
+  const signal = anyOf(abortSignal, options.signal);
+  const serviceTools = readBack ? await contextTools(opened, { timeoutMs: options.timeoutMs, signal }) : {};
   const names = Object.keys(serviceTools);
   const taken = names.find((name) => settings.tools?.[name]);
   if (taken) throw new Error(`The tool ${taken} has the name of a tool of the service. Rename it.`);
@@ -63,7 +72,6 @@ export async function withSession<Settings extends ModelSettings>(
     // An empty list stays empty: the step has no tools.
     ...(step.activeTools?.length ? { activeTools: [...step.activeTools, ...names] } : {}),
   });
-  const { prepareStep } = settings as { prepareStep?: PrepareStep };
   // A step with another model or other tools belongs to the session too.
   const prepareInSession: PrepareStep = async (step) => {
     const prepared = await prepareStep?.(step);
@@ -109,7 +117,7 @@ export async function syncUIMessages(
  */
 export function contextPrepareStep(
   session: Session,
-  options: SdkOptions = {},
+  options: ContextOptions = {},
   // biome-ignore lint/suspicious/noExplicitAny: the function fits the tools of any agent
 ): PrepareStepFunction<any> {
   // From version 7 on, the messages of a step begin with the view of the step before. A session needs the conversation.
@@ -124,7 +132,7 @@ export function contextPrepareStep(
   return async ({ messages, model }) => {
     const name = typeof model === "string" ? model.split("/").at(-1) : model.modelId;
     const conversation = conversationOf(messages);
-    const tools = await toolsOf(session);
+    const tools = await toolsOf(session, options);
     const view = await syncModelMessages(session, conversation, { model: name, tools, ...options });
     const last = view.messages.at(-1);
     if (last) conversations.set(last, { viewLength: view.messages.length, messages: conversation });
@@ -136,7 +144,7 @@ export function contextPrepareStep(
  * Returns a middleware that syncs the prompt of each call of a language model. A prompt that is too long is sent again
  * once, shorter.
  */
-export function contextMiddleware(session: Session, options: SdkOptions = {}): LanguageModelMiddleware {
+export function contextMiddleware(session: Session, options: ContextOptions = {}): LanguageModelMiddleware {
   const calls = new ContextCalls(session, options);
   return {
     specificationVersion: "v3",
@@ -155,14 +163,19 @@ interface ExecutionContext {
 
 /**
  * Returns the service's tools, with which the model reads removed content. Add them to `tools` of the call. Their calls are
- * dynamic.
+ * dynamic. The options hold for the request of the definitions, and for each call.
  */
-export async function contextTools(session: Session): Promise<Record<string, Tool>> {
-  const definitions = await session.toolDefinitions("anthropic_messages");
+export async function contextTools(
+  session: Session,
+  options: CallOptions = {},
+): Promise<Record<string, Tool>> {
+  const { timeoutMs, signal } = options;
+  const definitions = await session.toolDefinitions("anthropic_messages", options);
   const entries = definitions.map(({ name, description, input_schema }) => {
     const execute = async (input: unknown, context: ExecutionContext): Promise<string> => {
-      const { toolCallId: id, abortSignal: signal } = context;
-      const result = await session.runTool({ type: "tool_use" as const, id, name, input }, { signal });
+      const call = { type: "tool_use" as const, id: context.toolCallId, name, input };
+      const either = anyOf(context.abortSignal, signal);
+      const result = await session.runTool(call, { timeoutMs, signal: either });
       if (result.is_error) throw new Error(result.content);
       return result.content;
     };
@@ -172,6 +185,7 @@ export async function contextTools(session: Session): Promise<Record<string, Too
 }
 
 /** Returns the definitions of the service's tools in Anthropic's format. */
-async function toolsOf(session: Session): Promise<object[]> {
-  return (await session.toolDefinitions("anthropic_messages")).map((tool) => tool.definition);
+async function toolsOf(session: Session, { timeoutMs, signal }: CallOptions): Promise<object[]> {
+  const definitions = await session.toolDefinitions("anthropic_messages", { timeoutMs, signal });
+  return definitions.map((tool) => tool.definition);
 }

@@ -1,4 +1,4 @@
-// The bodies of model requests: their types, their format and their array.
+// The bodies of model requests: their types, their format and their messages.
 
 import type { Format } from "./wire.js";
 
@@ -40,7 +40,7 @@ interface Fields {
   tool_choice?: Word | object | null | undefined;
 }
 
-/** One message of an array. */
+/** One message of a body. */
 interface Message {
   role?: Word;
   type?: Word | null | undefined;
@@ -67,7 +67,7 @@ export type Body = MessagesBody | InputBody;
 // biome-ignore lint/suspicious/noExplicitAny: the items fit the types of any SDK
 type Items = any[];
 
-/** The array of a body. */
+/** The messages of a body. */
 export type MessagesOf<B extends Body> = B extends { messages: infer Messages }
   ? Messages
   : B extends { input?: infer Input }
@@ -76,7 +76,7 @@ export type MessagesOf<B extends Body> = B extends { messages: infer Messages }
       : Exclude<Input, string | undefined>
     : never;
 
-/** The body with another array. A text as `input` becomes an array. */
+/** The body with other messages. A text as `input` becomes an array. */
 export type RequestOf<B extends Body> = B extends { input: string }
   ? Omit<B, "input"> & { input: MessagesOf<B> }
   : B;

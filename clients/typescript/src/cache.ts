@@ -1,5 +1,5 @@
-// Cache breakpoints of Anthropic's Messages API. The server places them, because positions of the caller's array do not
-// exist in a view.
+// Cache breakpoints of Anthropic's Messages API. The server places them, because positions of the caller's messages do
+// not exist in a view.
 
 import type { AnyBody } from "./bodies.js";
 import type { CacheBreakpoint } from "./wire.js";

@@ -4,6 +4,14 @@ import { type ApiRequest, type CallOptions, type ClientOptions, Transport } from
 import { type ListOptions, list, Session, sessionsPath } from "./session.js";
 import type { SessionInfo } from "./wire.js";
 
+let shared: Palimpsest | undefined;
+
+/** Returns the client of adapters without the option `client`. The first call creates it from the environment. */
+export function defaultClient(): Palimpsest {
+  shared ??= new Palimpsest();
+  return shared;
+}
+
 /** A client of a server. It keeps no connection open and needs no closing. */
 export class Palimpsest {
   readonly #transport: Transport;

@@ -1,6 +1,7 @@
 // HTTP calls with deadlines and retries.
 
 import { Attempts } from "./attempts.js";
+import { DefinitionLists } from "./definitions.js";
 import { errorOf, errorOfResponse, PalimpsestError } from "./errors.js";
 
 /** Options of a client. */
@@ -11,7 +12,7 @@ export interface ClientOptions {
   apiKey?: string;
   /** The deadline of a call with its retries, in milliseconds. Default: 120,000. */
   timeoutMs?: number;
-  /** The maximum number of retries of a call. Default: 4. */
+  /** The maximum number of retries of a call. Default: 8. */
   maxRetries?: number;
   /** The implementation of `fetch`. Default: the global one. */
   fetch?: typeof fetch;
@@ -46,6 +47,8 @@ const JSON_LINES = { accept: "application/x-ndjson" };
 
 /** The connection to a server. */
 export class Transport {
+  /** The kept definitions of the service's tools. */
+  readonly definitions = new DefinitionLists();
   readonly #options: Required<Omit<ClientOptions, "apiKey">> & { apiKey: string | undefined };
 
   constructor(options: ClientOptions) {
@@ -58,7 +61,7 @@ export class Transport {
       url: url.replace(/\/+$/, ""),
       apiKey: options.apiKey ?? environment("PALIMPSEST_API_KEY"),
       timeoutMs: options.timeoutMs ?? 120_000,
-      maxRetries: options.maxRetries ?? 4,
+      maxRetries: options.maxRetries ?? 8,
       // An unbound `fetch` fails in browsers.
       fetch: options.fetch ?? ((input, init) => fetch(input, init)),
     };
@@ -108,7 +111,7 @@ export class Transport {
   async *watch<Element>(request: ApiRequest, signal?: AbortSignal): AsyncGenerator<Element, void, void> {
     const silence = new AbortController();
     const fail = () => silence.abort(new Error("the stream is silent"));
-    const either = signal ? AbortSignal.any([signal, silence.signal]) : silence.signal;
+    const either = anyOf(signal, silence.signal);
     let timer = setTimeout(fail, MAX_SILENCE_MS);
     try {
       const response = await this.#send(request, either, JSON_LINES);
@@ -130,7 +133,7 @@ export class Transport {
     const { signal: given, remainingMs } = attempts;
     const deadline = AbortSignal.timeout(Math.ceil(remainingMs) + DEADLINE_GRACE_MS);
     return {
-      signal: given ? AbortSignal.any([given, deadline]) : deadline,
+      signal: anyOf(given, deadline),
       headers: { "connect-timeout-ms": String(Math.ceil(remainingMs)) },
       failure: (cause: unknown) => this.#failure(cause, given, deadline),
     };
@@ -158,6 +161,12 @@ export class Transport {
     if (!response.ok) throw await errorOfResponse(response);
     return response;
   }
+}
+
+/** Returns a signal that aborts with each of the given ones. */
+export function anyOf(...signals: (AbortSignal | undefined)[]): AbortSignal | undefined {
+  const given = signals.filter((signal) => signal !== undefined);
+  return given.length > 1 ? AbortSignal.any(given) : given[0];
 }
 
 /** Returns the text of an error with that of its cause. `fetch` of Node gives the reason of a failure in the cause. */

@@ -4,8 +4,9 @@ import { parseMemoryRequestContext } from "@mastra/core/memory";
 import type { ProcessInputStepArgs, ProcessInputStepResult } from "@mastra/core/processors";
 import { createTool } from "@mastra/core/tools";
 import { ContextCalls, type SdkModel } from "./ai-sdk-calls.js";
-import type { SdkOptions, SessionOptions } from "./ai-sdk-sync.js";
-import { Palimpsest } from "./client.js";
+import type { ContextOptions, SessionOptions } from "./ai-sdk-sync.js";
+import { defaultClient } from "./client.js";
+import { anyOf, type CallOptions } from "./http.js";
 import type { Session } from "./session.js";
 
 export type { SessionOptions } from "./ai-sdk-sync.js";
@@ -29,29 +30,34 @@ export interface ContextProcessor {
 export function contextProcessor(
   project: string,
   session: SessionName,
-  { client = new Palimpsest(), ...options }: SessionOptions = {},
+  { client = defaultClient(), readBack = true, ...options }: SessionOptions = {},
 ): ContextProcessor {
   return {
     id: "palimpsest",
-    async processInputStep({ model, tools, requestContext, state }) {
+    async processInputStep({ model, tools, requestContext, state, abortSignal }) {
       // The steps of a run share their state, so that the usage of a step makes the count of the next one exact.
       state.palimpsest ??= runOf(client.session(project, nameOf(session, requestContext)), options);
       const run = state.palimpsest as Run;
+      if (readBack && !run.tools) {
+        const signal = anyOf(abortSignal, options.signal);
+        run.tools = await toolsOf(run.session, { timeoutMs: options.timeoutMs, signal });
+      }
       // The type of the model leaves out the content of a response.
       const synced = run.calls.wrap(model as Model & SdkModel);
-      return { model: synced, tools: { ...tools, ...(await run.tools) } };
+      return { model: synced, tools: { ...tools, ...run.tools } };
     },
   };
 }
 
-/** The calls of one run of an agent. */
+/** One run of an agent. */
 interface Run {
+  session: Session;
   calls: ContextCalls;
-  tools: Promise<Tools>;
+  tools?: Tools;
 }
 
-function runOf(session: Session, options: SdkOptions): Run {
-  return { calls: new ContextCalls(session, options), tools: toolsOf(session) };
+function runOf(session: Session, options: ContextOptions): Run {
+  return { session, calls: new ContextCalls(session, options) };
 }
 
 function nameOf(session: SessionName, context: ProcessInputStepArgs["requestContext"]): string {
@@ -71,13 +77,13 @@ interface ExecutionContext {
 }
 
 /** Returns the service's tools, with which the model reads removed content. */
-async function toolsOf(session: Session): Promise<Tools> {
-  const definitions = await session.toolDefinitions("anthropic_messages");
+async function toolsOf(session: Session, options: CallOptions): Promise<Tools> {
+  const definitions = await session.toolDefinitions("anthropic_messages", options);
   const entries = definitions.map(({ name, description, input_schema }) => {
     const execute = async (input: unknown, context: ExecutionContext): Promise<string> => {
-      const id = context.agent?.toolCallId ?? name;
-      const signal = context.abortSignal;
-      const result = await session.runTool({ type: "tool_use" as const, id, name, input }, { signal });
+      const call = { type: "tool_use" as const, id: context.agent?.toolCallId ?? name, name, input };
+      const signal = anyOf(context.abortSignal, options.signal);
+      const result = await session.runTool(call, { timeoutMs: options.timeoutMs, signal });
       if (result.is_error) throw new Error(result.content);
       return result.content;
     };

@@ -13,6 +13,8 @@ export interface RunOptions<Call, Event> {
   runTool?: ((call: Call) => string | Promise<string>) | undefined;
   /** Receives the events of the provider's streams. Default: the requests do not stream. */
   onEvent?: ((event: Event) => void) | undefined;
+  /** If false, the model gets no tools of the service, for a model that takes none. Default: true. */
+  readBack?: boolean | undefined;
   /** Cancels the run. */
   signal?: AbortSignal | undefined;
   /** Options of each sync. */
@@ -31,7 +33,7 @@ export interface RunResult<Response, Call> {
 export interface Adapter<B extends Body, Response extends object, Call extends ToolCall, F extends Format> {
   format: F;
   body: B;
-  /** The array of the body. Responses and results are appended to it. */
+  /** The messages of the body. Responses and results are appended to them. */
   array: unknown[];
   /** Returns the body with more tools. */
   withTools(tools: ToolOf<F>[]): B;
@@ -53,8 +55,9 @@ export async function run<B extends Body, Response extends object, Call extends 
   options: RunOptions<Call, never>,
 ): Promise<RunResult<Response, Call>> {
   const { array, format } = adapter;
-  const { runTool, signal } = options;
-  const tools = await session.tools(format, { signal });
+  const { runTool, readBack = true, signal } = options;
+  const { timeoutMs } = options.sync ?? {};
+  const tools = readBack ? await session.tools(format, { timeoutMs, signal }) : [];
   // A provider rejects an empty list.
   const body = tools.length > 0 ? adapter.withTools(tools) : adapter.body;
   for (;;) {
@@ -73,7 +76,7 @@ export async function run<B extends Body, Response extends object, Call extends 
       }
     };
     const results = await Promise.all(calls.filter((call) => !isOpen(call)).map(answer));
-    // Appended together, so that a failed tool leaves the array without an open call.
+    // Appended together, so that a failed tool leaves the messages without an open call.
     array.push(
       ...adapter.messagesOf(response),
       ...(results.length > 0 ? adapter.messagesOfResults(results) : []),

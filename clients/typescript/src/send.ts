@@ -9,7 +9,7 @@ import { NotSendableError, type View } from "./view.js";
 /** Options of the sync of a request. */
 export type SendOptions = Omit<SyncOptions, "tooLong" | "lastResponse">;
 
-/** The last response of each array. Its usage makes the token counts of the next sync exact. */
+/** The last response of each conversation, by its array. The usage makes the token counts of the next sync exact. */
 const lastResponses = new WeakMap<object, object>();
 
 /** Syncs a body, sends the request with `call`, and sends a shorter one if the provider rejects it as too long. */
@@ -43,7 +43,7 @@ export async function send<B extends Body, Response>(
   return response;
 }
 
-/** Returns the array of a body, or the body if its input is a text. */
+/** Returns the messages of a body, or the body if its input is a text. */
 function arrayOf(body: Body): object {
   const array = body.messages ?? body.input;
   return typeof array === "object" ? array : body;

@@ -5,6 +5,7 @@ import { type Body, formatOf, type RequestOf, syncedFields } from "./bodies.js";
 import { requestedBreakpoints } from "./cache.js";
 import { PalimpsestError } from "./errors.js";
 import { type CallOptions, type Query, requestId, type Transport } from "./http.js";
+import { patternOf } from "./pattern.js";
 import { type SendOptions, send } from "./send.js";
 import { textOf } from "./too-long.js";
 import {
@@ -90,11 +91,11 @@ export class Session {
   readonly #id: string;
   readonly #transport: Transport;
   readonly #path: string;
-  readonly #listed = new Map<Format, Promise<ToolDefinition[]>>();
+  readonly #listed = new Map<Format, ToolDefinition[]>();
   readonly #ownNames = new Set<string>();
-  /** The path of the session that took the last array with tools: this one, or a lane of it. */
+  /** The path of the session that took the last body with tools: this one, or a lane of it. */
   #toolPath: string;
-  /** The path of the session that took the array of a request, by the ids of the calls in its response. */
+  /** The path of the session that took the body of a request, by the ids of the calls in its response. */
   readonly #callPaths = new Map<string, string>();
 
   /** Use `Palimpsest.session`. */
@@ -107,8 +108,8 @@ export class Session {
   }
 
   /**
-   * Sends the body of the next model request with the whole conversation, and returns the view: the same body with the
-   * array to send instead. A repeat is safe.
+   * Sends the body of the next model request with the whole conversation, and returns the view: the messages to send
+   * instead, also as the same body. A repeat is safe.
    */
   async sync<B extends Body>(body: B, options: SyncOptions = {}): Promise<View<B>> {
     const format = options.format ?? formatOf(body);
@@ -157,23 +158,24 @@ export class Session {
     return send(this, body, call, options);
   }
 
-  /** Returns the definitions of the service's tools, for `tools` of the model request. They are read once. */
+  /** Returns the definitions of the service's tools, for `tools` of the model request. See `toolDefinitions`. */
   async tools<F extends Format>(format: F, options?: CallOptions): Promise<ToolOf<F>[]> {
     const tools = await this.toolDefinitions(format, options);
     return tools.map((tool) => tool.definition as unknown as ToolOf<F>);
   }
 
-  /** Returns the service's tools with their names and schemas. They are read once. */
+  /**
+   * Returns the service's tools with their names and schemas. A session reads them once. The client keeps them for five
+   * minutes, for a session that is opened again by its name.
+   */
   async toolDefinitions(format: Format, options?: CallOptions): Promise<ToolDefinition[]> {
-    let listed = this.#listed.get(format);
-    if (!listed) {
-      listed = this.#get<{ tools: ToolDefinition[] }>("/tools", { format }, options).then(
-        ({ tools }) => tools,
-      );
-      this.#listed.set(format, listed);
-      listed.catch(() => this.#listed.delete(format));
+    const kept = this.#transport.definitions;
+    let tools = this.#listed.get(format) ?? kept.get(this.#path, format);
+    if (!tools) {
+      ({ tools } = await this.#get<{ tools: ToolDefinition[] }>("/tools", { format }, options));
+      kept.set(this.#path, format, tools);
     }
-    const tools = await listed;
+    this.#listed.set(format, tools);
     for (const tool of tools) this.#ownNames.add(tool.name);
     return tools;
   }
@@ -184,8 +186,8 @@ export class Session {
   }
 
   /**
-   * Lets `runTool` read the session that took the array of a view, for the calls with these ids. `send`, the runs and the
-   * middleware do this for each complete response. The last 256 ids are kept.
+   * Lets `runTool` read the session of a view, for the calls with these ids. `send`, the runs and the middleware do this
+   * for each complete response. The last 256 ids are kept.
    */
   assignCalls(view: Pick<View, "session">, ids: Iterable<string>): void {
     for (const id of ids) {
@@ -199,7 +201,7 @@ export class Session {
 
   /**
    * Runs a call of a service's tool and returns the result to append to the conversation. The call reads the session of
-   * its response, see `assignCalls`, or else the session that took the last array with tools.
+   * its response, see `assignCalls`, or else the session that took the last body with tools.
    */
   async runTool<Call extends ToolCall>(call: Call, options?: CallOptions): Promise<ToolResultOf<Call>> {
     const payload = { format: formatOfCall(call), json: call };
@@ -237,14 +239,16 @@ export class Session {
     return this.#list("messages", "/messages", options, { format: options.format });
   }
 
-  /** Searches the transcript for a text, or for a regular expression in the syntax of RE2. */
+  /**
+   * Searches the transcript for a text, or for a regular expression in the syntax of RE2. The flags `i`, `m` and `s`
+   * apply. The flags `d`, `g` and `u` change nothing, and others throw a `TypeError`.
+   */
   async *search(pattern: string | RegExp, options: ListOptions = {}): AsyncGenerator<SearchHit, void, void> {
-    const text = typeof pattern === "string" ? { literal: pattern } : { regex: pattern.source };
-    const ignoreCase = typeof pattern !== "string" && pattern.ignoreCase;
+    const fields = patternOf(pattern);
     let token: string | undefined;
     do {
       const body = {
-        pattern: { ...text, ignore_case: ignoreCase },
+        pattern: fields,
         descending: options.descending,
         page_size: options.pageSize,
         page_token: token,
@@ -306,7 +310,7 @@ export class Session {
     const path = this.#path.slice(0, this.#path.lastIndexOf("/"));
     const body = { session_id: this.#id, session: fields, request_id: requestId() };
     const request = { method: "POST", path, body } as const;
-    return (await this.#transport.call<{ session: SessionInfo }>(request, options)).session;
+    return this.#changed(this.#transport.call<{ session: SessionInfo }>(request, options));
   }
 
   /** Returns the session, with its policy, budget and counts. */
@@ -318,7 +322,7 @@ export class Session {
   async update(fields: SessionFields, options?: CallOptions): Promise<SessionInfo> {
     const body = { session: fields, update_mask: Object.keys(fields).join(","), request_id: requestId() };
     const request = { method: "PATCH", path: this.#path, body } as const;
-    return (await this.#transport.call<{ session: SessionInfo }>(request, options)).session;
+    return this.#changed(this.#transport.call<{ session: SessionInfo }>(request, options));
   }
 
   /** Deletes the session. Returns false if it did not exist. */
@@ -327,6 +331,14 @@ export class Session {
     const query = { allow_missing: true, delete_subagents: options.deleteSubagents };
     const request = { method: "DELETE", path: this.#path, query } as const;
     return (await this.#transport.call<{ deleted_sessions: number }>(request, options)).deleted_sessions > 0;
+  }
+
+  /** Returns a changed session. Its new policy can select other tools. */
+  async #changed(reply: Promise<{ session: SessionInfo }>): Promise<SessionInfo> {
+    const { session } = await reply;
+    this.#listed.clear();
+    this.#transport.definitions.delete(this.#path);
+    return session;
   }
 
   #post<Reply>(suffix: string, body: unknown, options?: CallOptions): Promise<Reply> {

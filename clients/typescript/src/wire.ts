@@ -3,7 +3,7 @@
 /** The JSON schema of messages, tools and calls. */
 export type Format = "anthropic_messages" | "openai_chat" | "openai_responses";
 
-/** The relation of an array to the last one of the session. */
+/** The relation of a conversation to the last one of the session. */
 export type SyncOutcome =
   | "new"
   | "equal"
@@ -14,13 +14,13 @@ export type SyncOutcome =
   | "displaced"
   | "rewound";
 
-/** The reason that an array must not be sent to the model. */
+/** The reason that a view must not be sent to the model. */
 export type NotSendableReason = "open_calls" | "ends_with_assistant" | "empty";
 
 /** The time at which a due compaction runs. */
 export type CompactionMode = "wait" | "background" | "never";
 
-/** The model that receives the array. */
+/** The model that receives the view. */
 export interface Target {
   provider?: "anthropic" | "openai" | "bedrock" | "openai_responses";
   model?: string;
@@ -121,7 +121,7 @@ export interface SyncReply {
   budget: Budget;
   warnings: Warning[];
   cache_breakpoints: CacheBreakpoint[];
-  /** System messages of the conversation, for a provider that does not accept them in the array. */
+  /** System messages of the conversation, for a provider that does not accept them in the messages. */
   system?: unknown[];
   /** The value of the field `context_management` of Anthropic's request. */
   context_management?: unknown;

@@ -33,8 +33,8 @@ function agentOf(client: Palimpsest, model: string): Agent {
   return agent;
 }
 
-const middlewareOf = (session: Session, model: string) =>
-  wrapLanguageModel({ model: models.anthropic(model), middleware: contextMiddleware(session) });
+const modelOf = (session: Session, model: string, signal?: AbortSignal) =>
+  wrapLanguageModel({ model: models.anthropic(model), middleware: contextMiddleware(session, { signal }) });
 
 type Call = (session: Session, model: string, signal: AbortSignal, client: Palimpsest) => Promise<unknown>;
 
@@ -45,9 +45,17 @@ const calls: Record<string, Call> = {
     return generateText({ ...settings, prompt, abortSignal });
   },
   "the middleware": (session, model, abortSignal) =>
-    generateText({ model: middlewareOf(session, model), prompt, abortSignal }),
+    generateText({ model: modelOf(session, model), prompt, abortSignal }),
+  "the middleware with another signal": (session, model, abortSignal) => {
+    const { signal } = new AbortController();
+    return generateText({ model: modelOf(session, model, signal), prompt, abortSignal });
+  },
+  "the middleware by its option": (session, model, signal) => {
+    const { signal: abortSignal } = new AbortController();
+    return generateText({ model: modelOf(session, model, signal), prompt, abortSignal });
+  },
   "the middleware in a stream": (session, model, abortSignal) =>
-    consumed(streamText({ model: middlewareOf(session, model), prompt, abortSignal })),
+    consumed(streamText({ model: modelOf(session, model), prompt, abortSignal })),
   prepareStep: (session, model, abortSignal) => {
     const prepareStep = contextPrepareStep(session, { signal: abortSignal });
     return generateText({ model: models.anthropic(model), prompt, abortSignal, prepareStep });
@@ -97,6 +105,38 @@ for (const [name, start] of Object.entries(calls)) {
     assert.equal(paths.length, sent, paths.join());
     assert.equal(paths.filter((path) => path.endsWith(":sync")).length, 1);
     assert.deepEqual(await provider.requests(model), []);
+  });
+}
+
+for (const name of ["withSession", "Mastra"]) {
+  test(`an abort of ${name} ends the request of its tools, which has its deadline`, async () => {
+    const stop = new AbortController();
+    const timeouts: (string | null)[] = [];
+    const holding: typeof fetch = (_, init) => {
+      timeouts.push(new Headers(init?.headers).get("connect-timeout-ms"));
+      setTimeout(() => stop.abort(new Error("the user left")), 20);
+      return new Promise<Response>((_, reject) =>
+        init?.signal?.addEventListener("abort", () => reject(init.signal?.reason)),
+      );
+    };
+    const options = { client: new Palimpsest({ url: server.url, fetch: holding }), timeoutMs: 54_000 };
+    const model = models.anthropic(`abort-tools-${name}`);
+    const abortSignal = stop.signal;
+    if (name === "Mastra") {
+      const inputProcessors = [contextProcessor("demo", "abort-tools", options)];
+      const agent = new Agent({ id: "a", name: "A", instructions: "Be brief.", model, inputProcessors });
+      new Mastra({ agents: { a: agent }, logger: false });
+      await agent.generate(prompt, { abortSignal }).catch(() => {});
+    } else {
+      const settings = { model, abortSignal };
+      await assert.rejects(withSession("demo", "abort-tools", settings, options), /the user left/);
+      const { signal } = stop;
+      await assert.rejects(withSession("demo", "abort-tools", { model }, { ...options, signal }), /left/);
+    }
+    assert.ok(stop.signal.aborted);
+    assert.equal(timeouts.length, 1);
+    const timeout = Number(timeouts[0]);
+    assert.ok(timeout > 0 && timeout <= 54_000, String(timeout));
   });
 }
 

@@ -23,7 +23,7 @@ import {
   withSession,
 } from "palimpsest/ai-sdk";
 import { z } from "zod";
-import { modelsOf } from "./models.js";
+import { modelsOf, olderModelsOf } from "./models.js";
 import { collect, largeLog, startProvider, startServer } from "./world.js";
 
 (globalThis as { AI_SDK_LOG_WARNINGS?: boolean }).AI_SDK_LOG_WARNINGS = false;
@@ -180,6 +180,25 @@ test("a step with another model or other tools belongs to the session", async ()
   assert.match(JSON.stringify(requests[2]?.body), /palimpsest:\/\/.*disk full/);
 });
 
+test("a step that returns its model syncs once, also with an older interface of the model", async () => {
+  const older = olderModelsOf(provider.url, "same");
+  for (const model of [models.anthropic("same"), ...older]) {
+    const name = model.modelId;
+    await provider.script(name, [{ calls: [{ name: "list_files" }] }, { text: answer }]);
+    let syncs = 0;
+    const counting: typeof fetch = (input, init) => {
+      if (String(input).endsWith(":sync")) syncs++;
+      return fetch(input, init);
+    };
+    const counted = new Palimpsest({ url: server.url, fetch: counting });
+    const prepareStep = ({ model }: { model: sdk.LanguageModel }) => ({ model });
+    const settings = { model, tools: ownTools, prepareStep, prompt, stopWhen };
+    await generateText(await withSession("demo", name, settings, { client: counted }));
+    assert.equal((await provider.requests(name)).length, 2);
+    assert.equal(syncs, 2, name);
+  }
+});
+
 test("a name of a model is a model of the default provider", async () => {
   const name = "named";
   await provider.script(name, [{ text: answer }]);
@@ -191,6 +210,32 @@ test("a name of a model is a model of the default provider", async () => {
     globalThis.AI_SDK_DEFAULT_PROVIDER = undefined;
   }
   assert.equal((await client.session("demo", name).get()).counts.messages, 1);
+});
+
+test("a model gets no tools of the service without read-back", async () => {
+  const name = "no-read-back";
+  await provider.script(name, [{ calls: [{ name: "list_files" }] }, { text: answer }]);
+  const settings = { model: models.anthropic(name), tools: ownTools, activeTools: ["list_files" as const] };
+  const inSession = await withSession("demo", name, settings, { client, readBack: false });
+  assert.equal((await generateText({ ...inSession, prompt, stopWhen })).text, answer);
+  const requests = await provider.requests(name);
+  const tools = requests.map(({ body }) => body.tools.map((tool: { name: string }) => tool.name));
+  assert.deepEqual(tools, [["list_files"], ["list_files"]]);
+  assert.ok(((await client.session("demo", name).get()).counts.messages ?? 0) > 0);
+});
+
+test("calls without a client share one, which reads the tools of a session once", async (context) => {
+  const given = process.env.PALIMPSEST_URL;
+  process.env.PALIMPSEST_URL = server.url;
+  const requests = context.mock.method(globalThis, "fetch");
+  try {
+    const model = models.anthropic("shared");
+    for (let call = 0; call < 3; call++) await withSession("demo", "shared", { model });
+  } finally {
+    if (given === undefined) delete process.env.PALIMPSEST_URL;
+    else process.env.PALIMPSEST_URL = given;
+  }
+  assert.equal(requests.mock.callCount(), 1);
 });
 
 test("a tool with the name of a tool of the service is rejected", async () => {

@@ -103,6 +103,33 @@ test("tools and calls have the format of their provider", async () => {
   assert.equal((await session.runTool(item)).call_id, "b");
 });
 
+test("the definitions of tools are read once per session, and again after a change of its policy", async () => {
+  let reads = 0;
+  const counting: typeof fetch = (input, init) => {
+    if (String(input).includes("/tools")) reads++;
+    return fetch(input, init);
+  };
+  const counted = new Palimpsest({ url: server.url, fetch: counting });
+  const namesOf = async (id: string) =>
+    (await counted.session("demo", id).toolDefinitions("openai_chat")).map((tool) => tool.name);
+  const limited = counted.session("demo", "limited-tools");
+  const policy_overrides = { model_tools: { enabled_tools: { tools: ["read_tool_result"] } } };
+  await limited.create({ policy_overrides });
+  assert.deepEqual(await namesOf("limited-tools"), ["ReadToolResult"]);
+  // Another session can have another policy.
+  assert.equal((await namesOf("all-tools")).length, 4);
+  // A change of the definitions stays in their session.
+  const [changed] = await counted.session("demo", "all-tools").tools("openai_chat");
+  if (changed) changed.function.name = "changed";
+  const [definition] = await counted.session("demo", "all-tools").tools("openai_chat");
+  assert.notEqual(definition?.function.name, "changed");
+  await namesOf("limited-tools");
+  assert.equal(reads, 2);
+  await limited.update({ policy_overrides: {} });
+  assert.equal((await namesOf("limited-tools")).length, 4);
+  assert.equal(reads, 3);
+});
+
 test("a compaction shortens the view, and undo reverses it", async () => {
   const session = client.session("demo", "undo");
   const messages = Array.from({ length: 12 }, (_, index) => ({
@@ -228,6 +255,24 @@ test("reads return all pages", async () => {
     assert.equal(error.metadata.session, session.name);
     return true;
   });
+});
+
+test("a search has the flags of its regular expression", async () => {
+  const session = client.session("demo", "flags");
+  await session.sync({ model: "gpt-5", messages: [{ role: "user", content: "first/line\nlast line" }] });
+  for (const [pattern, found] of [
+    [/^last/, 0],
+    [/^last/m, 1],
+    [/first\/line.last/, 0],
+    [/first\/line.last/s, 1],
+    [/^LAST.*$/dgimu, 1],
+    ["first/line", 1],
+  ] as const) {
+    assert.equal((await collect(session.search(pattern))).length, found, String(pattern));
+  }
+  for (const flag of ["y", "v"]) {
+    await assert.rejects(collect(session.search(new RegExp("last", flag))), TypeError);
+  }
 });
 
 test("a watch yields recorded and new events until its signal", async () => {

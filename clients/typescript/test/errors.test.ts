@@ -73,6 +73,27 @@ test("a lost connection is retried, and an unreachable server is UNAVAILABLE", a
   assert.equal(error.status, 0);
 });
 
+test("a call is retried 8 times by default", async (context) => {
+  let attempts = 0;
+  const failing: typeof fetch = async () => {
+    attempts++;
+    throw new TypeError("fetch failed");
+  };
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const session = new Palimpsest({ url: server.url, fetch: failing }).session("demo", "retries");
+  let done = false;
+  const ended = failed(session.get()).finally(() => {
+    done = true;
+  });
+  while (!done) {
+    // Longer than the longest delay with its jitter.
+    context.mock.timers.tick(20_000);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  assert.equal((await ended).code, "UNAVAILABLE");
+  assert.equal(attempts, 9);
+});
+
 test("a page of a proxy has a status", async () => {
   const proxy = createServer((_, response) => {
     response.writeHead(503, { "retry-after": "0" }).end("<html>");

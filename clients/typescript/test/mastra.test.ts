@@ -151,6 +151,21 @@ test("each thread of a memory has a session, whose view keeps the messages that 
   await assert.rejects(agent.generate(prompt), /without a thread of its memory/);
 });
 
+test("a model gets no tools of the service without read-back", async () => {
+  const name = "mastra-no-read-back";
+  await provider.script(name, [{ calls: [{ name: "list_files" }] }, { text: answer }]);
+  const inputProcessors = [contextProcessor("demo", name, { client, readBack: false })];
+  const agent = agentOf({ model: models.anthropic(name), inputProcessors });
+  assert.equal((await agent.generate(prompt)).text, answer);
+  const requests = await provider.requests(name);
+  assert.equal(requests.length, 2);
+  for (const { body } of requests) {
+    const names: string[] = body.tools.map((tool: { name: string }) => tool.name);
+    assert.deepEqual(names.sort(), ["list_files", "read_log"]);
+  }
+  assert.ok(((await client.session("demo", name).get()).counts.messages ?? 0) > 0);
+});
+
 test("a model from a configuration of Mastra", async () => {
   const name = "mastra-config";
   await provider.script(name, [{ calls: [{ name: "read_log" }] }, { text: answer }]);

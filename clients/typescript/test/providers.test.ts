@@ -203,6 +203,18 @@ test("an error of the service keeps the results of the caller's tools", async ()
   assert.match(results, /SESSION_NOT_FOUND.*"is_error":true/);
 });
 
+test("without read-back, the model gets no tools of the service", async () => {
+  const model = "no-read-back";
+  await provider.script(model, [{ text: answer }]);
+  const body = { model, max_tokens: 1_000, messages: [{ role: "user" as const, content: question }] };
+  await runMessages(anthropic, client.session("demo", model), body, { readBack: false });
+  const requests = await provider.requests(model);
+  assert.deepEqual(
+    requests.map((request) => request.body.tools),
+    [undefined],
+  );
+});
+
 test("without runTool, the run returns the calls of the caller", async () => {
   const model = "gpt-manual";
   await provider.script(model, [

@@ -137,7 +137,9 @@ export function agent(model: LanguageModel): void {
   input satisfies object | undefined;
 }
 
-export function rejected(session: Session): void {
+export function rejected(session: Session, model: LanguageModel): void {
+  // @ts-expect-error the model of the session sets the error itself
+  withSession("demo", "types", { model }, { tooLong: "prompt is too long" });
   // @ts-expect-error a body needs an array
   session.sync({ model: "gpt-5", messages: "Hello" });
   // @ts-expect-error the format is one of three

@@ -45,7 +45,7 @@ func answer(ctx context.Context, text string) (string, error) {
 	}
 	functions := palimpsest.Functions{"read_log": largeLog} // glue
 	for {
-		// An array that is not sendable is an error, and a prompt that the provider rejects as too long is shortened.
+		// A view that is not sendable is an error, and a prompt that the provider rejects as too long is shortened.
 		response, err := client.Messages.New(ctx, params)
 		if err != nil {
 			return "", err

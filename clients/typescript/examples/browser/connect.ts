@@ -36,7 +36,7 @@ async function send(): Promise<void> {
   const contexts = createClient(ContextService, transport);
   const sessions = createClient(SessionService, transport);
 
-  // The whole conversation, as for the packages. The session is created on its first array.
+  // The whole conversation, as for the packages. The session is created on its first call.
   const json = new TextEncoder().encode(JSON.stringify(messages));
   const synced = await contexts.syncContext({
     session,

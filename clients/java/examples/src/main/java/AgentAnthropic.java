@@ -40,7 +40,7 @@ public final class AgentAnthropic {
                 .addUserMessage(text)
                 .addTool(READ_LOG);
         while (true) {
-            // An array that is not sendable throws, and a prompt that the provider rejects as too long is shortened.
+            // A view that is not sendable throws, and a prompt that the provider rejects as too long is shortened.
             Message response = context.send(params.build(), client.messages()::create); // glue
             context.answer(response, Map.of("read_log", input -> readLog()), MessageParam.class) // glue
                     .forEach(params::addMessage);

@@ -55,7 +55,7 @@ public final class AgentOpenAi {
                 if (tooLong != null || !Palimpsest.isTooLong(error)) {
                     throw error;
                 }
-                // The next sync returns a shorter array.
+                // The next sync returns a shorter view.
                 tooLong = error;
                 continue;
             }

@@ -7,8 +7,9 @@ import java.util.concurrent.FutureTask;
 import java.util.function.Supplier;
 
 /**
- * Asynchronous work in several parts. A cancellation of the result ends the current part, and no other part begins: a
- * late sync would replace the view of a later one, and a call of the model costs tokens.
+ * Asynchronous work in several parts. If the caller cancels or completes the result, for example by a timeout, the
+ * current part ends and no other part begins: a late sync would replace the view of a later one, and a call of the
+ * model costs tokens.
  */
 final class AsyncWork<R> {
     private final Executor executor;
@@ -18,35 +19,41 @@ final class AsyncWork<R> {
         this.executor = executor;
     }
 
-    /** Runs a part on the executor. A cancellation interrupts its thread. */
+    /** Runs a part on the executor. The end of the result interrupts its thread. */
     <V> CompletableFuture<V> run(Supplier<V> part) {
         CompletableFuture<V> done = new CompletableFuture<>();
         FutureTask<Void> task = new FutureTask<>(() -> complete(done, part), null);
-        whenCancelled(() -> task.cancel(true));
-        executor.execute(task);
+        whenEnded(() -> {
+            // The thread of a finished part runs the next steps, and can complete the result itself.
+            if (!done.isDone()) {
+                task.cancel(true);
+            }
+        });
+        executor.execute(() -> {
+            task.run();
+            if (task.isCancelled()) {
+                // The thread belongs to the executor, whose next task is not interrupted.
+                Thread.interrupted();
+            }
+        });
         return done;
     }
 
-    private <V> void complete(CompletableFuture<V> done, Supplier<V> part) {
+    private static <V> void complete(CompletableFuture<V> done, Supplier<V> part) {
         try {
             done.complete(part.get());
         } catch (Throwable error) {
             done.completeExceptionally(error);
-        } finally {
-            if (result.isCancelled()) {
-                // The thread belongs to the executor, whose next task is not interrupted.
-                Thread.interrupted();
-            }
         }
     }
 
-    /** Begins a part that is asynchronous itself. A cancellation cancels it. */
+    /** Begins a part that is asynchronous itself. The end of the result cancels it. */
     <V> CompletableFuture<V> await(Supplier<CompletableFuture<V>> part) {
-        if (result.isCancelled()) {
+        if (result.isDone()) {
             return new CompletableFuture<>();
         }
         CompletableFuture<V> future = part.get();
-        whenCancelled(() -> future.cancel(true));
+        whenEnded(() -> future.cancel(true));
         return future;
     }
 
@@ -63,11 +70,7 @@ final class AsyncWork<R> {
         return result;
     }
 
-    private void whenCancelled(Runnable end) {
-        result.whenComplete((value, error) -> {
-            if (result.isCancelled()) {
-                end.run();
-            }
-        });
+    private void whenEnded(Runnable end) {
+        result.whenComplete((value, error) -> end.run());
     }
 }

@@ -19,7 +19,12 @@ final class Attempts {
 
     /** Returns the milliseconds until the deadline, at least 1. */
     long remainingMs() {
-        return Math.max((deadline - System.nanoTime()) / 1_000_000, 1);
+        return Math.max(leftMs(), 1);
+    }
+
+    /** Returns the milliseconds until the deadline. Negative after it. */
+    long leftMs() {
+        return (deadline - System.nanoTime()) / 1_000_000;
     }
 
     /** Waits before the next attempt, or throws the error if there is none. */

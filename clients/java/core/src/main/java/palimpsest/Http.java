@@ -14,7 +14,6 @@ import java.net.http.HttpResponse.BodyHandler;
 import java.net.http.HttpResponse.BodyHandlers;
 import java.net.http.HttpResponse.BodySubscribers;
 import java.net.http.HttpTimeoutException;
-import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
@@ -23,9 +22,9 @@ import java.util.concurrent.TimeoutException;
 /** HTTP requests with deadlines and retries. Threads can share it. */
 final class Http {
     /** The connection must outlive the deadline, so that the server can report a passed deadline itself. */
-    private static final long GRACE_MS = 500;
+    static final long GRACE_MS = 500;
     /** A watch sends a heartbeat every 30 seconds, so a longer silence is a broken connection. */
-    private static final long SILENCE_MS = 90_000;
+    static final long SILENCE_MS = 90_000;
 
     private final HttpClient client;
     private final String url;
@@ -39,7 +38,11 @@ final class Http {
 
     /** Returns the JSON of the answer. Retries errors that the contract calls retryable. */
     ObjectNode send(Request request, Options options) {
-        Attempts attempts = new Attempts(options);
+        return send(request, new Attempts(options));
+    }
+
+    /** Returns the JSON of the answer. Other requests of the same call can share its attempts. */
+    ObjectNode send(Request request, Attempts attempts) {
         while (true) {
             try {
                 long timeout = attempts.remainingMs();
@@ -51,13 +54,12 @@ final class Http {
         }
     }
 
-    /** Returns the elements of a stream. A watch has no timeout. */
-    Lines lines(Request request, Duration timeout) {
-        long patience = timeout == null ? SILENCE_MS : timeout.toMillis();
-        Lines lines = new Lines(patience);
+    /** Returns the elements of a stream that ends at the deadline of a call. Null is a watch, which has no deadline. */
+    Lines lines(Request request, Attempts attempts) {
+        Lines lines = new Lines(attempts);
         HttpResponse<byte[]> response = exchange(
                 request,
-                timeout == null ? 0 : patience,
+                attempts == null ? 0 : attempts.remainingMs(),
                 head -> head.statusCode() == 200 ? lines : BodySubscribers.ofByteArray());
         if (response.statusCode() != 200) {
             throw ApiException.of(response.statusCode(), json(response.body()));

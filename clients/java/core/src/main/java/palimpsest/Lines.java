@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.net.http.HttpResponse.BodySubscriber;
+import java.net.http.HttpTimeoutException;
 import java.nio.ByteBuffer;
 import java.util.Iterator;
 import java.util.List;
@@ -24,13 +25,15 @@ final class Lines implements BodySubscriber<byte[]>, Iterator<ObjectNode>, AutoC
     private final BlockingQueue<Object> queue = new LinkedBlockingQueue<>();
 
     private final ByteArrayOutputStream line = new ByteArrayOutputStream();
-    private final long patienceMs;
+    /** The attempts of the call, whose deadline ends the lines. Null for a watch. */
+    private final Attempts attempts;
+
     private volatile Flow.Subscription subscription;
     private volatile boolean closed;
     private Object head;
 
-    Lines(long patienceMs) {
-        this.patienceMs = patienceMs;
+    Lines(Attempts attempts) {
+        this.attempts = attempts;
     }
 
     /** Returns a completed stage, so that the call returns with the head of the answer. */
@@ -88,13 +91,17 @@ final class Lines implements BodySubscriber<byte[]>, Iterator<ObjectNode>, AutoC
     @Override
     public boolean hasNext() {
         if (head == null && !closed) {
+            long patienceMs = attempts == null ? Http.SILENCE_MS : attempts.leftMs() + Http.GRACE_MS;
             try {
-                head = queue.poll(patienceMs, TimeUnit.MILLISECONDS);
+                head = patienceMs > 0 ? queue.poll(patienceMs, TimeUnit.MILLISECONDS) : null;
             } catch (InterruptedException error) {
                 throw PalimpsestException.interrupted(error);
             }
             if (head == null) {
-                throw Http.failure(new IOException("no data for " + patienceMs + " ms"));
+                throw Http.failure(
+                        attempts == null
+                                ? new IOException("no data for " + patienceMs + " ms")
+                                : new HttpTimeoutException("the deadline of the call has passed"));
             }
         }
         return head != END && !closed;

@@ -2,6 +2,8 @@ package palimpsest;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Predicate;
@@ -10,7 +12,7 @@ import java.util.function.Predicate;
 record ModelResponse(Format format, ObjectNode json, List<ObjectNode> messages, List<ToolCall> calls) {
     /** Reads a response of any format: the object of an SDK, or its JSON. */
     static ModelResponse of(Object response) {
-        if (!(Json.tree(response) instanceof ObjectNode json)) {
+        if (!(Json.tree(raw(response)) instanceof ObjectNode json)) {
             throw unknown();
         }
         if (json.has("choices")) {
@@ -37,6 +39,24 @@ record ModelResponse(Format format, ObjectNode json, List<ObjectNode> messages, 
         List<ObjectNode> messages = content.isEmpty() ? List.of() : List.of(message);
         List<ToolCall> calls = calls(content, it -> it.path("type").asText().equals("tool_use"));
         return new ModelResponse(Format.ANTHROPIC_MESSAGES, json, messages, calls);
+    }
+
+    /** Returns the response inside of one with structured output, which has no JSON of its own. */
+    private static Object raw(Object response) {
+        Class<?> type = response.getClass();
+        if (!type.getSimpleName().startsWith("Structured")) {
+            return response;
+        }
+        try {
+            for (Method method : type.getMethods()) {
+                if (method.getName().startsWith("raw") && method.getParameterCount() == 0) {
+                    return method.invoke(response);
+                }
+            }
+            return response;
+        } catch (IllegalAccessException | InvocationTargetException error) {
+            throw new IllegalArgumentException(error);
+        }
     }
 
     private static IllegalArgumentException unknown() {

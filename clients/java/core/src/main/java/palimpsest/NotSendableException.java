@@ -1,6 +1,6 @@
 package palimpsest;
 
-/** The array must not be sent to the model. */
+/** The view must not be sent to the model. */
 public final class NotSendableException extends PalimpsestException {
     private static final long serialVersionUID = 1L;
 

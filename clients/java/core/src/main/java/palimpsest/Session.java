@@ -24,11 +24,16 @@ import java.util.stream.Stream;
 public final class Session {
     private static final System.Logger LOGGER = System.getLogger("palimpsest");
 
-    /** The complete responses of the SDKs. */
+    /** The complete responses of the SDKs. A stream has no calls yet, and must not be read. */
     private static final Set<String> RESPONSES = Set.of(
             "com.anthropic.models.messages.Message",
+            "com.anthropic.models.messages.StructuredMessage",
+            "com.anthropic.models.beta.messages.BetaMessage",
+            "com.anthropic.models.beta.messages.StructuredMessage",
             "com.openai.models.chat.completions.ChatCompletion",
-            "com.openai.models.responses.Response");
+            "com.openai.models.chat.completions.StructuredChatCompletion",
+            "com.openai.models.responses.Response",
+            "com.openai.models.responses.StructuredResponse");
 
     /** An etag of no view. */
     private static final String NO_VIEW = "AA==";
@@ -123,7 +128,9 @@ public final class Session {
         // With an etag, also an unknown one, the reply never has the system messages.
         values.put("known_etag", known == null ? NO_VIEW : known.etag());
         values.setAll(syncOptions.parameters());
-        ObjectNode reply = post(":sync", body.readFields().set("palimpsest", values));
+        ObjectNode synced = body.readFields().set("palimpsest", values);
+        Attempts attempts = new Attempts(options);
+        ObjectNode reply = connection.http().send(new Request("POST", path(":sync"), Map.of(), synced), attempts);
         List<ObjectNode> messages = new ArrayList<>();
         if (known != null) {
             messages.addAll(
@@ -131,7 +138,7 @@ public final class Session {
         }
         messages.addAll(Json.objects(reply.path("messages")));
         if (reply.path("view_omitted").asBoolean()) {
-            messages.addAll(omitted(reply));
+            messages.addAll(omitted(reply, attempts));
         }
         if (!body.json().path("tools").isEmpty()) {
             connection.lanes().viewed(name(), reply.path("session").asText());
@@ -142,21 +149,29 @@ public final class Session {
         return new View<>(body, messages, reply);
     }
 
-    /** Returns the messages that a reply omits because of its size. */
-    private List<ObjectNode> omitted(ObjectNode reply) {
+    /** Returns the messages that a reply omits because of its size, with the other attempts of the sync. */
+    private List<ObjectNode> omitted(ObjectNode reply, Attempts attempts) {
         ObjectNode body = Json.object();
         body.set("etag", reply.path("etag"));
         body.set("skip_messages", reply.path("keep_messages"));
         // The etag is that of a lane for a side request.
         Request request = new Request("POST", pathOf(reply.path("session").asText()) + ":stream", Map.of(), body);
+        while (true) {
+            try (Lines chunks = connection.http().lines(request, attempts)) {
+                return messages(chunks);
+            } catch (ApiException error) {
+                attempts.waitAfter(error);
+            }
+        }
+    }
+
+    private static List<ObjectNode> messages(Lines chunks) {
         List<ObjectNode> messages = new ArrayList<>();
-        try (Lines chunks = connection.http().lines(request, options.timeout())) {
-            while (chunks.hasNext()) {
-                ObjectNode chunk = chunks.next();
-                messages.addAll(Json.objects(chunk.path("messages")));
-                if (chunk.path("last").asBoolean()) {
-                    return messages;
-                }
+        while (chunks.hasNext()) {
+            ObjectNode chunk = chunks.next();
+            messages.addAll(Json.objects(chunk.path("messages")));
+            if (chunk.path("last").asBoolean()) {
+                return messages;
             }
         }
         throw ApiException.streamEnded();
@@ -174,7 +189,7 @@ public final class Session {
      * @param body the body with the whole conversation
      * @param call the method of the SDK that sends a request, such as {@code client.messages()::create}
      * @return the result of the SDK
-     * @throws NotSendableException if the array must not be sent
+     * @throws NotSendableException if the view must not be sent
      */
     public <T, R> R send(T body, SyncOptions syncOptions, Function<? super T, R> call) {
         Body<T> request = request(body, syncOptions);
@@ -194,7 +209,6 @@ public final class Session {
     }
 
     private <R> R assigned(View<?> view, R response) {
-        // A stream has no calls yet, and must not be read here.
         if (response != null && RESPONSES.contains(response.getClass().getName())) {
             assignCalls(view, response);
         }
@@ -213,7 +227,8 @@ public final class Session {
 
     /**
      * Syncs on a thread of the executor of the connection and calls the model with an asynchronous method of the SDK,
-     * as {@link #send} does. A cancellation of the result ends the sync, or cancels the call of the model.
+     * as {@link #send} does. If the result is cancelled or completed, for example by {@code orTimeout}, the sync
+     * ends, or the call of the model is cancelled.
      */
     public <T, R> CompletableFuture<R> sendAsync(T body, Function<? super T, CompletableFuture<R>> call) {
         SyncOptions first = new SyncOptions();
@@ -490,10 +505,6 @@ public final class Session {
 
     private static String requestId() {
         return UUID.randomUUID().toString();
-    }
-
-    private ObjectNode post(String suffix, ObjectNode body) {
-        return call(new Request("POST", path(suffix), Map.of(), body));
     }
 
     /** Makes a change. The {@code request_id} makes its retries safe. */

@@ -24,7 +24,7 @@ public final class SyncOptions {
     }
 
     /**
-     * Returns options that request a shorter array.
+     * Returns options that request a shorter view.
      *
      * @param error the exception with which the provider rejected the last view as too long. Null has no effect
      */

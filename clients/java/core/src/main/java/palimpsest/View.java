@@ -22,9 +22,9 @@ public final class View<T> {
     }
 
     /**
-     * Returns the body with the array of the view, in the type of the body.
+     * Returns the body with the messages of the view, in the type of the body.
      *
-     * @throws NotSendableException if the array must not be sent
+     * @throws NotSendableException if the view must not be sent
      */
     public T request() {
         if (!sendable()) {
@@ -66,7 +66,7 @@ public final class View<T> {
         return parent.path(field);
     }
 
-    /** Returns the whole array to send to the model instead of that of the body. */
+    /** Returns the messages to send to the model instead of those of the body. */
     public List<ObjectNode> messages() {
         // The session keeps the messages, so a change of the caller must not reach them.
         return messages.stream().map(ObjectNode::deepCopy).toList();
@@ -82,12 +82,12 @@ public final class View<T> {
         return reply.path("outcome").asText();
     }
 
-    /** Returns true if the array may be sent to the model. */
+    /** Returns true if the view may be sent to the model. */
     public boolean sendable() {
         return reply.path("sendable").asBoolean();
     }
 
-    /** Returns {@code open_calls}, {@code ends_with_assistant} or {@code empty}. Empty if the array is sendable. */
+    /** Returns {@code open_calls}, {@code ends_with_assistant} or {@code empty}. Empty if the view is sendable. */
     public String notSendableReason() {
         return reply.path("not_sendable_reason").asText();
     }

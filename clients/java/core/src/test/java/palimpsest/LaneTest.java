@@ -2,15 +2,25 @@ package palimpsest;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.anthropic.models.beta.messages.BetaMessage;
 import com.anthropic.models.messages.Message;
+import com.anthropic.models.messages.StructuredMessage;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import com.openai.models.chat.completions.ChatCompletion;
+import com.openai.models.chat.completions.StructuredChatCompletion;
+import com.openai.models.responses.Response;
+import com.openai.models.responses.StructuredResponse;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestInfo;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.MethodSource;
 import palimpsest.testing.Provider;
 import palimpsest.testing.Server;
 
@@ -85,25 +95,63 @@ class LaneTest {
         assertTrue(answer.get(1).toString().contains("disk full"), answer.toString());
     }
 
-    @Test
-    void sendRecordsTheCallsOfAResponse() {
+    private static final Map<String, Object> MESSAGE = Map.of(
+            "id",
+            "msg_1",
+            "type",
+            "message",
+            "role",
+            "assistant",
+            "model",
+            "claude-fake",
+            "content",
+            List.of(READ),
+            "usage",
+            Map.of("input_tokens", 1, "output_tokens", 1));
+
+    private static Map<String, Object> completion() {
+        Map<String, Object> function = Map.of("name", READ.get("name"), "arguments", arguments());
+        Map<String, Object> call = Map.of("id", "c2", "type", "function", "function", function);
+        Map<String, Object> message = Map.of("role", "assistant", "content", "", "tool_calls", List.of(call));
+        return Map.of("id", "a", "model", "gpt-5", "choices", List.of(Map.of("index", 0, "message", message)));
+    }
+
+    private static Map<String, Object> response() {
+        Map<String, Object> call =
+                Map.of("type", "function_call", "call_id", "c2", "name", READ.get("name"), "arguments", arguments());
+        return Map.of("id", "a", "model", "gpt-5", "output", List.of(call));
+    }
+
+    private static String arguments() {
+        return Json.tree(READ.get("input")).toString();
+    }
+
+    /** The complete responses of the SDKs, also those with structured output. */
+    static Stream<Object> responses() {
+        Message message = Json.convert(Json.tree(MESSAGE), Message.class);
+        BetaMessage beta = Json.convert(Json.tree(MESSAGE), BetaMessage.class);
+        ChatCompletion completion = Json.convert(Json.tree(completion()), ChatCompletion.class);
+        Response response = Json.convert(Json.tree(response()), Response.class);
+        return Stream.of(
+                message,
+                new StructuredMessage<>(Map.class, message),
+                beta,
+                new com.anthropic.models.beta.messages.StructuredMessage<>(Map.class, beta),
+                completion,
+                new StructuredChatCompletion<>(Map.class, completion),
+                response,
+                new StructuredResponse<>(Map.class, response));
+    }
+
+    @ParameterizedTest
+    @MethodSource("responses")
+    void sendRecordsTheCallsOfAResponse(Object response) {
+        String name = response.getClass().getName();
+        context = Server.shared().connect().session("lanes", name, Format.ANTHROPIC_MESSAGES);
         fill();
-        Map<String, Object> response = Map.of(
-                "id",
-                "msg_1",
-                "type",
-                "message",
-                "role",
-                "assistant",
-                "model",
-                "claude-fake",
-                "content",
-                List.of(READ),
-                "usage",
-                Map.of("input_tokens", 1, "output_tokens", 1));
-        Message message = context.send(sideRequest(), it -> Json.convert(Json.tree(response), Message.class));
+        assertSame(response, context.send(sideRequest(), it -> response));
         fill();
-        assertTrue(context.answer(message, Map.of()).get(1).toString().contains("disk full"));
+        assertTrue(context.answer(response, Map.of()).toString().contains("disk full"));
     }
 
     @Test

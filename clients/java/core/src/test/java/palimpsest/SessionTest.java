@@ -8,18 +8,20 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.nio.file.Path;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Consumer;
 import java.util.function.Function;
 import java.util.regex.Pattern;
 import java.util.stream.IntStream;
@@ -28,7 +30,6 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestInfo;
-import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -39,9 +40,6 @@ import palimpsest.testing.Server;
 class SessionTest {
     private final Palimpsest client = Server.shared().connect();
     private Session context;
-
-    @TempDir
-    private Path folder;
 
     @BeforeEach
     void name(TestInfo test) {
@@ -299,6 +297,8 @@ class SessionTest {
         Executor executor = work -> {
             works.incrementAndGet();
             work.run();
+            // The completed result has not interrupted the thread that completed it.
+            assertFalse(Thread.interrupted());
         };
         Session session = Palimpsest.builder()
                 .url(Server.shared().url())
@@ -355,23 +355,65 @@ class SessionTest {
         assertEquals(0, calls.get());
     }
 
-    @Test
-    void aCancellationInterruptsTheSync() throws Exception {
-        Server server = Server.start(folder.resolve("data"));
-        server.signal("STOP");
-        ExecutorService thread = Executors.newSingleThreadExecutor();
+    /** The ways in which a caller ends a result. */
+    enum End {
+        CANCEL(it -> it.cancel(true)),
+        COMPLETE(it -> it.complete("")),
+        FAIL(it -> it.completeExceptionally(new IllegalStateException())),
+        TIMEOUT(it -> it.orTimeout(1, TimeUnit.MILLISECONDS));
+
+        private final Consumer<CompletableFuture<String>> end;
+
+        End(Consumer<CompletableFuture<String>> end) {
+            this.end = end;
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void theEndOfTheResultInterruptsTheSync(End end) throws Exception {
+        CompletableFuture<Boolean> interrupted = new CompletableFuture<>();
+        // Unlike a pool, this executor keeps the interrupt of its thread.
+        Executor executor = work -> new Thread(() -> {
+                    work.run();
+                    interrupted.complete(Thread.interrupted());
+                })
+                .start();
+        try (ServerSocket silent = new ServerSocket(0)) {
+            Session session = Palimpsest.builder()
+                    .url("http://127.0.0.1:" + silent.getLocalPort())
+                    .timeout(Duration.ofHours(1))
+                    .executor(executor)
+                    .build()
+                    .session("demo", "a", Format.ANTHROPIC_MESSAGES);
+            CompletableFuture<String> answer =
+                    session.sendAsync(body(turns(2, 10)), it -> CompletableFuture.completedFuture(""));
+            try (Socket underWay = silent.accept()) {
+                assertFalse(interrupted.isDone());
+                end.end.accept(answer);
+                assertFalse(interrupted.get(5, TimeUnit.MINUTES));
+                assertTrue(underWay.isConnected());
+            }
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void theEndOfTheResultCancelsTheCallOfTheModel(End end) throws Exception {
+        CompletableFuture<Boolean> interrupted = new CompletableFuture<>();
         Session session = Palimpsest.builder()
-                .url(server.url())
-                .executor(thread)
+                .url(Server.shared().url())
+                .executor(work -> {
+                    work.run();
+                    interrupted.complete(Thread.interrupted());
+                })
                 .build()
-                .session("demo", "a", Format.ANTHROPIC_MESSAGES);
-        CompletableFuture<String> call =
-                session.sendAsync(body(turns(2, 10)), it -> CompletableFuture.completedFuture(""));
-        call.cancel(true);
-        // The only thread is free, and not interrupted.
-        assertFalse(thread.submit(() -> Thread.currentThread().isInterrupted()).get(60, TimeUnit.SECONDS));
-        thread.shutdown();
-        server.kill();
+                .session("demo", "ended" + end, Format.ANTHROPIC_MESSAGES);
+        CompletableFuture<String> call = new CompletableFuture<>();
+        CompletableFuture<String> answer = session.sendAsync(body(turns(2, 10)), it -> call);
+        end.end.accept(answer);
+        assertThrows(CancellationException.class, () -> call.get(5, TimeUnit.MINUTES));
+        assertFalse(interrupted.get());
     }
 
     @Test

@@ -35,32 +35,52 @@ public final class PalimpsestContext
     private static final JsonMapper JSON = new JsonMapper();
 
     private final Function<Object, Session> sessions;
-    private final String model;
-    private final LastResponses responses = new LastResponses();
+    private final String modelName;
+    private final boolean readBack;
+    private final LastResponses responses;
 
-    private PalimpsestContext(Function<Object, Session> sessions, String model) {
+    private PalimpsestContext(
+            Function<Object, Session> sessions, String modelName, boolean readBack, LastResponses responses) {
         this.sessions = sessions;
-        this.model = model;
+        this.modelName = modelName;
+        this.readBack = readBack;
+        this.responses = responses;
     }
 
     /**
-     * Creates the context for AI services with a {@code @MemoryId} and a server with the address
+     * Returns the context for AI services with a {@code @MemoryId} and a server with the address
      * {@code PALIMPSEST_URL}. The memory id is the id of the session.
-     *
-     * @param model the name of the model, whose context window the service knows
      */
-    public PalimpsestContext(String project, String model) {
-        this(new Palimpsest(), project, model);
+    public static PalimpsestContext of(String project) {
+        return of(new Palimpsest(), project);
     }
 
-    /** Creates the context for AI services with a {@code @MemoryId} and a connection. */
-    public PalimpsestContext(Palimpsest client, String project, String model) {
-        this(id -> client.session(project, checked(id).toString(), Format.OPENAI_CHAT), model);
+    /** Returns the context for AI services with a {@code @MemoryId} and a connection. */
+    public static PalimpsestContext of(Palimpsest client, String project) {
+        return of(id -> client.session(project, checked(id).toString(), Format.OPENAI_CHAT));
     }
 
-    /** Creates the context for an AI service with one conversation. */
-    public PalimpsestContext(Session session, String model) {
-        this(id -> session, model);
+    /** Returns the context for an AI service with one conversation. */
+    public static PalimpsestContext of(Session session) {
+        return of(id -> session);
+    }
+
+    private static PalimpsestContext of(Function<Object, Session> sessions) {
+        return new PalimpsestContext(sessions, null, true, new LastResponses());
+    }
+
+    /**
+     * Returns the context with a name of the model, for requests without one.
+     *
+     * @param name the name of the model, which decides the size of the context window
+     */
+    public PalimpsestContext modelName(String name) {
+        return new PalimpsestContext(sessions, name, readBack, responses);
+    }
+
+    /** Returns the context without the tools of the service. The model then cannot read removed content. */
+    public PalimpsestContext withoutReadBack() {
+        return new PalimpsestContext(sessions, modelName, false, responses);
     }
 
     private static Object checked(Object memoryId) {
@@ -87,7 +107,7 @@ public final class PalimpsestContext
         List<ToolSpecification> tools = Objects.requireNonNullElse(request.toolSpecifications(), List.of());
         Map<String, Object> body = Map.of(
                 "model",
-                Objects.requireNonNullElse(request.modelName(), model),
+                modelOf(request),
                 "messages",
                 messages.json(),
                 "tools",
@@ -97,9 +117,18 @@ public final class PalimpsestContext
         Session session = sessions.apply(memoryId);
         SyncOptions options = responses.options(session).parameter("format", Format.OPENAI_CHAT);
         View<Map<String, Object>> view = session.sync(body, options);
-        // Throws if the array must not be sent.
+        // Throws if the view must not be sent.
         view.request();
         return request.toBuilder().messages(messages.of(view.messages())).build();
+    }
+
+    private String modelOf(ChatRequest request) {
+        String name = request.modelName() != null ? request.modelName() : modelName;
+        if (name == null) {
+            throw new IllegalStateException("The size of the context window is unknown."
+                    + " Pass the name of the model: PalimpsestContext.of(…).modelName(\"gpt-5\")");
+        }
+        return name;
     }
 
     /** Records the usage of a response, which the next sync of its session sends. */
@@ -113,7 +142,7 @@ public final class PalimpsestContext
                 .ifPresent(input -> responses.record(
                         session,
                         message,
-                        Objects.requireNonNullElse(response.modelName(), model),
+                        Objects.requireNonNullElse(response.modelName(), Objects.requireNonNullElse(modelName, "")),
                         input,
                         response.tokenUsage().outputTokenCount()));
     }
@@ -122,6 +151,9 @@ public final class PalimpsestContext
     @Override
     public ToolProviderResult provideTools(ToolProviderRequest request) {
         ToolProviderResult.Builder result = ToolProviderResult.builder();
+        if (!readBack) {
+            return result.build();
+        }
         ToolExecutor executor =
                 (call, memoryId) -> sessions.apply(memoryId).runTool(call.id(), call.name(), call.arguments());
         for (ObjectNode tool : sessions.apply(request.chatMemoryId()).tools(Format.OPENAI_CHAT)) {

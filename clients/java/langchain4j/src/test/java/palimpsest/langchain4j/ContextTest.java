@@ -113,7 +113,8 @@ class ContextTest {
     }
 
     private static <T> AiServices<T> services(Class<T> type, String name, ChatMemory memory) {
-        return new PalimpsestContext(CLIENT.session("langchain4j", name), name)
+        return PalimpsestContext.of(CLIENT.session("langchain4j", name))
+                .modelName(name)
                 .addTo(AiServices.builder(type))
                 .chatMemory(memory)
                 .tools(new Tools());
@@ -193,7 +194,8 @@ class ContextTest {
     @Test
     void eachMemoryIdHasASession() {
         PROVIDER.script("ids", "{'text': 'a'}", "{'text': 'b'}", "{'text': 'c'}");
-        AgentWithIds agent = new PalimpsestContext(CLIENT, "langchain4j", "ids")
+        AgentWithIds agent = PalimpsestContext.of(CLIENT, "langchain4j")
+                .modelName("ids")
                 .addTo(AiServices.builder(AgentWithIds.class))
                 .chatModel(Api.OPENAI.model("ids"))
                 .chatMemoryProvider(id -> memory(id.toString()))
@@ -247,7 +249,7 @@ class ContextTest {
     @ValueSource(strings = {"", "functions.read_log:0", "call_0", "a23456789012345678901234567890123456789012"})
     void callsWithAnyIdKeepTheirFields(String id) {
         Session session = CLIENT.session("langchain4j", "ids" + id.length());
-        PalimpsestContext context = new PalimpsestContext(session, "gpt-5");
+        PalimpsestContext context = PalimpsestContext.of(session).modelName("gpt-5");
         List<ChatMessage> messages = new ArrayList<>(List.of(UserMessage.from("Why did the build fail?")));
         List<ChatMessage> shown = List.of();
         for (int round = 0; round < 3; round++) {
@@ -269,12 +271,40 @@ class ContextTest {
 
     @Test
     void aCallWithoutAMemoryIdFails() {
-        Agent agent = new PalimpsestContext(CLIENT, "langchain4j", "none")
+        Agent agent = PalimpsestContext.of(CLIENT, "langchain4j")
+                .modelName("none")
                 .addTo(AiServices.builder(Agent.class))
                 .chatModel(Api.OPENAI.model("none"))
                 .build();
         IllegalArgumentException error = assertThrows(IllegalArgumentException.class, () -> agent.answer("Hello."));
         assertTrue(error.getMessage().contains("@MemoryId"));
+    }
+
+    @Test
+    void aContextWithoutAModelFails() {
+        PalimpsestContext context = PalimpsestContext.of(CLIENT.session("langchain4j", "none"));
+        ChatRequest request =
+                ChatRequest.builder().messages(UserMessage.from("Hello.")).build();
+        IllegalStateException error =
+                assertThrows(IllegalStateException.class, () -> context.apply(request, "default"));
+        assertTrue(error.getMessage().contains("modelName"));
+        ChatRequest named = request.toBuilder().modelName("gpt-5").build();
+        assertEquals(1, context.apply(named, "default").messages().size());
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void theToolsOfTheServiceAreOptional(boolean readBack) {
+        String model = "readBack-" + readBack;
+        PROVIDER.script(model, "{'text': 'a'}");
+        PalimpsestContext context =
+                PalimpsestContext.of(CLIENT.session("langchain4j", model)).modelName(model);
+        Agent agent = (readBack ? context : context.withoutReadBack())
+                .addTo(AiServices.builder(Agent.class))
+                .chatModel(Api.OPENAI.model(model))
+                .build();
+        assertEquals("a", agent.answer("Hello."));
+        assertEquals(readBack, PROVIDER.requests(model).get(0).toString().contains("SearchTranscript"));
     }
 
     @Test

@@ -10,6 +10,10 @@ final class InputTokens {
 
     /** Returns the tokens, or nothing if there are none, or if their meaning depends on an unknown provider. */
     static OptionalInt of(Usage usage) {
+        // A model can report no usage, or only a part of it.
+        if (usage == null || usage.getPromptTokens() == null || usage.getCompletionTokens() == null) {
+            return OptionalInt.empty();
+        }
         int prompt = usage.getPromptTokens();
         long cached = Objects.requireNonNullElse(usage.getCacheReadInputTokens(), 0L)
                 + Objects.requireNonNullElse(usage.getCacheWriteInputTokens(), 0L);

@@ -41,4 +41,13 @@ public final class PalimpsestAdvisors {
         Sessions sessions = new Sessions(client, project, session);
         return List.of(new ToolsAdvisor(sessions), new ViewAdvisor(sessions));
     }
+
+    /**
+     * Returns the advisors without the tools of the service. The model then cannot read removed content.
+     *
+     * @param session the id of the session of calls without {@link ChatMemory#CONVERSATION_ID}. Null rejects such calls
+     */
+    public static List<Advisor> withoutReadBack(Palimpsest client, String project, String session) {
+        return List.of(new ViewAdvisor(new Sessions(client, project, session)));
+    }
 }

@@ -98,7 +98,7 @@ final class ViewAdvisor implements CallAdvisor, StreamAdvisor {
         responses.record(
                 sessions.of(request.context()),
                 new ChatMessages(output).json().get(0),
-                response.getMetadata().getModel(),
+                Objects.requireNonNullElse(response.getMetadata().getModel(), ""),
                 input.getAsInt(),
                 usage.getCompletionTokens());
     }
@@ -118,7 +118,7 @@ final class ViewAdvisor implements CallAdvisor, StreamAdvisor {
                 "tools", definitions(ToolsAdvisor.toolsOf(options)));
         View<Map<String, Object>> view =
                 session.sync(body, responses.options(session).tooLong(tooLong));
-        // Throws if the array must not be sent.
+        // Throws if the view must not be sent.
         view.request();
         Prompt shown = new Prompt(messages.of(view.messages()), options);
         return request.mutate().prompt(shown).build();

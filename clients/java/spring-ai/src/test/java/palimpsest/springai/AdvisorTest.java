@@ -12,6 +12,7 @@ import static palimpsest.testing.Provider.USED_TOKENS;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Stream;
@@ -31,7 +32,11 @@ import org.springframework.ai.chat.messages.AssistantMessage;
 import org.springframework.ai.chat.messages.Message;
 import org.springframework.ai.chat.messages.ToolResponseMessage;
 import org.springframework.ai.chat.messages.UserMessage;
+import org.springframework.ai.chat.metadata.ChatResponseMetadata;
+import org.springframework.ai.chat.metadata.Usage;
 import org.springframework.ai.chat.model.ChatModel;
+import org.springframework.ai.chat.model.ChatResponse;
+import org.springframework.ai.chat.model.Generation;
 import org.springframework.ai.content.Media;
 import org.springframework.ai.openai.OpenAiChatModel;
 import org.springframework.ai.openai.OpenAiChatOptions;
@@ -307,6 +312,36 @@ class AdvisorTest {
         assertEquals(messages, shown);
     }
 
+    /** The usage of a model that reports no prompt tokens. */
+    private static final class PartOfUsage implements Usage {
+        @Override
+        public Integer getPromptTokens() {
+            return null;
+        }
+
+        @Override
+        public Integer getCompletionTokens() {
+            return 7;
+        }
+
+        @Override
+        public Object getNativeUsage() {
+            return null;
+        }
+    }
+
+    @Test
+    void aResponseWithoutTokensSucceeds() {
+        for (Usage usage : Arrays.asList(null, new PartOfUsage())) {
+            ChatModel model = prompt -> new ChatResponse(
+                    List.of(new Generation(new AssistantMessage("a"))),
+                    ChatResponseMetadata.builder().usage(usage).build());
+            String session = "tokens-" + (usage == null);
+            assertEquals("a", client(model, session).prompt("Hello.").call().content());
+            assertEquals(0, count(session, "reported_tokens"));
+        }
+    }
+
     @Test
     void aCallWithoutAConversationHasTheDefaultSession() {
         PROVIDER.script("default", "{'text': 'a'}", "{'text': 'b'}");
@@ -321,6 +356,23 @@ class AdvisorTest {
                 .content();
         assertEquals(1, count("default", "messages"));
         assertEquals(3, count("other", "messages"));
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void theToolsOfTheServiceAreOptional(boolean readBack) {
+        String model = "readBack-" + readBack;
+        PROVIDER.script(model, "{'text': 'a'}");
+        List<Advisor> advisors = readBack
+                ? PalimpsestAdvisors.of(CLIENT, "spring", model)
+                : PalimpsestAdvisors.withoutReadBack(CLIENT, "spring", model);
+        ChatClient client = ChatClient.builder(Api.OPENAI.model(model))
+                .defaultTools(new Tools())
+                .defaultAdvisors(advisors)
+                .build();
+        assertEquals("a", client.prompt("Hello.").call().content());
+        assertEquals(1, count(model, "messages"));
+        assertEquals(readBack, PROVIDER.requests(model).get(0).toString().contains("SearchTranscript"));
     }
 
     @Test
