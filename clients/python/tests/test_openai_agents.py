@@ -23,6 +23,7 @@ from agents import (
     function_tool,
 )
 from agents.run_config import CallModelData, ModelInputData
+from agents.tool_context import ToolContext
 
 from cancelled import check_cancelled_run
 from palimpsest import Palimpsest
@@ -230,6 +231,19 @@ def test_a_response_without_usage_has_that_of_no_other_agent() -> None:
     usage.expect("agent", context, items)
     context.usage.add(Usage(requests=1))
     context.usage.add(Usage(requests=1, input_tokens=7, output_tokens=1, total_tokens=8))
+    assert usage.last_response("agent", "m", [*items, answer]) is None
+
+
+def test_parallel_runs_as_tools_send_no_usage_of_each_other() -> None:
+    shared, items = Usage(), [{"role": "user", "content": "Hello."}]
+    answer = {"type": "message", "role": "assistant", "content": "Hi."}
+    usage = LastUsage()
+    nested = ToolContext[Any](None, usage=shared, tool_name="agent", tool_call_id="c1", tool_arguments="{}")
+    usage.expect("agent", nested, items)
+    shared.add(Usage(requests=1, input_tokens=7, output_tokens=1, total_tokens=8))
+    assert usage.last_response("agent", "m", [*items, answer])
+    # The order of two responses is that in which they arrive.
+    shared.add(Usage(requests=1, input_tokens=9, output_tokens=1, total_tokens=10))
     assert usage.last_response("agent", "m", [*items, answer]) is None
 
 
