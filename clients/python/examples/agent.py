@@ -34,7 +34,7 @@ def main(text: str) -> str:
         response = httpx2.post(f"{URL}/v1/messages", json=view.request, headers=HEADERS, timeout=600)
         is_too_long = response.status_code == 413 or "prompt is too long" in response.text
         if response.is_error and is_too_long and not too_long:
-            # The next sync returns a shorter array.
+            # The next sync returns a shorter view.
             too_long = response.text
             continue
         too_long = None

@@ -25,7 +25,7 @@ def main(text: str) -> str:
     model = ManagedMessages(anthropic.Anthropic().messages, context)  # glue
     messages: list[Any] = [{"role": "user", "content": text}]
     while True:
-        # An array that is not sendable raises, and a prompt that the provider rejects as too long is shortened.
+        # A view that is not sendable raises, and a prompt that the provider rejects as too long is shortened.
         response = model.create(model=MODEL, max_tokens=1_024, messages=messages, tools=TOOLS)
         messages += context.answer(response, {"read_log": read_log})  # glue
         if response.stop_reason != "tool_use":

@@ -35,7 +35,7 @@ def main(text: str) -> str:
         except openai.APIStatusError as error:
             if too_long or not is_too_long(error):
                 raise
-            # The next sync returns a shorter array.
+            # The next sync returns a shorter view.
             too_long = error
             continue
         too_long = None

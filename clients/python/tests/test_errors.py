@@ -186,8 +186,8 @@ def test_an_exceeded_rate_is_retried_after_its_delay(tmp_path: Path) -> None:
 def test_a_change_that_is_retried_takes_effect_once(client: Palimpsest, name: str) -> None:
     context = client.session("demo", name)
     request = context._path.create({"title": "A title"})
-    first = client._transport.send(request, client._options)
-    assert client._transport.send(request, client._options) == first
+    first = context._send(request)
+    assert context._send(request) == first
 
 
 def test_a_deadline_ends_a_call(client: Palimpsest, name: str) -> None:

@@ -25,6 +25,7 @@ from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins.context_filter_plugin import ContextFilterPlugin
 from google.adk.runners import InMemoryRunner
+from google.adk.tools.function_tool import FunctionTool
 from google.genai import types
 from pydantic import Field
 
@@ -218,9 +219,40 @@ async def test_calls_without_ids_stay_equal_in_trimmed_contents(client: Palimpse
     await conversation.runner.close()
 
 
-def calls_of(client: Palimpsest, session: dict[str, Any]) -> list[str]:
+@pytest.mark.parametrize("removal", ["cancelled", "rewound", "named"])
+async def test_calls_that_are_not_in_the_contents_change_no_id(client: Palimpsest, name: str, removal: str) -> None:
+    answers = [answer for _ in range(3) for answer in ([function_call("read_log")], [types.Part(text=ANSWER)])]
+    conversation = Conversation(client, Echo(model="gemini-echo", answers=answers), name)
+    session = await conversation.start()
+    service = conversation.runner.session_service
+    first = (await conversation.ask("question 1"))[0]
+    others: list[str | None] = []
+    if removal == "rewound":
+        second = (await conversation.ask("question 2"))[0]
+        await conversation.runner.rewind_async(
+            user_id="user", session_id=name, rewind_before_invocation_id=second.invocation_id
+        )
+    else:
+        # A cancelled run leaves a call without a response. An id that is not one of ADK stays in the contents.
+        call = function_call("read_log")
+        assert call.function_call
+        call.function_call.id = "adk-cancelled" if removal == "cancelled" else "c1"
+        await service.append_event(session, Event(author="builder", content=types.Content(role="model", parts=[call])))
+        if removal == "named":
+            response = types.FunctionResponse(id="c1", name="read_log", response={"result": "done"})
+            content = types.Content(role="user", parts=[types.Part(function_response=response)])
+            await service.append_event(session, Event(author="builder", content=content))
+            others = ["c1"]
+    last = (await conversation.ask("question 3"))[0]
+    expected = [first.get_function_calls()[0].id, *others, last.get_function_calls()[0].id]
+    query = {"filter.visibilities": ["visible"]}
+    assert calls_of(client, {"name": name}, **query) == expected
+    await conversation.runner.close()
+
+
+def calls_of(client: Palimpsest, session: dict[str, Any], **query: Any) -> list[str]:
     """Returns the ids of the calls in the transcript of a session."""
-    messages = client.session("demo", session["name"].split("/")[-1], "anthropic_messages").messages()
+    messages = client.session("demo", session["name"].split("/")[-1], "anthropic_messages").messages(**query)
     blocks = [block for it in messages for message in it["messages"] for block in message["content"]]
     return [block["id"] for block in blocks if block["type"] == "tool_use"]
 
@@ -279,6 +311,21 @@ async def test_each_agent_has_a_session(client: Palimpsest, chat_model: Any, pro
     titles = [it["name"].split("/")[-1] for it in client.sessions("demo") if name in it["name"]]
     assert sorted(titles) == [name, f"{name}.helper"]
     await conversation.runner.close()
+
+
+async def test_a_tool_with_the_name_of_one_of_the_service(client: Palimpsest, name: str) -> None:
+    conversation = Conversation(client, Echo(model="gemini-echo", answers=[]), name)
+    agent: Any = conversation.runner.agent
+    agent.tools.append(FunctionTool(Snip))
+    await conversation.start()
+    with pytest.raises(RuntimeError, match=r"names of tools of the service: Snip\."):
+        await conversation.ask("Hello.")
+    await conversation.runner.close()
+
+
+def Snip() -> str:  # noqa: N802 - the name of a tool
+    """Removes everything."""
+    return ""
 
 
 async def test_a_cancelled_run_leaves_no_request(name: str, tmp_path: Path) -> None:

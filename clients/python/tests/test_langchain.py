@@ -18,6 +18,7 @@ agents = pytest.importorskip("langchain.agents")
 
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel  # noqa: E402
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage  # noqa: E402
+from langchain_core.tools import StructuredTool  # noqa: E402
 
 # Chat models keep connections and TLS settings for the process.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
@@ -269,15 +270,31 @@ async def test_an_agent_is_created_without_a_call(client: Palimpsest, name: str)
         agent = Agent(unreachable, Echo(messages=iter([])), name)
         with pytest.raises(UnavailableError):
             await agent.graph.ainvoke(agent.input("Hello."), agent.config)
+        # A tool of the agent needs no server.
+        agent = Agent(unreachable, Echo(messages=iter([])), name)
+        call: Any = {"name": "read_log", "args": {}, "id": "c1", "type": "tool_call"}
+        stored = {"messages": [HumanMessage("Why?"), AIMessage("", tool_calls=[call])]}
+        await agent.graph.aupdate_state(agent.config, stored, as_node="model")
+        with pytest.raises(UnavailableError):
+            await agent.graph.ainvoke(None, agent.config)
+        assert (await agent.graph.aget_state(agent.config)).values["messages"][-1].content == LOG
     # A run continues with a call of a stored response, whose agent has made no model call.
     fill(client.session("demo", name))
     agent = Agent(client, Echo(messages=iter([AIMessage(ANSWER)])), name)
-    call: Any = {"name": "SearchTranscript", "args": {"pattern": "x"}, "id": "c1", "type": "tool_call"}
+    call = {"name": "SearchTranscript", "args": {"pattern": "x"}, "id": "c1", "type": "tool_call"}
     stored = {"messages": [HumanMessage("Why?"), AIMessage("", tool_calls=[call])]}
     await agent.graph.aupdate_state(agent.config, stored, as_node="model")
     state = await agent.graph.ainvoke(None, agent.config)
     assert state["messages"][-1].text == ANSWER
     assert [it.status for it in state["messages"] if isinstance(it, ToolMessage)] == ["success"]
+
+
+def test_a_tool_with_the_name_of_one_of_the_service(client: Palimpsest, name: str) -> None:
+    middleware = PalimpsestMiddleware("demo", client=client, session=name)
+    snip = StructuredTool.from_function(read_log, name="Snip")
+    graph = agents.create_agent(Echo(messages=iter([])), tools=[snip], middleware=[middleware])
+    with pytest.raises(ValueError, match=r"names of tools of the service: Snip\."):
+        graph.invoke(Agent.input("Hello."))
 
 
 def test_a_model_without_tools(client: Palimpsest, provider: Provider, name: str, model: str) -> None:

@@ -11,6 +11,7 @@ pytest.importorskip("llama_index.llms.openai_like", reason="LlamaIndex has an en
 from llama_index.core.agent.workflow import AgentStream, AgentWorkflow
 from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock
 from llama_index.core.memory import ChatMemoryBuffer, Memory
+from llama_index.core.tools import FunctionTool
 
 from palimpsest import Palimpsest
 from palimpsest.llama_index import PalimpsestAgent
@@ -64,6 +65,13 @@ def check(provider: Provider, model: str, messages: list[ChatMessage]) -> None:
     assert sum(it.content == LOG for it in messages) == 3
 
 
+async def test_a_tool_with_the_name_of_one_of_the_service(client: Palimpsest, llm: Any, memory: Memory) -> None:
+    snip = FunctionTool.from_defaults(read_log, name="Snip")
+    agent = PalimpsestAgent("demo", client=client, tools=[snip], llm=llm)
+    with pytest.raises(ValueError, match=r"names of tools of the service: Snip\."):
+        await agent.run("Hello.", memory=memory)
+
+
 @pytest.mark.parametrize("streaming", [True, False])
 async def test_parallel_calls_and_read_back(
     agent: PalimpsestAgent, memory: Memory, provider: Provider, model: str, streaming: bool
@@ -80,6 +88,15 @@ async def test_parallel_calls_and_read_back(
     if "thinking" in provider.requests(model)[0]["body"]:
         # The thinking of the response is part of the next request, with its signature.
         assert "signature" in sent(provider, model)[1]
+
+
+async def test_an_agent_without_the_tools_of_the_service(
+    client: Palimpsest, llm: Any, memory: Memory, provider: Provider, model: str
+) -> None:
+    provider.script(model, {"text": ANSWER})
+    agent = PalimpsestAgent("demo", client=client, tools=[read_log], llm=llm, read_back=False)
+    await agent.run("Hello.", memory=memory)
+    assert len(provider.requests(model)[0]["body"]["tools"]) == 1
 
 
 async def test_the_tools_of_the_service_read_the_lane(

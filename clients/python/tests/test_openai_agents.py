@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
-from agents import Agent, ItemHelpers, OpenAIResponsesModel, RunConfig, Runner, SQLiteSession, function_tool
+from agents import (
+    Agent,
+    ComputerTool,
+    ItemHelpers,
+    OpenAIProvider,
+    OpenAIResponsesModel,
+    RunConfig,
+    RunContextWrapper,
+    Runner,
+    SQLiteSession,
+    Usage,
+    function_tool,
+)
+from agents.run_config import CallModelData, ModelInputData
+from agents.tool_context import ToolContext
 
 from cancelled import check_cancelled_run
 from palimpsest import Palimpsest
+from palimpsest._openai_agents_usage import LastUsage
 from palimpsest.openai_agents import PalimpsestContext
 from world import ANSWER, FOUND, LOG, TURNS, USAGE, Provider, fill
 
@@ -85,7 +101,7 @@ async def test_compaction_and_undo_with_a_session_of_the_sdk(
 ) -> None:
     provider.script(model, *[{"text": f"answer {number}"} for number in range(7)])
     context, agent, config = agent_of(client, name, async_gpt, model)
-    session = context.service
+    session = context.session
     history = SQLiteSession(name)
     for number in range(5):
         await Runner.run(agent, f"question {number} " + "some words " * 500, session=history, run_config=config)
@@ -103,7 +119,7 @@ async def test_the_service_counts_the_tools_and_the_usage(
 ) -> None:
     provider.script(model, {**TURNS[0], "usage": USAGE}, TURNS[2], {"text": "Yes."})
     context, agent, config = agent_of(client, name, async_gpt, model)
-    session = context.service
+    session = context.session
     budgets: list[dict[str, Any]] = []
 
     show: Any = config.call_model_input_filter
@@ -132,3 +148,110 @@ async def test_a_cancelled_run_leaves_no_request(async_gpt: openai.AsyncOpenAI, 
         return lambda: Runner.run(agent, "Hello.", run_config=config)
 
     await check_cancelled_run(tmp_path / "data", name, prepare)
+
+
+@pytest.mark.parametrize("place", ["run", "options", "default"])
+async def test_the_service_receives_the_model_of_the_run(
+    client: Palimpsest,
+    async_gpt: openai.AsyncOpenAI,
+    provider: Provider,
+    name: str,
+    model: str,
+    place: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    provider.script(model, {"text": ANSWER})
+    monkeypatch.setenv("OPENAI_DEFAULT_MODEL", model)
+    context = PalimpsestContext("demo", name, client=client)
+    agent = Agent[Any](name="agent", model=None if place == "default" else "other")
+    config = RunConfig(tracing_disabled=True, model_provider=OpenAIProvider(openai_client=async_gpt))
+    if place == "run":
+        config.model = OpenAIResponsesModel(model=model, openai_client=async_gpt)
+    options: dict[str, Any] = {"model": model} if place == "options" else {}
+    await Runner.run(agent, "Hello.", run_config=context.run_config(config, **options))
+    assert context.session.get()["budget"]["model"] == model
+
+
+def test_a_tool_with_the_name_of_one_of_the_service(client: Palimpsest, name: str) -> None:
+    agent = Agent[Any](name="agent", tools=[replace(read_log, name="Snip")])
+    with pytest.raises(ValueError, match=r"names of tools of the service: Snip\."):
+        PalimpsestContext("demo", name, client=client).with_tools(agent)
+
+
+def test_another_filter_is_an_error(client: Palimpsest, name: str) -> None:
+    context = PalimpsestContext("demo", name, client=client)
+    own: Any = {"call_model_input_filter": lambda data: data.model_data}
+    with pytest.raises(ValueError, match="calls both"):
+        context.run_config(RunConfig(**own))
+    with pytest.raises(ValueError, match="calls both"):
+        context.run_config(**own)
+
+
+async def test_parallel_runs_of_an_agent_read_their_lanes(
+    client: Palimpsest, async_gpt: openai.AsyncOpenAI, provider: Provider, name: str, model: str
+) -> None:
+    search = {"calls": [{"name": "SearchTranscript", "input": {"pattern": "needle [0-9]"}}]}
+    _, agent, config = agent_of(client, name, async_gpt, "other")
+    agents = [agent.clone(model=OpenAIResponsesModel(model=f"{model}-{it}", openai_client=async_gpt)) for it in "12"]
+    for number in "12":
+        provider.script(f"{model}-{number}", search, {"text": ANSWER})
+    synced: set[str] = set()
+    both_synced = asyncio.Event()
+    show: Any = config.call_model_input_filter
+
+    async def ask(number: str) -> Any:
+        async def filter_input(data: Any) -> Any:
+            filtered = await show(data)
+            # No run calls a tool before both have synced.
+            synced.add(number)
+            if len(synced) == 2:
+                both_synced.set()
+            await both_synced.wait()
+            return filtered
+
+        own = replace(config, call_model_input_filter=filter_input)
+        return await Runner.run(agents[int(number) - 1], f"Find needle {number}.", run_config=own)
+
+    results = await asyncio.gather(ask("1"), ask("2"))
+    for number, result in zip("12", results, strict=True):
+        output = sent(provider, f"{model}-{number}")[1]
+        assert (f"needle {number}" in output, result.final_output) == (True, ANSWER)
+        assert f"needle {3 - int(number)}" not in output
+    # Each run sent the usage of its own response.
+    ids = [it["name"].split("/")[-1] for it in client.sessions("demo") if name in it["name"]]
+    reported = sorted(client.session("demo", it).get()["counts"]["reported_tokens"] for it in ids)
+    used = sorted(it.context_wrapper.usage.request_usage_entries[0].total_tokens for it in results)
+    assert reported == used
+
+
+def test_a_response_without_usage_has_that_of_no_other_agent() -> None:
+    context, usage, items = RunContextWrapper[Any](None), LastUsage(), [{"role": "user", "content": "Hello."}]
+    answer = {"type": "message", "role": "assistant", "content": "Hi."}
+    usage.observe("agent", context)
+    usage.expect("agent", context, items)
+    context.usage.add(Usage(requests=1))
+    context.usage.add(Usage(requests=1, input_tokens=7, output_tokens=1, total_tokens=8))
+    assert usage.last_response("agent", "m", [*items, answer]) is None
+
+
+def test_parallel_runs_as_tools_send_no_usage_of_each_other() -> None:
+    shared, items = Usage(), [{"role": "user", "content": "Hello."}]
+    answer = {"type": "message", "role": "assistant", "content": "Hi."}
+    usage = LastUsage()
+    nested = ToolContext[Any](None, usage=shared, tool_name="agent", tool_call_id="c1", tool_arguments="{}")
+    usage.expect("agent", nested, items)
+    shared.add(Usage(requests=1, input_tokens=7, output_tokens=1, total_tokens=8))
+    assert usage.last_response("agent", "m", [*items, answer])
+    # The order of two responses is that in which they arrive.
+    shared.add(Usage(requests=1, input_tokens=9, output_tokens=1, total_tokens=10))
+    assert usage.last_response("agent", "m", [*items, answer]) is None
+
+
+async def test_tools_that_cannot_be_converted_are_not_counted(client: Palimpsest, name: str) -> None:
+    context = PalimpsestContext("demo", name, client=client)
+    show: Any = context.run_config().call_model_input_filter
+    computers: list[Any] = [ComputerTool(computer=Any), ComputerTool(computer=Any)]
+    agent = Agent[Any](name="agent", model="m", tools=computers)
+    items: Any = [{"role": "user", "content": "Hello."}]
+    filtered = await show(CallModelData(ModelInputData(items, None), agent, None))
+    assert "Hello." in str(filtered.input)

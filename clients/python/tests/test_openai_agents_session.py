@@ -171,9 +171,9 @@ async def test_compaction_and_undo(
     for number in range(5):
         text = f"question {number} " + "some words " * 500
         await Runner.run(agent, text, session=session, run_config=config)
-    session.service.compact()
+    session.session.compact()
     await Runner.run(agent, "after the compaction", session=session, run_config=config)
-    assert session.service.undo()
+    assert session.session.undo()
     await Runner.run(agent, "after the undo", session=session, run_config=config)
     sizes = [len(it) for it in sent(provider, model)]
     assert sizes[5] < sizes[4] < sizes[6]
@@ -218,7 +218,7 @@ async def test_filters_of_handoffs_and_inputs_leave_the_history_alone(
 
 async def test_both_sessions_are_deleted(client: Palimpsest, session: PalimpsestSession) -> None:
     await session.add_items(ITEMS)
-    names = [session.service.name, f"{session.service.name}.history"]
+    names = [session.session.name, f"{session.session.name}.history"]
     listed = [it["name"] for it in client.sessions("demo", **{"filter.main_only": True})]
     assert names[0] in listed
     assert names[1] not in listed

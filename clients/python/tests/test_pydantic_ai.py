@@ -198,3 +198,17 @@ class WithoutTools(PalimpsestCapability):
 async def test_the_session_needs_a_name(client: Palimpsest) -> None:
     with pytest.raises(ValueError, match="conversation_id"):
         PalimpsestCapability("demo", client=client).session()
+
+
+async def test_an_agent_without_the_tools_of_the_service(
+    client: Palimpsest, async_gpt: openai.AsyncOpenAI, provider: Provider, name: str, model: str
+) -> None:
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    provider.script(model, {"text": ANSWER})
+    capability = PalimpsestCapability("demo", client=client, session=name, read_back=False)
+    chat_model = OpenAIChatModel(model, provider=OpenAIProvider(openai_client=async_gpt))
+    agent: Any = pydantic_ai.Agent(chat_model, tools=[read_log], capabilities=[capability])
+    await agent.run("Hello.")
+    assert len(provider.requests(model)[0]["body"]["tools"]) == 1

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from palimpsest import InvalidArgumentError, NotFoundError, NotSendableError, Palimpsest
+from palimpsest import AsyncPalimpsest, InvalidArgumentError, NotFoundError, NotSendableError, Palimpsest
 from palimpsest._transport import connection_settings
 from world import ANTHROPIC_TOOL, LOG, Server
 
@@ -172,6 +172,48 @@ def test_a_view_over_the_reply_limit_is_streamed(client: Palimpsest, name: str) 
     assert [it["role"] for it in view.messages] == [it["role"] for it in messages]
     assert view.messages[0] == system
     assert "last question" in str(view.messages[-1])
+
+
+class FailedOpening:
+    """A hook of an HTTP client that lets the first request of a stream fail, and records the deadlines."""
+
+    def __init__(self) -> None:
+        self.deadlines: list[int] = []
+
+    def __call__(self, request: httpx2.Request) -> None:
+        self.deadlines.append(int(request.headers["connect-timeout-ms"]))
+        if request.url.path.endswith(":stream") and len(self.deadlines) == 2:
+            raise httpx2.ConnectError("refused", request=request)
+
+    def check(self) -> None:
+        sync, _, retry = self.deadlines
+        # The retry begins at least 0.1 seconds later, and has the deadline of the sync.
+        assert retry <= sync - 100
+
+
+def test_the_stream_of_a_view_is_retried_until_the_deadline_of_the_sync(
+    server: Server, client: Palimpsest, name: str
+) -> None:
+    client.session("demo", name).create(policy_overrides={"limits": {"max_reply_bytes": 65_536}})
+    hook = FailedOpening()
+    http = httpx2.Client(event_hooks={"request": [hook]}, **connection_settings(server.url, None))
+    with Palimpsest(http_client=http) as other:
+        view = other.session("demo", name).sync(model="claude-fake", messages=turns(20))
+    assert view.reply["view_omitted"]
+    hook.check()
+
+
+async def test_the_stream_of_a_view_is_retried_asynchronously(server: Server, client: Palimpsest, name: str) -> None:
+    client.session("demo", name).create(policy_overrides={"limits": {"max_reply_bytes": 65_536}})
+    hook = FailedOpening()
+
+    async def called(request: httpx2.Request) -> None:
+        hook(request)
+
+    http = httpx2.AsyncClient(event_hooks={"request": [called]}, **connection_settings(server.url, None))
+    async with AsyncPalimpsest(http_client=http) as other:
+        await other.session("demo", name).sync(model="claude-fake", messages=turns(20))
+    hook.check()
 
 
 def test_transcript_events_and_memory_are_readable(client: Palimpsest, name: str) -> None:

@@ -221,6 +221,23 @@ def test_an_agent_is_created_without_a_call(name: str) -> None:
             agent("Hello.")
 
 
+def test_a_tool_with_the_name_of_one_of_the_service(client: Palimpsest, name: str) -> None:
+    manager = PalimpsestConversationManager("demo", name, client=client)
+    snip = tool(name="Snip")(read_log._tool_func)
+    agent = Agent(Echo(), tools=[snip], conversation_manager=manager, callback_handler=None)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"names of tools of the service: Snip\."):
+            agent("Hello.")
+    assert list(agent.tool_registry.registry) == ["Snip"]
+
+
+def test_an_agent_without_the_tools_of_the_service(client: Palimpsest, name: str) -> None:
+    manager = PalimpsestConversationManager("demo", name, client=client, read_back=False)
+    agent = Agent(Echo(), tools=[read_log], conversation_manager=manager, callback_handler=None)
+    agent("Hello.")
+    assert list(agent.tool_registry.registry) == ["read_log"]
+
+
 def test_state_of_the_manager_is_that_of_no_other(client: Palimpsest) -> None:
     manager = PalimpsestConversationManager("demo", "state", client=client)
     assert manager.restore_from_session(manager.get_state()) is None

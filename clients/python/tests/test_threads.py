@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from palimpsest import NotFoundError, Palimpsest
+from palimpsest import NotFoundError, Palimpsest, _threads
 from palimpsest._threads import in_thread
 from world import Server
 
@@ -23,8 +25,10 @@ async def test_a_cancelled_caller_waits_for_its_request(name: str, tmp_path: Pat
                 session.get()
             server.process.send_signal(signal.SIGSTOP)
             body = {"model": "m", "messages": [{"role": "user", "content": "Hello."}]}
+            sending = threading.Event()
+            client._transport.client.event_hooks = {"request": [lambda _: sending.set()]}
             run = asyncio.ensure_future(in_thread(session.sync, body))
-            await asyncio.sleep(0.3)
+            await asyncio.to_thread(sending.wait)
             for _ in range(3):
                 run.cancel()
                 await asyncio.sleep(0.01)
@@ -35,6 +39,25 @@ async def test_a_cancelled_caller_waits_for_its_request(name: str, tmp_path: Pat
             assert session.get()["counts"]["messages"] == 1
     finally:
         server.stop()
+
+
+async def test_a_cancelled_caller_does_not_wait_for_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_threads, "_LIMIT", 3_600)
+    released, began = threading.Event(), threading.Event()
+    executor = ThreadPoolExecutor(max_workers=1)
+    asyncio.get_running_loop().set_default_executor(executor)
+    executor.submit(released.wait)
+    try:
+        run = asyncio.ensure_future(in_thread(began.set))
+        await asyncio.sleep(0)
+        run.cancel()
+        # The only thread is busy.
+        await asyncio.wait({run}, timeout=60)
+        assert run.cancelled()
+    finally:
+        released.set()
+        executor.shutdown()
+    assert not began.is_set()
 
 
 async def test_results_and_errors_of_a_thread_are_returned(client: Palimpsest, name: str) -> None:

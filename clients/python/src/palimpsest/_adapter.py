@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from . import _blocks as blocks
@@ -75,6 +75,14 @@ def view(
         for it in blocks.restore(sendable(reply), sources, ids, convert)
     ]
     return shown, session_id_of(reply)
+
+
+def check_names(given: Iterable[str], own: Iterable[str]) -> None:
+    """Raises `ValueError` if a tool of an agent has the name of a tool of the service."""
+    shared = set(own).intersection(given)
+    if shared:
+        names = ", ".join(sorted(shared))
+        raise ValueError(f"The agent already has tools with the names of tools of the service: {names}.")
 
 
 def sendable(view: View) -> list[JsonObject]:

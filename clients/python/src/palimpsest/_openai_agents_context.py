@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from agents import Agent, RunConfig, Tool
 
+from ._adapter import check_names
 from ._openai_agents_input import input_filter, tools
 from ._threads import in_thread
 from .client import Palimpsest
@@ -24,23 +25,30 @@ class PalimpsestContext:
     def __init__(self, project: str, session_id: str, *, client: Palimpsest | None = None) -> None:
         client = client or Palimpsest()
         #: The session of the service, for example to undo a compaction.
-        self.service: Session = client.session(project, session_id, "openai_responses")
+        self.session: Session = client.session(project, session_id, "openai_responses")
 
     def run_config(self, config: RunConfig | None = None, **options: Any) -> RunConfig:
         """Returns a `RunConfig` that sends the view to the model. `options` are further fields of it."""
-        filtered: Any = {"call_model_input_filter": input_filter(self.service), **options}
-        return replace(config or RunConfig(), **filtered)
+        config = replace(config or RunConfig(), **options)
+        if config.call_model_input_filter is not None:
+            raise ValueError(
+                "A run has one `call_model_input_filter`. Leave yours out of the `RunConfig`, and replace the filter of"
+                " the returned one by a function that calls both."
+            )
+        return replace(config, call_model_input_filter=input_filter(self.session, config.model))
 
     def with_tools(self, agent: Agent[_Context]) -> Agent[_Context]:
         """Returns the agent with the tools of the service. Agents of handoffs need `tools` in their own definition."""
-        return agent.clone(tools=[*agent.tools, *self.tools()])
+        own = self.tools()
+        check_names([it.name for it in agent.tools], [it.name for it in own])
+        return agent.clone(tools=[*agent.tools, *own])
 
     def tools(self) -> list[Tool]:
         """Returns the tools of the service, for `Agent(tools=...)`. The model reads removed content with them.
 
         The first call makes a request. Call `load_tools` before it in an event loop.
         """
-        return tools(self.service)
+        return tools(self.session)
 
     async def load_tools(self) -> list[Tool]:
         """Returns the tools without blocking the event loop. `tools` and `with_tools` then make no request."""

@@ -86,8 +86,8 @@ class PalimpsestSession(PalimpsestContext, SessionABC):
     def _append(self, items: list[JsonObject]) -> None:
         if not self._is_created:
             # Retention and deletion treat both sessions as one, because the history names its parent.
-            _create(self.service)
-            _create(self._history, parent_session=self.service.name)
+            _create(self.session)
+            _create(self._history, parent_session=self.session.name)
             self._is_created = True
         try:
             self._history.append([_opaque(it) if it.get("type") in _RENAMED else _message_of(it) for it in items])
@@ -97,7 +97,7 @@ class PalimpsestSession(PalimpsestContext, SessionABC):
 
     def _clear(self) -> None:
         self._is_created = False
-        self.service.delete(subagents=True)
+        self.session.delete(subagents=True)
         # The history is no subagent session if its parent was deleted and created again meanwhile.
         self._history.delete()
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass
+from typing import TypeVar
 
-from .errors import ApiError
+from .errors import ApiError, DeadlineExceededError
 
+Element = TypeVar("Element")
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 10.0
 
@@ -31,6 +33,12 @@ class Attempts:
     def remaining(self) -> float:
         """Returns the seconds until the deadline, at least 1 ms."""
         return max(self._deadline - time.monotonic(), 0.001)
+
+    def checked(self, element: Element) -> Element:
+        """Returns an element of a stream, or raises `DeadlineExceededError` after the deadline."""
+        if time.monotonic() > self._deadline:
+            raise DeadlineExceededError("The stream did not end before the deadline.")
+        return element
 
     def delay_after(self, error: ApiError) -> float:
         """Returns the seconds to wait before the next attempt, or raises the error if there is none."""

@@ -19,12 +19,13 @@ async def in_thread(call: Callable[..., Result], *arguments: Any, **options: Any
     """Runs a call with requests in a thread.
 
     A cancelled caller leaves no request behind that could overtake its next one: it waits for the request in flight,
-    for a limited time, and the thread sends no further one.
+    for a limited time, and the thread sends no further one. A call that has no thread yet does not begin.
     """
-    cancelled = threading.Event()
+    begun, cancelled = threading.Event(), threading.Event()
 
     def run() -> Result:
         _cancelled.set(cancelled)
+        begun.set()
         raise_if_cancelled()
         return call(*arguments, **options)
 
@@ -35,7 +36,7 @@ async def in_thread(call: Callable[..., Result], *arguments: Any, **options: Any
         cancelled.set()
         deadline = time.monotonic() + _LIMIT
         # Some frameworks repeat a cancellation until it succeeds.
-        while not task.done() and time.monotonic() < deadline:
+        while begun.is_set() and not task.done() and time.monotonic() < deadline:
             try:
                 await asyncio.wait({task}, timeout=deadline - time.monotonic())
             except asyncio.CancelledError:

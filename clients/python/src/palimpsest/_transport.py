@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx2
 
 from ._json import encode
-from ._retry import Attempts, Options
+from ._retry import Attempts
 from ._threads import raise_if_cancelled, sleep
 from .errors import ApiError, DeadlineExceededError, JsonObject, UnavailableError, error_from
 
+Result = TypeVar("Result")
 # The connection must outlive the deadline, so that the server can report a passed deadline itself.
 _GRACE = 0.5
 # A watch sends a heartbeat every 30 seconds, so a longer silence is a broken connection.
@@ -88,13 +89,23 @@ class Transport:
     def __init__(self, client: httpx2.Client) -> None:
         self.client = client
 
-    def send(self, request: Request, options: Options) -> Any:
+    def send(self, request: Request, attempts: Attempts) -> Any:
         """Returns the JSON of the answer. Retries errors that the contract calls retryable."""
-        attempts = Attempts(options)
+        return self._retried(self._send_once, request, attempts)
+
+    def elements(self, request: Request, attempts: Attempts) -> list[Any]:
+        """Returns the elements of a stream that ends. A retry reads the whole stream again."""
+
+        def read(request: Request, timeout: float) -> list[Any]:
+            return [attempts.checked(element) for element in self.lines(request, timeout)]
+
+        return self._retried(read, request, attempts)
+
+    def _retried(self, call: Callable[[Request, float], Result], request: Request, attempts: Attempts) -> Result:
         while True:
             raise_if_cancelled()
             try:
-                return self._send_once(request, attempts.remaining())
+                return call(request, attempts.remaining())
             except ApiError as error:
                 sleep(attempts.delay_after(error))
 
@@ -105,9 +116,8 @@ class Transport:
             raise _failure(error) from error
         return _parsed(response)
 
-    def lines(self, request: Request, options: Options | None) -> Iterator[Any]:
-        """Yields the elements of a stream. A watch passes no options, because it has no deadline."""
-        timeout = options.timeout if options else None
+    def lines(self, request: Request, timeout: float | None) -> Iterator[Any]:
+        """Yields the elements of a stream. A watch passes no timeout, because it has no deadline."""
         try:
             with self.client.stream(request.method, request.path, **_arguments(request, timeout)) as response:
                 if not response.is_success:
@@ -124,12 +134,24 @@ class AsyncTransport:
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self.client = client
 
-    async def send(self, request: Request, options: Options) -> Any:
+    async def send(self, request: Request, attempts: Attempts) -> Any:
         """Returns the JSON of the answer. Retries errors that the contract calls retryable."""
-        attempts = Attempts(options)
+        return await self._retried(self._send_once, request, attempts)
+
+    async def elements(self, request: Request, attempts: Attempts) -> list[Any]:
+        """Returns the elements of a stream that ends. A retry reads the whole stream again."""
+
+        async def read(request: Request, timeout: float) -> list[Any]:
+            return [attempts.checked(element) async for element in self.lines(request, timeout)]
+
+        return await self._retried(read, request, attempts)
+
+    async def _retried(
+        self, call: Callable[[Request, float], Awaitable[Result]], request: Request, attempts: Attempts
+    ) -> Result:
         while True:
             try:
-                return await self._send_once(request, attempts.remaining())
+                return await call(request, attempts.remaining())
             except ApiError as error:
                 await asyncio.sleep(attempts.delay_after(error))
 
@@ -140,9 +162,8 @@ class AsyncTransport:
             raise _failure(error) from error
         return _parsed(response)
 
-    async def lines(self, request: Request, options: Options | None) -> AsyncIterator[Any]:
-        """Yields the elements of a stream. A watch passes no options, because it has no deadline."""
-        timeout = options.timeout if options else None
+    async def lines(self, request: Request, timeout: float | None) -> AsyncIterator[Any]:
+        """Yields the elements of a stream. A watch passes no timeout, because it has no deadline."""
         try:
             arguments = _arguments(request, timeout)
             async with self.client.stream(request.method, request.path, **arguments) as response:

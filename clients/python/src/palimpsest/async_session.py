@@ -53,9 +53,11 @@ class AsyncSession(BaseSession):
         whole = {**(body or {}), **fields}
         sent = self._state.last_response
         request = self._sync_request(whole, cache_breakpoints, too_long, palimpsest, sent)
-        reply = await self._send(request)
+        # The stream of a large view belongs to the same call.
+        attempts = Attempts(self._options)
+        reply = await self._transport.send(request, attempts)
         stream = view_stream(reply)
-        chunks = [it async for it in self._transport.lines(stream, self._options)] if stream else []
+        chunks = await self._transport.elements(stream, attempts) if stream else []
         return self._received(view_of(whole, reply, chunks), sent)
 
     async def tools(self, format: Format | None = None) -> list[JsonObject]:  # noqa: A002 - the term of the contract
@@ -199,7 +201,7 @@ class AsyncSession(BaseSession):
             await asyncio.sleep(attempts.delay_after(failure))
 
     async def _send(self, request: Request) -> JsonObject:
-        reply: JsonObject = await self._transport.send(request, self._options)
+        reply: JsonObject = await self._transport.send(request, Attempts(self._options))
         return reply
 
     async def _resource(self, request: Request) -> JsonObject:
@@ -214,7 +216,7 @@ async def pages(transport: AsyncTransport, request: Request, options: Options, i
     """Yields the items of all pages of a list."""
     token: str | None = None
     while token != "":
-        page = await transport.send(request.page(token), options)
+        page = await transport.send(request.page(token), Attempts(options))
         for item in page[items]:
             yield item
         token = page["next_page_token"]

@@ -13,7 +13,7 @@ class PalimpsestError(Exception):
 
 
 class NotSendableError(PalimpsestError):
-    """The array must not be sent to the model. `reason` is the cause, such as `open_calls`."""
+    """The view is not sendable to the model. `reason` is the cause, such as `open_calls`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"Cannot send the messages to the model: {reason}")

@@ -59,8 +59,9 @@ class PalimpsestPlugin(BasePlugin):
         """Adds the tools of the service, and replaces the contents of the request by the view."""
         if self._read_back:
             definitions = await in_thread(self._adapter.definitions)
-            tools = [_ServiceTool(self._adapter, self._session_name, it) for it in definitions]
-            llm_request.append_tools([tool for tool in tools if tool.name not in llm_request.tools_dict])
+            tools: list[BaseTool] = [_ServiceTool(self._adapter, self._session_name, it) for it in definitions]
+            _adapter.check_names(llm_request.tools_dict, [tool.name for tool in tools])
+            llm_request.append_tools(tools)
         await self._show(callback_context, llm_request, llm_request.contents, None)
         return None
 
@@ -92,7 +93,7 @@ class PalimpsestPlugin(BasePlugin):
         too_long: Exception | None,
     ) -> None:
         session = self._adapter.session(self._session_name(context))
-        ids = _CallIds(whole, _own_events(context))
+        ids = _CallIds(whole, _stripped_ids(context))
         shown, lane = await in_thread(_view, session, request, whole, ids, _usage(context), too_long)
         self._adapter.lanes.remember(_run(context), lane)
         request.contents = _Shown(shown, whole)
@@ -140,13 +141,23 @@ def _run(context: ReadonlyContext) -> tuple[str, str]:
     return context.invocation_id, context.agent_name
 
 
-def _own_events(context: CallbackContext) -> list[Event]:
-    return [it for it in context.session.events if it.author == context.agent_name]
+def _events(context: CallbackContext) -> list[Event]:
+    """Returns the events of the session without those that a rewind removes from the contents."""
+    events = list(context.session.events)
+    index = len(events) - 1
+    while index >= 0:
+        rewound = events[index].actions.rewind_before_invocation_id
+        if rewound:
+            start = next((at for at in range(index) if events[at].invocation_id == rewound), index)
+            del events[start : index + 1]
+            index = start
+        index -= 1
+    return events
 
 
 def _usage(context: CallbackContext) -> tuple[int, int] | None:
-    own = reversed(_own_events(context))
-    usage = next((it.usage_metadata for it in own if it.usage_metadata), None)
+    own = (it.usage_metadata for it in reversed(_events(context)) if it.author == context.agent_name)
+    usage = next((it for it in own if it), None)
     if usage is None or not usage.prompt_token_count:
         return None
     return usage.prompt_token_count, (usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0)
@@ -185,6 +196,23 @@ def _tool(declaration: types.FunctionDeclaration) -> JsonObject:
     return blocks.tool(declaration.name or "", declaration.description, schema)
 
 
+def _stripped_ids(context: CallbackContext) -> dict[str, list[str]]:
+    """Returns the ids of the calls of an agent that are in the contents without their ids, by the digest of the call.
+
+    ADK removes its own ids, and calls that have neither a response nor a tool that runs long.
+    """
+    events = _events(context)
+    in_contents = {response.id for event in events for response in event.get_function_responses()}
+    in_contents |= {call_id for event in events for call_id in event.long_running_tool_ids or ()}
+    ids: dict[str, list[str]] = defaultdict(list)
+    for event in events:
+        if event.author == context.agent_name:
+            for call in event.get_function_calls():
+                if call.id in in_contents and call.id and call.id.startswith("adk-"):
+                    ids[_digest(call)].append(call.id)
+    return ids
+
+
 class _CallIds:
     """The ids of calls and responses. ADK removes its own ids from the request, and keeps them in its events.
 
@@ -192,15 +220,12 @@ class _CallIds:
     that is in no event gets an id with the number of the equal calls before it.
     """
 
-    def __init__(self, contents: Iterable[types.Content], events: Iterable[Event]) -> None:
+    def __init__(self, contents: Iterable[types.Content], ids: dict[str, list[str]]) -> None:
         self._counts: Counter[str] = Counter()
         self._open: dict[str, deque[str]] = defaultdict(deque)
         calls = [part.function_call for content in contents for part in content.parts or [] if part.function_call]
         self._totals = Counter(_digest(call) for call in calls if not call.id)
-        self._ids: dict[str, list[str]] = defaultdict(list)
-        for event in events:
-            for call in event.get_function_calls():
-                self._ids[_digest(call)].append(call.id or "")
+        self._ids = ids
 
     def of_call(self, call: types.FunctionCall) -> str:
         """Returns the id of the next call."""
@@ -209,7 +234,7 @@ class _CallIds:
         digest = _digest(call)
         following = self._totals[digest] - self._counts[digest]
         self._counts[digest] += 1
-        ids = self._ids[digest]
+        ids = self._ids.get(digest, [])
         known = ids[-following] if following <= len(ids) else ""
         call_id = known or f"call_{digest}_{self._counts[digest]}"
         self._open[call.name or ""].append(call_id)

@@ -20,7 +20,7 @@ from langchain_core.output_parsers.openai_tools import make_invalid_tool_call, p
 from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from ._adapter import Adapter, sendable
+from ._adapter import Adapter, check_names, sendable
 from ._calls import session_id_of
 from ._originals import restored, with_call_ids
 from ._threads import in_thread
@@ -68,12 +68,17 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
     def _show(self, name: str, request: ModelRequest[Any], too_long: Exception | None) -> _Shown:
         # Tools of `AgentMiddleware.tools` would be requested when the agent is created.
         own = [_tool(it) for it in self._adapter.definitions()] if self._read_back else []
+        check_names(map(_tool_name, request.tools), [it.name for it in own])
         whole = request.override(tools=[*request.tools, *own])
         return _with_view(self._adapter.session(name), whole, too_long)
 
-    def _is_own(self, name: str) -> bool:
+    def _may_be_own(self, request: ToolCallRequest) -> bool:
+        # The tools of the service are those of model requests alone, so the agent does not have them.
+        return self._read_back and request.tool is None
+
+    def _is_own(self, request: ToolCallRequest) -> bool:
         # A run can begin with the calls of a stored response, before the tools are known.
-        return self._read_back and any(it["name"] == name for it in self._adapter.definitions())
+        return any(it["name"] == request.tool_call["name"] for it in self._adapter.definitions())
 
     def _remember(self, name: str, shown: _Shown, response: ModelResponse[Any]) -> ModelResponse[Any]:
         calls = [call for message in response.result if isinstance(message, AIMessage) for call in message.tool_calls]
@@ -120,7 +125,7 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
         """Lets the service run calls of its tools."""
-        if self._is_own(request.tool_call["name"]):
+        if self._may_be_own(request) and self._is_own(request):
             return self._run_own(request)
         return handler(request)
 
@@ -128,7 +133,7 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Any:
         """Lets the service run calls of its tools."""
-        if await in_thread(self._is_own, request.tool_call["name"]):
+        if self._may_be_own(request) and await in_thread(self._is_own, request):
             return await in_thread(self._run_own, request)
         return await handler(request)
 
@@ -147,6 +152,11 @@ def _tool(definition: JsonObject) -> BaseTool:
     return StructuredTool.from_function(
         run, name=definition["name"], description=definition["description"], args_schema=definition["input_schema"]
     )
+
+
+def _tool_name(tool: BaseTool | dict[str, Any]) -> str:
+    # A tool that the provider runs has a format of the provider.
+    return str(tool.get("function", tool).get("name", "") if isinstance(tool, dict) else tool.name)
 
 
 def _with_view(session: Session, request: ModelRequest[Any], too_long: Exception | None) -> _Shown:

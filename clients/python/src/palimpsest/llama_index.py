@@ -13,7 +13,7 @@ from llama_index.core.memory import BaseMemory
 from llama_index.core.tools import AsyncBaseTool, FunctionTool, ToolMetadata
 from llama_index.core.workflow import Context
 
-from ._adapter import Adapter, sendable
+from ._adapter import Adapter, check_names, sendable
 from ._calls import session_id_of
 from ._originals import restored, with_call_ids
 from ._threads import in_thread
@@ -25,22 +25,35 @@ from .session import Session
 _LANE = "palimpsest.session"
 
 
+class _ServiceTool(FunctionTool):
+    """A tool that the service runs."""
+
+
 class PalimpsestAgent(FunctionAgent):
     """Sends the view of a session to the model, and gives the model the tools of the service.
 
     The session has the `session_id` of the `Memory` of a run, or is `session`. The memory keeps the whole
-    conversation. The other arguments are those of `FunctionAgent`. Requests to the service run in threads.
+    conversation. `read_back=False` leaves out the tools of the service. The other arguments are those of
+    `FunctionAgent`. Requests to the service run in threads.
     """
 
     _adapter: Adapter = PrivateAttr()
     _session: str | None = PrivateAttr()
+    _read_back: bool = PrivateAttr()
 
     def __init__(
-        self, project: str, *, client: Palimpsest | None = None, session: str | None = None, **options: Any
+        self,
+        project: str,
+        *,
+        client: Palimpsest | None = None,
+        session: str | None = None,
+        read_back: bool = True,
+        **options: Any,
     ) -> None:
         super().__init__(**options)
         self._adapter = Adapter(project, client, "openai_chat")
         self._session = session
+        self._read_back = read_back
 
     def session(self, session_id: str | None) -> Session:
         """Returns the session of a memory, for example to undo a compaction."""
@@ -54,11 +67,13 @@ class PalimpsestAgent(FunctionAgent):
 
     async def _with_own(self, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
         """Returns tools with those of the service. The first step adds them to the agent, which runs calls of them."""
+        if not self._read_back:
+            return list(tools)
+        given = [it for it in tools if not isinstance(it, _ServiceTool)]
         own = [self._tool(it) for it in await in_thread(self._adapter.definitions)]
-        known = {it.metadata.name for it in self.tools or [] if isinstance(it, FunctionTool)}
-        self.tools = [*(self.tools or []), *(it for it in own if it.metadata.name not in known)]
-        given = {it.metadata.name for it in tools}
-        return [*tools, *(it for it in own if it.metadata.name not in given)]
+        check_names([str(it.metadata.name) for it in given], [str(it.metadata.name) for it in own])
+        self.tools = [*(it for it in self.tools or [] if not isinstance(it, _ServiceTool)), *own]
+        return [*given, *own]
 
     async def take_step(
         self, ctx: AgentContext, llm_input: list[ChatMessage], tools: Sequence[AsyncBaseTool], memory: BaseMemory
@@ -102,7 +117,7 @@ class PalimpsestAgent(FunctionAgent):
         shown = restored(sendable(view), chats, messages, ids, _with_content, _new_message)
         return shown, session_id_of(view)
 
-    def _tool(self, definition: JsonObject) -> FunctionTool:
+    def _tool(self, definition: JsonObject) -> _ServiceTool:
         name = definition["name"]
 
         async def run(ctx: Context[Any], **arguments: Any) -> str:
@@ -114,7 +129,7 @@ class PalimpsestAgent(FunctionAgent):
             return await in_thread(self._adapter.run_tool, session, call_id, name, arguments)
 
         metadata = ToolMetadata(definition["description"], name, _schema(definition["input_schema"]))
-        return FunctionTool(async_fn=run, metadata=metadata)
+        return _ServiceTool(async_fn=run, metadata=metadata)
 
 
 def _schema(parameters: JsonObject) -> type[BaseModel]:

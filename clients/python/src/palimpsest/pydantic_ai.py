@@ -44,13 +44,22 @@ class PalimpsestCapability(AbstractCapability[Any]):
     """Sends the view of a session to the model, and gives the model the tools of the service.
 
     The session has the id of the conversation (`conversation_id` of a run), or the name in `session`. The message
-    history keeps the whole conversation. Requests to the service run in threads.
+    history keeps the whole conversation. Requests to the service run in threads. `read_back=False` leaves out the tools
+    of the service.
     """
 
-    def __init__(self, project: str, *, client: Palimpsest | None = None, session: str | None = None) -> None:
+    def __init__(
+        self,
+        project: str,
+        *,
+        client: Palimpsest | None = None,
+        session: str | None = None,
+        read_back: bool = True,
+    ) -> None:
         super().__init__()
         self._adapter = Adapter(project, client)
         self._session = session
+        self._read_back = read_back
         self._rejection: tuple[int, Exception] | None = None
 
     def session(self, conversation_id: str | None = None) -> Session:
@@ -67,9 +76,9 @@ class PalimpsestCapability(AbstractCapability[Any]):
         """Returns the capability for one run, which remembers a rejected prompt."""
         return copy.copy(self)
 
-    def get_toolset(self) -> Callable[[RunContext[Any]], Any]:
+    def get_toolset(self) -> Callable[[RunContext[Any]], Any] | None:
         """Returns the tools of the service."""
-        return self._tools
+        return self._tools if self._read_back else None
 
     async def _tools(self, _: RunContext[Any]) -> FunctionToolset[Any]:
         definitions = await in_thread(self._adapter.definitions)

@@ -52,9 +52,11 @@ class Session(BaseSession):
         whole = {**(body or {}), **fields}
         sent = self._state.last_response
         request = self._sync_request(whole, cache_breakpoints, too_long, palimpsest, sent)
-        reply = self._send(request)
+        # The stream of a large view belongs to the same call.
+        attempts = Attempts(self._options)
+        reply = self._transport.send(request, attempts)
         stream = view_stream(reply)
-        chunks = self._transport.lines(stream, self._options) if stream else ()
+        chunks = self._transport.elements(stream, attempts) if stream else []
         return self._received(view_of(whole, reply, chunks), sent)
 
     def tools(self, format: Format | None = None) -> list[JsonObject]:  # noqa: A002 - the term of the contract
@@ -189,7 +191,7 @@ class Session(BaseSession):
             time.sleep(attempts.delay_after(failure))
 
     def _send(self, request: Request) -> JsonObject:
-        reply: JsonObject = self._transport.send(request, self._options)
+        reply: JsonObject = self._transport.send(request, Attempts(self._options))
         return reply
 
     def _resource(self, request: Request) -> JsonObject:
@@ -204,6 +206,6 @@ def pages(transport: Transport, request: Request, options: Options, items: str) 
     """Yields the items of all pages of a list."""
     token: str | None = None
     while token != "":
-        page = transport.send(request.page(token), options)
+        page = transport.send(request.page(token), Attempts(options))
         yield from page[items]
         token = page["next_page_token"]

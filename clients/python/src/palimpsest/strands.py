@@ -28,15 +28,16 @@ class PalimpsestConversationManager(ConversationManager):
     """Sends the view of a session to the model, and gives the model the tools of the service.
 
     `agent.messages`, and a session manager of Strands, keep the whole conversation. Requests to the service run in
-    threads. One agent uses a conversation manager.
+    threads. One agent uses a conversation manager. `read_back=False` leaves out the tools of the service.
     """
 
-    def __init__(self, project: str, session: str, *, client: Palimpsest | None = None) -> None:
+    def __init__(self, project: str, session: str, *, client: Palimpsest | None = None, read_back: bool = True) -> None:
         super().__init__()
         self._adapter = Adapter(project, client)
         self._name = session
         self._rejection: Exception | None = None
         self._lane = session
+        self._read_back = read_back
         self._has_tools = False
 
     @property
@@ -56,9 +57,12 @@ class PalimpsestConversationManager(ConversationManager):
 
     async def _add_tools(self, event: BeforeInvocationEvent) -> None:
         # The agent is created without a request. Its tools are complete before its first model call.
-        if not self._has_tools:
-            for definition in await in_thread(self._adapter.definitions):
-                event.agent.tool_registry.register_tool(self._tool(definition))
+        if self._read_back and not self._has_tools:
+            tools = [self._tool(it) for it in await in_thread(self._adapter.definitions)]
+            registry = event.agent.tool_registry
+            _adapter.check_names(registry.registry, [tool.tool_name for tool in tools])
+            for tool in tools:
+                registry.register_tool(tool)
             self._has_tools = True
 
     def apply_management(self, agent: Any, **kwargs: Any) -> None:

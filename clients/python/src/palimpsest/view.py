@@ -60,9 +60,9 @@ class View:
 
     @property
     def request(self) -> dict[str, Any]:
-        """The body with the array of the view, for `create(**view.request)`.
+        """The body with the view, for `create(**view.request)`.
 
-        Raises `NotSendableError` if the array must not be sent.
+        Raises `NotSendableError` if the view is not sendable.
         """
         if not self.sendable:
             raise NotSendableError(self.not_sendable_reason)
@@ -81,12 +81,12 @@ class View:
 
     @property
     def sendable(self) -> bool:
-        """True if the array may be sent to the model."""
+        """True if the view may be sent to the model."""
         return bool(self.reply["sendable"])
 
     @property
     def not_sendable_reason(self) -> str:
-        """`open_calls`, `ends_with_assistant` or `empty`. Empty if the array is sendable."""
+        """`open_calls`, `ends_with_assistant` or `empty`. Empty if the view is sendable."""
         return str(self.reply.get("not_sendable_reason", ""))
 
     @property
