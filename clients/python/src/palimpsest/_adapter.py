@@ -77,6 +77,14 @@ def view(
     return shown, session_id_of(reply)
 
 
+def session_name(fixed: str | None, given: str | None, missing: str) -> str:
+    """Returns the fixed name of a session, or else the id of the framework's conversation. Without both, `missing`."""
+    name = fixed or given
+    if not name:
+        raise ValueError(missing)
+    return name
+
+
 def check_names(given: Iterable[str], own: Iterable[str]) -> None:
     """Raises `ValueError` if a tool of an agent has the name of a tool of the service."""
     shared = set(own).intersection(given)

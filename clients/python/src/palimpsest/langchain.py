@@ -20,7 +20,7 @@ from langchain_core.output_parsers.openai_tools import make_invalid_tool_call, p
 from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from ._adapter import Adapter, check_names, sendable
+from ._adapter import Adapter, check_names, sendable, session_name
 from ._calls import session_id_of
 from ._originals import restored, with_call_ids
 from ._threads import in_thread
@@ -55,10 +55,8 @@ class PalimpsestMiddleware(AgentMiddleware[Any, Any, Any]):
         return self._adapter.session(self._name(thread_id))
 
     def _name(self, thread_id: str | None) -> str:
-        name = self._session or thread_id
-        if not name:
-            raise ValueError("Pass `configurable.thread_id` in the config of the call, or `session` to the middleware.")
-        return name
+        missing = "Pass `configurable.thread_id` in the config of the call, or `session` to the middleware."
+        return session_name(self._session, thread_id, missing)
 
     def _running(self, request: ModelRequest[Any] | ToolCallRequest) -> str:
         # The config of the run is no alternative: tasks of Python 3.10 do not inherit its context variable.

@@ -13,7 +13,7 @@ from llama_index.core.memory import BaseMemory
 from llama_index.core.tools import AsyncBaseTool, FunctionTool, ToolMetadata
 from llama_index.core.workflow import Context
 
-from ._adapter import Adapter, check_names, sendable
+from ._adapter import Adapter, check_names, sendable, session_name
 from ._calls import session_id_of
 from ._originals import restored, with_call_ids
 from ._threads import in_thread
@@ -60,10 +60,8 @@ class PalimpsestAgent(FunctionAgent):
         return self._adapter.session(self._name(session_id))
 
     def _name(self, session_id: str | None) -> str:
-        name = self._session or session_id
-        if not name:
-            raise ValueError("Pass a `Memory` with a `session_id` to run(), or `session` to the agent.")
-        return name
+        missing = "Pass a `Memory` with a `session_id` to run(), or `session` to the agent."
+        return session_name(self._session, session_id, missing)
 
     async def _with_own(self, tools: Sequence[AsyncBaseTool]) -> list[AsyncBaseTool]:
         """Returns tools with those of the service. The first step adds them to the agent, which runs calls of them."""

@@ -67,10 +67,8 @@ class PalimpsestCapability(AbstractCapability[Any]):
         return self._adapter.session(self._name(conversation_id))
 
     def _name(self, conversation_id: str | None) -> str:
-        name = self._session or conversation_id
-        if not name:
-            raise ValueError("Pass `conversation_id`, or `session` to the capability.")
-        return name
+        missing = "Pass `conversation_id`, or `session` to the capability."
+        return _adapter.session_name(self._session, conversation_id, missing)
 
     async def for_run(self, ctx: RunContext[Any]) -> PalimpsestCapability:  # noqa: ARG002 - a hook
         """Returns the capability for one run, which remembers a rejected prompt."""

@@ -49,7 +49,6 @@ class PalimpsestConversationManager(ConversationManager):
         """Adds the tools of the service and the middleware to the agent."""
         super().register_hooks(registry, **kwargs)
         registry.add_callback(AgentInitializedEvent, self._on_initialized)
-
         registry.add_callback(BeforeInvocationEvent, self._add_tools)
 
     def _on_initialized(self, event: AgentInitializedEvent) -> None:
