@@ -18,6 +18,7 @@ use palimpsest_store::{
     StoreError, Tombstones as _, WorkQueue as _,
 };
 use palimpsest_test_servers::{Cluster, Options};
+use tokio::task::JoinHandle;
 
 /// Flushes the WAL so rarely that only commits which wait for it are durable.
 const LAZY: &str = "wal_writer_delay = 10s";
@@ -150,6 +151,77 @@ async fn commits_wait_for_a_synchronous_standby_despite_local_commit() {
     primary.reload();
     let (revision, appends) = waiting.await.unwrap();
     assert_eq!(revision, 1 + appends);
+}
+
+/// Waits until some connections wait for the standby. Fails if the call ends before.
+fn waits_for_the_standby<T>(primary: &Cluster, connections: u32, call: &JoinHandle<T>) {
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    while primary.psql(waiting).parse::<u32>().unwrap() < connections {
+        assert!(!call.is_finished(), "the call did not wait for the standby");
+    }
+}
+
+/// A commit that waited for the standby when the primary crashed is visible after the restart, although the standby does
+/// not have it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_no_standby_has_is_neither_acknowledged_nor_read() {
+    let mut primary = Cluster::start();
+    let mut standby = primary.replica("standby");
+    primary.psql("ALTER SYSTEM SET synchronous_standby_names = 'standby'");
+    primary.reload();
+    let own = format!("127.0.0.1:{}", primary.port());
+    let both = format!("{own},127.0.0.1:{}", standby.port());
+    let url = primary.url().replace(&own, &both);
+    let log = Arc::new(PostgresLog::open(&options(url.clone())).await.unwrap());
+    let other = Arc::new(PostgresLog::open(&options(url)).await.unwrap());
+    let of = key("s");
+    let first = grow(&log, &of, Position::START, 1).await;
+    assert_eq!(position(&other, &of).await, first);
+
+    standby.stop("fast");
+    let write = tokio::spawn({
+        let (log, of) = (Arc::clone(&log), of.clone());
+        async move { append(&log, &of, first).await }
+    });
+    waits_for_the_standby(&primary, 1, &write);
+    primary.stop("immediate");
+    primary.start_again();
+    let stored = "SELECT revision = 2 FROM palimpsest.sessions";
+    assert_eq!(primary.psql(stored), "t");
+
+    let read = tokio::spawn({
+        let (other, of) = (Arc::clone(&other), of.clone());
+        async move { position(&other, &of).await }
+    });
+    waits_for_the_standby(&primary, 2, &read);
+    assert!(!write.is_finished());
+    standby.start_again();
+    let at = write.await.unwrap().unwrap();
+    assert_eq!(read.await.unwrap(), at);
+    primary.stop("immediate");
+    standby.promote();
+    assert_eq!(position(&log, &of).await, at);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_connection_without_the_standby_fails_and_leaves_nothing_behind() {
+    let primary = Cluster::start();
+    drop(PostgresLog::open(&options(primary.url())).await.unwrap());
+    primary.psql("ALTER SYSTEM SET synchronous_standby_names = 'missing'");
+    primary.reload();
+    let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    let options = PostgresOptions {
+        retry: Duration::ZERO,
+        ..options(primary.url())
+    };
+    // PostgreSQL applies a reload with a delay, so the first connections may not wait yet.
+    let refused = loop {
+        if let Err(refused) = PostgresLog::open(&options).await {
+            break refused.to_string();
+        }
+    };
+    assert!(refused.contains("synchronous standby"), "{refused}");
+    primary.until(&waits.replace('>', "="));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -77,6 +77,11 @@ impl Connector {
         })
     }
 
+    /// Returns the TLS configuration of a new connection.
+    pub(super) async fn tls(&self) -> MakeRustlsConnect {
+        self.tls.connector().await
+    }
+
     pub(super) async fn connect(&self) -> Result<(tokio_postgres::Client, PgConnection), PgError> {
         let password = match &self.password {
             Some(password) => Some(password.read().await.map_err(|error| {
@@ -85,7 +90,7 @@ impl Connector {
             None => None,
         };
         // Read the secrets before the timeout of the first host starts.
-        let tls = self.tls.connector().await;
+        let tls = self.tls().await;
         // Only a hint: a wrong start costs one attempt.
         let first = self.last.load(Ordering::Relaxed);
         let mut met = None;

@@ -54,6 +54,8 @@ struct Manager {
     /// The statements that are run on a new connection: its settings, then the query for settings that
     /// endanger durability.
     settings: String,
+    /// The statement whose commit confirms everything that a new connection can read.
+    confirm: String,
     durability: Arc<Durability>,
     limit: Duration,
 }
@@ -101,7 +103,26 @@ impl Manager {
                 self.durability.note(found.map(ToOwned::to_owned));
             }
         }
+        self.confirm(&client).await?;
         Ok(client)
+    }
+
+    /// Waits until all that the connection can read is durable. After a crash, the primary shows commits that no standby
+    /// has, and a failover would lose them. Such a crash ends all connections, so a check of each new one is enough.
+    async fn confirm(&self, client: &ClientWrapper) -> Result<(), PgError> {
+        let confirmed = timeout(self.limit, client.simple_query(&self.confirm)).await;
+        if let Ok(confirmed) = confirmed {
+            confirmed?;
+            return Ok(());
+        }
+        // The database does not notice that a client has left during this wait, and would keep the connection.
+        let cancel = client.cancel_token();
+        let tls = self.connector.tls().await;
+        let cancelled = timeout(self.limit, cancel.cancel_query(tls)).await;
+        tracing::debug!(?cancelled, "a connection was not confirmed in time");
+        Err(PgError::Lost(
+            "its synchronous standby does not confirm earlier commits".into(),
+        ))
     }
 }
 
@@ -126,6 +147,7 @@ impl Pool {
         let manager = Manager {
             connector: Arc::clone(&connector),
             settings,
+            confirm: statements.confirm.clone(),
             durability: Arc::clone(&durability),
             limit: options.connect,
         };

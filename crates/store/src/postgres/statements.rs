@@ -149,6 +149,9 @@ macro_rules! statements {
 
 statements! {
     head: "SELECT {head} FROM {schema}.sessions WHERE key = $1 AND deleted_at IS NULL";
+    // Commits a record without effect. Its commit waits like each acknowledged change, until the standbys have the log up
+    // to it.
+    confirm: "SELECT pg_logical_emit_message(true, 'palimpsest', 'confirm') WHERE {durable}";
     // Tells a rejected caller the current position.
     stands: "SELECT incarnation, revision, deleted_at FROM {schema}.sessions WHERE key = $1";
     // $1 key, $2 incarnation, $3 token, $4 events, $5 frame size, $6 blob size, $7 list row.
