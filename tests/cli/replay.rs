@@ -1,4 +1,4 @@
-//! Tests `palimpsest replay` on a transcript that causes levels to act.
+//! Tests `palimpsest replay` and `recall` on a transcript that causes levels to act.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -173,4 +173,58 @@ fn a_small_window_is_compacted_and_its_summaries_can_be_read() {
     assert!(facts["found"].as_u64() >= facts["word_for_word"].as_u64());
     let summaries = fs::read_to_string(&summaries).unwrap();
     assert!(summaries.contains("make step-"), "{summaries}");
+}
+
+#[test]
+fn recall_is_measured_in_a_table_in_json_and_by_the_worst_cases() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("session.jsonl");
+    transcript(&file);
+    let own = folder.path().join("own.md");
+    fs::write(&own, "Nothing of it.").unwrap();
+    let args = ["recall", file.to_str().unwrap(), "--format", "claude-code"];
+    let output = palimpsest(&args);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{stderr}");
+    assert!(stderr.contains("pass a smaller --window"), "{stderr}");
+
+    let mut lines = fs::read_to_string(&file).unwrap();
+    let last = json!({
+        "type": "assistant",
+        "uuid": "00000000-0000-4000-8000-000000000099",
+        "parentUuid": null,
+        "timestamp": "2026-01-01T01:32:00.000Z",
+        "message": {"role": "assistant", "id": "msg_c", "model": "m", "content": [
+            {"type": "tool_use", "id": "toolu_z", "name": "Read", "input": {"file_path": "step-5/main.c"}},
+        ]},
+    });
+    lines = lines.replace(
+        "Find out why it fails.",
+        "Find out why step-5/main.c fails.",
+    );
+    writeln!(lines, "{last}").unwrap();
+    fs::write(&file, lines).unwrap();
+    let small = [
+        &args[..],
+        &["--window", "32000", "--text", own.to_str().unwrap()],
+    ]
+    .concat();
+    let table = said(&[&small[..], &["--worst", "1"]].concat());
+    assert!(table.contains("compactions by the policy: "), "{table}");
+    for row in ["summary ", "view ", "tail of this length", "own.md"] {
+        assert!(table.contains(row), "{table}");
+    }
+    let json: Value = serde_json::from_str(&said(&[&small[..], &["--json"]].concat())).unwrap();
+    assert_eq!(json["recorded"], json!({}));
+    let summary = &json["by_policy"]["summary"];
+    let needs = summary["needs"]["all"].as_u64().unwrap();
+    assert!(needs > 0, "{json}");
+    let own = json["by_policy"][own.to_str().unwrap()]["needs"]["shown"].as_u64();
+    assert_eq!(own, Some(0), "{json}");
+    let of_compactions = json["compactions"].as_array().unwrap().iter();
+    let listed: usize = of_compactions
+        .map(|one| one["needs"].as_array().unwrap().len())
+        .sum();
+    assert_eq!(listed as u64, needs);
+    assert_eq!(json["compactions"][0]["needs"][0]["name"], "step-5/main.c");
 }

@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     backup, compact_store, completions, config, demo, export, health, import, inspect, keys, man,
-    migrate, replay, restore, retention, run, schema, serve, sessions, terminal, verify,
+    migrate, recall, replay, restore, retention, run, schema, serve, sessions, terminal, verify,
     verify_store, view, worker,
 };
 
@@ -52,6 +52,7 @@ enum Command {
     Export(export::Export),
     Verify(verify::Verify),
     Replay(replay::Replay),
+    Recall(recall::Recall),
     Keys(keys::KeysCommand),
     Backup(backup::BackupCommand),
     Restore(restore::RestoreCommand),
@@ -81,6 +82,7 @@ impl Cli {
             Command::Export(command) => command.run(),
             Command::Verify(command) => command.run(),
             Command::Replay(command) => command.run(),
+            Command::Recall(command) => command.run(),
             Command::Keys(command) => command.run(),
             Command::Backup(command) => command.run(),
             Command::Restore(command) => command.run(),

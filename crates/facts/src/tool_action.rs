@@ -89,6 +89,13 @@ pub struct ToolAction {
     pub(crate) plan: Option<PlanChange>,
 }
 
+impl ToolAction {
+    /// Returns the directory or file pattern to which a search is limited. Empty for other actions.
+    pub fn location(&self) -> &str {
+        &self.location
+    }
+}
+
 /// Classifies a tool call. A patch of several files yields one action per file.
 pub(crate) fn parse_actions(tool: &ToolUse) -> Vec<ToolAction> {
     parse_fields(tool, &fields(tool))
@@ -232,9 +239,9 @@ fn first<'a>(fields: &'a Map<String, Value>, names: &[&str]) -> Option<&'a str> 
     texts.find(|text| !text.trim().is_empty())
 }
 
-/// Returns the command of a call. For an argument list such as `["bash", "-lc", "…"]`, returns the
+/// Returns the command in a call's input fields. For an argument list such as `["bash", "-lc", "…"]`, returns the
 /// script.
-fn command(fields: &Map<String, Value>) -> Option<String> {
+pub fn command(fields: &Map<String, Value>) -> Option<String> {
     COMMAND_FIELDS
         .iter()
         .find_map(|name| match fields.get(*name)? {

@@ -1,27 +1,21 @@
 //! `palimpsest replay`: replays transcripts under several policies and compares the results.
 
-mod model;
 mod plot;
 mod report;
 mod run;
 mod summaries;
 mod table;
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use palimpsest_core::policy::{Overlay, Policy, Preset};
-use palimpsest_transcripts::replay::{ReplayMetrics, no_levels};
+use palimpsest_transcripts::replay::ReplayMetrics;
 
-use self::model::{ReplayModel, model};
 use self::run::{ReplayInput, ReplayResults, replay};
 use super::files::{self, Format};
 use super::output::{number, print, print_json};
-
-/// The name of the policy without levels.
-const NONE: &str = "none";
+use super::policies::{NONE, PolicyChoice, ReplayModel, choice, model, no_levels_choice, window};
 
 /// Replay transcripts under presets, and compare tokens, cost and recoverable content
 #[derive(Debug, Args)]
@@ -75,78 +69,6 @@ pub(super) struct Replay {
     paths: Vec<PathBuf>,
 }
 
-/// A policy of a replay.
-#[derive(Debug, Clone)]
-struct PolicyChoice {
-    name: String,
-    policy: Arc<Policy>,
-}
-
-/// Parses a number of tokens, such as `64000`, `64_000`, `64k` or `1m`.
-fn window(text: &str) -> Result<u32, String> {
-    let lower = text.trim().to_ascii_lowercase().replace(['_', ','], "");
-    let (digits, unit) = match (lower.strip_suffix('k'), lower.strip_suffix('m')) {
-        (Some(digits), _) => (digits, 1_000),
-        (None, Some(digits)) => (digits, 1_000_000),
-        (None, None) => (lower.as_str(), 1),
-    };
-    let tokens = digits
-        .parse::<u32>()
-        .ok()
-        .and_then(|number| number.checked_mul(unit));
-    tokens
-        .filter(|tokens| (8_000..=10_000_000).contains(tokens))
-        .ok_or_else(|| "write 8000 to 10000000 tokens, such as 64000 or 64k".to_owned())
-}
-
-fn choice(text: &str) -> Result<PolicyChoice, String> {
-    if text == NONE {
-        return Ok(no_levels_choice());
-    }
-    let is_file = Path::new(text).extension().is_some_and(|it| it == "toml");
-    if is_file {
-        return choice_from_file(Path::new(text));
-    }
-    let preset = Preset::by_name(text).ok_or_else(|| {
-        let names = Preset::ALL.map(Preset::name).join(", ");
-        format!("must be one of {names}, {NONE}, or the name of a .toml file")
-    })?;
-    Ok(PolicyChoice {
-        name: preset.name().into(),
-        policy: Arc::new(preset.policy()),
-    })
-}
-
-fn no_levels_choice() -> PolicyChoice {
-    PolicyChoice {
-        name: NONE.into(),
-        policy: Arc::new(no_levels()),
-    }
-}
-
-/// Returns a policy for a model with another context window.
-fn with_window(policy: &Policy, window: u32) -> Policy {
-    let mut policy = policy.clone();
-    policy.tokens.default_window_tokens = Some(window);
-    // The reserve of the default policy is larger than the smallest window and would leave no space for the view.
-    let reserve = &mut policy.autocompact.output_reserve_tokens;
-    *reserve = (*reserve).min(window / 8);
-    policy
-}
-
-/// Reads a policy from a file with the settings of `[policy]`.
-fn choice_from_file(path: &Path) -> Result<PolicyChoice, String> {
-    let text = std::fs::read_to_string(path);
-    let text = text.map_err(|error| format!("cannot be read: {error}"))?;
-    let policy = Overlay::from_toml(&text).and_then(|overlay| overlay.resolve(Preset::default()));
-    let policy = policy.map_err(|error| format!("has an invalid setting: {error}"))?;
-    let stem = path.file_stem().unwrap_or_default();
-    Ok(PolicyChoice {
-        name: stem.to_string_lossy().into_owned(),
-        policy: Arc::new(policy),
-    })
-}
-
 impl Replay {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let files = files::find(&self.paths)?;
@@ -194,11 +116,8 @@ impl Replay {
             }
         }
         choices.push(no_levels_choice());
-        let of_model = self.model.map(|model| model.window);
-        if let Some(window) = self.window.or(of_model) {
-            for choice in &mut choices {
-                choice.policy = Arc::new(with_window(&choice.policy, window));
-            }
+        for choice in &mut choices {
+            choice.set_window(self.window, self.model.as_ref());
         }
         choices
     }

@@ -8,10 +8,9 @@ use palimpsest_core::policy::{Policy, Prices, Thresholds, WindowHint};
 use palimpsest_transcripts::import;
 use palimpsest_transcripts::replay::{RecordedSession, ReplayMetrics, measure};
 
-use super::PolicyChoice;
-use super::model::ReplayModel;
 use crate::each_file::{each_file, file_name};
 use crate::files::Format;
+use crate::policies::{PolicyChoice, ReplayModel};
 
 /// The results of all files.
 #[derive(Debug)]

@@ -80,9 +80,12 @@ impl Driver {
     /// Compacts the view if it exceeds the threshold. Returns true if it did.
     pub(super) fn compact(&mut self) -> bool {
         let policy = &self.session.policy().autocompact;
-        if !policy.enabled || self.session.tokens().tokens < self.session.thresholds().compact {
-            return false;
-        }
+        let is_large = self.session.tokens().tokens >= self.session.thresholds().compact;
+        policy.enabled && is_large && self.compact_now(Trigger::Auto)
+    }
+
+    /// Compacts the view if the policy permits it. Returns true if it did.
+    pub(super) fn compact_now(&mut self, trigger: Trigger) -> bool {
         let before = self.counters.compactions.len();
         let context = CompactionContext {
             now: self.now,
@@ -90,7 +93,7 @@ impl Driver {
             calls_hooks: false,
             orphaned_before: None,
         };
-        let mut machine = CompactionMachine::new(CompactionRequest::new(Trigger::Auto));
+        let mut machine = CompactionMachine::new(CompactionRequest::new(trigger));
         // Without hooks, models and other work, the machine needs only these steps.
         while let Ok(step) = machine.next(&self.session, &context) {
             machine.happened(match step {
@@ -180,18 +183,13 @@ impl Driver {
             .collect();
         let left = event.leaving.iter();
         let left = left.filter_map(|at| Some(&*self.log.get(at.index())?.1));
-        let root = self.log.iter().find_map(|(_, message)| {
-            let mut attributes = message.attributes.iter();
-            attributes.find(|(name, _)| &**name == "cwd")
-        });
-        let root = root.map(|(_, path)| &**path);
         let compaction = ReplayCompaction {
             line: self.line,
             strategy: event.strategy,
             before_tokens: event.before_tokens,
             after_tokens: event.after_tokens,
             summary: added.first().map_or("", |summary| text_of(summary)).into(),
-            survival: survival(left, &added, root),
+            survival: survival(left, &added, self.root()),
             keeps_latest: self.shows_latest(),
         };
         self.counters.compactions.push(compaction);

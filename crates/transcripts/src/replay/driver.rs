@@ -94,8 +94,7 @@ pub(super) fn replay(
             }
             RecordedStep::Message { line, message } => (*line, message),
         };
-        // A message without a time keeps the clock of the preceding message.
-        driver.now = message.at.unwrap_or(driver.now);
+        driver.set_time(message);
         if pace == PrepareFrequency::PerResponse && driver.begins_response(message) {
             prepare(&mut driver);
         }
@@ -143,7 +142,7 @@ pub(super) fn calibration(tape: &RecordedSession) -> Calibration {
 }
 
 impl Driver {
-    fn new(tape: &RecordedSession, setup: ReplayOptions) -> Self {
+    pub(super) fn new(tape: &RecordedSession, setup: ReplayOptions) -> Self {
         let limits = Limits::default();
         // The session names are arbitrary: a replay stores nothing.
         let name =
@@ -197,14 +196,19 @@ impl Driver {
         }
     }
 
+    /// Sets the clock to the time of a message. A message without a time keeps the clock of the preceding message.
+    pub(super) fn set_time(&mut self, message: &Message) {
+        self.now = message.at.unwrap_or(self.now);
+    }
+
     /// Returns true if the message is the first fragment of a model response.
-    fn begins_response(&self, message: &Message) -> bool {
+    pub(super) fn begins_response(&self, message: &Message) -> bool {
         message.role == Role::Assistant
             && (message.provider_message_id.is_none()
                 || message.provider_message_id != self.last_response)
     }
 
-    fn append(&mut self, line: usize, message: &Arc<Message>) {
+    pub(super) fn append(&mut self, line: usize, message: &Arc<Message>) {
         self.line = line;
         if message.role == Role::Assistant {
             self.last_response.clone_from(&message.provider_message_id);
@@ -261,7 +265,7 @@ impl Driver {
         Arc::new(message)
     }
 
-    fn rewind(&mut self, to: Option<MessageId>) {
+    pub(super) fn rewind(&mut self, to: Option<MessageId>) {
         // A rewind to a collapsed message requires that its span is restored first.
         if let Some(shown) = to.and_then(|to| self.session.last_revision_showing(to)) {
             let past = self.session_at(shown);
@@ -294,7 +298,7 @@ impl Driver {
         past
     }
 
-    fn prepare(&mut self) -> ViewCheck {
+    pub(super) fn prepare(&mut self) -> ViewCheck {
         self.serve();
         if self.levels {
             self.run_levels();
@@ -302,6 +306,13 @@ impl Driver {
                 self.serve();
             }
         }
+        self.caller.check_view(&self.session)
+    }
+
+    /// Prepares the view as [`Self::prepare`], but never compacts it.
+    pub(super) fn prepare_without_compaction(&mut self) -> ViewCheck {
+        self.serve();
+        self.run_levels();
         self.caller.check_view(&self.session)
     }
 
@@ -388,6 +399,15 @@ impl Driver {
             self.events.push(recorded);
         }
         None
+    }
+
+    /// Returns the working directory of the session.
+    pub(super) fn root(&self) -> Option<&str> {
+        let found = self.log.iter().find_map(|(_, message)| {
+            let mut attributes = message.attributes.iter();
+            attributes.find(|(name, _)| &**name == "cwd")
+        });
+        found.map(|(_, path)| &**path)
     }
 
     pub(super) fn line_of(&self, message: Ordinal) -> usize {

@@ -19,6 +19,7 @@ mod prefix_cache;
 mod probe_kind;
 mod probes;
 mod reachability;
+pub mod recall;
 mod recorded_session;
 mod survival;
 #[cfg(test)]

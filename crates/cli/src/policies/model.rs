@@ -11,16 +11,16 @@ const MIN_SIMILARITY: f64 = 0.75;
 
 /// A model of the table.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ReplayModel {
+pub(crate) struct ReplayModel {
     /// The context window, in tokens.
-    pub(super) window: u32,
+    pub(crate) window: u32,
     /// The sizes beside the window.
-    pub(super) limits: WindowHint,
+    pub(crate) limits: WindowHint,
     prices: Option<ModelPrices>,
 }
 
 /// Finds a model by its name. The error names similar models.
-pub(super) fn model(name: &str) -> Result<ReplayModel, String> {
+pub(crate) fn model(name: &str) -> Result<ReplayModel, String> {
     let table = ModelTable::builtin();
     let Some(spec) = table.find(name.trim()) else {
         let similar = similar(&table, name.trim());
@@ -59,7 +59,7 @@ fn similar(table: &ModelTable, name: &str) -> Vec<String> {
 
 impl ReplayModel {
     /// Returns the prices relative to that of an uncached token. Input without a price of its own costs as uncached input.
-    pub(super) fn relative_prices(&self) -> Option<Prices> {
+    pub(crate) fn relative_prices(&self) -> Option<Prices> {
         let prices = self.prices?;
         let input = prices.input?.dollars();
         let relative = |price: Option<UsdPerMillion>| match price {
@@ -74,7 +74,7 @@ impl ReplayModel {
     }
 
     /// Returns the cost of the input in US dollars. The higher prices of a long input are left out.
-    pub(super) fn input_usd(&self, split: &TokenSplit) -> Option<f64> {
+    pub(crate) fn input_usd(&self, split: &TokenSplit) -> Option<f64> {
         let prices = self.prices?;
         let input = prices.input?;
         let parts = [

@@ -1,0 +1,116 @@
+//! `palimpsest recall`: measures what summaries and views still show of what an agent used after each compaction.
+
+mod report;
+mod run;
+mod table;
+mod worst;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+
+use self::run::{RecallInput, recall};
+use super::files::{self, Format};
+use super::output::print_json;
+use super::policies::{PolicyChoice, ReplayModel, choice, model, window};
+
+/// Measure what summaries still show of what the agent used afterwards
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A need is a name that the agent uses in its next 60 tool calls after a compaction, and that the \
+conversation before contained: a path, an identifier in a search, or a file in a command. The table has the share of \
+needs that each text shows:
+
+  recorded summary   the summary in the transcript, with the messages that its program kept or attached
+  summary            the summary of Palimpsest, made without a model
+  view               all messages that the model gets from Palimpsest after the compaction
+  tail               the end of the conversation at the length of the text in the row above
+
+`from memory` counts only needs that no result or message after the compaction had shown before their use.
+
+If a transcript contains compactions, Palimpsest compacts at the same places. Otherwise it compacts where the policy \
+does. The command runs in this process: it needs no server and calls no model.
+
+Examples:
+  palimpsest recall ~/.claude/projects/my-project --format claude-code
+  palimpsest recall session.jsonl --format claude-code --window 64k --worst 5
+  palimpsest recall session.jsonl --format claude-code --text my-summary.md
+  palimpsest recall conversations.jsonl --format openai --window 64k --json"
+)]
+pub(super) struct Recall {
+    /// Format of the files
+    #[arg(long)]
+    format: Format,
+    /// Preset, or .toml file of policy settings
+    #[arg(long, value_name = "PRESET", value_parser = choice, default_value = "claude-code")]
+    preset: PolicyChoice,
+    /// Context window of the model in tokens, instead of the window of the preset or of `--model`.
+    /// A smaller window compacts more often
+    #[arg(long, value_name = "TOKENS", value_parser = window)]
+    window: Option<u32>,
+    /// Model whose context window applies, as in the table of models
+    #[arg(long, value_name = "NAME", value_parser = model)]
+    model: Option<ReplayModel>,
+    /// Measure this text at every compaction too. Can be repeated
+    #[arg(long = "text", value_name = "FILE")]
+    texts: Vec<PathBuf>,
+    /// Show the compactions whose summaries lack the most needs, with these needs
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    worst: usize,
+    /// Print the figures as JSON, in total and per compaction
+    #[arg(long)]
+    json: bool,
+    /// Transcript files, or folders with such files
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+}
+
+impl Recall {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let files = files::find(&self.paths)?;
+        let mut choice = self.preset;
+        choice.set_window(self.window, self.model.as_ref());
+        let read = |path: &PathBuf| {
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+        };
+        let texts: Vec<String> = self.texts.iter().map(read).collect::<Result<_, _>>()?;
+        let measured = recall(&RecallInput {
+            files: &files,
+            format: self.format,
+            choice: &choice,
+            window: self.model.map(|model| model.limits).unwrap_or_default(),
+            texts: &texts,
+        })?;
+        if measured.sessions() == 0 {
+            let mut reasons = measured.unrecognized();
+            bail!(
+                "no session was found in {} files: check --format{}",
+                files.len(),
+                reasons
+                    .next()
+                    .map_or_else(String::new, |reason| format!(". {reason}"))
+            );
+        }
+        if measured.compactions().next().is_none() {
+            bail!(
+                "no compaction was found in {} sessions: pass a smaller --window to compact earlier",
+                measured.sessions()
+            );
+        }
+        if self.json {
+            print_json(&report::json(&measured, &self.texts)?)?;
+        } else {
+            table::show(&measured, &self.texts)?;
+            worst::show(&measured, self.worst)?;
+        }
+        let unrecognized = measured.unrecognized().count();
+        if unrecognized > 0 {
+            bail!(
+                "{unrecognized} of {} files were not recognized and not measured: see the lines UNRECOGNIZED above",
+                files.len()
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,87 @@
+//! Measures the compactions of all files.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use palimpsest_core::policy::WindowHint;
+use palimpsest_transcripts::import;
+use palimpsest_transcripts::replay::RecordedSession;
+use palimpsest_transcripts::replay::recall::{self, MeasuredCompaction, RecallOptions};
+
+use crate::each_file::{each_file, file_name};
+use crate::files::Format;
+use crate::policies::PolicyChoice;
+
+/// The input of a measurement.
+#[derive(Debug)]
+pub(super) struct RecallInput<'a> {
+    pub(super) files: &'a [PathBuf],
+    pub(super) format: Format,
+    pub(super) choice: &'a PolicyChoice,
+    pub(super) window: WindowHint,
+    pub(super) texts: &'a [String],
+}
+
+/// The results of all files.
+#[derive(Debug)]
+pub(super) struct RecallResults {
+    pub(super) files: Vec<FileRecall>,
+}
+
+/// The results of one file.
+#[derive(Debug)]
+pub(super) struct FileRecall {
+    pub(super) file: String,
+    pub(super) sessions: usize,
+    pub(super) compactions: Vec<MeasuredCompaction>,
+    pub(super) unreadable: Vec<String>,
+    /// The reason if the file does not have the format.
+    pub(super) unrecognized: Option<String>,
+}
+
+impl RecallResults {
+    pub(super) fn sessions(&self) -> usize {
+        self.files.iter().map(|file| file.sessions).sum()
+    }
+
+    /// Returns all compactions with their files.
+    pub(super) fn compactions(&self) -> impl Iterator<Item = (&FileRecall, &MeasuredCompaction)> {
+        let files = self.files.iter();
+        files.flat_map(|file| file.compactions.iter().map(move |one| (file, one)))
+    }
+
+    /// Returns the unrecognized files with the reasons.
+    pub(super) fn unrecognized(&self) -> impl Iterator<Item = String> {
+        self.files.iter().filter_map(|file| {
+            let reason = file.unrecognized.as_ref()?;
+            Some(format!("{} {reason}", file.file))
+        })
+    }
+}
+
+/// Measures all files.
+pub(super) fn recall(input: &RecallInput<'_>) -> anyhow::Result<RecallResults> {
+    let files = each_file(input.files, |file| recall_file(file, input))?;
+    Ok(RecallResults { files })
+}
+
+fn recall_file(file: &Path, input: &RecallInput<'_>) -> anyhow::Result<FileRecall> {
+    let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let imported = import::read(input.format.into(), &text);
+    let options = RecallOptions {
+        provider: input.format.provider(),
+        policy: &input.choice.policy,
+        window: input.window,
+        texts: input.texts,
+    };
+    let sessions = imported.sessions.iter().map(RecordedSession::new);
+    Ok(FileRecall {
+        file: file_name(file),
+        sessions: imported.sessions.len(),
+        compactions: sessions
+            .flat_map(|tape| recall::recall(&tape, options))
+            .collect(),
+        unreadable: imported.defects.iter().map(ToString::to_string).collect(),
+        unrecognized: imported.unrecognized.clone(),
+    })
+}
