@@ -15,7 +15,7 @@ mod earlier_summary;
 mod earlier_tests;
 mod facts;
 pub mod memory;
-mod names;
+pub mod names;
 mod phrases;
 mod redact;
 mod shell;
