@@ -8,7 +8,6 @@ use super::fact::{
     Failure, FileWrite, Fix, MemoryFact, OtherNames, Request, RunOutcome, Source, Step, StepKind,
     Turn, TurnCounts, WorkItems,
 };
-use crate::names::OTHER_NAMES_LEAD;
 use crate::text::{count, format_times, list};
 
 /// Renders a fact as one line. A request has further lines for its quote.
@@ -160,7 +159,10 @@ fn changed_file(file: &ChangedFile) -> String {
 fn other_names(OtherNames { names, .. }: &OtherNames) -> String {
     let shown = names.iter().filter(|known| known.is_shown);
     let shown: Vec<Box<str>> = shown.map(|known| known.name.clone()).collect();
-    format!("{OTHER_NAMES_LEAD}{}.", in_backticks(&shown))
+    format!(
+        "Other names so far, the likeliest first: {}.",
+        in_backticks(&shown)
+    )
 }
 
 fn command_runs(runs: &CommandRuns) -> String {

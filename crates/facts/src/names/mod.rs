@@ -13,7 +13,6 @@ use serde_json::Value;
 
 use self::scan::scan;
 use self::score::score;
-pub use self::score::{logarithm, recency};
 use crate::memory::fact::{KnownName, NameKind, OtherNames};
 use crate::phrases::relative_path;
 
@@ -28,12 +27,9 @@ const MAX_SHOWN_CHARS: usize = 1_500;
 /// The signs between two shown names.
 const SEPARATOR_CHARS: usize = 4;
 
-/// The beginning of the line that shows the names.
-pub const OTHER_NAMES_LEAD: &str = "Other names so far, the likeliest first: ";
-
 /// The names of a run of messages.
 #[derive(Debug, Clone, Default)]
-pub struct NameCounts {
+pub(crate) struct NameCounts {
     names: BTreeMap<Box<str>, NameCount>,
     /// The number of messages.
     messages: u32,
@@ -51,22 +47,9 @@ struct NameCount {
     last_said: u32,
 }
 
-/// A name and its occurrences.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CountedName<'a> {
-    /// The name.
-    pub text: &'a str,
-    /// The kind.
-    pub kind: NameKind,
-    /// The number of the model's messages with the name in their texts.
-    pub said: u32,
-    /// The number of messages since the last one with the name.
-    pub age: u32,
-}
-
 impl NameCounts {
     /// Adds the names of the next message. `root` is the working directory.
-    pub fn record(&mut self, message: &Message, root: Option<&str>) {
+    pub(crate) fn record(&mut self, message: &Message, root: Option<&str>) {
         self.messages += 1;
         for block in &message.blocks {
             self.record_block(block, message.role, root);
@@ -74,16 +57,6 @@ impl NameCounts {
         if self.names.len() > MAX_COUNTED {
             self.drop_half();
         }
-    }
-
-    /// Returns all names in alphabetical order.
-    pub fn iter(&self) -> impl Iterator<Item = CountedName<'_>> {
-        self.names.iter().map(|(text, count)| CountedName {
-            text,
-            kind: count.kind,
-            said: count.said,
-            age: self.messages - count.last,
-        })
     }
 
     fn record_block(&mut self, block: &Block, role: Role, root: Option<&str>) {
@@ -155,7 +128,7 @@ impl NameCounts {
     fn drop_half(&mut self) {
         let score_of =
             |count: &NameCount| score(count.kind, count.said, self.messages - count.last);
-        let mut scores: Vec<i32> = self.names.values().map(score_of).collect();
+        let mut scores: Vec<i64> = self.names.values().map(score_of).collect();
         let middle = scores.len() / 2;
         let (_, least, _) = scores.select_nth_unstable(middle);
         let least = *least;
