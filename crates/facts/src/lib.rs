@@ -15,7 +15,6 @@ mod earlier_summary;
 mod earlier_tests;
 mod facts;
 pub mod memory;
-mod names;
 mod phrases;
 mod redact;
 mod shell;

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use super::fact::{
     Answer, ChangedFile, CommandRuns, Declined, Exploration, FailedAction, FailedActionKind,
-    Failure, FileWrite, Fix, MemoryFact, OtherNames, Request, RunOutcome, Source, Step, StepKind,
-    Turn, TurnCounts, WorkItems,
+    Failure, FileWrite, Fix, MemoryFact, Request, RunOutcome, Source, Step, StepKind, Turn,
+    TurnCounts, WorkItems,
 };
 use crate::text::{count, format_times, list};
 
@@ -31,7 +31,6 @@ pub(crate) fn render(fact: &MemoryFact) -> String {
         MemoryFact::ChangedFile(file) => changed_file(file),
         MemoryFact::FilesEditedOnce(paths) => named("Edited once: ", paths),
         MemoryFact::FilesRead(paths) => named("Read, and left as they are: ", paths),
-        MemoryFact::OtherNames(names) => other_names(names),
         MemoryFact::CommandRuns(runs) => command_runs(runs),
         MemoryFact::CommandsRunOnce(commands) => named("Run once, without a failure: ", commands),
         MemoryFact::Exploration(exploration) => explored(exploration),
@@ -154,15 +153,6 @@ fn changed_file(file: &ChangedFile) -> String {
     }
     out.push('.');
     out
-}
-
-fn other_names(OtherNames { names, .. }: &OtherNames) -> String {
-    let shown = names.iter().filter(|known| known.is_shown);
-    let shown: Vec<Box<str>> = shown.map(|known| known.name.clone()).collect();
-    format!(
-        "Other names so far, the likeliest first: {}.",
-        in_backticks(&shown)
-    )
 }
 
 fn command_runs(runs: &CommandRuns) -> String {
