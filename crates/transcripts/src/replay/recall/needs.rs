@@ -200,7 +200,8 @@ fn commands(line: &str) -> Vec<Vec<Word<'_>>> {
     let mut commands = vec![Vec::new()];
     let mut rest = line;
     loop {
-        rest = rest.trim_start_matches([' ', '\t']);
+        // A break of the line ends a command. Any other space must be skipped, because no word begins with it.
+        rest = rest.trim_start_matches(|c: char| c.is_whitespace() && !matches!(c, '\n' | '\r'));
         let Some(next) = rest.chars().next() else {
             return commands;
         };
@@ -316,6 +317,10 @@ mod tests {
         check(
             "cat > /work/app/a.txt <<'EOF'\nsrc/lib.rs\nEOF",
             &[(CommandFile, "a.txt", true), (Path, "a.txt", true)],
+        );
+        check(
+            "ls\u{a0}src/lib.rs\u{c}",
+            &[(CommandFile, "src/lib.rs", false)],
         );
         check(
             "git commit -m \"see src/lib.rs for it\" && ls *.rs $HOME/x.rs",
