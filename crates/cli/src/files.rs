@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::ValueEnum;
 use palimpsest_core::view::Provider;
 use palimpsest_transcripts::import::{self, ImportFormat};
@@ -100,6 +100,25 @@ fn nothing_found(paths: &[PathBuf]) -> String {
         ),
         None => expected.to_owned(),
     }
+}
+
+/// Returns the error for files without any session. `reason` states why a file was not recognized.
+pub(super) fn no_session(files: usize, reason: Option<String>) -> anyhow::Error {
+    let reason = reason.map_or_else(String::new, |reason| format!(". {reason}"));
+    anyhow!("no session was found in {files} files: check --format{reason}")
+}
+
+/// Fails if files were not recognized. `work` is what was not done with them, such as `replayed`.
+pub(super) fn require_recognized(
+    unrecognized: usize,
+    files: usize,
+    work: &str,
+) -> anyhow::Result<()> {
+    ensure!(
+        unrecognized == 0,
+        "{unrecognized} of {files} files were not recognized and not {work}: see the lines UNRECOGNIZED above"
+    );
+    Ok(())
 }
 
 /// Rejects binary files, by their first bytes.

@@ -135,12 +135,7 @@ fn show(outcomes: &[FileVerification]) -> anyhow::Result<()> {
         .iter()
         .filter(|it| it.unrecognized.is_some())
         .count();
-    if foreign > 0 {
-        bail!(
-            "{foreign} of {} files were not recognized and not checked: see the lines UNRECOGNIZED above",
-            outcomes.len()
-        );
-    }
+    files::require_recognized(foreign, outcomes.len(), "checked")?;
     if total.1.messages == 0 {
         bail!(
             "no message was found in {} files, so nothing was checked: check --format",

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use palimpsest_core::policy::{Overlay, Policy, Preset};
 use palimpsest_transcripts::replay::no_levels;
 
-pub(super) use self::model::{ReplayModel, model};
+pub(super) use self::model::{ModelChoice, model};
 
 /// The name of the policy without levels.
 pub(super) const NONE: &str = "none";
@@ -22,7 +22,7 @@ pub(super) struct PolicyChoice {
 
 impl PolicyChoice {
     /// Sets the context window of the model, if one is given.
-    pub(super) fn set_window(&mut self, window: Option<u32>, model: Option<&ReplayModel>) {
+    pub(super) fn set_window(&mut self, window: Option<u32>, model: Option<&ModelChoice>) {
         if let Some(window) = window.or(model.map(|model| model.window)) {
             self.policy = Arc::new(with_window(&self.policy, window));
         }
@@ -46,6 +46,7 @@ pub(super) fn window(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "write 8000 to 10000000 tokens, such as 64000 or 64k".to_owned())
 }
 
+/// Parses the name of a preset, `none`, or the name of a file with settings.
 pub(super) fn choice(text: &str) -> Result<PolicyChoice, String> {
     if text == NONE {
         return Ok(no_levels_choice());
@@ -64,6 +65,7 @@ pub(super) fn choice(text: &str) -> Result<PolicyChoice, String> {
     })
 }
 
+/// Returns the policy without levels.
 pub(super) fn no_levels_choice() -> PolicyChoice {
     PolicyChoice {
         name: NONE.into(),

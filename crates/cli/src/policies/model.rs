@@ -1,4 +1,4 @@
-//! The model of a replay: its sizes and prices from the table of models.
+//! A model with its sizes and prices from the table of models.
 
 use palimpsest_core::models::{ModelPrices, ModelTable, NamePattern, UsdPerMillion};
 use palimpsest_core::policy::{Price, Prices, WindowHint};
@@ -11,7 +11,7 @@ const MIN_SIMILARITY: f64 = 0.75;
 
 /// A model of the table.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ReplayModel {
+pub(crate) struct ModelChoice {
     /// The context window, in tokens.
     pub(crate) window: u32,
     /// The sizes beside the window.
@@ -20,7 +20,7 @@ pub(crate) struct ReplayModel {
 }
 
 /// Finds a model by its name. The error names similar models.
-pub(crate) fn model(name: &str) -> Result<ReplayModel, String> {
+pub(crate) fn model(name: &str) -> Result<ModelChoice, String> {
     let table = ModelTable::builtin();
     let Some(spec) = table.find(name.trim()) else {
         let similar = similar(&table, name.trim());
@@ -33,7 +33,7 @@ pub(crate) fn model(name: &str) -> Result<ReplayModel, String> {
     };
     let window = spec.window_tokens;
     let window = window.ok_or("has no window in the table of models: pass --window instead")?;
-    Ok(ReplayModel {
+    Ok(ModelChoice {
         window,
         limits: WindowHint {
             window_tokens: None,
@@ -57,7 +57,7 @@ fn similar(table: &ModelTable, name: &str) -> Vec<String> {
     names.take(MAX_SUGGESTIONS).collect()
 }
 
-impl ReplayModel {
+impl ModelChoice {
     /// Returns the prices relative to that of an uncached token. Input without a price of its own costs as uncached input.
     pub(crate) fn relative_prices(&self) -> Option<Prices> {
         let prices = self.prices?;

@@ -13,7 +13,7 @@ use clap::Args;
 use self::run::{RecallInput, recall};
 use super::files::{self, Format};
 use super::output::print_json;
-use super::policies::{PolicyChoice, ReplayModel, choice, model, window};
+use super::policies::{ModelChoice, PolicyChoice, choice, model, window};
 
 /// Measure what summaries still show of what the agent used afterwards
 #[derive(Debug, Args)]
@@ -51,7 +51,7 @@ pub(super) struct Recall {
     window: Option<u32>,
     /// Model whose context window applies, as in the table of models
     #[arg(long, value_name = "NAME", value_parser = model)]
-    model: Option<ReplayModel>,
+    model: Option<ModelChoice>,
     /// Measure this text at every compaction too. Can be repeated
     #[arg(long = "text", value_name = "FILE")]
     texts: Vec<PathBuf>,
@@ -83,14 +83,10 @@ impl Recall {
             texts: &texts,
         })?;
         if measured.sessions() == 0 {
-            let mut reasons = measured.unrecognized();
-            bail!(
-                "no session was found in {} files: check --format{}",
+            return Err(files::no_session(
                 files.len(),
-                reasons
-                    .next()
-                    .map_or_else(String::new, |reason| format!(". {reason}"))
-            );
+                measured.unrecognized().next(),
+            ));
         }
         if measured.compactions().next().is_none() {
             bail!(
@@ -104,13 +100,6 @@ impl Recall {
             table::show(&measured, &self.texts)?;
             worst::show(&measured, self.worst)?;
         }
-        let unrecognized = measured.unrecognized().count();
-        if unrecognized > 0 {
-            bail!(
-                "{unrecognized} of {} files were not recognized and not measured: see the lines UNRECOGNIZED above",
-                files.len()
-            );
-        }
-        Ok(())
+        files::require_recognized(measured.unrecognized().count(), files.len(), "measured")
     }
 }

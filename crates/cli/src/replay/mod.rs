@@ -15,7 +15,7 @@ use palimpsest_transcripts::replay::ReplayMetrics;
 use self::run::{ReplayInput, ReplayResults, replay};
 use super::files::{self, Format};
 use super::output::{number, print, print_json};
-use super::policies::{NONE, PolicyChoice, ReplayModel, choice, model, no_levels_choice, window};
+use super::policies::{ModelChoice, NONE, PolicyChoice, choice, model, no_levels_choice, window};
 
 /// Replay transcripts under presets, and compare tokens, cost and recoverable content
 #[derive(Debug, Args)]
@@ -54,7 +54,7 @@ pub(super) struct Replay {
     /// Model whose context window and prices apply, as in the table of models. Without it, costs are
     /// relative to uncached input. The higher prices of a long input are left out
     #[arg(long, value_name = "NAME", value_parser = model)]
-    model: Option<ReplayModel>,
+    model: Option<ModelChoice>,
     /// Print the figures as JSON, in total and per file
     #[arg(long)]
     json: bool,
@@ -80,15 +80,11 @@ impl Replay {
             model: self.model,
         })?;
         if replayed.sessions() == 0 {
-            let mut reasons = replayed.files.iter().filter_map(|file| {
+            let reason = replayed.files.iter().find_map(|file| {
                 let reason = file.unrecognized.as_ref()?;
-                Some(format!(". {} {reason}", file.file))
+                Some(format!("{} {reason}", file.file))
             });
-            bail!(
-                "no session was found in {} files: check --format{}",
-                files.len(),
-                reasons.next().unwrap_or_default()
-            );
+            return Err(files::no_session(files.len(), reason));
         }
         if let Some(path) = &self.plot {
             std::fs::write(path, plot::draw(&replayed))
@@ -141,12 +137,7 @@ fn print_verdict(replayed: &ReplayResults, json: bool) -> anyhow::Result<()> {
         .iter()
         .filter(|it| it.unrecognized.is_some())
         .count();
-    if foreign > 0 {
-        bail!(
-            "{foreign} of {} files were not recognized and not replayed: see the lines UNRECOGNIZED above",
-            replayed.files.len()
-        );
-    }
+    files::require_recognized(foreign, replayed.files.len(), "replayed")?;
     if json {
         return Ok(());
     }

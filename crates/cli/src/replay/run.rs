@@ -10,7 +10,7 @@ use palimpsest_transcripts::replay::{RecordedSession, ReplayMetrics, measure};
 
 use crate::each_file::{each_file, file_name};
 use crate::files::Format;
-use crate::policies::{PolicyChoice, ReplayModel};
+use crate::policies::{ModelChoice, PolicyChoice};
 
 /// The results of all files.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct ReplayResults {
     /// The sums over all files, by policy.
     pub(super) totals: Vec<ReplayMetrics>,
     /// The model whose prices apply.
-    pub(super) model: Option<ReplayModel>,
+    pub(super) model: Option<ModelChoice>,
 }
 
 /// The input of a replay.
@@ -32,7 +32,7 @@ pub(super) struct ReplayInput<'a> {
     pub(super) files: &'a [PathBuf],
     pub(super) format: Format,
     pub(super) choices: &'a [PolicyChoice],
-    pub(super) model: Option<ReplayModel>,
+    pub(super) model: Option<ModelChoice>,
 }
 
 /// The results of one file.

@@ -299,21 +299,24 @@ impl Driver {
     }
 
     pub(super) fn prepare(&mut self) -> ViewCheck {
-        self.serve();
-        if self.levels {
-            self.run_levels();
-            if self.compact() {
-                self.serve();
-            }
+        self.serve_with_levels();
+        if self.levels && self.compact() {
+            self.serve();
         }
         self.caller.check_view(&self.session)
     }
 
     /// Prepares the view as [`Self::prepare`], but never compacts it.
     pub(super) fn prepare_without_compaction(&mut self) -> ViewCheck {
-        self.serve();
-        self.run_levels();
+        self.serve_with_levels();
         self.caller.check_view(&self.session)
+    }
+
+    fn serve_with_levels(&mut self) {
+        self.serve();
+        if self.levels {
+            self.run_levels();
+        }
     }
 
     pub(super) fn serve(&mut self) {

@@ -22,12 +22,9 @@ pub(super) fn last_mention(text: &str, name: &Name, root: Option<&str>) -> Optio
         if is_it {
             return Some(at);
         }
-        // The next match must begin before this one.
-        let first = name.text.chars().next().map_or(1, char::len_utf8);
-        until = at + name.text.len() - first.min(name.text.len());
-        while !text.is_char_boundary(until) {
-            until -= 1;
-        }
+        // The next match must end before this one does.
+        let last = name.text.chars().next_back().map_or(1, char::len_utf8);
+        until = at + name.text.len() - last;
     }
 }
 

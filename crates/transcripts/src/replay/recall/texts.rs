@@ -1,52 +1,29 @@
 //! Messages and views as texts.
 
-use palimpsest_core::message::{Block, Message, ResultContent, ToolInput};
+use palimpsest_core::message::{Message, ToolInput};
 use palimpsest_core::session::View;
-use palimpsest_core::view::{WireBlock, WireMessage, WireResult};
+use palimpsest_core::view::{WireBlock, WireResult};
 use serde_json::Value;
 
 /// Appends the text of a message: texts, inputs and outputs of calls, each on lines of its own. Thinking is left out,
 /// because providers remove it from earlier turns.
 pub(super) fn push_message(message: &Message, out: &mut String) {
     for block in &message.blocks {
-        push_block(block, out);
-    }
-}
-
-fn push_block(block: &Block, out: &mut String) {
-    match block {
-        Block::Text { text, .. } => push_line(text, out),
-        Block::ToolUse(call) => push_input(&call.name, &call.input, out),
-        Block::ToolResult(result) => match &result.content {
-            ResultContent::None => {}
-            ResultContent::Text(text) => push_line(text, out),
-            ResultContent::Blocks(blocks) => {
-                for block in blocks {
-                    push_block(block, out);
-                }
-            }
-        },
-        _ => {}
+        push_block(&WireBlock::from_block(block), out);
     }
 }
 
 /// Returns a view as text.
 pub(super) fn view_text(view: &View<'_>) -> String {
     let mut out = String::new();
-    for message in view.system.iter().chain(&view.messages) {
-        push_wire_message(message, &mut out);
+    let messages = view.system.iter().chain(&view.messages);
+    for block in messages.flat_map(|message| &message.blocks) {
+        push_block(block, &mut out);
     }
     out
 }
 
-/// Appends the text of a message of a view.
-fn push_wire_message(message: &WireMessage<'_>, out: &mut String) {
-    for block in &message.blocks {
-        push_wire_block(block, out);
-    }
-}
-
-fn push_wire_block(block: &WireBlock<'_>, out: &mut String) {
+fn push_block(block: &WireBlock<'_>, out: &mut String) {
     match block {
         WireBlock::Text { text, .. } => push_line(text, out),
         WireBlock::Call { name, input, .. } => push_input(name, input, out),
@@ -55,7 +32,7 @@ fn push_wire_block(block: &WireBlock<'_>, out: &mut String) {
             WireResult::Text(text) => push_line(text, out),
             WireResult::Blocks(blocks) => {
                 for block in blocks {
-                    push_wire_block(block, out);
+                    push_block(block, out);
                 }
             }
         },
