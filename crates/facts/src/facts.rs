@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use palimpsest_types::message::{Block, Message, MessageKind, Role, ToolResult};
 
 use super::action_outcome::{self, ActionOutcome};
+use super::names::Names;
 use super::text::truncate;
 use super::tool_action::{self, ActionKind, PlanChange, ToolAction, WorkItemState};
 use super::user_text::{fenced_command, tool_echo, user_text};
@@ -40,6 +41,7 @@ pub struct Facts {
     root: Option<Box<str>>,
     /// A command in the last text of the model. The next user message may contain its output.
     fenced_command: Option<Box<str>>,
+    names: Names,
 }
 
 /// One event in a run of messages.
@@ -85,10 +87,26 @@ impl Facts {
         facts
     }
 
-    /// Adds the next message. Ignores summaries, boundaries, attachments and generated messages.
+    /// Adds the next message, and the names in it. Ignores summaries, boundaries, attachments and generated messages.
     pub fn record(&mut self, message: &Message) {
+        if self.record_without_names(message) {
+            self.names.record(message);
+        }
+    }
+
+    /// Collects the facts of messages in order, without their names.
+    pub(crate) fn without_names<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Self {
+        let mut facts = Self::default();
+        for message in messages {
+            facts.record_without_names(message);
+        }
+        facts
+    }
+
+    /// Returns false if the message was ignored.
+    fn record_without_names(&mut self, message: &Message) -> bool {
         if message.transcript_only || message.kind != MessageKind::Ordinary {
-            return;
+            return false;
         }
         if self.root.is_none() {
             let mut attributes = message.attributes.iter();
@@ -100,6 +118,7 @@ impl Facts {
             Role::Assistant => self.record_assistant(message),
             Role::System | Role::Developer => {}
         }
+        true
     }
 
     /// Returns true if there are no facts.
@@ -119,6 +138,11 @@ impl Facts {
     /// Returns the user inputs that precede all facts of `iter`.
     pub(crate) fn old_inputs(&self) -> impl Iterator<Item = &UserInput> {
         self.old_inputs.iter()
+    }
+
+    /// Returns the names in the messages.
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
     }
 
     /// Returns the working directory.

@@ -15,6 +15,7 @@ mod earlier_summary;
 mod earlier_tests;
 mod facts;
 pub mod memory;
+pub mod names;
 mod phrases;
 mod redact;
 mod shell;

@@ -47,7 +47,7 @@ pub(super) fn states_decision(sentence: &str) -> bool {
 /// Summarizes a span in one paragraph of at most 120 tokens: the request, the actions, the failures
 /// and the decisions. The least important parts are dropped to fit.
 pub fn describe_span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
-    let facts = Facts::of(messages);
+    let facts = Facts::without_names(messages);
     let timeline = Timeline::of(&facts, facts.root());
     let actions: Vec<&CompletedAction> = timeline.actions().collect();
     let naming = PathStyle {
@@ -138,7 +138,7 @@ fn shortened(text: &str) -> String {
 /// Computes the features of a span.
 pub fn span_features<'a>(messages: impl IntoIterator<Item = &'a Message>) -> SpanFeatures {
     let mut features = SpanFeatures::default();
-    let facts = Facts::of(messages);
+    let facts = Facts::without_names(messages);
     // The index of the last call with the same content. A map keeps the comparison linear.
     let mut last: HashMap<ActionSignature<'_>, usize> = HashMap::new();
     let mut repeated = 0_usize;

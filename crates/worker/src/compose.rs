@@ -9,7 +9,7 @@ use palimpsest_core::message::Message;
 use palimpsest_core::policy::{SessionMemoryPolicy, SummaryPolicy};
 use palimpsest_core::session::Author;
 use palimpsest_core::summary::{ExtraInstructions, SYSTEM, memory_request};
-use palimpsest_facts::memory::update;
+use palimpsest_facts::memory::{update, with_names};
 use palimpsest_facts::{Facts, Redact, redact_message};
 use tokio::task::spawn_blocking;
 
@@ -115,8 +115,10 @@ pub(crate) async fn write(
     if let (Some(writer), Some(transcript)) = (writer(shared, &job.summary), &notebook.transcript) {
         match write_by_model(&**writer, job, previous, &transcript.text()).await {
             Ok(content) => {
-                let content =
-                    run_blocking_limited(shared, move || finalize(&content, redact, &limits));
+                let (previous, facts) = (previous.clone(), notebook.facts.clone());
+                let content = run_blocking_limited(shared, move || {
+                    finalize(&with_names(&content, &previous, &facts), redact, &limits)
+                });
                 return MemoryDraft {
                     content: content.await,
                     author: Author::Model,

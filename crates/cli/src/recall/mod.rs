@@ -2,8 +2,8 @@
 
 mod report;
 mod run;
+mod summaries;
 mod table;
-mod worst;
 
 use std::path::PathBuf;
 
@@ -58,6 +58,9 @@ pub(super) struct Recall {
     /// Show the compactions whose summaries lack the most needs, with these needs
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     worst: usize,
+    /// Write the summaries of Palimpsest at all compactions
+    #[arg(long, value_name = "FILE.md")]
+    summaries: Option<PathBuf>,
     /// Print the figures as JSON, in total and per compaction
     #[arg(long)]
     json: bool,
@@ -94,11 +97,15 @@ impl Recall {
                 measured.sessions()
             );
         }
+        if let Some(path) = &self.summaries {
+            std::fs::write(path, summaries::write(&measured))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
         if self.json {
             print_json(&report::json(&measured, &self.texts)?)?;
         } else {
             table::show(&measured, &self.texts)?;
-            worst::show(&measured, self.worst)?;
+            summaries::show_worst(&measured, self.worst)?;
         }
         files::require_recognized(measured.unrecognized().count(), files.len(), "measured")
     }

@@ -23,8 +23,8 @@ const MAX_NAMES: usize = 8;
 const MAX_READS: usize = 3;
 /// The token limits for the lines of the section and, as a minimum, for its steps. Half of the limit
 /// belongs to the latest steps. Earlier steps are shortened, and the oldest are dropped.
-const MAX_TOKENS: u32 = 2_000;
-const MIN_TOKENS: u32 = 1_500;
+const MAX_TOKENS: u32 = 1_600;
+const MIN_TOKENS: u32 = 1_200;
 const MAX_SAID_EARLY: usize = 70;
 /// The minimum length of an announcement in characters. A shorter one adds nothing to the action
 /// that follows.

@@ -140,8 +140,13 @@ impl MemoryContent {
     pub fn weight_bytes(&self) -> usize {
         // An estimate: an entry of about 120 bytes, its strings, and its line of the text.
         const PER_ENTRY: usize = 384;
-        let entries: usize = self.0.sections.iter().map(Vec::len).sum();
-        entries * PER_ENTRY
+        const PER_NAME: usize = 96;
+        let entries = || self.0.sections.iter().flatten();
+        let names = entries().map(|entry| match &entry.fact {
+            MemoryFact::OtherNames(names) => names.names.len(),
+            _ => 0,
+        });
+        entries().count() * PER_ENTRY + names.sum::<usize>() * PER_NAME
     }
 
     /// Returns the sections whose facts differ.

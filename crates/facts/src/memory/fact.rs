@@ -37,6 +37,8 @@ pub enum MemoryFact {
     FilesEditedOnce(Vec<Box<str>>),
     /// Files: files that were only read.
     FilesRead(Vec<Box<str>>),
+    /// Files: names that no other fact contains.
+    OtherNames(OtherNames),
 
     /// Workflow: the runs of similar commands.
     CommandRuns(CommandRuns),
@@ -124,6 +126,37 @@ pub enum FileWrite {
     Created,
     /// The file existed, or its tool did not report whether it did.
     Replaced,
+}
+
+/// Names that occurred in the conversation and that the agent may need again.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct OtherNames {
+    /// The names, the most probable first, at most 128.
+    pub names: Vec<KnownName>,
+    /// The number of messages that were searched.
+    pub messages: u32,
+}
+
+/// A name and its occurrences.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct KnownName {
+    /// The name. A path is relative to the root if it is below the root.
+    pub name: Box<str>,
+    /// The kind.
+    pub kind: NameKind,
+    /// The probability of a further use, as an order. A higher rank is more probable.
+    pub rank: u32,
+    /// True if the rendered fact contains the name. Other facts may contain the rest, or it has no space.
+    pub is_shown: bool,
+}
+
+/// The kind of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NameKind {
+    /// The path of a file, with a folder.
+    Path,
+    /// The name of something in a program.
+    Identifier,
 }
 
 /// The runs of similar commands.

@@ -10,6 +10,7 @@ mod content;
 mod errors;
 pub mod fact;
 mod files;
+mod other_names;
 mod prose;
 mod render;
 mod section;
@@ -35,11 +36,14 @@ use super::timeline::Timeline;
 /// Returns the content after an update with new facts.
 #[must_use]
 pub fn update(previous: &MemoryContent, facts: &Facts) -> MemoryContent {
-    if facts.is_empty() {
+    if facts.is_empty() && facts.names().is_empty() {
         return previous.clone();
     }
+    if facts.is_empty() {
+        return with_names(previous, previous, facts);
+    }
     let section = |kind| -> Vec<MemoryFact> { previous.facts(kind).cloned().collect() };
-    let files = section(SectionKind::Files);
+    let (known, files) = other_names::take(section(SectionKind::Files));
     let root = files::root_for(&files, facts.root());
     let timeline = Timeline::of(facts, root.as_deref());
     let title = content::body(previous.facts(SectionKind::Title));
@@ -53,7 +57,7 @@ pub fn update(previous: &MemoryContent, facts: &Facts) -> MemoryContent {
     let errors = errors::update(section(SectionKind::Errors), &timeline);
     // The state lists the failures that the new errors section leaves open.
     let failing = errors::open_failures(&errors);
-    MemoryContent::new([
+    let mut sections = [
         task::title(section(SectionKind::Title), facts, &timeline),
         state::update(state, &timeline, &failing),
         task::task(section(SectionKind::Task), facts, &timeline),
@@ -64,5 +68,22 @@ pub fn update(previous: &MemoryContent, facts: &Facts) -> MemoryContent {
         prose::learnings(section(SectionKind::Learnings), facts, &timeline),
         results,
         worklog::update(section(SectionKind::Worklog), &timeline),
-    ])
+    ];
+    other_names::add(&mut sections, known.as_ref(), facts);
+    MemoryContent::new(sections)
+}
+
+/// Returns content of a model or a person with the names that it lacks. `previous` is the content before it.
+#[must_use]
+pub fn with_names(
+    content: &MemoryContent,
+    previous: &MemoryContent,
+    facts: &Facts,
+) -> MemoryContent {
+    let mut sections = SectionKind::ALL.map(|kind| content.facts(kind).cloned().collect());
+    let (_, files) = other_names::take(std::mem::take(&mut sections[SectionKind::Files.index()]));
+    sections[SectionKind::Files.index()] = files;
+    let (known, _) = other_names::take(previous.facts(SectionKind::Files).cloned().collect());
+    other_names::add(&mut sections, known.as_ref(), facts);
+    MemoryContent::new(sections)
 }

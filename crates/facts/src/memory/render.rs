@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 
 use super::fact::{
     Answer, ChangedFile, CommandRuns, Declined, Exploration, FailedAction, FailedActionKind,
-    Failure, FileWrite, Fix, MemoryFact, Request, RunOutcome, Source, Step, StepKind, Turn,
-    TurnCounts, WorkItems,
+    Failure, FileWrite, Fix, MemoryFact, OtherNames, Request, RunOutcome, Source, Step, StepKind,
+    Turn, TurnCounts, WorkItems,
 };
+use crate::names::OTHER_NAMES_LEAD;
 use crate::text::{count, format_times, list};
 
 /// Renders a fact as one line. A request has further lines for its quote.
@@ -31,6 +32,7 @@ pub(crate) fn render(fact: &MemoryFact) -> String {
         MemoryFact::ChangedFile(file) => changed_file(file),
         MemoryFact::FilesEditedOnce(paths) => named("Edited once: ", paths),
         MemoryFact::FilesRead(paths) => named("Read, and left as they are: ", paths),
+        MemoryFact::OtherNames(names) => other_names(names),
         MemoryFact::CommandRuns(runs) => command_runs(runs),
         MemoryFact::CommandsRunOnce(commands) => named("Run once, without a failure: ", commands),
         MemoryFact::Exploration(exploration) => explored(exploration),
@@ -155,6 +157,12 @@ fn changed_file(file: &ChangedFile) -> String {
     out
 }
 
+fn other_names(OtherNames { names, .. }: &OtherNames) -> String {
+    let shown = names.iter().filter(|known| known.is_shown);
+    let shown: Vec<Box<str>> = shown.map(|known| known.name.clone()).collect();
+    format!("{OTHER_NAMES_LEAD}{}.", in_backticks(&shown))
+}
+
 fn command_runs(runs: &CommandRuns) -> String {
     let mut out = format!("- `{}", runs.command);
     if !runs.others.is_empty() {
@@ -242,7 +250,11 @@ fn turned(turn: &Turn) -> String {
         before.push(count(usize_of(reads), "read"));
     }
     if edits > 0 {
-        let files: Vec<String> = turn.files.iter().map(|name| format!("`{name}`")).collect();
+        let files: Vec<String> = turn
+            .files
+            .iter()
+            .map(|path| format!("`{}`", short_path(path)))
+            .collect();
         let to = match (files.is_empty(), turn.has_more_files) {
             (true, _) => String::new(),
             (false, false) => format!(" to {}", list(&files, MAX_TURN_FILES)),
@@ -282,6 +294,15 @@ fn turned(turn: &Turn) -> String {
     out
 }
 
+/// Returns the file and its folder. The section of files contains the whole paths.
+fn short_path(path: &str) -> &str {
+    let mut slashes = path.rmatch_indices('/');
+    match slashes.nth(1) {
+        Some((at, _)) => &path[at + 1..],
+        None => path,
+    }
+}
+
 fn stepped(step: &Step) -> String {
     let mut out = "The assistant".to_owned();
     if !step.statement.is_empty() {
@@ -306,7 +327,11 @@ fn stepped(step: &Step) -> String {
         for (at, target) in group.targets.iter().enumerate() {
             let joint = if at == 0 { " " } else { ", " };
             let mark = if target.failed { " (failed)" } else { "" };
-            let _ = write!(out, "{joint}`{}`{mark}", target.name);
+            let name = match group.kind {
+                StepKind::Edit | StepKind::Write | StepKind::Read => short_path(&target.name),
+                _ => &target.name,
+            };
+            let _ = write!(out, "{joint}`{name}`{mark}");
         }
     }
     if !step.actions.is_empty() {

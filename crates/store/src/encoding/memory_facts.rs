@@ -2,8 +2,8 @@
 
 use palimpsest_core::memory::fact::{
     Answer, ChangedFile, CommandRuns, Declined, Exploration, FailedAction, FailedActionKind,
-    Failure, FileWrite, Fix, MemoryFact, OpenWorkItem, Request, RunOutcome, Source, Step,
-    StepActions, StepKind, StepTarget, Turn, TurnCounts, WorkItems,
+    Failure, FileWrite, Fix, KnownName, MemoryFact, NameKind, OpenWorkItem, OtherNames, Request,
+    RunOutcome, Source, Step, StepActions, StepKind, StepTarget, Turn, TurnCounts, WorkItems,
 };
 use palimpsest_core::memory::{MemoryContent, MemoryEntry, SectionKind};
 
@@ -85,6 +85,7 @@ stored_facts! {
     Answer,
     Turn,
     Step,
+    OtherNames,
 }
 
 /// A list of names. A oneof of the proto cannot contain a list without a message.
@@ -156,6 +157,15 @@ stored_struct! { StepActions = MemoryStepActions { kind, targets } }
 stored_enum! {
     StepKind = MemoryStepKind { Edit, Write, Run, Look, Fetch, Delegate, Call, Read }
     or "actions of an unknown kind"
+}
+
+stored_struct! { OtherNames = MemoryOtherNames { names, messages } }
+
+stored_struct! { KnownName = MemoryKnownName { name, kind, rank, is_shown } }
+
+stored_enum! {
+    NameKind = MemoryNameKind { Path, Identifier }
+    or "a name of an unknown kind"
 }
 
 stored_struct! { StepTarget = MemoryStepTarget { name, failed } }

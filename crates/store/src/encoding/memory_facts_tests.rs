@@ -2,8 +2,8 @@
 
 use palimpsest_core::memory::fact::{
     Answer, ChangedFile, CommandRuns, Declined, Exploration, FailedAction, FailedActionKind,
-    Failure, FileWrite, Fix, MemoryFact, OpenWorkItem, Request, RunOutcome, Source, Step,
-    StepActions, StepKind, StepTarget, Turn, TurnCounts, WorkItems,
+    Failure, FileWrite, Fix, KnownName, MemoryFact, NameKind, OpenWorkItem, OtherNames, Request,
+    RunOutcome, Source, Step, StepActions, StepKind, StepTarget, Turn, TurnCounts, WorkItems,
 };
 use palimpsest_core::memory::{MemoryContent, MemoryEntry};
 
@@ -67,6 +67,12 @@ fn facts() -> Vec<MemoryFact> {
             output: words(),
         })
     };
+    let known = |kind, is_shown| KnownName {
+        name: words(),
+        kind,
+        rank: 2,
+        is_shown,
+    };
     let request = |is_first| {
         MemoryFact::Request(Request {
             is_first,
@@ -127,6 +133,13 @@ fn facts() -> Vec<MemoryFact> {
         file(Some(FileWrite::Replaced)),
         MemoryFact::FilesEditedOnce(names()),
         MemoryFact::FilesRead(names()),
+        MemoryFact::OtherNames(OtherNames {
+            names: vec![
+                known(NameKind::Path, true),
+                known(NameKind::Identifier, false),
+            ],
+            messages: 9,
+        }),
         runs(RunOutcome::Passed),
         runs(RunOutcome::Failed),
         runs(RunOutcome::Open),

@@ -86,6 +86,14 @@ impl RecordedSession {
         tape
     }
 
+    /// Returns the messages with their lines. Summaries of other programs are left out.
+    pub fn messages(&self) -> impl Iterator<Item = (usize, &Message)> {
+        self.steps.iter().filter_map(|step| match step {
+            RecordedStep::Message { line, message } => Some((*line, &**message)),
+            _ => None,
+        })
+    }
+
     fn compacted(&mut self, compaction: &ImportedCompaction<'_>, summary: Message) {
         let asked = if compaction.manual {
             Trigger::Manual

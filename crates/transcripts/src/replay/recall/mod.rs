@@ -31,6 +31,10 @@ pub struct MeasuredCompaction {
     pub is_recorded: bool,
     /// The number of tool calls after it, at most 60.
     pub calls: usize,
+    /// The service's summary with its frame.
+    pub summary: Box<str>,
+    /// The working directory of the session.
+    pub root: Option<Box<str>>,
     /// The needs in order of use.
     pub needs: Vec<Need>,
     /// The texts, each with the needs that it shows.

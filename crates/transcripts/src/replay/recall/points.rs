@@ -159,6 +159,8 @@ impl Measuring<'_> {
             line: self.driver.line,
             is_recorded: recorded.is_some(),
             calls: used.calls,
+            summary: summary.into(),
+            root: root.map(Into::into),
             needs,
             texts,
         });

@@ -1,4 +1,4 @@
-//! The compactions whose summaries lack the most needs.
+//! The summaries as documents for people: all of them, and what the worst ones lack.
 
 use palimpsest_transcripts::replay::recall::{MeasuredCompaction, Need, TextSource};
 
@@ -8,7 +8,7 @@ use crate::output::{one_line, print_line};
 /// The maximum length of a printed name in characters.
 const MAX_NAME: usize = 120;
 
-pub(super) fn show(measured: &RecallResults, count: usize) -> anyhow::Result<()> {
+pub(super) fn show_worst(measured: &RecallResults, count: usize) -> anyhow::Result<()> {
     let mut worst: Vec<_> = measured
         .compactions()
         .map(|(file, one)| (missing(one, TextSource::Summary).count(), file, one))
@@ -29,6 +29,21 @@ pub(super) fn show(measured: &RecallResults, count: usize) -> anyhow::Result<()>
         print_line("")?;
     }
     Ok(())
+}
+
+/// Returns a document with all summaries.
+pub(super) fn write(measured: &RecallResults) -> String {
+    let parts = measured.compactions().map(|(file, one)| {
+        format!(
+            "<!-- {}, compaction after line {}: lacks {} of {} needs -->\n\n{}\n\n",
+            file.file,
+            one.line,
+            missing(one, TextSource::Summary).count(),
+            one.needs.len(),
+            one.summary,
+        )
+    });
+    parts.collect()
 }
 
 /// Returns the needs that a text lacks, with their indexes.
