@@ -146,8 +146,7 @@ fn messages_compacted_by_the_agent_leave_the_imported_view() {
         (&json!(0), &json!(0))
     );
     assert_eq!(view(), expected);
-    let folder = folder.path().to_str().unwrap();
-    let verified = said(&["verify", "--format", "claude-code", folder]);
+    let verified = said(&["verify", file.to_str().unwrap()]);
     assert!(
         verified.contains("Every sendable view is valid"),
         "{verified}"

@@ -9,6 +9,7 @@
 mod blocks;
 mod compacted;
 mod demo;
+mod formats;
 mod hostile;
 mod messages;
 mod readme;

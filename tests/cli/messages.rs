@@ -110,13 +110,11 @@ fn an_unusable_directory_is_reported_with_the_reason() {
         &error(&["verify", "--format", "openai", missing]),
         &["cannot read", missing, "No such file"],
     );
-    let inner = folder.path().join("projects/one");
-    fs::create_dir_all(&inner).unwrap();
-    write(&inner, "a.jsonl", "{}");
-    let outer = folder.path().join("projects");
+    let empty = folder.path().join("projects/one");
+    fs::create_dir_all(&empty).unwrap();
     says(
-        &error(&["verify", "--format", "openai", outer.to_str().unwrap()]),
-        &["subfolders contain such files", inner.to_str().unwrap()],
+        &error(&["verify", empty.to_str().unwrap()]),
+        &["no transcripts found", ".jsonl"],
     );
     says(
         &error(&["replay", "--format", "openai", "--window", "4k", &file]),

@@ -40,7 +40,7 @@ fn setting<T: std::str::FromStr>(name: &str) -> Option<T> {
 /// Reads the beginning of the main session of a file, up to its first compaction or rewind.
 fn recording(path: &Path) -> Option<Recording> {
     let bytes = std::fs::read(path).unwrap();
-    let imported = import::read(ImportFormat::ClaudeCode, &bytes);
+    let imported = import::read(Some(ImportFormat::ClaudeCode), &bytes);
     let session = imported.sessions.first()?;
     let messages = session.steps.iter().map_while(|step| match step {
         ImportStep::Message(message) => Some(message),

@@ -1,5 +1,6 @@
 //! Transcript files on the command line, and their formats.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::ValueEnum;
 use palimpsest_core::view::Provider;
-use palimpsest_transcripts::import::{self, ImportFormat};
+use palimpsest_transcripts::import::{self, ImportFormat, Imported};
 
 /// The number of bytes that are inspected to detect a binary file.
 const HEAD: u64 = 8 * 1024;
@@ -15,10 +16,19 @@ const HEAD: u64 = 8 * 1024;
 /// The format of a transcript file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
+    /// The format of each file, by its content
+    Auto,
     /// JSON lines of Claude Code, one session per file
     ClaudeCode,
-    /// OpenAI chat messages: an array, an object with an array, or one of these per line
-    #[value(name = "openai")]
+    /// Rollout files of Codex
+    Codex,
+    /// Event files of the Copilot CLI
+    CopilotCli,
+    /// Session files of pi
+    Pi,
+    /// OpenAI chat messages: an array, an object with an array, or one of these per line. Trajectories of SWE-agent and
+    /// mini-swe-agent have this format
+    #[value(name = "openai", alias = "swe-agent", alias = "mini-swe-agent")]
     OpenAi,
     /// Items of OpenAI's Responses API, in the same forms
     #[value(name = "openai-responses")]
@@ -29,30 +39,36 @@ pub(super) enum Format {
     Palimpsest,
 }
 
-impl From<Format> for ImportFormat {
-    fn from(format: Format) -> Self {
-        match format {
-            Format::ClaudeCode => Self::ClaudeCode,
-            Format::OpenAi => Self::OpenAi,
-            Format::OpenAiResponses => Self::OpenAiResponses,
-            Format::Anthropic => Self::Anthropic,
-            Format::Palimpsest => Self::Palimpsest,
-        }
-    }
-}
-
 impl Format {
-    /// The provider of messages in this format.
-    pub(super) fn provider(self) -> Provider {
-        match self {
-            Self::OpenAi => Provider::OpenAi,
-            Self::OpenAiResponses => Provider::OpenAiResponses,
-            Self::ClaudeCode | Self::Anthropic | Self::Palimpsest => Provider::Anthropic,
-        }
+    /// Reads a file of this format.
+    pub(super) fn read(self, bytes: &[u8]) -> Imported<'_> {
+        import::read(self.of_files(), bytes)
+    }
+
+    /// Returns `None` if the content of each file determines its format.
+    fn of_files(self) -> Option<ImportFormat> {
+        Some(match self {
+            Self::Auto => return None,
+            Self::ClaudeCode => ImportFormat::ClaudeCode,
+            Self::Codex => ImportFormat::Codex,
+            Self::CopilotCli => ImportFormat::CopilotCli,
+            Self::Pi => ImportFormat::Pi,
+            Self::OpenAi => ImportFormat::OpenAi,
+            Self::OpenAiResponses => ImportFormat::OpenAiResponses,
+            Self::Anthropic => ImportFormat::Anthropic,
+            Self::Palimpsest => ImportFormat::Palimpsest,
+        })
     }
 }
 
-/// Returns the files of `paths`, sorted by name. A folder is replaced by the transcripts directly in it.
+/// Returns the provider whose form the messages of a file have.
+pub(super) fn provider_of(imported: &Imported<'_>) -> Provider {
+    imported
+        .format
+        .map_or(Provider::Anthropic, ImportFormat::provider)
+}
+
+/// Returns the files of `paths`, sorted by name. A folder is replaced by the transcripts in it and in its subfolders.
 ///
 /// Fails if the result is empty, because a check of no files must not pass.
 pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
@@ -62,44 +78,33 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
             fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
         if metadata.is_file() {
             files.push(path.clone());
-            continue;
-        }
-        for entry in
-            fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?
-        {
-            let entry = entry?.path();
-            if entry.is_file() && is_transcript(&entry) {
-                files.push(entry);
-            }
+        } else {
+            add_transcripts(path, &mut files)?;
         }
     }
-    if files.is_empty() {
-        bail!("{}", nothing_found(paths));
-    }
+    ensure!(
+        !files.is_empty(),
+        "no transcripts found: expected .jsonl, .json or .traj files"
+    );
     files.sort();
     files.dedup();
     Ok(files)
 }
 
-/// Returns the error for folders without transcripts. If transcripts are one level deeper, as those of several projects
-/// are, the error names one of their folders.
-fn nothing_found(paths: &[PathBuf]) -> String {
-    let entries = paths.iter().filter_map(|path| fs::read_dir(path).ok());
-    let entries = entries.flatten().flatten().map(|entry| entry.path());
-    let folder = entries.filter(|path| path.is_dir()).find(|folder| {
-        let inner = fs::read_dir(folder).into_iter().flatten().flatten();
-        inner
-            .map(|entry| entry.path())
-            .any(|path| is_transcript(&path))
-    });
-    let expected = "no transcripts found: expected .jsonl or .json files";
-    match folder {
-        Some(folder) => format!(
-            "{expected}. The subfolders contain such files: pass these folders, such as {}",
-            folder.display()
-        ),
-        None => expected.to_owned(),
+/// Adds the transcripts in a folder and its subfolders. Links to folders are not followed, because they may form a
+/// cycle.
+fn add_transcripts(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    let cannot_read = || format!("cannot read {}", folder.display());
+    for entry in fs::read_dir(folder).with_context(cannot_read)? {
+        let entry = entry.with_context(cannot_read)?;
+        let path = entry.path();
+        if entry.file_type().with_context(cannot_read)?.is_dir() {
+            add_transcripts(&path, files)?;
+        } else if path.is_file() && is_transcript(&path) {
+            files.push(path);
+        }
     }
+    Ok(())
 }
 
 /// Returns the error for files without any session. `reason` states why a file was not recognized.
@@ -118,6 +123,22 @@ pub(super) fn require_recognized(
         unrecognized == 0,
         "{unrecognized} of {files} files were not recognized and not {work}: see the lines UNRECOGNIZED above"
     );
+    Ok(())
+}
+
+/// Fails if two files would become one session, because their names are equal.
+pub(super) fn require_different_sessions(files: &[PathBuf]) -> anyhow::Result<()> {
+    let mut known: HashMap<String, &PathBuf> = HashMap::new();
+    for file in files {
+        let id = session_id(file, "");
+        if let Some(other) = known.insert(id.clone(), file) {
+            bail!(
+                "{} and {} would become one session, {id}: import one of them with --session",
+                other.display(),
+                file.display()
+            );
+        }
+    }
     Ok(())
 }
 
@@ -140,7 +161,7 @@ pub(super) fn reject_binary(files: &[PathBuf]) -> anyhow::Result<()> {
 
 fn is_transcript(path: &Path) -> bool {
     path.extension()
-        .is_some_and(|ending| ending == "jsonl" || ending == "json")
+        .is_some_and(|ending| ending == "jsonl" || ending == "json" || ending == "traj")
 }
 
 /// Returns a valid session id from the name of a file. The suffix distinguishes sessions of one file.

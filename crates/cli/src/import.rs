@@ -13,7 +13,6 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use futures::StreamExt as _;
 use indicatif::{ProgressBar, ProgressStyle};
-use palimpsest_transcripts::import;
 
 use self::report::{FileReport, SessionReport};
 use super::client::{Remote, block_on};
@@ -31,16 +30,16 @@ messages keep their ids. An export of Palimpsest is imported completely or not a
 docs/export.md lists the restored data.
 
 Examples:
-  palimpsest import --format claude-code ~/.claude/projects/my-project/*.jsonl
-  palimpsest import --format openai conversations.jsonl --project demo --json
-  palimpsest import --format palimpsest my-session.jsonl --session my-session-again"
+  palimpsest import ~/.claude/projects/my-project/*.jsonl
+  palimpsest import conversations.jsonl --project demo --json
+  palimpsest import my-session.jsonl --session my-session-again"
 )]
 pub(super) struct Import {
     /// Transcript files, or folders with such files
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Format of the files
-    #[arg(long)]
+    #[arg(long, value_enum, default_value_t = Format::Auto)]
     format: Format,
     /// Id of the session, for a single file with one session [default: the name of the file]
     #[arg(long, value_name = "ID")]
@@ -61,6 +60,7 @@ impl Import {
                 files.len()
             );
         }
+        files::require_different_sessions(&files)?;
         // A binary file is rejected before the command connects to the server.
         files::reject_binary(&files)?;
         let reports = block_on(self.import_files(files))?;
@@ -109,7 +109,7 @@ impl Import {
                 progress.set_message(terminal::line(&shown).into_owned());
                 // Parsing takes processor time, so it must not block the thread of the uploads.
                 let task = tokio::task::spawn_blocking(move || {
-                    let imported = import::read(format.into(), &bytes);
+                    let imported = format.read(&bytes);
                     upload::plan(&project, (&file, session.as_deref()), &imported)
                 });
                 let plan = task.await?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use palimpsest_core::view::Provider;
-use palimpsest_transcripts::import::{self, Imported};
+use palimpsest_transcripts::import::Imported;
 use palimpsest_transcripts::replay::{PrepareFrequency, RecordedSession, VerifyReport, verify};
 
 use super::each_file::{each_file, file_name};
@@ -25,12 +25,12 @@ does, and with a view after every line, which is the hardest case. The replay ru
 needs no server and sends nothing. The exit code is 1 if a check fails or a file is not recognized.
 
 Examples:
-  palimpsest verify --format claude-code ~/.claude/projects/my-project
-  palimpsest verify --format openai conversations.jsonl"
+  palimpsest verify ~/.claude/projects/my-project
+  palimpsest verify conversations.jsonl --provider openai"
 )]
 pub(super) struct Verify {
     /// Format of the files
-    #[arg(long)]
+    #[arg(long, value_enum, default_value_t = Format::Auto)]
     format: Format,
     /// Provider whose rules the views must meet [default: the provider of the format]
     #[arg(long, value_enum)]
@@ -54,17 +54,20 @@ struct FileVerification {
 impl Verify {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let files = files::find(&self.paths)?;
-        let provider = self
-            .provider
-            .map_or(self.format.provider(), ProviderArg::of_views);
+        let provider = self.provider.map(ProviderArg::of_views);
         let outcomes = each_file(&files, |file| check(file, self.format, provider))?;
         show(&outcomes)
     }
 }
 
-fn check(file: &Path, format: Format, provider: Provider) -> anyhow::Result<FileVerification> {
+fn check(
+    file: &Path,
+    format: Format,
+    provider: Option<Provider>,
+) -> anyhow::Result<FileVerification> {
     let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let imported: Imported<'_> = import::read(format.into(), &text);
+    let imported: Imported<'_> = format.read(&text);
+    let provider = provider.unwrap_or_else(|| files::provider_of(&imported));
     let mut outcome = FileVerification {
         file: file_name(file),
         sessions: imported.sessions.len(),

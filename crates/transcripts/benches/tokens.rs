@@ -159,7 +159,7 @@ fn errors(folder: &Path) {
         let Ok(bytes) = std::fs::read(file) else {
             continue;
         };
-        for session in &import::read(ImportFormat::ClaudeCode, &bytes).sessions {
+        for session in &import::read(Some(ImportFormat::ClaudeCode), &bytes).sessions {
             measure(session, &mut all);
         }
     }

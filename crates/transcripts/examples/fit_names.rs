@@ -55,7 +55,7 @@ fn main() {
     let mut sessions = Vec::new();
     for path in arguments {
         let bytes = std::fs::read(path).unwrap();
-        let read = import::read(format, &bytes);
+        let read = import::read(Some(format), &bytes);
         sessions.extend(read.sessions.iter().map(RecordedSession::new));
     }
     let mut samples = Vec::new();

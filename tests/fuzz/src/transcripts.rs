@@ -15,12 +15,17 @@ pub(crate) fn run(data: &[u8]) {
     let (format, text) = match format {
         128.. => {
             sealed = self::sealed(text);
-            (ImportFormat::Palimpsest, sealed.as_slice())
+            (Some(ImportFormat::Palimpsest), sealed.as_slice())
         }
-        _ => match format % 3 {
-            0 => (ImportFormat::ClaudeCode, text),
-            1 => (ImportFormat::OpenAi, text),
-            _ => (ImportFormat::Anthropic, text),
+        _ => match format % 8 {
+            0 => (Some(ImportFormat::ClaudeCode), text),
+            1 => (Some(ImportFormat::OpenAi), text),
+            2 => (Some(ImportFormat::Anthropic), text),
+            3 => (Some(ImportFormat::Codex), text),
+            4 => (Some(ImportFormat::CopilotCli), text),
+            5 => (Some(ImportFormat::Pi), text),
+            6 => (Some(ImportFormat::OpenAiResponses), text),
+            _ => (None, text),
         },
     };
     let lines = text.split(|byte| *byte == b'\n').count();

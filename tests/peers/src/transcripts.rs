@@ -45,7 +45,7 @@ pub(crate) fn read(folder: &Path) -> anyhow::Result<Vec<Conversation>> {
     let mut conversations = Vec::new();
     for file in &files {
         let text = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-        let imported = import::read(ImportFormat::ClaudeCode, &text);
+        let imported = import::read(Some(ImportFormat::ClaudeCode), &text);
         let name = file.file_stem().unwrap_or_default().to_string_lossy();
         for (number, session) in imported.sessions.iter().enumerate() {
             let messages = messages(session);

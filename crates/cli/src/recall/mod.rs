@@ -33,14 +33,14 @@ If a transcript contains compactions, Palimpsest compacts at the same places. Ot
 does. The command runs in this process: it needs no server and calls no model.
 
 Examples:
-  palimpsest recall ~/.claude/projects/my-project --format claude-code
-  palimpsest recall session.jsonl --format claude-code --window 64k --worst 5
-  palimpsest recall session.jsonl --format claude-code --text my-summary.md
-  palimpsest recall conversations.jsonl --format openai --window 64k --json"
+  palimpsest recall ~/.claude/projects/my-project
+  palimpsest recall session.jsonl --window 64k --worst 5
+  palimpsest recall session.jsonl --text my-summary.md
+  palimpsest recall conversations.jsonl --window 64k --json"
 )]
 pub(super) struct Recall {
     /// Format of the files
-    #[arg(long)]
+    #[arg(long, value_enum, default_value_t = Format::Auto)]
     format: Format,
     /// Preset, or .toml file of policy settings
     #[arg(long, value_name = "PRESET", value_parser = choice, default_value = "claude-code")]

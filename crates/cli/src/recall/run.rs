@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use palimpsest_core::policy::WindowHint;
-use palimpsest_transcripts::import;
 use palimpsest_transcripts::replay::RecordedSession;
 use palimpsest_transcripts::replay::recall::{self, MeasuredCompaction, RecallOptions};
 
 use crate::each_file::{each_file, file_name};
-use crate::files::Format;
+use crate::files::{self, Format};
 use crate::policies::PolicyChoice;
 
 /// The input of a measurement.
@@ -67,9 +66,9 @@ pub(super) fn recall(input: &RecallInput<'_>) -> anyhow::Result<RecallResults> {
 
 fn recall_file(file: &Path, input: &RecallInput<'_>) -> anyhow::Result<FileRecall> {
     let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let imported = import::read(input.format.into(), &text);
+    let imported = input.format.read(&text);
     let options = RecallOptions {
-        provider: input.format.provider(),
+        provider: files::provider_of(&imported),
         policy: &input.choice.policy,
         window: input.window,
         texts: input.texts,

@@ -32,15 +32,15 @@ The exit code is 1 if
   - a compacted view lacks the exact text of the latest user message.
 
 Examples:
-  palimpsest replay ~/.claude/projects/my-project --format claude-code --preset claude-code,opencode
-  palimpsest replay session.jsonl --format claude-code --preset mine.toml --plot tokens.svg
-  palimpsest replay session.jsonl --format claude-code --window 64000 --summaries summaries.md
-  palimpsest replay session.jsonl --format claude-code --model claude-opus-4-8
-  palimpsest replay conversations.jsonl --format openai --json"
+  palimpsest replay ~/.claude/projects/my-project --preset claude-code,opencode
+  palimpsest replay session.jsonl --preset mine.toml --plot tokens.svg
+  palimpsest replay session.jsonl --window 64000 --summaries summaries.md
+  palimpsest replay session.jsonl --model claude-opus-4-8
+  palimpsest replay conversations.jsonl --json"
 )]
 pub(super) struct Replay {
     /// Format of the files
-    #[arg(long)]
+    #[arg(long, value_enum, default_value_t = Format::Auto)]
     format: Format,
     /// Presets to compare: claude-code, claude-code-2.1.19, opencode, threshold, or .toml files of
     /// policy settings; `none` is always added

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use palimpsest_core::policy::{Policy, Prices, Thresholds, WindowHint};
-use palimpsest_transcripts::import;
 use palimpsest_transcripts::replay::{RecordedSession, ReplayMetrics, measure};
 
 use crate::each_file::{each_file, file_name};
-use crate::files::Format;
+use crate::files::{self, Format};
 use crate::policies::{ModelChoice, PolicyChoice};
 
 /// The results of all files.
@@ -107,7 +106,7 @@ fn replay_file(
     (policies, window): (&[Arc<Policy>], WindowHint),
 ) -> anyhow::Result<FileResult> {
     let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let imported = import::read(format.into(), &text);
+    let imported = format.read(&text);
     let mut replayed = FileResult {
         file: file_name(file),
         measured: vec![ReplayMetrics::default(); policies.len()],
@@ -120,7 +119,7 @@ fn replay_file(
         let tape = RecordedSession::new(session);
         let of_session = policies
             .iter()
-            .map(|policy| measure(&tape, format.provider(), policy, window));
+            .map(|policy| measure(&tape, files::provider_of(&imported), policy, window));
         let of_session: Vec<ReplayMetrics> = of_session.collect();
         for (sum, measured) in replayed.measured.iter_mut().zip(&of_session) {
             sum.add(measured);

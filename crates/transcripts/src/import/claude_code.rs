@@ -18,7 +18,8 @@ use serde_json::value::RawValue;
 
 use super::boundaries::{COLLAPSED_SPAN_PREFIX, CollapsedSpan, CompactBoundary, ViewLine};
 use super::imported::{
-    ImportDefect, ImportStep, Imported, ImportedCompaction, ImportedMessage, ImportedSession, lines,
+    ImportDefect, ImportStep, Imported, ImportedCompaction, ImportedMessage, ImportedSession,
+    lines, parse_line,
 };
 use crate::utc;
 
@@ -116,16 +117,9 @@ impl<'a> ClaudeCodeReader<'a> {
             self.defect(number, "is not UTF-8");
             return;
         };
-        let line: TranscriptLine<'a> = match serde_json::from_str(text) {
+        let line: TranscriptLine<'a> = match parse_line(text) {
             Ok(line) => line,
-            Err(error) if error.is_data() => {
-                self.defect(number, "is JSON, but not a line of this format");
-                return;
-            }
-            Err(error) => {
-                self.defect(number, format!("is not JSON (column {})", error.column()));
-                return;
-            }
+            Err(problem) => return self.defect(number, problem),
         };
         // A line can record a view change and also be a message, so view changes are processed
         // first.
@@ -209,6 +203,8 @@ impl<'a> ClaudeCodeReader<'a> {
                 || is_user && (line.is_compact_summary || words.is_machine_generated),
             transcript_only: false,
             attributes: attributes(line),
+            model: None,
+            usage: None,
             decoded: None,
         };
         let is_input = is_user && !message.machine_generated && !words.has_only_results;
@@ -321,6 +317,8 @@ impl<'a> SessionBuilder<'a> {
             machine_generated: true,
             transcript_only: false,
             attributes: attributes(line),
+            model: None,
+            usage: None,
             decoded: None,
         };
         Some(ImportStep::Compacted(ImportedCompaction {

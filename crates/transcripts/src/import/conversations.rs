@@ -5,10 +5,12 @@ use std::borrow::Cow;
 use palimpsest_core::view::Provider;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use super::imported::{
     ImportDefect, ImportStep, Imported, ImportedMessage, ImportedSession, lines,
 };
+use super::payload::to_payload;
 
 /// The fields in which programs store the array.
 #[derive(Deserialize)]
@@ -80,16 +82,19 @@ fn session(
     messages: Vec<&RawValue>,
 ) -> ImportedSession<'_> {
     let steps = messages.into_iter().map(|payload| {
+        let of_trajectory = (provider == Provider::OpenAi).then(|| trajectory_result(payload));
         ImportStep::Message(ImportedMessage {
             line,
             id: None,
             provider,
-            payload: Cow::Borrowed(payload),
+            payload: of_trajectory.flatten().unwrap_or(Cow::Borrowed(payload)),
             parent: None,
             at: None,
             machine_generated: false,
             transcript_only: false,
             attributes: Vec::new(),
+            model: None,
+            usage: None,
             decoded: None,
         })
     });
@@ -98,4 +103,17 @@ fn session(
         steps: steps.collect(),
         ..ImportedSession::default()
     }
+}
+
+/// Returns a result in the form of `OpenAI`, if it has the form of SWE-agent: with a list of calls instead of one.
+fn trajectory_result(payload: &RawValue) -> Option<Cow<'_, RawValue>> {
+    if !payload.get().contains("\"tool_call_ids\"") {
+        return None;
+    }
+    let mut fields: Map<String, Value> = serde_json::from_str(payload.get()).ok()?;
+    let calls = fields.remove("tool_call_ids")?;
+    // The agent makes one call at a time.
+    let call = calls.as_array()?.first()?.clone();
+    fields.insert("tool_call_id".into(), call);
+    to_payload(&fields)
 }

@@ -11,6 +11,8 @@ use super::imported::{ImportFormat, ImportStep, Imported, lines};
 const LINES_PER_KNOWN_LINE: usize = 20;
 /// The number of bytes that are inspected to detect a binary file.
 const SNIFF_BYTES: usize = 8 * 1024;
+/// The number of lines that are inspected to detect the format. The first ones may be damaged.
+const MAX_DETECTION_LINES: usize = 50;
 /// The maximum number of names in an error message.
 const MAX_NAMES: usize = 6;
 /// The maximum length of a name in an error message, in characters.
@@ -87,25 +89,15 @@ pub(super) fn format_mismatch(
 ) -> Option<String> {
     // The header line identifies an export. Its defect is then reported, and no other format is
     // suggested.
-    if format == ImportFormat::Palimpsest
-        && detect_format(bytes) == Some(DetectedFormat::Format(format))
-    {
+    if format == ImportFormat::Palimpsest && detect_format(bytes) == Some(format) {
         let defect = imported.defects.first();
         return defect.map(|defect| format!("is an export that cannot be read: {defect}"));
     }
     let all = lines(bytes).count();
     let messages: usize = imported.sessions.iter().map(|it| messages(&it.steps)).sum();
-    let known = match format {
-        ImportFormat::ClaudeCode => {
-            let is_known = |kind: &&(String, usize)| CLAUDE_KINDS.contains(&kind.0.as_str());
-            let known = imported.skipped.iter().filter(is_known);
-            known.map(|(_, count)| count).sum()
-        }
-        ImportFormat::Palimpsest
-        | ImportFormat::OpenAi
-        | ImportFormat::OpenAiResponses
-        | ImportFormat::Anthropic => 0,
-    };
+    let is_known = |kind: &&(String, usize)| known_kinds(format).contains(&kind.0.as_str());
+    let known = imported.skipped.iter().filter(is_known);
+    let known: usize = known.map(|(_, count)| count).sum();
     // An array that extends over several lines counts as one understood item.
     let unreadable = imported.defects.len();
     let next_to_nothing = unreadable > (messages + known) * LINES_PER_KNOWN_LINE;
@@ -130,15 +122,45 @@ pub(super) fn format_mismatch(
     }
     let _ = write!(what, ". Seen: {}", describe_lines(bytes, imported, all));
     match detect_format(bytes) {
-        Some(DetectedFormat::Format(other)) if other != format => {
+        Some(other) if other != format => {
             let _ = write!(what, ". It looks like {0}: try --format {0}", other.name());
         }
-        Some(DetectedFormat::Codex) => what.push_str(
-            ". It looks like a Codex session, which is not supported: convert it to openai messages",
-        ),
-        _ => what.push_str(". Formats: claude-code, openai, anthropic, palimpsest"),
+        _ => {
+            let _ = write!(what, ". Formats: {}", format_names());
+        }
     }
     Some(what)
+}
+
+/// Describes a file whose format is not known.
+pub(super) fn describe_unknown(bytes: &[u8]) -> String {
+    let all = lines(bytes).count();
+    if all == 0 {
+        return "is empty".to_owned();
+    }
+    let seen = describe_lines(bytes, &Imported::default(), all);
+    format!(
+        "has no known format. Seen: {seen}. Formats: {}",
+        format_names()
+    )
+}
+
+fn format_names() -> String {
+    ImportFormat::ALL.map(ImportFormat::name).join(", ")
+}
+
+/// Returns the types of lines without a message that identify a format.
+fn known_kinds(format: ImportFormat) -> &'static [&'static str] {
+    match format {
+        ImportFormat::ClaudeCode => &CLAUDE_KINDS,
+        ImportFormat::Codex => &["session_meta", "turn_context", "event_msg"],
+        ImportFormat::CopilotCli => &["session.start"],
+        ImportFormat::Pi => &["session"],
+        ImportFormat::Palimpsest
+        | ImportFormat::OpenAi
+        | ImportFormat::OpenAiResponses
+        | ImportFormat::Anthropic => &[],
+    }
 }
 
 fn messages(steps: &[ImportStep<'_>]) -> usize {
@@ -188,12 +210,6 @@ fn shown(name: &str) -> String {
         .collect()
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum DetectedFormat {
-    Format(ImportFormat),
-    Codex,
-}
-
 /// Returns the first line as JSON, or the whole file if it is a single document.
 fn first(bytes: &[u8]) -> Option<Value> {
     let (_, line) = lines(bytes).next()?;
@@ -201,58 +217,77 @@ fn first(bytes: &[u8]) -> Option<Value> {
     parsed.or_else(|_| serde_json::from_slice(bytes)).ok()
 }
 
-/// Detects the format by the first line or document.
-fn detect_format(bytes: &[u8]) -> Option<DetectedFormat> {
-    let value = first(bytes)?;
+/// Detects the format by the first lines, or by the whole file if it is a single document.
+pub(super) fn detect_format(bytes: &[u8]) -> Option<ImportFormat> {
+    let parsed = lines(bytes).map(|(_, line)| serde_json::from_slice(line).ok());
+    let mut parsed = parsed.take(MAX_DETECTION_LINES).flatten();
+    parsed
+        .find_map(|value| format_of(&value))
+        .or_else(|| format_of(&serde_json::from_slice(bytes).ok()?))
+}
+
+fn format_of(value: &Value) -> Option<ImportFormat> {
     if value.get("palimpsest").is_some() {
-        return Some(DetectedFormat::Format(ImportFormat::Palimpsest));
+        return Some(ImportFormat::Palimpsest);
     }
     let kind = value.get("type").and_then(Value::as_str);
-    if matches!(
-        kind,
-        Some("session_meta" | "response_item" | "event_msg" | "turn_context")
-    ) {
-        return Some(DetectedFormat::Codex);
-    }
-    let is_claude = ["uuid", "parentUuid", "sessionId", "leafUuid", "messageId"];
-    if kind.is_some() && is_claude.iter().any(|name| value.get(name).is_some()) {
-        return Some(DetectedFormat::Format(ImportFormat::ClaudeCode));
+    let has = |names: &[&str]| names.iter().any(|name| value.get(name).is_some());
+    match kind {
+        Some("session_meta" | "response_item" | "event_msg" | "turn_context" | "compacted")
+            if has(&["payload"]) =>
+        {
+            return Some(ImportFormat::Codex);
+        }
+        Some("session.start") if has(&["data"]) => return Some(ImportFormat::CopilotCli),
+        Some("session") if has(&["cwd"]) => return Some(ImportFormat::Pi),
+        Some(_) if has(&["uuid", "parentUuid", "sessionId", "leafUuid", "messageId"]) => {
+            return Some(ImportFormat::ClaudeCode);
+        }
+        _ => {}
     }
     // These are the fields in which `conversations` finds the array.
     let wrapped = ["messages", "traj", "conversation", "history"];
-    let array = wrapped.iter().find_map(|name| value.get(name));
-    let messages = array.unwrap_or(&value).as_array()?;
-    let has_role = |message: &Value| message.get("role").is_some_and(Value::is_string);
-    if messages.is_empty() || !messages.iter().all(has_role) {
+    let array = wrapped.iter().find_map(|name| value.get(name)?.as_array());
+    let messages = array.or_else(|| value.as_array())?;
+    let role = |message: &Value| message.get("role").is_some_and(Value::is_string);
+    let kind = |item: &Value| item.get("type").and_then(Value::as_str).map(str::to_owned);
+    if messages.is_empty()
+        || !messages
+            .iter()
+            .all(|item| role(item) || kind(item).is_some())
+    {
         return None;
+    }
+    // An item of the Responses API has a type, which may be missing only if the item is a message.
+    if messages
+        .iter()
+        .any(|item| !role(item) || kind(item).as_deref() == Some("message"))
+    {
+        return Some(ImportFormat::OpenAiResponses);
     }
     // Plain texts are valid in both formats. Only these block types identify Anthropic's.
     let is_block = |block: &Value| {
-        let kind = block.get("type").and_then(Value::as_str);
-        matches!(kind, Some("tool_use" | "tool_result" | "thinking"))
+        let kind = kind(block);
+        matches!(
+            kind.as_deref(),
+            Some("tool_use" | "tool_result" | "thinking")
+        )
     };
     let has_blocks = |message: &Value| {
         let content = message.get("content").and_then(Value::as_array);
         content.is_some_and(|blocks| blocks.iter().any(is_block))
     };
-    Some(DetectedFormat::Format(if messages.iter().any(has_blocks) {
+    Some(if messages.iter().any(has_blocks) {
         ImportFormat::Anthropic
     } else {
         ImportFormat::OpenAi
-    }))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::read;
     use super::*;
-
-    const ALL: [ImportFormat; 4] = [
-        ImportFormat::ClaudeCode,
-        ImportFormat::OpenAi,
-        ImportFormat::Anthropic,
-        ImportFormat::Palimpsest,
-    ];
 
     const CLAUDE: &str = r#"{"type":"user","uuid":"00000000-0000-4000-8000-000000000001","message":{"role":"user","content":"hi"}}"#;
     const OPENAI: &str =
@@ -261,18 +296,18 @@ mod tests {
         r#"[{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"x"}]}]"#;
 
     fn refusal(format: ImportFormat, text: &str) -> Option<String> {
-        read(format, text.as_bytes()).unrecognized
+        read(Some(format), text.as_bytes()).unrecognized
     }
 
     #[test]
     fn a_file_of_another_format_is_rejected_with_the_detected_format() {
         let head = r#"{"palimpsest":"transcript","version":1}"#;
         let codex = r#"{"timestamp":"t","type":"session_meta","payload":{}}"#;
-        for format in ALL {
+        for format in ImportFormat::ALL {
             for (text, name) in [
                 (CLAUDE, "--format claude-code"),
                 (head, "--format palimpsest"),
-                (codex, "Codex"),
+                (codex, "--format codex"),
             ] {
                 let own = name.ends_with(format.name());
                 let told = refusal(format, text);
@@ -294,8 +329,45 @@ mod tests {
     }
 
     #[test]
+    fn a_file_without_a_given_format_is_detected() {
+        for (text, format) in [
+            (CLAUDE, ImportFormat::ClaudeCode),
+            (OPENAI, ImportFormat::OpenAi),
+            (ANTHROPIC, ImportFormat::Anthropic),
+            (
+                r#"[{"type":"message","role":"user","content":"hi"},{"type":"reasoning","summary":[]}]"#,
+                ImportFormat::OpenAiResponses,
+            ),
+        ] {
+            let damaged = format!("not json\n{text}");
+            for text in [text, &damaged] {
+                let imported = read(None, text.as_bytes());
+                assert_eq!(imported.format, Some(format), "{text}");
+                assert_eq!(imported.unrecognized, None);
+                assert_eq!(imported.sessions.len(), 1);
+            }
+        }
+        for (text, told) in [
+            ("", "is empty"),
+            (
+                "{\"name\":\"x\"}",
+                "has no known format. Seen: 1 lines; the first is an object with name.",
+            ),
+            (
+                "a,b\n1,2\n",
+                "has no known format. Seen: 2 lines. Formats: claude-code, codex,",
+            ),
+        ] {
+            let imported = read(None, text.as_bytes());
+            let reason = imported.unrecognized.unwrap();
+            assert!(reason.starts_with(told), "{reason}");
+            assert!(imported.sessions.is_empty() && imported.format.is_none());
+        }
+    }
+
+    #[test]
     fn empty_and_tiny_files_are_rejected_with_their_content() {
-        for format in ALL {
+        for format in ImportFormat::ALL {
             assert_eq!(refusal(format, "\n \n").as_deref(), Some("is empty"));
             let told = refusal(format, "name,age\nann,7\nbob,8\n").unwrap();
             assert!(told.contains("Seen: 3 lines"), "{told}");
@@ -336,8 +408,8 @@ mod tests {
     fn binary_files_are_rejected_before_parsing() {
         let mut program = b"\x7fELF\x02\x01\x01\0".to_vec();
         program.extend(std::iter::repeat_n(b'\n', 100_000));
-        for format in ALL {
-            let imported = read(format, &program);
+        for format in ImportFormat::ALL {
+            let imported = read(Some(format), &program);
             let told = imported.unrecognized.unwrap();
             assert!(told.contains("an ELF program"), "{told}");
             assert!(imported.defects.is_empty() && imported.sessions.is_empty());

@@ -6,8 +6,9 @@ use std::fmt;
 use palimpsest_core::codec;
 use palimpsest_core::codec::CodecError;
 use palimpsest_core::ids::{Attributes, MessageId, Timestamp};
-use palimpsest_core::message::Message;
+use palimpsest_core::message::{Message, Usage};
 use palimpsest_core::view::Provider;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// The file format of a transcript.
@@ -23,9 +24,27 @@ pub enum ImportFormat {
     Anthropic,
     /// Palimpsest's own complete export, with one session per file.
     Palimpsest,
+    /// Rollout files of Codex, with one session per file.
+    Codex,
+    /// Event files of the Copilot CLI, with one main session per file.
+    CopilotCli,
+    /// Session files of pi.
+    Pi,
 }
 
 impl ImportFormat {
+    /// All formats.
+    pub const ALL: [Self; 8] = [
+        Self::ClaudeCode,
+        Self::Codex,
+        Self::CopilotCli,
+        Self::Pi,
+        Self::OpenAi,
+        Self::OpenAiResponses,
+        Self::Anthropic,
+        Self::Palimpsest,
+    ];
+
     /// Returns the name that users pass on the command line.
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,6 +53,18 @@ impl ImportFormat {
             Self::OpenAiResponses => "openai-responses",
             Self::Anthropic => "anthropic",
             Self::Palimpsest => "palimpsest",
+            Self::Codex => "codex",
+            Self::CopilotCli => "copilot-cli",
+            Self::Pi => "pi",
+        }
+    }
+
+    /// Returns the provider whose form the messages have.
+    pub const fn provider(self) -> Provider {
+        match self {
+            Self::OpenAi | Self::CopilotCli => Provider::OpenAi,
+            Self::OpenAiResponses | Self::Codex => Provider::OpenAiResponses,
+            Self::ClaudeCode | Self::Anthropic | Self::Palimpsest | Self::Pi => Provider::Anthropic,
         }
     }
 }
@@ -41,6 +72,8 @@ impl ImportFormat {
 /// The content of a file.
 #[derive(Debug, Default)]
 pub struct Imported<'a> {
+    /// The format that the file was read as. `None` if it was not detected.
+    pub format: Option<ImportFormat>,
     /// The sessions in the order of the file.
     pub sessions: Vec<ImportedSession<'a>>,
     /// The parts of the file that could not be read.
@@ -131,6 +164,10 @@ pub struct ImportedMessage<'a> {
     pub transcript_only: bool,
     /// Further fields that the program recorded.
     pub attributes: Attributes,
+    /// The model that wrote the message, if the payload does not contain it.
+    pub model: Option<Box<str>>,
+    /// The usage of the response that ends with the message, if the payload does not contain it.
+    pub usage: Option<Usage>,
     /// The decoded message, if its format contains all fields.
     pub decoded: Option<Box<Message>>,
 }
@@ -162,6 +199,8 @@ impl ImportedMessage<'_> {
         message.machine_generated = self.machine_generated;
         message.transcript_only = self.transcript_only;
         message.attributes.clone_from(&self.attributes);
+        message.model = message.model.or_else(|| self.model.clone());
+        message.usage = message.usage.or(self.usage);
         Ok(message)
     }
 }
@@ -188,4 +227,15 @@ pub(super) fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
         .enumerate()
         .map(|(index, line)| (index + 1, line.trim_ascii()))
         .filter(|(_, line)| !line.is_empty())
+}
+
+/// Parses a line or a part of it. The error describes the defect without text of the file.
+pub(super) fn parse_line<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|error| {
+        if error.is_data() {
+            "is JSON, but not a line of this format".to_owned()
+        } else {
+            format!("is not JSON (column {})", error.column())
+        }
+    })
 }

@@ -7,12 +7,14 @@
 
 mod boundaries;
 mod claude_code;
+mod codex;
 mod conversations;
+mod copilot_cli;
 mod detect;
 mod imported;
 pub mod palimpsest;
-
-use palimpsest_core::view::Provider;
+mod payload;
+mod pi;
 
 pub use self::detect::detect_binary;
 pub use self::imported::{
@@ -20,8 +22,8 @@ pub use self::imported::{
     ImportedSession,
 };
 
-/// Reads a file of the given format.
-pub fn read(format: ImportFormat, bytes: &[u8]) -> Imported<'_> {
+/// Reads a file of the given format. Without one, the content of the file determines it.
+pub fn read(format: Option<ImportFormat>, bytes: &[u8]) -> Imported<'_> {
     // Binary files are detected first, because each of their lines would yield a defect.
     if let Some(what) = detect_binary(bytes) {
         return Imported {
@@ -29,13 +31,23 @@ pub fn read(format: ImportFormat, bytes: &[u8]) -> Imported<'_> {
             ..Imported::default()
         };
     }
+    let Some(format) = format.or_else(|| detect::detect_format(bytes)) else {
+        return Imported {
+            unrecognized: Some(detect::describe_unknown(bytes)),
+            ..Imported::default()
+        };
+    };
     let mut imported = match format {
         ImportFormat::ClaudeCode => claude_code::read(bytes),
-        ImportFormat::OpenAi => conversations::read(Provider::OpenAi, bytes),
-        ImportFormat::OpenAiResponses => conversations::read(Provider::OpenAiResponses, bytes),
-        ImportFormat::Anthropic => conversations::read(Provider::Anthropic, bytes),
+        ImportFormat::OpenAi | ImportFormat::OpenAiResponses | ImportFormat::Anthropic => {
+            conversations::read(format.provider(), bytes)
+        }
         ImportFormat::Palimpsest => palimpsest::read(bytes),
+        ImportFormat::Codex => codex::read(bytes),
+        ImportFormat::CopilotCli => copilot_cli::read(bytes),
+        ImportFormat::Pi => pi::read(bytes),
     };
+    imported.format = Some(format);
     imported.unrecognized = detect::format_mismatch(format, bytes, &imported);
     if imported.unrecognized.is_some() {
         imported.sessions.clear();

@@ -381,6 +381,8 @@ impl<'a> ExportReader<'a> {
             machine_generated: message.machine_generated,
             transcript_only: message.transcript_only,
             attributes: message.attributes.clone(),
+            model: None,
+            usage: None,
             decoded: Some(Box::new(message)),
         }
     }

@@ -45,7 +45,7 @@ fn visible(messages: &[Message]) -> String {
 
 /// Returns the messages and rewinds that the importer reads from a valid file.
 fn imported(file: &str) -> (Vec<Message>, Vec<Option<MessageId>>) {
-    let imported = import::read(ImportFormat::ClaudeCode, file.as_bytes());
+    let imported = import::read(Some(ImportFormat::ClaudeCode), file.as_bytes());
     assert_eq!(imported.defects, []);
     let (mut messages, mut rewinds) = (Vec::new(), Vec::new());
     for step in imported.sessions.iter().flat_map(|session| &session.steps) {

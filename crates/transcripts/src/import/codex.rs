@@ -1,0 +1,365 @@
+//! Importer for the rollout files of Codex: JSON lines with items of OpenAI's Responses API.
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+
+use palimpsest_core::ids::MessageId;
+use palimpsest_core::message::Usage;
+use palimpsest_core::view::Provider;
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::imported::{
+    ImportDefect, ImportStep, Imported, ImportedCompaction, ImportedSession, lines, parse_line,
+};
+use super::payload::{Entry, id_of_line, to_payload};
+
+/// The beginnings of user messages that Codex writes.
+const MACHINE_TAGS: [&str; 7] = [
+    "<environment_context>",
+    "# AGENTS.md instructions",
+    "<user_instructions>",
+    "<turn_aborted>",
+    "<skill>",
+    "<subagent_notification>",
+    "Warning: ",
+];
+
+/// The text in place of a summary that only the provider can read.
+const UNREADABLE_SUMMARY: &str =
+    "Codex compacted the conversation here. Its summary cannot be read.";
+
+#[derive(Deserialize)]
+struct RolloutLine<'a> {
+    #[serde(borrow)]
+    timestamp: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    r#type: Cow<'a, str>,
+    #[serde(borrow)]
+    payload: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct SessionMeta<'a> {
+    id: Option<Uuid>,
+    #[serde(borrow)]
+    cwd: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    source: Option<&'a RawValue>,
+    git: Option<Git>,
+}
+
+#[derive(Deserialize)]
+struct Git {
+    branch: Option<Box<str>>,
+}
+
+#[derive(Deserialize)]
+struct TurnContext {
+    cwd: Option<Box<str>>,
+    model: Option<Box<str>>,
+}
+
+#[derive(Deserialize)]
+struct RolloutEvent<'a> {
+    #[serde(borrow, default)]
+    r#type: Cow<'a, str>,
+    info: Option<TokenInfo>,
+    #[serde(default)]
+    num_turns: usize,
+}
+
+#[derive(Deserialize)]
+struct TokenInfo {
+    last_token_usage: Option<TokenUsage>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct TokenUsage {
+    #[serde(rename = "input_tokens")]
+    input: u64,
+    #[serde(rename = "cached_input_tokens")]
+    cached: u64,
+    #[serde(rename = "output_tokens")]
+    output: u64,
+}
+
+#[derive(Deserialize)]
+struct Item<'a> {
+    #[serde(borrow, default)]
+    r#type: Cow<'a, str>,
+    #[serde(borrow, default)]
+    role: Cow<'a, str>,
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct ContentPart<'a> {
+    #[serde(borrow, default)]
+    text: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct Compacted<'a> {
+    #[serde(borrow, default)]
+    message: Cow<'a, str>,
+    #[serde(borrow)]
+    replacement_history: Option<Vec<&'a RawValue>>,
+}
+
+pub(super) fn read(bytes: &[u8]) -> Imported<'_> {
+    let mut reader = RolloutReader::default();
+    for (number, line) in lines(bytes) {
+        if let Err(problem) = reader.line(number, line) {
+            let line = number;
+            reader.imported.defects.push(ImportDefect { line, problem });
+        }
+    }
+    reader.finish()
+}
+
+#[derive(Default)]
+struct RolloutReader<'a> {
+    imported: Imported<'a>,
+    skipped: BTreeMap<String, usize>,
+    session: ImportedSession<'a>,
+    id: Option<Uuid>,
+    cwd: Option<Box<str>>,
+    model: Option<Box<str>>,
+    /// The messages that no rollback has removed, in order.
+    shown: Vec<ShownItem>,
+    /// The latest message by its role and text. A compaction repeats the messages that it keeps without ids.
+    by_text: HashMap<(String, String), MessageId>,
+    /// The index of the step with the latest item of the model.
+    last_response: Option<usize>,
+}
+
+struct ShownItem {
+    id: Option<MessageId>,
+    /// True if a person wrote the message, so that it begins a turn.
+    begins_turn: bool,
+}
+
+impl<'a> RolloutReader<'a> {
+    fn line(&mut self, number: usize, bytes: &'a [u8]) -> Result<(), String> {
+        let text = std::str::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())?;
+        let line: RolloutLine<'a> = parse_line(text)?;
+        let kind = &*line.r#type;
+        let Some(payload) = line.payload else {
+            self.skip(kind);
+            return Ok(());
+        };
+        match kind {
+            "response_item" => {
+                let entry = self.entry(number);
+                let item: Item<'a> = parse_line(payload.get())?;
+                self.item(entry, line.timestamp.as_deref(), payload, &item);
+            }
+            "compacted" => self.compacted(number, line.timestamp.as_deref(), payload)?,
+            "session_meta" => self.session_meta(parse_line(payload.get())?),
+            "turn_context" => {
+                let context: TurnContext = parse_line(payload.get())?;
+                self.cwd = context.cwd.or(self.cwd.take());
+                self.model = context.model.or(self.model.take());
+                self.skip(kind);
+            }
+            "event_msg" => {
+                self.event(parse_line(payload.get())?);
+                self.skip(kind);
+            }
+            _ => self.skip(kind),
+        }
+        Ok(())
+    }
+
+    fn session_meta(&mut self, meta: SessionMeta<'a>) {
+        self.skip("session_meta");
+        // A fork repeats the lines of its origin, so only the first line describes the session.
+        if self.id.is_some() {
+            return;
+        }
+        self.id = meta.id;
+        self.cwd = meta.cwd.map(Into::into);
+        self.session.project_path = self.cwd.clone().unwrap_or_default();
+        self.session.branch = meta.git.and_then(|git| git.branch).unwrap_or_default();
+        // The source of a session without a person is an object.
+        self.session.subagent = meta
+            .source
+            .is_some_and(|source| source.get().contains("\"subagent\""));
+    }
+
+    fn event(&mut self, event: RolloutEvent<'a>) {
+        let usage = event.info.and_then(|info| info.last_token_usage);
+        match &*event.r#type {
+            "token_count" => {
+                if let (Some(usage), Some(at)) = (usage, self.last_response.take())
+                    && let Some(ImportStep::Message(message)) = self.session.steps.get_mut(at)
+                {
+                    message.usage = Some(usage.into());
+                }
+            }
+            "thread_rolled_back" => self.roll_back(event.num_turns),
+            _ => {}
+        }
+    }
+
+    fn roll_back(&mut self, turns: usize) {
+        let starts = self.shown.iter().enumerate();
+        let mut starts = starts.rev().filter(|(_, item)| item.begins_turn);
+        let Some((at, _)) = turns.checked_sub(1).and_then(|skipped| starts.nth(skipped)) else {
+            return;
+        };
+        self.shown.truncate(at);
+        let last = self.shown.iter().rev().find_map(|item| item.id);
+        self.session.steps.push(ImportStep::Rewind(last));
+    }
+
+    fn item(
+        &mut self,
+        entry: Entry<'_>,
+        time: Option<&str>,
+        payload: &'a RawValue,
+        item: &Item<'a>,
+    ) {
+        let cwd = self.cwd.clone();
+        let entry = Entry {
+            time,
+            cwd: cwd.as_deref(),
+            ..entry
+        };
+        let mut message = entry.message(Provider::OpenAiResponses, Cow::Borrowed(payload));
+        let is_message = item.r#type == "message";
+        let text = if is_message {
+            text_of(item.content)
+        } else {
+            String::new()
+        };
+        let is_user = is_message && item.role == "user";
+        message.machine_generated = is_user && MACHINE_TAGS.iter().any(|tag| text.starts_with(tag));
+        if let Some(id) = message.id.filter(|_| is_message) {
+            self.by_text.insert((item.role.to_string(), text), id);
+        }
+        self.shown.push(ShownItem {
+            id: message.id,
+            begins_turn: is_user && !message.machine_generated,
+        });
+        let is_given = item.r#type.ends_with("_output") || is_message && item.role != "assistant";
+        if !is_given {
+            message.model.clone_from(&self.model);
+            self.last_response = Some(self.session.steps.len());
+        }
+        self.session.steps.push(ImportStep::Message(message));
+    }
+
+    fn compacted(
+        &mut self,
+        number: usize,
+        time: Option<&str>,
+        payload: &'a RawValue,
+    ) -> Result<(), String> {
+        let compacted: Compacted<'a> = parse_line(payload.get())?;
+        let mut kept: Vec<MessageId> = Vec::new();
+        let mut is_encrypted = false;
+        for item in compacted.replacement_history.unwrap_or_default() {
+            let item: Item<'a> = parse_line(item.get())?;
+            if item.r#type == "message" {
+                let text = text_of(item.content);
+                let known = self.by_text.get(&(item.role.to_string(), text)).copied();
+                kept.extend(known.filter(|id| !kept.contains(id)));
+            } else {
+                is_encrypted = true;
+            }
+        }
+        let mut text = &*compacted.message;
+        if text.is_empty() {
+            text = UNREADABLE_SUMMARY;
+            let problem = if is_encrypted {
+                "has an encrypted summary: a sentence stands for it"
+            } else {
+                "marks a compaction without a summary: a sentence stands for it"
+            };
+            self.imported.defects.push(ImportDefect {
+                line: number,
+                problem: problem.into(),
+            });
+        }
+        let part = json!({"type": "input_text", "text": text});
+        let summary = to_payload(&json!({"type": "message", "role": "user", "content": [part]}));
+        let summary = summary.ok_or("cannot be written as JSON")?;
+        let cwd = self.cwd.clone();
+        let entry = Entry {
+            time,
+            cwd: cwd.as_deref(),
+            ..self.entry(number)
+        };
+        let mut summary = entry.message(Provider::OpenAiResponses, summary);
+        summary.machine_generated = true;
+        self.shown
+            .retain(|item| item.id.is_some_and(|id| kept.contains(&id)));
+        let step = ImportedCompaction {
+            summary,
+            first: None,
+            last: None,
+            kept,
+            manual: false,
+            before_tokens: None,
+        };
+        self.session.steps.push(ImportStep::Compacted(step));
+        Ok(())
+    }
+
+    fn entry(&self, line: usize) -> Entry<'static> {
+        Entry {
+            line,
+            id: id_of_line(self.id, line),
+            time: None,
+            cwd: None,
+        }
+    }
+
+    fn skip(&mut self, kind: &str) {
+        let kind = if kind.is_empty() {
+            "without a type"
+        } else {
+            kind
+        };
+        *self.skipped.entry(kind.to_owned()).or_default() += 1;
+    }
+
+    fn finish(mut self) -> Imported<'a> {
+        if !self.session.steps.is_empty() {
+            self.imported.sessions.push(self.session);
+        }
+        self.imported.skipped = self.skipped.into_iter().collect();
+        self.imported
+    }
+}
+
+impl From<TokenUsage> for Usage {
+    fn from(usage: TokenUsage) -> Self {
+        // The program's `input_tokens` includes the cached tokens.
+        Self {
+            input_tokens: usage.input.saturating_sub(usage.cached),
+            cache_read_tokens: usage.cached,
+            cache_write_tokens: 0,
+            output_tokens: usage.output,
+        }
+    }
+}
+
+/// Returns the text of a message's content, which is a string or a list of parts.
+fn text_of(content: Option<&RawValue>) -> String {
+    let content = content.map_or("null", RawValue::get);
+    if let Ok(text) = serde_json::from_str::<String>(content) {
+        return text;
+    }
+    let parts: Vec<ContentPart<'_>> = serde_json::from_str(content).unwrap_or_default();
+    parts.iter().map(|part| &*part.text).collect()
+}
