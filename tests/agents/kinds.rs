@@ -79,7 +79,8 @@ impl Kind {
         }
     }
 
-    fn program(self) -> PathBuf {
+    /// Returns the program.
+    pub(crate) fn program(self) -> PathBuf {
         let installed = |name: &str| {
             let program = Path::new(INSTALLED).join(".bin").join(name);
             assert!(

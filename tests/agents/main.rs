@@ -13,6 +13,7 @@
 
 mod job;
 mod kinds;
+mod logs;
 mod managed;
 mod readme;
 
@@ -83,6 +84,7 @@ async fn works_and_continues(kind: Kind) {
     let last = continued.last().unwrap().body.to_string();
     assert!(last.contains(&job.first()), "{kind:?}: {last}");
     assert!(last.contains(&job.next()), "{kind:?}: {last}");
+    logs::assert_complete(&job, rounds + 1);
 }
 
 /// Interrupts the agent while the provider streams its answer.

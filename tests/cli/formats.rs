@@ -18,6 +18,12 @@ const COPILOT: &str = r#"{"type":"session.start","data":{"context":{"cwd":"/w"}}
 const PI: &str = r#"{"type":"session","id":"00000000-0000-7000-8000-000000000000","timestamp":"2026-01-02T03:04:05.000Z","cwd":"/w"}
 {"type":"message","message":{"role":"user","content":"hello"}}
 {"type":"message","message":{"role":"assistant","content":[{"type":"text","text":"Hello!"}],"model":"m"}}"#;
+const GEMINI: &str = r#"{"sessionId":"s","projectHash":"p","startTime":"t","lastUpdated":"t"}
+{"id":"00000000-0000-4000-8000-000100000000","timestamp":"2026-01-02T03:04:05.000Z","type":"user","content":"hello"}
+{"id":"00000000-0000-4000-8000-000200000000","timestamp":"2026-01-02T03:04:05.000Z","type":"gemini","content":"Hello!"}"#;
+const OPENCODE: &str = r#"{"info":{"id":"ses_1"},
+"messages":[{"info":{"id":"msg_1","role":"user"},"parts":[{"type":"text","text":"hello"}]},
+{"info":{"id":"msg_2","role":"assistant"},"parts":[{"type":"step-start"},{"type":"text","text":"Hello!"}]}]}"#;
 const SWE_AGENT: &str = r#"{"history":[{"role":"user","content":"List the files."},{"role":"assistant","content":"I list them.","tool_calls":[{"id":"c","type":"function","function":{"name":"bash","arguments":"{\"command\":\"ls\"}"}}]},{"role":"tool","content":"a.rs","tool_call_ids":["c"]}]}"#;
 
 fn write(folder: &Path, name: &str, text: &str) {
@@ -32,6 +38,8 @@ fn write_all(folder: &Path) {
     write(folder, "copilot/three.jsonl", COPILOT);
     write(folder, "pi/four.jsonl", PI);
     write(folder, "swe/five.traj", SWE_AGENT);
+    write(folder, "gemini/six.jsonl", GEMINI);
+    write(folder, "opencode/seven.json", OPENCODE);
 }
 
 #[test]
@@ -41,7 +49,7 @@ fn a_folder_with_all_formats_is_verified_and_imported() {
     write_all(&transcripts);
     let path = transcripts.to_str().unwrap();
     let verified = said(&["verify", path]);
-    assert!(verified.contains("5 files"), "{verified}");
+    assert!(verified.contains("7 files"), "{verified}");
     assert!(!verified.contains("repaired"), "{verified}");
     let server = Server::start(&folder.path().join("data"), &[]);
     let import = ["import", "--json", path, "--server", server.address()];
@@ -62,6 +70,8 @@ fn a_folder_with_all_formats_is_verified_and_imported() {
         ("five", 3),
         ("four", 2),
         ("one", 1),
+        ("seven", 2),
+        ("six", 2),
         ("three", 2),
         ("two", 3),
     ];

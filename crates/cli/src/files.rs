@@ -24,6 +24,11 @@ pub(super) enum Format {
     Codex,
     /// Event files of the Copilot CLI
     CopilotCli,
+    /// Session files of the Gemini CLI
+    GeminiCli,
+    /// Exports of OpenCode: the output of `opencode export`
+    #[value(name = "opencode")]
+    OpenCode,
     /// Session files of pi
     Pi,
     /// OpenAI chat messages: an array, an object with an array, or one of these per line. Trajectories of SWE-agent and
@@ -52,6 +57,8 @@ impl Format {
             Self::ClaudeCode => ImportFormat::ClaudeCode,
             Self::Codex => ImportFormat::Codex,
             Self::CopilotCli => ImportFormat::CopilotCli,
+            Self::GeminiCli => ImportFormat::GeminiCli,
+            Self::OpenCode => ImportFormat::OpenCode,
             Self::Pi => ImportFormat::Pi,
             Self::OpenAi => ImportFormat::OpenAi,
             Self::OpenAiResponses => ImportFormat::OpenAiResponses,

@@ -17,7 +17,7 @@ pub(crate) fn run(data: &[u8]) {
             sealed = self::sealed(text);
             (Some(ImportFormat::Palimpsest), sealed.as_slice())
         }
-        _ => match format % 8 {
+        _ => match format % 10 {
             0 => (Some(ImportFormat::ClaudeCode), text),
             1 => (Some(ImportFormat::OpenAi), text),
             2 => (Some(ImportFormat::Anthropic), text),
@@ -25,6 +25,8 @@ pub(crate) fn run(data: &[u8]) {
             4 => (Some(ImportFormat::CopilotCli), text),
             5 => (Some(ImportFormat::Pi), text),
             6 => (Some(ImportFormat::OpenAiResponses), text),
+            8 => (Some(ImportFormat::GeminiCli), text),
+            9 => (Some(ImportFormat::OpenCode), text),
             _ => (None, text),
         },
     };

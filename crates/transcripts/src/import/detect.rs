@@ -155,8 +155,9 @@ fn known_kinds(format: ImportFormat) -> &'static [&'static str] {
         ImportFormat::ClaudeCode => &CLAUDE_KINDS,
         ImportFormat::Codex => &["session_meta", "turn_context", "event_msg"],
         ImportFormat::CopilotCli => &["session.start"],
-        ImportFormat::Pi => &["session"],
+        ImportFormat::Pi | ImportFormat::GeminiCli => &["session"],
         ImportFormat::Palimpsest
+        | ImportFormat::OpenCode
         | ImportFormat::OpenAi
         | ImportFormat::OpenAiResponses
         | ImportFormat::Anthropic => &[],
@@ -240,6 +241,9 @@ fn format_of(value: &Value) -> Option<ImportFormat> {
         }
         Some("session.start") if has(&["data"]) => return Some(ImportFormat::CopilotCli),
         Some("session") if has(&["cwd"]) => return Some(ImportFormat::Pi),
+        None if has(&["sessionId"]) && has(&["projectHash"]) => {
+            return Some(ImportFormat::GeminiCli);
+        }
         Some(_) if has(&["uuid", "parentUuid", "sessionId", "leafUuid", "messageId"]) => {
             return Some(ImportFormat::ClaudeCode);
         }
@@ -249,6 +253,11 @@ fn format_of(value: &Value) -> Option<ImportFormat> {
     let wrapped = ["messages", "traj", "conversation", "history"];
     let array = wrapped.iter().find_map(|name| value.get(name)?.as_array());
     let messages = array.or_else(|| value.as_array())?;
+    let has_parts =
+        |message: &Value| message.get("info").is_some() && message.get("parts").is_some();
+    if has(&["info"]) && !messages.is_empty() && messages.iter().all(has_parts) {
+        return Some(ImportFormat::OpenCode);
+    }
     let role = |message: &Value| message.get("role").is_some_and(Value::is_string);
     let kind = |item: &Value| item.get("type").and_then(Value::as_str).map(str::to_owned);
     if messages.is_empty()

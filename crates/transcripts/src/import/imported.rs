@@ -30,14 +30,20 @@ pub enum ImportFormat {
     CopilotCli,
     /// Session files of pi.
     Pi,
+    /// Session files of the Gemini CLI.
+    GeminiCli,
+    /// Exports of `OpenCode`, with one session per file.
+    OpenCode,
 }
 
 impl ImportFormat {
     /// All formats.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::ClaudeCode,
         Self::Codex,
         Self::CopilotCli,
+        Self::GeminiCli,
+        Self::OpenCode,
         Self::Pi,
         Self::OpenAi,
         Self::OpenAiResponses,
@@ -56,15 +62,19 @@ impl ImportFormat {
             Self::Codex => "codex",
             Self::CopilotCli => "copilot-cli",
             Self::Pi => "pi",
+            Self::GeminiCli => "gemini-cli",
+            Self::OpenCode => "opencode",
         }
     }
 
     /// Returns the provider whose form the messages have.
     pub const fn provider(self) -> Provider {
         match self {
-            Self::OpenAi | Self::CopilotCli => Provider::OpenAi,
+            Self::OpenAi | Self::CopilotCli | Self::GeminiCli => Provider::OpenAi,
             Self::OpenAiResponses | Self::Codex => Provider::OpenAiResponses,
-            Self::ClaudeCode | Self::Anthropic | Self::Palimpsest | Self::Pi => Provider::Anthropic,
+            Self::ClaudeCode | Self::OpenCode | Self::Pi | Self::Anthropic | Self::Palimpsest => {
+                Provider::Anthropic
+            }
         }
     }
 }

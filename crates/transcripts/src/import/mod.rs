@@ -11,7 +11,9 @@ mod codex;
 mod conversations;
 mod copilot_cli;
 mod detect;
+mod gemini_cli;
 mod imported;
+mod opencode;
 pub mod palimpsest;
 mod payload;
 mod pi;
@@ -45,6 +47,8 @@ pub fn read(format: Option<ImportFormat>, bytes: &[u8]) -> Imported<'_> {
         ImportFormat::Palimpsest => palimpsest::read(bytes),
         ImportFormat::Codex => codex::read(bytes),
         ImportFormat::CopilotCli => copilot_cli::read(bytes),
+        ImportFormat::GeminiCli => gemini_cli::read(bytes),
+        ImportFormat::OpenCode => opencode::read(bytes),
         ImportFormat::Pi => pi::read(bytes),
     };
     imported.format = Some(format);
