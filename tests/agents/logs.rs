@@ -6,6 +6,7 @@ use std::process::Command;
 
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::message::{Block, Message};
+use palimpsest_tests::files_below;
 use palimpsest_transcripts::import::{self, ImportFormat, ImportStep};
 use serde_json::Value;
 
@@ -62,8 +63,8 @@ fn messages_of(format: ImportFormat, file: &Path) -> Vec<Message> {
 fn logs(job: &Job) -> (ImportFormat, Vec<PathBuf>) {
     let home = job.home.path();
     let below = |folder: &str| {
-        let mut files = Vec::new();
-        add_files(&home.join(folder), &mut files);
+        let mut files = files_below(&home.join(folder));
+        files.retain(|file| file.extension().is_some_and(|ending| ending == "jsonl"));
         assert!(!files.is_empty(), "{:?} wrote no log in {folder}", job.kind);
         files
     };
@@ -72,17 +73,6 @@ fn logs(job: &Job) -> (ImportFormat, Vec<PathBuf>) {
         Kind::OpenCode => (ImportFormat::OpenCode, vec![export(job)]),
         Kind::Pi => (ImportFormat::Pi, below(".pi/agent/sessions")),
         Kind::ClaudeCode => (ImportFormat::ClaudeCode, below(".claude/projects")),
-    }
-}
-
-fn add_files(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).into_iter().flatten() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            add_files(&path, files);
-        } else if path.extension().is_some_and(|ending| ending == "jsonl") {
-            files.push(path);
-        }
     }
 }
 

@@ -12,6 +12,7 @@ pub mod calls;
 pub mod chance;
 pub mod command;
 pub mod cores;
+pub mod files;
 pub mod markdown;
 pub mod passing;
 pub mod port;
@@ -27,6 +28,7 @@ use tonic_types::StatusExt as _;
 
 pub use array::Array;
 pub use command::{palimpsest, palimpsest_with};
+pub use files::files_below;
 pub use port::ReservedPort;
 pub use server::{Context, Server, Sessions, Shared, binary, is_on_a_database};
 

@@ -37,13 +37,15 @@ pub(crate) struct PathStyle<'a> {
 impl PathStyle<'_> {
     fn short(self, path: &str) -> &str {
         let path = relative_path(path, self.root);
-        if !self.brief {
-            return path;
-        }
-        let end = path.trim_end_matches('/').len();
-        let slash = path[..end].rmatch_indices('/').nth(1);
-        slash.map_or(path, |(at, _)| &path[at + 1..])
+        if self.brief { brief_path(path) } else { path }
     }
+}
+
+/// Returns the file of a path and its directory.
+pub(crate) fn brief_path(path: &str) -> &str {
+    let end = path.trim_end_matches('/').len();
+    let slash = path[..end].rmatch_indices('/').nth(1);
+    slash.map_or(path, |(at, _)| &path[at + 1..])
 }
 
 /// Returns the path relative to the working directory.

@@ -8,7 +8,7 @@ use palimpsest_proto::context::v1::{
     WatchSessionRequest,
 };
 use palimpsest_tests::say::{append, user};
-use palimpsest_tests::{Server, name};
+use palimpsest_tests::{Server, files_below, name};
 use tokio::time::Instant;
 
 use super::{SETTINGS, files, fill, succeeds};
@@ -98,27 +98,11 @@ async fn release(server: &Server, session: &str) {
 
 fn exported(place: &Path) -> Vec<String> {
     let mut found = Vec::new();
-    for entry in walk(place) {
+    for entry in files_below(place) {
         let text = std::fs::read_to_string(&entry).unwrap();
         found.push(text);
     }
     found.sort();
-    found
-}
-
-fn walk(dir: &Path) -> Vec<std::path::PathBuf> {
-    let Ok(entries) = dir.read_dir() else {
-        return Vec::new();
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(walk(&path));
-        } else {
-            found.push(path);
-        }
-    }
     found
 }
 

@@ -9,6 +9,7 @@ use super::fact::{
     Turn, TurnCounts, WorkItems,
 };
 use crate::names::OTHER_NAMES_LEAD;
+use crate::phrases::brief_path;
 use crate::text::{count, format_times, list};
 
 /// Renders a fact as one line. A request has further lines for its quote.
@@ -253,7 +254,7 @@ fn turned(turn: &Turn) -> String {
         let files: Vec<String> = turn
             .files
             .iter()
-            .map(|path| format!("`{}`", short_path(path)))
+            .map(|path| format!("`{}`", brief_path(path)))
             .collect();
         let to = match (files.is_empty(), turn.has_more_files) {
             (true, _) => String::new(),
@@ -294,15 +295,6 @@ fn turned(turn: &Turn) -> String {
     out
 }
 
-/// Returns the file and its folder. The section of files contains the whole paths.
-fn short_path(path: &str) -> &str {
-    let mut slashes = path.rmatch_indices('/');
-    match slashes.nth(1) {
-        Some((at, _)) => &path[at + 1..],
-        None => path,
-    }
-}
-
 fn stepped(step: &Step) -> String {
     let mut out = "The assistant".to_owned();
     if !step.statement.is_empty() {
@@ -327,8 +319,9 @@ fn stepped(step: &Step) -> String {
         for (at, target) in group.targets.iter().enumerate() {
             let joint = if at == 0 { " " } else { ", " };
             let mark = if target.failed { " (failed)" } else { "" };
+            // The section of files contains the whole paths.
             let name = match group.kind {
-                StepKind::Edit | StepKind::Write | StepKind::Read => short_path(&target.name),
+                StepKind::Edit | StepKind::Write | StepKind::Read => brief_path(&target.name),
                 _ => &target.name,
             };
             let _ = write!(out, "{joint}`{name}`{mark}");

@@ -17,10 +17,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::boundaries::{COLLAPSED_SPAN_PREFIX, CollapsedSpan, CompactBoundary, ViewLine};
-use super::imported::{
-    ImportDefect, ImportStep, Imported, ImportedCompaction, ImportedMessage, ImportedSession,
-    lines, parse_line,
-};
+use super::imported::{ImportStep, Imported, ImportedCompaction, ImportedMessage, ImportedSession};
+use super::line_reader::{LineReader, Remarks, parse_line, read_lines};
 use crate::utc;
 
 /// The beginnings of text that a program wrote in a user message.
@@ -76,17 +74,12 @@ struct ContentBlock {
 }
 
 pub(super) fn read(bytes: &[u8]) -> Imported<'_> {
-    let mut reader = ClaudeCodeReader::default();
-    for (number, line) in lines(bytes) {
-        reader.line(number, line);
-    }
-    reader.finish()
+    read_lines::<ClaudeCodeReader<'_>>(bytes)
 }
 
 #[derive(Default)]
 struct ClaudeCodeReader<'a> {
-    imported: Imported<'a>,
-    skipped: BTreeMap<String, usize>,
+    remarks: Remarks,
     /// One session for the main conversation and one per subagent, by the agent's id.
     sessions: BTreeMap<String, SessionBuilder<'a>>,
     title: Option<Box<str>>,
@@ -104,48 +97,56 @@ struct SessionBuilder<'a> {
     compaction: Option<CompactBoundary>,
 }
 
-impl<'a> ClaudeCodeReader<'a> {
-    fn defect(&mut self, line: usize, problem: impl Into<String>) {
-        self.imported.defects.push(ImportDefect {
-            line,
-            problem: problem.into(),
-        });
-    }
-
-    fn line(&mut self, number: usize, bytes: &'a [u8]) {
-        let Ok(text) = std::str::from_utf8(bytes) else {
-            self.defect(number, "is not UTF-8");
-            return;
-        };
-        let line: TranscriptLine<'a> = match parse_line(text) {
-            Ok(line) => line,
-            Err(problem) => return self.defect(number, problem),
-        };
+impl<'a> LineReader<'a> for ClaudeCodeReader<'a> {
+    fn line(&mut self, number: usize, text: &'a str) -> Result<(), String> {
+        let line: TranscriptLine<'a> = parse_line(text)?;
         // A line can record a view change and also be a message, so view changes are processed
         // first.
         if self.changes_view(number, &line, text) {
-            return;
+            return Ok(());
         }
         match (line.r#type.as_str(), line.message) {
             ("user" | "assistant" | "system", Some(message)) => {
                 self.message(number, &line, message);
             }
-            ("user" | "assistant", None) => self.defect(number, "has no message"),
-            ("summary", _) => {
-                self.title = line.summary.map(Into::into);
-                *self.skipped.entry("summary".into()).or_default() += 1;
-            }
-            (other, _) => {
-                let kind = if other.is_empty() {
-                    "without a type"
-                } else {
-                    other
-                };
-                *self.skipped.entry(kind.to_owned()).or_default() += 1;
+            ("user" | "assistant", None) => return Err("has no message".to_owned()),
+            (kind, _) => {
+                if kind == "summary" {
+                    self.title = line.summary.map(Into::into);
+                }
+                self.remarks.skip(kind);
             }
         }
+        Ok(())
     }
 
+    fn remarks(&mut self) -> &mut Remarks {
+        &mut self.remarks
+    }
+
+    fn finish(mut self) -> Imported<'a> {
+        // Sessions with metadata lines only are dropped.
+        self.sessions
+            .retain(|_, chain| !chain.session.steps.is_empty());
+        // A file with subagent lines only belongs to one subagent, so the session takes the file's
+        // name.
+        let alone = self.sessions.len() == 1;
+        let mut sessions = Vec::new();
+        for (_, mut chain) in self.sessions {
+            if alone {
+                chain.session.suffix.clear();
+            }
+            if chain.session.suffix.is_empty() {
+                // Lines of the type `summary` name no subagent, so the title belongs to the main conversation.
+                chain.session.title = self.title.take();
+            }
+            sessions.push(chain.session);
+        }
+        self.remarks.with_sessions(sessions)
+    }
+}
+
+impl<'a> ClaudeCodeReader<'a> {
     /// Processes a line that records a change of the model's view. Returns false for any other line.
     fn changes_view(&mut self, number: usize, line: &TranscriptLine<'a>, text: &str) -> bool {
         let chain = self.sessions.entry(line.agent()).or_default();
@@ -153,7 +154,8 @@ impl<'a> ClaudeCodeReader<'a> {
             let folded = CollapsedSpan::read(text);
             let step = folded.and_then(|folded| chain.push_collapsed(number, line, &folded));
             if step.is_none() {
-                self.defect(number, "folds messages that are not there");
+                self.remarks
+                    .defect(number, "folds messages that are not there");
                 return true;
             }
             chain.session.steps.extend(step);
@@ -219,33 +221,13 @@ impl<'a> ClaudeCodeReader<'a> {
                 chain.push_compaction(message, &mark);
                 return;
             }
-            self.defect(mark.line, "marks a compaction without a summary");
+            self.remarks
+                .defect(mark.line, "marks a compaction without a summary");
         }
         let chain = self.sessions.entry(line.agent()).or_default();
         if let Some(problem) = chain.push(message, is_input) {
-            self.defect(number, problem);
+            self.remarks.defect(number, problem);
         }
-    }
-
-    fn finish(mut self) -> Imported<'a> {
-        // Sessions with metadata lines only are dropped.
-        self.sessions
-            .retain(|_, chain| !chain.session.steps.is_empty());
-        // A file with subagent lines only belongs to one subagent, so the session takes the file's
-        // name.
-        let alone = self.sessions.len() == 1;
-        for (_, mut chain) in self.sessions {
-            if alone {
-                chain.session.suffix.clear();
-            }
-            if chain.session.suffix.is_empty() {
-                // Lines of the type `summary` name no subagent, so the title belongs to the main conversation.
-                chain.session.title = self.title.take();
-            }
-            self.imported.sessions.push(chain.session);
-        }
-        self.imported.skipped = self.skipped.into_iter().collect();
-        self.imported
     }
 }
 

@@ -4,7 +4,7 @@
 mod tests;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::message::Usage;
@@ -14,10 +14,9 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::imported::{
-    ImportDefect, ImportStep, Imported, ImportedCompaction, ImportedSession, lines, parse_line,
-};
-use super::payload::{Entry, id_of_line, to_payload};
+use super::imported::{ImportStep, Imported, ImportedCompaction, ImportedMessage, ImportedSession};
+use super::line_reader::{LineReader, Remarks, parse_line, read_lines};
+use super::payload::{Entry, derived_id, to_payload};
 
 /// The beginnings of user messages that Codex writes.
 const MACHINE_TAGS: [&str; 7] = [
@@ -115,20 +114,12 @@ struct Compacted<'a> {
 }
 
 pub(super) fn read(bytes: &[u8]) -> Imported<'_> {
-    let mut reader = RolloutReader::default();
-    for (number, line) in lines(bytes) {
-        if let Err(problem) = reader.line(number, line) {
-            let line = number;
-            reader.imported.defects.push(ImportDefect { line, problem });
-        }
-    }
-    reader.finish()
+    read_lines::<RolloutReader<'_>>(bytes)
 }
 
 #[derive(Default)]
 struct RolloutReader<'a> {
-    imported: Imported<'a>,
-    skipped: BTreeMap<String, usize>,
+    remarks: Remarks,
     session: ImportedSession<'a>,
     id: Option<Uuid>,
     cwd: Option<Box<str>>,
@@ -147,20 +138,19 @@ struct ShownItem {
     begins_turn: bool,
 }
 
-impl<'a> RolloutReader<'a> {
-    fn line(&mut self, number: usize, bytes: &'a [u8]) -> Result<(), String> {
-        let text = std::str::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())?;
+impl<'a> LineReader<'a> for RolloutReader<'a> {
+    fn line(&mut self, number: usize, text: &'a str) -> Result<(), String> {
         let line: RolloutLine<'a> = parse_line(text)?;
         let kind = &*line.r#type;
         let Some(payload) = line.payload else {
-            self.skip(kind);
+            self.remarks.skip(kind);
             return Ok(());
         };
         match kind {
             "response_item" => {
-                let entry = self.entry(number);
                 let item: Item<'a> = parse_line(payload.get())?;
-                self.item(entry, line.timestamp.as_deref(), payload, &item);
+                let time = line.timestamp.as_deref();
+                self.item(self.imported(number, time, Cow::Borrowed(payload)), &item);
             }
             "compacted" => self.compacted(number, line.timestamp.as_deref(), payload)?,
             "session_meta" => self.session_meta(parse_line(payload.get())?),
@@ -168,19 +158,29 @@ impl<'a> RolloutReader<'a> {
                 let context: TurnContext = parse_line(payload.get())?;
                 self.cwd = context.cwd.or(self.cwd.take());
                 self.model = context.model.or(self.model.take());
-                self.skip(kind);
+                self.remarks.skip(kind);
             }
             "event_msg" => {
                 self.event(parse_line(payload.get())?);
-                self.skip(kind);
+                self.remarks.skip(kind);
             }
-            _ => self.skip(kind),
+            _ => self.remarks.skip(kind),
         }
         Ok(())
     }
 
+    fn remarks(&mut self) -> &mut Remarks {
+        &mut self.remarks
+    }
+
+    fn finish(self) -> Imported<'a> {
+        self.remarks.with_sessions([self.session])
+    }
+}
+
+impl<'a> RolloutReader<'a> {
     fn session_meta(&mut self, meta: SessionMeta<'a>) {
-        self.skip("session_meta");
+        self.remarks.skip("session_meta");
         // A fork repeats the lines of its origin, so only the first line describes the session.
         if self.id.is_some() {
             return;
@@ -199,10 +199,8 @@ impl<'a> RolloutReader<'a> {
         let usage = event.info.and_then(|info| info.last_token_usage);
         match &*event.r#type {
             "token_count" => {
-                if let (Some(usage), Some(at)) = (usage, self.last_response.take())
-                    && let Some(ImportStep::Message(message)) = self.session.steps.get_mut(at)
-                {
-                    message.usage = Some(usage.into());
+                if let (Some(usage), Some(at)) = (usage, self.last_response.take()) {
+                    self.session.steps[at].set_usage(usage.into());
                 }
             }
             "thread_rolled_back" => self.roll_back(event.num_turns),
@@ -221,20 +219,7 @@ impl<'a> RolloutReader<'a> {
         self.session.steps.push(ImportStep::Rewind(last));
     }
 
-    fn item(
-        &mut self,
-        entry: Entry<'_>,
-        time: Option<&str>,
-        payload: &'a RawValue,
-        item: &Item<'a>,
-    ) {
-        let cwd = self.cwd.clone();
-        let entry = Entry {
-            time,
-            cwd: cwd.as_deref(),
-            ..entry
-        };
-        let mut message = entry.message(Provider::OpenAiResponses, Cow::Borrowed(payload));
+    fn item(&mut self, mut message: ImportedMessage<'a>, item: &Item<'a>) {
         let is_message = item.r#type == "message";
         let text = if is_message {
             text_of(item.content)
@@ -285,60 +270,31 @@ impl<'a> RolloutReader<'a> {
             } else {
                 "marks a compaction without a summary: a sentence stands for it"
             };
-            self.imported.defects.push(ImportDefect {
-                line: number,
-                problem: problem.into(),
-            });
+            self.remarks.defect(number, problem);
         }
         let part = json!({"type": "input_text", "text": text});
-        let summary = to_payload(&json!({"type": "message", "role": "user", "content": [part]}));
-        let summary = summary.ok_or("cannot be written as JSON")?;
-        let cwd = self.cwd.clone();
-        let entry = Entry {
-            time,
-            cwd: cwd.as_deref(),
-            ..self.entry(number)
-        };
-        let mut summary = entry.message(Provider::OpenAiResponses, summary);
-        summary.machine_generated = true;
+        let summary = json!({"type": "message", "role": "user", "content": [part]});
+        let summary = self.imported(number, time, to_payload(&summary));
         self.shown
             .retain(|item| item.id.is_some_and(|id| kept.contains(&id)));
-        let step = ImportedCompaction {
-            summary,
-            first: None,
-            last: None,
-            kept,
-            manual: false,
-            before_tokens: None,
-        };
+        let step = ImportedCompaction::of_all(summary, kept);
         self.session.steps.push(ImportStep::Compacted(step));
         Ok(())
     }
 
-    fn entry(&self, line: usize) -> Entry<'static> {
-        Entry {
+    fn imported(
+        &self,
+        line: usize,
+        time: Option<&str>,
+        payload: Cow<'a, RawValue>,
+    ) -> ImportedMessage<'a> {
+        let entry = Entry {
             line,
-            id: id_of_line(self.id, line),
-            time: None,
-            cwd: None,
-        }
-    }
-
-    fn skip(&mut self, kind: &str) {
-        let kind = if kind.is_empty() {
-            "without a type"
-        } else {
-            kind
+            id: self.id.map(|id| derived_id(id, line)),
+            time,
+            cwd: self.cwd.as_deref(),
         };
-        *self.skipped.entry(kind.to_owned()).or_default() += 1;
-    }
-
-    fn finish(mut self) -> Imported<'a> {
-        if !self.session.steps.is_empty() {
-            self.imported.sessions.push(self.session);
-        }
-        self.imported.skipped = self.skipped.into_iter().collect();
-        self.imported
+        entry.message(Provider::OpenAiResponses, payload)
     }
 }
 

@@ -115,5 +115,5 @@ fn trajectory_result(payload: &RawValue) -> Option<Cow<'_, RawValue>> {
     // The agent makes one call at a time.
     let call = calls.as_array()?.first()?.clone();
     fields.insert("tool_call_id".into(), call);
-    to_payload(&fields)
+    Some(to_payload(&fields.into()))
 }

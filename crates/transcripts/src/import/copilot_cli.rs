@@ -13,10 +13,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::imported::{
-    ImportDefect, ImportStep, Imported, ImportedCompaction, ImportedSession, lines, parse_line,
-};
-use super::payload::{Entry, to_payload};
+use super::imported::{ImportStep, Imported, ImportedCompaction, ImportedSession};
+use super::line_reader::{LineReader, Remarks, parse_line, read_lines};
+use super::payload::{Entry, chat_call, chat_response, chat_result, to_payload};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -81,20 +80,12 @@ struct SessionContext {
 }
 
 pub(super) fn read(bytes: &[u8]) -> Imported<'_> {
-    let mut reader = EventReader::default();
-    for (number, line) in lines(bytes) {
-        if let Err(problem) = reader.line(number, line) {
-            let line = number;
-            reader.imported.defects.push(ImportDefect { line, problem });
-        }
-    }
-    reader.finish()
+    read_lines::<EventReader<'_>>(bytes)
 }
 
 #[derive(Default)]
 struct EventReader<'a> {
-    imported: Imported<'a>,
-    skipped: BTreeMap<String, usize>,
+    remarks: Remarks,
     context: Option<SessionContext>,
     /// One session for the main conversation and one per subagent, by the agent's id.
     sessions: BTreeMap<String, SessionBuilder<'a>>,
@@ -113,9 +104,8 @@ struct SessionBuilder<'a> {
     last_response: Option<usize>,
 }
 
-impl<'a> EventReader<'a> {
-    fn line(&mut self, number: usize, bytes: &'a [u8]) -> Result<(), String> {
-        let text = std::str::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())?;
+impl<'a> LineReader<'a> for EventReader<'a> {
+    fn line(&mut self, number: usize, text: &'a str) -> Result<(), String> {
         let line: EventLine<'a> = parse_line(text)?;
         let data = line.data.map_or("{}", RawValue::get);
         let mut data: EventData = match &*line.r#type {
@@ -130,7 +120,7 @@ impl<'a> EventReader<'a> {
             | "session.compaction_complete"
             | "session.snapshot_rewind" => parse_line(data)?,
             kind => {
-                self.skip(kind);
+                self.remarks.skip(kind);
                 return Ok(());
             }
         };
@@ -143,60 +133,47 @@ impl<'a> EventReader<'a> {
                 .before_event
                 .insert((**id).into(), builder.shown.len());
         }
-        let cwd = self
-            .context
-            .as_ref()
-            .and_then(|context| context.cwd.clone());
+        let context = self.context.as_ref();
         let entry = Entry {
             line: number,
             id: line.id.as_deref().and_then(MessageId::parse),
             time: line.timestamp.as_deref(),
-            cwd: cwd.as_deref(),
+            cwd: context.and_then(|context| context.cwd.as_deref()),
         };
         match &*line.r#type {
             "session.start" | "session.resume" => {
                 self.context = data.context.or(self.context.take());
-                self.skip(&line.r#type);
+                self.remarks.skip(&line.r#type);
             }
             "session.compaction_complete" => return builder.compacted(entry, data),
             "session.snapshot_rewind" => builder.rewind(data.up_to_event_id.as_deref()),
             "assistant.usage" => {
                 builder.set_usage(&data);
-                self.skip(&line.r#type);
+                self.remarks.skip(&line.r#type);
             }
             kind => builder.message(entry, kind, data),
         }
         Ok(())
     }
 
-    fn skip(&mut self, kind: &str) {
-        let kind = if kind.is_empty() {
-            "without a type"
-        } else {
-            kind
-        };
-        *self.skipped.entry(kind.to_owned()).or_default() += 1;
+    fn remarks(&mut self) -> &mut Remarks {
+        &mut self.remarks
     }
 
-    fn finish(mut self) -> Imported<'a> {
-        for (agent, builder) in self.sessions {
-            if builder.steps.is_empty() {
-                continue;
-            }
-            let context = self.context.as_ref();
-            let cwd = context.and_then(|context| context.cwd.clone());
-            let branch = context.and_then(|context| context.branch.clone());
-            self.imported.sessions.push(ImportedSession {
-                subagent: !agent.is_empty(),
-                suffix: agent,
-                project_path: cwd.unwrap_or_default(),
-                branch: branch.unwrap_or_default(),
-                steps: builder.steps,
-                ..ImportedSession::default()
-            });
-        }
-        self.imported.skipped = self.skipped.into_iter().collect();
-        self.imported
+    fn finish(self) -> Imported<'a> {
+        let context = self.context.as_ref();
+        let cwd = context.and_then(|context| context.cwd.clone());
+        let branch = context.and_then(|context| context.branch.clone());
+        let sessions = self.sessions.into_iter();
+        let sessions = sessions.map(|(agent, builder)| ImportedSession {
+            subagent: !agent.is_empty(),
+            suffix: agent,
+            project_path: cwd.clone().unwrap_or_default(),
+            branch: branch.clone().unwrap_or_default(),
+            steps: builder.steps,
+            ..ImportedSession::default()
+        });
+        self.remarks.with_sessions(sessions)
     }
 }
 
@@ -213,29 +190,18 @@ impl SessionBuilder<'_> {
             "system.notification" => json!({"role": "user", "content": content}),
             "assistant.message" => {
                 let calls = data.tool_requests.iter().map(|request| {
-                    let arguments = request.arguments.to_string();
-                    let function = json!({"name": request.name, "arguments": arguments});
-                    json!({"id": request.tool_call_id, "type": "function", "function": function})
+                    chat_call(&request.tool_call_id, &request.name, &request.arguments)
                 });
-                let calls: Vec<Value> = calls.collect();
-                let content = (!content.is_empty()).then_some(content);
-                let mut payload = json!({"role": "assistant", "content": content});
-                if !calls.is_empty() {
-                    payload["tool_calls"] = calls.into();
-                }
-                payload
+                chat_response(&content, calls.collect())
             }
             _ => {
                 let output = data.result.and_then(|result| result.content);
                 let error = data.error.and_then(|error| error.message);
                 let content = output.or(error).unwrap_or_default();
-                json!({"role": "tool", "tool_call_id": data.tool_call_id, "content": content})
+                chat_result(&data.tool_call_id.unwrap_or_default(), &content)
             }
         };
-        let Some(payload) = to_payload(&payload) else {
-            return;
-        };
-        let mut message = entry.message(Provider::OpenAi, payload);
+        let mut message = entry.message(Provider::OpenAi, to_payload(&payload));
         message.machine_generated = kind == "system.notification";
         if kind == "assistant.message" {
             message.model = data.model;
@@ -249,11 +215,9 @@ impl SessionBuilder<'_> {
     }
 
     fn set_usage(&mut self, data: &EventData) {
-        if let Some(at) = self.last_response.take()
-            && let Some(ImportStep::Message(message)) = self.steps.get_mut(at)
-        {
+        if let Some(at) = self.last_response.take() {
             let cached = data.cache_read_tokens + data.cache_write_tokens;
-            message.usage = Some(Usage {
+            self.steps[at].set_usage(Usage {
                 input_tokens: data.input_tokens.saturating_sub(cached),
                 cache_read_tokens: data.cache_read_tokens,
                 cache_write_tokens: data.cache_write_tokens,
@@ -276,21 +240,15 @@ impl SessionBuilder<'_> {
         let summary = data.summary_content.filter(|summary| !summary.is_empty());
         let summary = summary.ok_or("marks a compaction without a summary")?;
         let payload = to_payload(&json!({"role": "user", "content": summary}));
-        let payload = payload.ok_or("marks a compaction without a summary")?;
-        let mut summary = entry.message(Provider::OpenAi, payload);
-        summary.machine_generated = true;
+        let summary = entry.message(Provider::OpenAi, payload);
         let kept = self.system.clone();
         self.shown.clone_from(&kept);
         self.shown.extend(summary.id);
         // No later rewind goes back before the summary.
         self.before_event.clear();
         let step = ImportedCompaction {
-            summary,
-            first: None,
-            last: None,
-            kept,
-            manual: false,
             before_tokens: data.pre_compaction_tokens,
+            ..ImportedCompaction::of_all(summary, kept)
         };
         self.steps.push(ImportStep::Compacted(step));
         Ok(())

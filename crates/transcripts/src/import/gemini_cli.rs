@@ -7,7 +7,7 @@
 mod tests;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::message::Usage;
@@ -17,11 +17,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::imported::{
-    ImportDefect, ImportStep, Imported, ImportedCompaction, ImportedMessage, ImportedSession,
-    lines, parse_line,
-};
-use super::payload::{Entry, to_payload};
+use super::imported::{ImportStep, Imported, ImportedCompaction, ImportedMessage, ImportedSession};
+use super::line_reader::{LineReader, Remarks, parse_line, read_lines};
+use super::payload::{Entry, chat_call, chat_response, chat_result, derived_id, to_payload};
 
 /// The tag in the summary of a compaction.
 const SUMMARY_TAG: &str = "<state_snapshot>";
@@ -86,28 +84,43 @@ struct Tokens {
 }
 
 pub(super) fn read(bytes: &[u8]) -> Imported<'_> {
-    let mut reader = LogReader::default();
     // A document of an old version has several lines.
     let document = std::str::from_utf8(bytes).ok();
     let document = document.and_then(|text| serde_json::from_str::<LogLine<'_>>(text).ok());
     if let Some(document) = document.filter(|document| document.messages.is_some()) {
+        let mut reader = LogReader::default();
         reader.log_line(1, document, None);
         return reader.finish();
     }
-    for (number, line) in lines(bytes) {
-        let text = std::str::from_utf8(line).map_err(|_| "is not UTF-8".to_owned());
-        match text.and_then(|text| Ok((parse_line(text)?, text))) {
-            Ok((line, text)) => reader.log_line(number, line, Some(text)),
-            Err(problem) => reader.defect(number, problem),
-        }
+    read_lines::<LogReader>(bytes)
+}
+
+impl<'a> LineReader<'a> for LogReader {
+    fn line(&mut self, number: usize, text: &'a str) -> Result<(), String> {
+        self.log_line(number, parse_line(text)?, Some(text));
+        Ok(())
     }
-    reader.finish()
+
+    fn remarks(&mut self) -> &mut Remarks {
+        &mut self.remarks
+    }
+
+    fn finish(self) -> Imported<'a> {
+        let steps = self.steps();
+        let session = ImportedSession {
+            title: self.title,
+            project_path: self.cwd.unwrap_or_default(),
+            subagent: self.is_subagent,
+            steps,
+            ..ImportedSession::default()
+        };
+        self.remarks.with_sessions([session])
+    }
 }
 
 #[derive(Default)]
 struct LogReader {
-    defects: Vec<ImportDefect>,
-    skipped: BTreeMap<String, usize>,
+    remarks: Remarks,
     title: Option<Box<str>>,
     cwd: Option<Box<str>>,
     is_subagent: bool,
@@ -144,7 +157,7 @@ impl LogReader {
             if let Some(messages) = set.messages {
                 self.checkpoint(number, &messages);
             }
-            return self.skip("$set");
+            return self.remarks.skip("$set");
         }
         if line.session_id.is_some() {
             self.title = line.summary.or(self.title.take());
@@ -154,21 +167,21 @@ impl LogReader {
             for message in line.messages.unwrap_or_default() {
                 self.record(number, message.get());
             }
-            return self.skip("session");
+            return self.remarks.skip("session");
         }
         match (line.id, text) {
             (Some(_), Some(text)) => self.record(number, text),
-            _ => self.skip("without a type"),
+            _ => self.remarks.skip("without a type"),
         }
     }
 
     fn record(&mut self, line: usize, text: &str) {
         let record: Record = match parse_line(text) {
             Ok(record) => record,
-            Err(problem) => return self.defect(line, problem),
+            Err(problem) => return self.remarks.defect(line, problem),
         };
         if !matches!(&*record.r#type, "user" | "gemini") {
-            return self.skip(&record.r#type.clone());
+            return self.remarks.skip(&record.r#type.clone());
         }
         let id = record.id.clone();
         if let Some((_, known)) = self.records.get_mut(&id) {
@@ -195,7 +208,7 @@ impl LogReader {
             .map(|message| parse_line::<Record>(message.get()));
         let parsed: Vec<Record> = match parsed.collect() {
             Ok(parsed) => parsed,
-            Err(problem) => return self.defect(line, problem),
+            Err(problem) => return self.remarks.defect(line, problem),
         };
         let listed: HashSet<Box<str>> = parsed.iter().map(|record| record.id.clone()).collect();
         let (kept, removed): (Vec<_>, Vec<_>) = std::mem::take(&mut self.shown)
@@ -232,15 +245,7 @@ impl LogReader {
         }
     }
 
-    fn defect(&mut self, line: usize, problem: String) {
-        self.defects.push(ImportDefect { line, problem });
-    }
-
-    fn skip(&mut self, kind: &str) {
-        *self.skipped.entry(kind.to_owned()).or_default() += 1;
-    }
-
-    fn finish<'a>(self) -> Imported<'a> {
+    fn steps<'a>(&self) -> Vec<ImportStep<'a>> {
         let ids_of = |ids: &[Box<str>]| -> Vec<MessageId> {
             let records = ids.iter().filter_map(|id| self.records.get(id));
             records.flat_map(|(_, record)| record.ids()).collect()
@@ -266,17 +271,8 @@ impl LogReader {
                         continue;
                     };
                     let mut messages = record.messages(*line, self.cwd.as_deref()).into_iter();
-                    let Some(mut summary) = messages.next() else {
-                        continue;
-                    };
-                    summary.machine_generated = true;
-                    steps.push(ImportStep::Compacted(ImportedCompaction {
-                        summary,
-                        first: None,
-                        last: None,
-                        kept: ids_of(kept),
-                        manual: false,
-                        before_tokens: None,
+                    steps.extend(messages.next().map(|summary| {
+                        ImportStep::Compacted(ImportedCompaction::of_all(summary, ids_of(kept)))
                     }));
                 }
                 Change::Removed { line, records } => steps.push(ImportStep::Removed {
@@ -285,21 +281,7 @@ impl LogReader {
                 }),
             }
         }
-        let mut imported = Imported {
-            defects: self.defects,
-            skipped: self.skipped.into_iter().collect(),
-            ..Imported::default()
-        };
-        if !steps.is_empty() {
-            imported.sessions.push(ImportedSession {
-                title: self.title,
-                project_path: self.cwd.unwrap_or_default(),
-                subagent: self.is_subagent,
-                steps,
-                ..ImportedSession::default()
-            });
-        }
-        imported
+        steps
     }
 }
 
@@ -311,8 +293,7 @@ impl Record {
             return Vec::new();
         };
         let results = self.results().count();
-        let ids = (0..=results as u128).map(|index| Uuid::from_u128(id.as_u128() ^ index));
-        ids.map(MessageId::new).collect()
+        (0..=results).map(|index| derived_id(id, index)).collect()
     }
 
     /// Returns the calls that have a result.
@@ -331,7 +312,7 @@ impl Record {
                 time: self.timestamp.as_deref(),
                 cwd,
             };
-            Some(entry.message(Provider::OpenAi, to_payload(payload)?))
+            entry.message(Provider::OpenAi, to_payload(payload))
         };
         let text = text_of(&self.content);
         if &*self.r#type == "user" {
@@ -343,37 +324,19 @@ impl Record {
                 let images = images_of(&self.content);
                 std::iter::once(text).chain(images).collect()
             };
-            let message = message(&json!({"role": "user", "content": content}));
-            return message
-                .map(|message| ImportedMessage {
-                    machine_generated: is_context,
-                    ..message
-                })
-                .into_iter()
-                .collect();
+            let mut message = message(&json!({"role": "user", "content": content}));
+            message.machine_generated = is_context;
+            return vec![message];
         }
-        let calls = self.tool_calls.iter().map(|call| {
-            let function = json!({"name": call.name, "arguments": call.args.to_string()});
-            json!({"id": call.id, "type": "function", "function": function})
-        });
-        let calls: Vec<Value> = calls.collect();
-        let content = (!text.is_empty()).then_some(text);
-        let mut payload = json!({"role": "assistant", "content": content});
-        if !calls.is_empty() {
-            payload["tool_calls"] = calls.into();
-        }
-        let response = message(&payload).map(|message| ImportedMessage {
-            model: self.model.clone(),
-            usage: self.tokens.map(Into::into),
-            ..message
-        });
-        let mut messages: Vec<ImportedMessage<'a>> = response.into_iter().collect();
-        for call in self.results() {
-            let content = result_text(&call.result);
-            let payload = json!({"role": "tool", "tool_call_id": call.id, "content": content});
-            messages.extend(message(&payload));
-        }
-        messages
+        let calls = self.tool_calls.iter();
+        let calls = calls.map(|call| chat_call(&call.id, &call.name, &call.args));
+        let mut response = message(&chat_response(&text, calls.collect()));
+        response.model.clone_from(&self.model);
+        response.usage = self.tokens.map(Into::into);
+        let results = self.results();
+        let results =
+            results.map(|call| message(&chat_result(&call.id, &result_text(&call.result))));
+        std::iter::once(response).chain(results).collect()
     }
 }
 

@@ -8,7 +8,6 @@ use palimpsest_core::codec::CodecError;
 use palimpsest_core::ids::{Attributes, MessageId, Timestamp};
 use palimpsest_core::message::{Message, Usage};
 use palimpsest_core::view::Provider;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// The file format of a transcript.
@@ -135,6 +134,15 @@ pub enum ImportStep<'a> {
     },
 }
 
+impl ImportStep<'_> {
+    /// Sets the usage of a message that the program recorded after it.
+    pub(super) fn set_usage(&mut self, usage: Usage) {
+        if let Self::Message(message) = self {
+            message.usage = Some(usage);
+        }
+    }
+}
+
 /// A compaction by the other program. It replaces all earlier messages unless the fields restrict
 /// it.
 #[derive(Debug)]
@@ -151,6 +159,21 @@ pub struct ImportedCompaction<'a> {
     pub manual: bool,
     /// The size of the view before, in tokens. `None` if the program did not record it.
     pub before_tokens: Option<u32>,
+}
+
+impl<'a> ImportedCompaction<'a> {
+    /// Returns an automatic compaction of all messages except those that were kept.
+    pub(super) fn of_all(mut summary: ImportedMessage<'a>, kept: Vec<MessageId>) -> Self {
+        summary.machine_generated = true;
+        Self {
+            summary,
+            first: None,
+            last: None,
+            kept,
+            manual: false,
+            before_tokens: None,
+        }
+    }
 }
 
 /// A message that is not decoded yet. The payload is the file's own text.
@@ -237,15 +260,4 @@ pub(super) fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
         .enumerate()
         .map(|(index, line)| (index + 1, line.trim_ascii()))
         .filter(|(_, line)| !line.is_empty())
-}
-
-/// Parses a line or a part of it. The error describes the defect without text of the file.
-pub(super) fn parse_line<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, String> {
-    serde_json::from_str(text).map_err(|error| {
-        if error.is_data() {
-            "is JSON, but not a line of this format".to_owned()
-        } else {
-            format!("is not JSON (column {})", error.column())
-        }
-    })
 }

@@ -13,10 +13,13 @@ mod copilot_cli;
 mod detect;
 mod gemini_cli;
 mod imported;
+mod line_reader;
 mod opencode;
 pub mod palimpsest;
 mod payload;
 mod pi;
+#[cfg(test)]
+mod testing;
 
 pub use self::detect::detect_binary;
 pub use self::imported::{

@@ -12,10 +12,8 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::imported::{
-    ImportDefect, ImportStep, Imported, ImportedCompaction, ImportedMessage, ImportedSession,
-    parse_line,
-};
+use super::imported::{ImportStep, Imported, ImportedCompaction, ImportedMessage, ImportedSession};
+use super::line_reader::{Remarks, parse_line};
 use super::payload::{Entry, to_payload};
 
 #[derive(Deserialize)]
@@ -122,13 +120,13 @@ struct CacheTokens {
 }
 
 pub(super) fn read(bytes: &[u8]) -> Imported<'_> {
-    let mut imported = Imported::default();
+    let mut remarks = Remarks::default();
     let text = std::str::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned());
     let export: Export = match text.and_then(parse_line) {
         Ok(export) => export,
         Err(problem) => {
-            imported.defects.push(ImportDefect { line: 1, problem });
-            return imported;
+            remarks.defect(1, problem);
+            return remarks.with_sessions([]);
         }
     };
     let mut reader = ExportReader {
@@ -138,16 +136,13 @@ pub(super) fn read(bytes: &[u8]) -> Imported<'_> {
     for message in &export.messages {
         reader.message(message);
     }
-    if !reader.steps.is_empty() {
-        imported.sessions.push(ImportedSession {
-            title: export.info.title,
-            project_path: reader.cwd,
-            subagent: export.info.parent.is_some(),
-            steps: reader.steps,
-            ..ImportedSession::default()
-        });
-    }
-    imported
+    remarks.with_sessions([ImportedSession {
+        title: export.info.title,
+        project_path: reader.cwd,
+        subagent: export.info.parent.is_some(),
+        steps: reader.steps,
+        ..ImportedSession::default()
+    }])
 }
 
 #[derive(Default)]
@@ -262,19 +257,11 @@ impl ExportReader<'_> {
         });
         let text: String = texts.collect::<Vec<_>>().join("\n\n");
         let payload = json!({"role": "user", "content": text});
-        let Some(mut summary) = self.imported(message, 0, &payload) else {
-            return;
-        };
-        summary.machine_generated = true;
-        self.known
-            .extend(summary.id.map(|id| (message.info.id.clone(), id)));
+        let summary = self.imported(message, 0, &payload);
+        self.know(message, &summary);
         self.steps.push(ImportStep::Compacted(ImportedCompaction {
-            summary,
-            first: None,
-            last: None,
-            kept: requested.kept,
             manual: requested.is_manual,
-            before_tokens: None,
+            ..ImportedCompaction::of_all(summary, requested.kept)
         }));
     }
 
@@ -286,13 +273,15 @@ impl ExportReader<'_> {
         payload: &Value,
         change: impl FnOnce(&mut ImportedMessage<'_>),
     ) {
-        let Some(mut imported) = self.imported(message, number, payload) else {
-            return;
-        };
+        let mut imported = self.imported(message, number, payload);
         change(&mut imported);
-        self.known
-            .extend(imported.id.map(|id| (message.info.id.clone(), id)));
+        self.know(message, &imported);
         self.steps.push(ImportStep::Message(imported));
+    }
+
+    fn know(&mut self, message: &ExportedMessage, imported: &ImportedMessage<'_>) {
+        let id = imported.id.map(|id| (message.info.id.clone(), id));
+        self.known.extend(id);
     }
 
     fn imported<'m>(
@@ -300,7 +289,7 @@ impl ExportReader<'_> {
         message: &ExportedMessage,
         number: u32,
         payload: &Value,
-    ) -> Option<ImportedMessage<'m>> {
+    ) -> ImportedMessage<'m> {
         let entry = Entry {
             // The document is one line or many, and its parts have no lines of their own.
             line: 1,
@@ -309,10 +298,10 @@ impl ExportReader<'_> {
             cwd: Some(&*self.cwd).filter(|cwd| !cwd.is_empty()),
         };
         let time = message.info.time.as_ref();
-        Some(ImportedMessage {
+        ImportedMessage {
             at: time.map(|time| Timestamp::from_millis(time.created)),
-            ..entry.message(Provider::Anthropic, to_payload(payload)?)
-        })
+            ..entry.message(Provider::Anthropic, to_payload(payload))
+        }
     }
 }
 

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 use palimpsest_core::ids::{Attributes, MessageId, Timestamp};
 use palimpsest_core::view::Provider;
-use serde::Serialize;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::imported::ImportedMessage;
 use crate::utc;
 
-/// The parts of a message that are the same in all formats with one entry per line.
+/// The parts of a message that its payload does not contain.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry<'e> {
     /// The line, counted from 1.
@@ -57,15 +57,35 @@ impl Entry<'_> {
     }
 }
 
-/// Returns the id of a message in a file whose messages have no ids. A line keeps its number when the file grows, so a
-/// later import yields the same ids.
-pub(super) fn id_of_line(session: Option<Uuid>, line: usize) -> Option<MessageId> {
-    // The lowest bits of a session's id are random, so the number may change them.
-    let id = session?.as_u128() ^ line as u128;
-    Some(MessageId::new(Uuid::from_u128(id)))
+/// Returns the id of a message that the program identifies by a number within `base`. Each import yields the same id.
+pub(super) fn derived_id(base: Uuid, number: usize) -> MessageId {
+    // The lowest bits of the program's ids are random, so the number may change them.
+    MessageId::new(Uuid::from_u128(base.as_u128() ^ number as u128))
 }
 
-/// Returns a value as JSON. `None` only if a map has keys that are no strings.
-pub(super) fn to_payload<'a>(value: &impl Serialize) -> Option<Cow<'a, RawValue>> {
-    serde_json::value::to_raw_value(value).ok().map(Cow::Owned)
+/// Returns a value as the payload of a message.
+pub(super) fn to_payload<'a>(value: &Value) -> Cow<'a, RawValue> {
+    let raw = serde_json::value::to_raw_value(value);
+    Cow::Owned(raw.expect("a JSON value can be written as JSON"))
+}
+
+/// Returns a call in a response of Chat Completions.
+pub(super) fn chat_call(id: &str, name: &str, arguments: &Value) -> Value {
+    let function = json!({"name": name, "arguments": arguments.to_string()});
+    json!({"id": id, "type": "function", "function": function})
+}
+
+/// Returns a response of Chat Completions.
+pub(super) fn chat_response(text: &str, calls: Vec<Value>) -> Value {
+    let content = (!text.is_empty()).then_some(text);
+    let mut payload = json!({"role": "assistant", "content": content});
+    if !calls.is_empty() {
+        payload["tool_calls"] = calls.into();
+    }
+    payload
+}
+
+/// Returns a result in the format of Chat Completions.
+pub(super) fn chat_result(call: &str, text: &str) -> Value {
+    json!({"role": "tool", "tool_call_id": call, "content": text})
 }

@@ -4,7 +4,7 @@
 mod tests;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::view::Provider;
@@ -13,11 +13,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::imported::{
-    ImportDefect, ImportStep, Imported, ImportedCompaction, ImportedMessage, ImportedSession,
-    lines, parse_line,
-};
-use super::payload::{Entry, id_of_line, to_payload};
+use super::imported::{ImportStep, Imported, ImportedCompaction, ImportedMessage, ImportedSession};
+use super::line_reader::{LineReader, Remarks, parse_line, read_lines};
+use super::payload::{Entry, derived_id, to_payload};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -97,20 +95,12 @@ enum Content {
 }
 
 pub(super) fn read(bytes: &[u8]) -> Imported<'_> {
-    let mut reader = PiReader::default();
-    for (number, line) in lines(bytes) {
-        if let Err(problem) = reader.line(number, line) {
-            let line = number;
-            reader.imported.defects.push(ImportDefect { line, problem });
-        }
-    }
-    reader.finish()
+    read_lines::<PiReader<'_>>(bytes)
 }
 
 #[derive(Default)]
 struct PiReader<'a> {
-    imported: Imported<'a>,
-    skipped: BTreeMap<String, usize>,
+    remarks: Remarks,
     session: ImportedSession<'a>,
     id: Option<Uuid>,
     cwd: Option<Box<str>>,
@@ -128,9 +118,8 @@ struct PiEntry {
     message: Option<MessageId>,
 }
 
-impl<'a> PiReader<'a> {
-    fn line(&mut self, number: usize, bytes: &'a [u8]) -> Result<(), String> {
-        let text = std::str::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())?;
+impl<'a> LineReader<'a> for PiReader<'a> {
+    fn line(&mut self, number: usize, text: &'a str) -> Result<(), String> {
         let line: SessionLine<'a> = parse_line(text)?;
         let parent = self.follow_branch(&line);
         let message = match (&*line.r#type, line.message, &line.summary, &line.content) {
@@ -152,12 +141,7 @@ impl<'a> PiReader<'a> {
                 if kind == "session" {
                     self.start(&line);
                 }
-                let kind = if kind.is_empty() {
-                    "without a type"
-                } else {
-                    kind
-                };
-                *self.skipped.entry(kind.to_owned()).or_default() += 1;
+                self.remarks.skip(kind);
                 None
             }
         };
@@ -168,6 +152,16 @@ impl<'a> PiReader<'a> {
         Ok(())
     }
 
+    fn remarks(&mut self) -> &mut Remarks {
+        &mut self.remarks
+    }
+
+    fn finish(self) -> Imported<'a> {
+        self.remarks.with_sessions([self.session])
+    }
+}
+
+impl<'a> PiReader<'a> {
     fn start(&mut self, line: &SessionLine<'a>) {
         self.id = line.id.as_ref().and_then(|id| Uuid::parse_str(id).ok());
         self.cwd = line.cwd.as_deref().map(Into::into);
@@ -250,12 +244,11 @@ impl<'a> PiReader<'a> {
                 json!({"role": "user", "content": text})
             }
             PiMessage::Other => {
-                let kind = "message of an unknown role".to_owned();
-                *self.skipped.entry(kind).or_default() += 1;
+                self.remarks.skip("message of an unknown role");
                 return None;
             }
         };
-        let message = self.entry(number, line, &payload)?;
+        let message = self.imported(number, line, &payload);
         self.push(ImportedMessage {
             transcript_only: is_hidden,
             ..message
@@ -268,7 +261,7 @@ impl<'a> PiReader<'a> {
         line: &SessionLine<'a>,
         payload: &Value,
     ) -> Option<MessageId> {
-        let message = self.entry(number, line, payload)?;
+        let message = self.imported(number, line, payload);
         self.push(ImportedMessage {
             machine_generated: true,
             ..message
@@ -292,48 +285,36 @@ impl<'a> PiReader<'a> {
             at = entry.parent;
         }
         kept.reverse();
-        let mut summary = self.entry(number, line, &json!({"role": "user", "content": summary}))?;
-        summary.machine_generated = true;
+        let summary = json!({"role": "user", "content": summary});
+        let summary = self.imported(number, line, &summary);
         let id = summary.id;
         let step = ImportedCompaction {
-            summary,
-            first: None,
-            last: None,
-            kept,
-            manual: false,
             before_tokens: line.tokens_before,
+            ..ImportedCompaction::of_all(summary, kept)
         };
         self.session.steps.push(ImportStep::Compacted(step));
         id
     }
 
-    fn entry(
+    fn imported(
         &self,
         number: usize,
         line: &SessionLine<'a>,
         payload: &Value,
-    ) -> Option<ImportedMessage<'a>> {
+    ) -> ImportedMessage<'a> {
         let entry = Entry {
             line: number,
-            id: id_of_line(self.id, number),
+            id: self.id.map(|id| derived_id(id, number)),
             time: line.timestamp.as_deref(),
             cwd: self.cwd.as_deref(),
         };
-        Some(entry.message(Provider::Anthropic, to_payload(payload)?))
+        entry.message(Provider::Anthropic, to_payload(payload))
     }
 
     fn push(&mut self, message: ImportedMessage<'a>) -> Option<MessageId> {
         let id = message.id;
         self.session.steps.push(ImportStep::Message(message));
         id
-    }
-
-    fn finish(mut self) -> Imported<'a> {
-        if !self.session.steps.is_empty() {
-            self.imported.sessions.push(self.session);
-        }
-        self.imported.skipped = self.skipped.into_iter().collect();
-        self.imported
     }
 }
 

@@ -1,4 +1,4 @@
-use super::super::{ImportFormat, ImportStep, Imported, read};
+use super::super::{ImportFormat, ImportStep, Imported, read, testing};
 use super::UNREADABLE_SUMMARY;
 
 const META: &str = r#"{"timestamp":"2026-01-02T03:04:05.000Z","type":"session_meta","payload":{"id":"00000000-0000-7000-8000-000000000000","cwd":"/w","source":"cli","git":{"branch":"main"}}}"#;
@@ -25,25 +25,7 @@ fn event(payload: &str) -> String {
 }
 
 fn steps(imported: &Imported<'_>) -> Vec<String> {
-    let name = |line: usize| format!("{line}");
-    let line_of = |id: Option<palimpsest_core::ids::MessageId>| {
-        let id = id.map(|id| id.to_string());
-        id.map_or("none".into(), |id| {
-            let tail = &id[id.len() - 4..];
-            usize::from_str_radix(tail, 16).unwrap().to_string()
-        })
-    };
-    let steps = imported.sessions.iter().flat_map(|session| &session.steps);
-    let steps = steps.map(|step| match step {
-        ImportStep::Message(message) => name(message.line),
-        ImportStep::Rewind(to) => format!("back to {}", line_of(*to)),
-        ImportStep::Compacted(one) => {
-            let kept: Vec<String> = one.kept.iter().map(|id| line_of(Some(*id))).collect();
-            format!("compacted, kept {}", kept.join(" "))
-        }
-        ImportStep::Removed { .. } => "removed".into(),
-    });
-    steps.collect()
+    testing::steps(imported, testing::line_of)
 }
 
 #[test]

@@ -1,5 +1,6 @@
 use palimpsest_core::message::{Block, Role};
 
+use super::super::testing::decoded;
 use super::super::{ImportFormat, ImportStep, read};
 
 fn event(number: u32, kind: &str, data: &str) -> String {
@@ -28,11 +29,8 @@ fn events_become_chat_messages() {
     );
     let session = &imported.sessions[0];
     assert_eq!((&*session.project_path, &*session.branch), ("/w", "main"));
-    let messages = session.steps.iter().map(|step| match step {
-        ImportStep::Message(message) => message.decode(message.id.unwrap()).unwrap(),
-        other => panic!("{other:?}"),
-    });
-    let messages: Vec<_> = messages.collect();
+    let messages = decoded(&imported);
+    assert_eq!(messages.len(), session.steps.len());
     let roles: Vec<Role> = messages.iter().map(|message| message.role).collect();
     let expected = [
         Role::System,

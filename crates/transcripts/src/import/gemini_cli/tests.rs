@@ -1,7 +1,7 @@
-use palimpsest_core::ids::MessageId;
-use palimpsest_core::message::{Block, Message, Role};
+use palimpsest_core::message::{Block, Role};
 
-use super::super::{ImportFormat, ImportStep, Imported, read};
+use super::super::testing::{self, decoded};
+use super::super::{ImportFormat, Imported, read};
 
 const HEAD: &str = r#"{"sessionId":"s","projectHash":"p","startTime":"t","lastUpdated":"t","kind":"main","directories":["/w"]}"#;
 
@@ -20,37 +20,15 @@ fn said(number: u32, kind: &str, text: &str) -> String {
 
 /// Describes the steps. A message is named by the number of its record, and a result by its index too.
 fn steps(imported: &Imported<'_>) -> Vec<String> {
-    let name = |id: &MessageId| {
+    testing::steps(imported, |id| {
         let id = id.to_string();
         let (number, index) = id[id.len() - 12..].split_at(4);
-        let index = index.trim_start_matches('0');
         let number = number.trim_start_matches('0');
-        if index.is_empty() {
-            number.to_owned()
-        } else {
-            format!("{number}.{index}")
+        match index.trim_start_matches('0') {
+            "" => number.to_owned(),
+            index => format!("{number}.{index}"),
         }
-    };
-    let names = |ids: &[MessageId]| ids.iter().map(name).collect::<Vec<_>>().join(" ");
-    let steps = imported.sessions.iter().flat_map(|session| &session.steps);
-    let steps = steps.map(|step| match step {
-        ImportStep::Message(message) => message.id.as_ref().map_or("?".into(), name),
-        ImportStep::Rewind(to) => {
-            format!("back to {}", to.as_ref().map_or("none".into(), name))
-        }
-        ImportStep::Compacted(one) => format!("compacted, kept {}", names(&one.kept)),
-        ImportStep::Removed { messages, .. } => format!("removed {}", names(messages)),
-    });
-    steps.collect()
-}
-
-fn decoded(imported: &Imported<'_>) -> Vec<Message> {
-    let steps = imported.sessions.iter().flat_map(|session| &session.steps);
-    let messages = steps.filter_map(|step| match step {
-        ImportStep::Message(message) => Some(message.decode(message.id.unwrap()).unwrap()),
-        _ => None,
-    });
-    messages.collect()
+    })
 }
 
 const CALL: &str = r#","content":"I look.","model":"m","tokens":{"input":9,"cached":4,"output":2,"thoughts":1,"total":12},"toolCalls":[{"id":"c","name":"read_file","args":{"path":"a.rs"},"status":"success","timestamp":"t","result":[{"functionResponse":{"id":"c","name":"read_file","response":{"output":"fn a() {}"}}}]}]"#;

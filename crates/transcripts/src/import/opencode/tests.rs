@@ -1,6 +1,7 @@
-use palimpsest_core::message::{Block, Message, Role};
+use palimpsest_core::message::{Block, Role};
 
-use super::super::{ImportFormat, ImportStep, Imported, read};
+use super::super::testing::decoded;
+use super::super::{ImportFormat, ImportStep, read};
 use super::id_of;
 
 fn message(id: &str, role: &str, more: &str, parts: &[&str]) -> String {
@@ -18,15 +19,6 @@ fn export(messages: &[String]) -> String {
 }}"#,
         messages.join(",\n")
     )
-}
-
-fn decoded(imported: &Imported<'_>) -> Vec<Message> {
-    let steps = imported.sessions.iter().flat_map(|session| &session.steps);
-    let messages = steps.filter_map(|step| match step {
-        ImportStep::Message(message) => Some(message.decode(message.id.unwrap()).unwrap()),
-        _ => None,
-    });
-    messages.collect()
 }
 
 const HELLO: &str = r#"{"type":"text","text":"hello"}"#;

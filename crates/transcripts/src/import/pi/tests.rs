@@ -1,39 +1,12 @@
-use palimpsest_core::ids::MessageId;
-use palimpsest_core::message::{Block, Message};
+use palimpsest_core::message::Block;
 
-use super::super::{ImportFormat, ImportStep, Imported, read};
+use super::super::testing::{self, decoded};
+use super::super::{ImportFormat, Imported, read};
 
 const HEAD: &str = r#"{"type":"session","id":"00000000-0000-7000-8000-000000000000","timestamp":"2026-01-02T03:04:05.000Z","cwd":"/w"}"#;
 
-/// Describes the steps. A message is named by its line.
 fn steps(imported: &Imported<'_>) -> Vec<String> {
-    let line_of = |id: &MessageId| {
-        let id = id.to_string();
-        let line = usize::from_str_radix(&id[id.len() - 4..], 16).unwrap();
-        line.to_string()
-    };
-    let steps = imported.sessions.iter().flat_map(|session| &session.steps);
-    let steps = steps.map(|step| match step {
-        ImportStep::Message(message) => message.line.to_string(),
-        ImportStep::Rewind(to) => {
-            format!("back to {}", to.as_ref().map_or("none".into(), line_of))
-        }
-        ImportStep::Compacted(one) => {
-            let kept: Vec<String> = one.kept.iter().map(line_of).collect();
-            format!("compacted, kept {}", kept.join(" "))
-        }
-        ImportStep::Removed { .. } => "removed".into(),
-    });
-    steps.collect()
-}
-
-fn decoded(imported: &Imported<'_>) -> Vec<Message> {
-    let steps = imported.sessions.iter().flat_map(|session| &session.steps);
-    let messages = steps.filter_map(|step| match step {
-        ImportStep::Message(message) => Some(message.decode(message.id.unwrap()).unwrap()),
-        _ => None,
-    });
-    messages.collect()
+    testing::steps(imported, testing::line_of)
 }
 
 #[test]
