@@ -10,7 +10,9 @@ use super::said;
 const CLAUDE_CODE: &str = r#"{"type":"user","uuid":"00000000-0000-4000-8000-000000000001","message":{"role":"user","content":"hi"}}"#;
 const CODEX: &str = r#"{"timestamp":"2026-01-02T03:04:05.000Z","type":"session_meta","payload":{"id":"00000000-0000-7000-8000-000000000000","cwd":"/w"}}
 {"timestamp":"2026-01-02T03:04:05.000Z","type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"List the files."}]}}
+{"timestamp":"2026-01-02T03:04:05.000Z","type":"turn_context","payload":{"cwd":"/w","model":"gpt-of-the-log"}}
 {"timestamp":"2026-01-02T03:04:05.000Z","type":"response_item","payload":{"type":"function_call","name":"shell","arguments":"{\"command\":\"ls\"}","call_id":"c"}}
+{"timestamp":"2026-01-02T03:04:05.000Z","type":"event_msg","payload":{"type":"token_count","info":{"last_token_usage":{"input_tokens":12345,"cached_input_tokens":4,"output_tokens":2}}}}
 {"timestamp":"2026-01-02T03:04:05.000Z","type":"response_item","payload":{"type":"function_call_output","call_id":"c","output":"a.rs"}}"#;
 const COPILOT: &str = r#"{"type":"session.start","data":{"context":{"cwd":"/w"}},"id":"00000000-0000-4000-8000-000000000001","timestamp":"2026-01-02T03:04:05.000Z"}
 {"type":"user.message","data":{"content":"hello"},"id":"00000000-0000-4000-8000-000000000002","timestamp":"2026-01-02T03:04:05.000Z"}
@@ -77,6 +79,11 @@ fn a_folder_with_all_formats_is_verified_and_imported() {
     ];
     let expected = expected.map(|(id, count)| (format!("projects/default/sessions/{id}"), count));
     assert_eq!(counts, expected);
+    // Codex records the model and the usage beside the messages.
+    let exported = said(&["export", "two", "--server", server.address()]);
+    for part in ["gpt-of-the-log", "12341"] {
+        assert!(exported.contains(part), "{exported}");
+    }
     // The ids depend on the lines, so a second import appends nothing.
     let again: serde_json::Value = serde_json::from_str(&said(&import)).unwrap();
     for file in again.as_array().unwrap() {

@@ -213,6 +213,9 @@ fn input(name: &str, index: usize, message: &ImportedMessage<'_>) -> MessageInpu
             machine_generated: message.machine_generated,
             transcript_only: message.transcript_only,
             attributes: pairs(&message.attributes),
+            // The server reads both from a payload that contains them.
+            model: message.model.as_deref().unwrap_or_default().to_owned(),
+            usage: message.usage.as_ref().map(convert::export_usage),
             ..MessageMetadata::default()
         }),
     }

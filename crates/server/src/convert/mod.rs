@@ -85,7 +85,9 @@ pub use target::{
     BodyOptions, MAX_MODEL_BYTES, export_target, prompt_prefix, target_override, with_body_options,
 };
 pub use tokens::{breakdown, budget, token_report};
-pub use transcript::{BlockStatuses, ContentForm, json_messages, transcript_message, visibility};
+pub use transcript::{
+    BlockStatuses, ContentForm, export_usage, json_messages, transcript_message, visibility,
+};
 pub use whole_array::{body_prefix, last_response, whole_array};
 pub use working_state::{working_change, working_state};
 

@@ -181,7 +181,8 @@ pub(super) fn metadata(message: &Message) -> v1::MessageMetadata {
     }
 }
 
-pub(super) fn export_usage(usage: &Usage) -> v1::Usage {
+/// Converts a reported usage.
+pub fn export_usage(usage: &Usage) -> v1::Usage {
     v1::Usage {
         input_tokens: saturate_tokens(usage.input_tokens),
         output_tokens: saturate_tokens(usage.output_tokens),
