@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     backup, compact_store, completions, config, demo, export, health, import, inspect, keys, man,
-    migrate, recall, replay, restore, retention, run, schema, serve, sessions, terminal, verify,
+    migrate, recall, replay, restore, retention, run, schema, serve, sessions, terminal, tune, verify,
     verify_store, view, worker,
 };
 
@@ -53,6 +53,7 @@ enum Command {
     Verify(verify::Verify),
     Replay(replay::Replay),
     Recall(recall::Recall),
+    Tune(tune::Tune),
     Keys(keys::KeysCommand),
     Backup(backup::BackupCommand),
     Restore(restore::RestoreCommand),
@@ -83,6 +84,7 @@ impl Cli {
             Command::Verify(command) => command.run(),
             Command::Replay(command) => command.run(),
             Command::Recall(command) => command.run(),
+            Command::Tune(command) => command.run(),
             Command::Keys(command) => command.run(),
             Command::Backup(command) => command.run(),
             Command::Restore(command) => command.run(),

@@ -366,9 +366,9 @@ fn all_errors_in_policies_are_reported_together() {
         &source,
         &expect![[r#"
             the configuration has 18 errors:
-              p.toml:2: policy.preset must be "claude-code" or "claude-code-2.1.19" or "opencode" or "threshold", is "best"
+              p.toml:2: policy.preset must be "claude-code" or "claude-code-2.1.19" or "opencode" or "threshold" or "economy", is "best"
               p.toml:3: policy.snip is a section: write [policy.snip]
-              p.toml:4: policy.colour is not a setting: policy has attachments, autocompact, collapse, hooks, limits, microcompact, model_tools, preset, provider_management, session_memory, snip, summary, tokens, tool_results
+              p.toml:4: policy.colour is not a setting: policy has attachments, autocompact, collapse, economy, hooks, limits, microcompact, model_tools, preset, provider_management, session_memory, snip, summary, tokens, tool_results
               p.toml:5: policy.snipp is not a setting: did you mean policy.snip?
               p.toml:7: policy.collapse.max_risk must be between 0 and 1
               p.toml:9: policy.collapse.enabled must be true or false, is "yes"

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use super::NONE;
 use super::run::{FileResult, ReplayResults};
 use crate::output::{number, one_line};
+use crate::svg::escaped;
 
 const TITLE: &str = "Tokens of each request in the longest session";
 /// The maximum length of a file name. A longer name would exceed the width of the chart.
@@ -297,13 +298,6 @@ fn short(tokens: u64) -> String {
         1_000_000.. if tokens.is_multiple_of(1_000_000) => format!("{} M", tokens / 1_000_000),
         _ => number(tokens),
     }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }
 
 #[cfg(test)]

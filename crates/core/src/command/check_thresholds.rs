@@ -25,7 +25,9 @@ impl CheckThresholds {
         } else if self.compact_at.is_some_and(|at| is_requested(session, at)) {
             Some(Trigger::Manual)
         } else {
-            let is_due = is_compaction_due(session) || is_truncation_due(session);
+            let is_due = is_compaction_due(session)
+                || is_truncation_due(session)
+                || session.compaction_reduces_cost(context.now);
             is_due.then_some(Trigger::Auto)
         };
         // The compaction comes first, because a caller may wait for it.

@@ -10,7 +10,7 @@ use super::step::{
 };
 use crate::command::{
     CompactionMessages, DropRule, SkipReason, StartCompaction, SummarySource, SummarySpec,
-    is_memory_update_running,
+    is_compaction_due, is_memory_update_running,
 };
 use crate::event::{Event, Strategy, Trigger};
 use crate::session::Session;
@@ -33,6 +33,13 @@ pub(super) struct Choosing {
     messages: Option<CompactionMessages>,
 }
 
+/// Returns true if the view is below the threshold, so that only its cost can justify the compaction.
+fn is_for_cost(request: &CompactionRequest, session: &Session) -> bool {
+    request.trigger == Trigger::Auto
+        && request.purpose == Purpose::Replace
+        && !is_compaction_due(session)
+}
+
 /// The end of the choice.
 pub(super) enum Chosen {
     Started(Box<Started>),
@@ -50,6 +57,11 @@ impl Choosing {
             // Session memory exists already, so the caller of the machine rejects instructions for it.
             (_, Some(Strategy::SessionMemory)) => VecDeque::from([Source::SessionMemory]),
             (_, Some(strategy)) => VecDeque::from([Source::Write(strategy)]),
+            // Other summaries have a price or a lower quality, which a lower cost does not justify.
+            (_, None) if is_for_cost(request, session) => {
+                let memory = request.takes_any().then_some(Source::SessionMemory);
+                memory.into_iter().collect()
+            }
             (_, None) if !request.takes_any() => VecDeque::from([Source::Write(context.usual())]),
             (_, None) => {
                 let first = session.policy().autocompact.session_memory_first;
@@ -131,7 +143,9 @@ impl Choosing {
         match source {
             Source::SessionMemory => {
                 let may_help = session.policy().autocompact.session_memory_first;
-                let waits = may_help && !self.waited_for_memory;
+                // A compaction that only reduces the cost can take place before a later request.
+                let is_urgent = !is_for_cost(request, session);
+                let waits = may_help && is_urgent && !self.waited_for_memory;
                 let at_most_ms = session.policy().session_memory.wait.get();
                 (waits && is_memory_update_running(session, context.now))
                     .then_some(Wait::ForMemory { at_most_ms })

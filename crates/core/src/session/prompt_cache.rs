@@ -5,7 +5,7 @@
 //! not tracked. Each later view-changing event moves the view away from the cached pieces or back to them. Only the
 //! difference is stored. Prices of tokens are in `policy`.
 
-use super::Session;
+use super::{CostBalance, Session};
 use crate::event::{ChangeKind, Event};
 use crate::ids::{Ordinal, Revision, Timestamp};
 use crate::view::{LayoutChange, Piece, PieceForm, Target, count, shown_tokens};
@@ -37,6 +37,8 @@ pub struct PromptCache {
     pub total_invalidated: u64,
     /// Total tokens that answered requests saved.
     pub total_saved: u64,
+    /// The cost of the answered requests.
+    pub costs: CostBalance,
 }
 
 /// The last request that a provider answered.
@@ -100,6 +102,20 @@ impl PromptCache {
             Some(drift) => drift.restore_change.apply(first(drift.pieces)),
         }
     }
+
+    /// Returns true if the last answered request had this target.
+    pub(super) fn is_of(&self, target: &Target) -> bool {
+        self.last_request.target == *target && self.last_request.pieces > 0
+    }
+
+    /// Returns the estimated tokens at the start of the view that the last answered request for this target contained.
+    pub(super) fn kept_tokens(&self, target: &Target) -> u64 {
+        match &self.divergence {
+            _ if !self.is_of(target) => 0,
+            None => self.last_request.tokens,
+            Some(divergence) => divergence.restore_change.kept_tokens,
+        }
+    }
 }
 
 /// The state before a view-changing event.
@@ -125,25 +141,16 @@ impl Session {
         let cache = &self.prompt_cache;
         // Providers keep one cache per target. Only the cache of the last served target is tracked.
         let cold = self.is_cache_cold(now);
-        let known = cache.last_request.target == *target && cache.last_request.pieces > 0;
+        let known = cache.is_of(target);
         let calibrated = |tokens| self.ledger.calibration.apply(tokens);
-        let (reused_pieces, kept, rewritten) = match &cache.divergence {
-            _ if !known => (0, 0, 0),
-            None => (
-                cache.last_request.pieces as usize,
-                cache.last_request.tokens,
-                0,
-            ),
+        let kept = cache.kept_tokens(target);
+        let (reused_pieces, rewritten) = match &cache.divergence {
+            _ if !known => (0, 0),
+            None => (cache.last_request.pieces as usize, 0),
             Some(divergence) => {
-                let at = divergence
-                    .restore_change
-                    .first()
-                    .unwrap_or(divergence.pieces as usize);
-                (
-                    at,
-                    divergence.restore_change.kept_tokens,
-                    divergence.rewritten,
-                )
+                let first = divergence.restore_change.first();
+                let at = first.unwrap_or(divergence.pieces as usize);
+                (at, divergence.rewritten)
             }
         };
         // The prompt prefix precedes all messages, so it is reused whenever the cache is warm.
@@ -199,6 +206,7 @@ impl Session {
         if !self.pending.is_empty() || self.not_sendable_reason().is_some() {
             return;
         }
+        self.record_cost(at);
         let report = self.cache_report(&self.last_served.target, at);
         let calibration = self.ledger.calibration;
         let cache = &mut self.prompt_cache;
@@ -250,6 +258,10 @@ impl Session {
             kind,
             saving: cache.saving,
         });
+        if let Event::CompactionFinished(_) = event {
+            let tokens = self.ledger.all.total();
+            self.prompt_cache.costs.compacted(tokens);
+        }
         self.record_divergence(&before.cached_pieces);
     }
 

@@ -2,7 +2,7 @@
 
 use palimpsest_core::event::ChangeKind;
 use palimpsest_core::session::{
-    CacheDivergence, CachedRequest, LastServed, PromptCache, ViewChange,
+    CacheDivergence, CachedRequest, CostBalance, LastServed, PromptCache, ViewChange,
 };
 
 use super::error::DecodeError;
@@ -58,6 +58,9 @@ impl StoredAs<v1::PromptCache> for PromptCache {
             total_invalidated: self.total_invalidated,
             total_saved: self.total_saved,
             drift: self.divergence.to_proto(),
+            saved_cost: self.costs.saved,
+            held_cost: self.costs.held,
+            compacted_tokens: self.costs.compacted_tokens,
         }
     }
 
@@ -74,6 +77,11 @@ impl StoredAs<v1::PromptCache> for PromptCache {
             saving: stored.saving,
             total_invalidated: stored.total_invalidated,
             total_saved: stored.total_saved,
+            costs: CostBalance {
+                saved: stored.saved_cost,
+                held: stored.held_cost,
+                compacted_tokens: stored.compacted_tokens,
+            },
         })
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use palimpsest_core::command::{
     Command, CompactionMessages, FailMemoryUpdate, RecordMemoryVersion, SkipReason,
-    StartMemoryUpdate, WrittenSummary, memory_due_at,
+    StartMemoryUpdate, WrittenSummary, is_compaction_due, memory_due_at,
 };
 use palimpsest_core::compaction::{
     CompactionContext, CompactionMachine, CompactionOutcome, CompactionRequest, StartedCompaction,
@@ -79,9 +79,9 @@ impl Driver {
 
     /// Compacts the view if it exceeds the threshold. Returns true if it did.
     pub(super) fn compact(&mut self) -> bool {
-        let policy = &self.session.policy().autocompact;
-        let is_large = self.session.tokens().tokens >= self.session.thresholds().compact;
-        policy.enabled && is_large && self.compact_now(Trigger::Auto)
+        let is_due = is_compaction_due(&self.session);
+        (is_due || self.session.compaction_reduces_cost(self.now))
+            && self.compact_now(Trigger::Auto)
     }
 
     /// Compacts the view if the policy permits it. Returns true if it did.

@@ -143,7 +143,7 @@ fn the_ledger_of_a_long_session_matches_the_bytes() {
         Op::Answer,
     ];
     let ops: Vec<Op> = std::iter::repeat_n(turn, 40).flatten().collect();
-    let tight = policies().swap_remove(4);
+    let tight = policies().swap_remove(5);
     let agreement = compare(&Writer::write(&ops), Provider::Anthropic, tight);
     assert!(agreement.warm > 100, "{agreement:?}");
     assert!(agreement.invalidated > 3, "{agreement:?}");
@@ -188,7 +188,7 @@ fn a_repeated_summary_is_counted_as_new() {
         run(912),
     ]);
     ops.extend([Op::Say, Op::Rewind { back: 6 }, Op::Say]);
-    let mut tight = policies().swap_remove(4);
+    let mut tight = policies().swap_remove(5);
     tight.autocompact.min_input_tokens = 2_000;
     let agreement = compare(&Writer::write(&ops), Provider::Anthropic, tight);
     assert_eq!(agreement.made_again, 1, "{agreement:?}");
@@ -223,6 +223,6 @@ fn the_text_of_a_new_placeholder_was_not_sent_before() {
     ]);
     ops.extend([run(2_424), fail(0), run(0), fail(0), Op::Say, Op::Say]);
     ops.extend([Op::Rewind { back: 1 }, Op::Say, run(816)]);
-    let folding = policies().swap_remove(5);
+    let folding = policies().swap_remove(6);
     compare(&Writer::write(&ops), Provider::Anthropic, folding);
 }

@@ -24,6 +24,7 @@ mod recorded_session;
 mod survival;
 #[cfg(test)]
 mod tests;
+pub mod tune;
 mod verify;
 
 pub use compaction::ReplayCompaction;

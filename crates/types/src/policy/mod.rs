@@ -7,6 +7,7 @@
 mod budget;
 mod check;
 mod compaction;
+mod economy;
 mod levels;
 pub mod preset;
 mod prices;
@@ -20,6 +21,7 @@ pub use compaction::{
     AttachmentPolicy, AutocompactPolicy, HookFailureMode, HookPolicy, HookRule,
     SessionMemoryPolicy, SummaryPolicy, SummaryStyle, ThresholdBasis,
 };
+pub use economy::EconomyPolicy;
 pub use levels::{
     CachedPolicy, CollapsePolicy, MicrocompactPolicy, PreviewMode, PrunePolicy, Risk, SizePolicy,
     SnipPolicy, TimePolicy, ToolResultPolicy, ToolResultRule,
@@ -51,6 +53,8 @@ pub struct Policy {
     pub collapse: CollapsePolicy,
     /// Level 5.
     pub autocompact: AutocompactPolicy,
+    /// Compactions below the threshold, where they reduce the cost of the session.
+    pub economy: EconomyPolicy,
     /// Session memory, with which level 5 needs no further model call.
     pub session_memory: SessionMemoryPolicy,
     /// The model that writes summaries, and its limits.

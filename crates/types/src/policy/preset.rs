@@ -27,15 +27,19 @@ pub enum Preset {
     /// Defines the thresholds as shares of the window.
     #[serde(rename = "threshold")]
     Threshold,
+    /// Compacts as soon as that reduces the cost of the session.
+    #[serde(rename = "economy")]
+    Economy,
 }
 
 impl Preset {
     /// All presets.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::ClaudeCode,
         Self::ClaudeCode2119,
         Self::OpenCode,
         Self::Threshold,
+        Self::Economy,
     ];
 
     /// Returns the name of the preset as users write it in settings.
@@ -45,6 +49,7 @@ impl Preset {
             Self::ClaudeCode2119 => "claude-code-2.1.19",
             Self::OpenCode => "opencode",
             Self::Threshold => "threshold",
+            Self::Economy => "economy",
         }
     }
 
@@ -55,7 +60,7 @@ impl Preset {
 
     /// Returns the complete policy of the preset.
     pub fn policy(self) -> Policy {
-        static PRESETS: LazyLock<[Policy; 4]> = LazyLock::new(|| {
+        static PRESETS: LazyLock<[Policy; 5]> = LazyLock::new(|| {
             Preset::ALL.map(|preset| {
                 let policy = Overlay::default().resolve_from(preset);
                 policy.expect("the presets are complete, and the tests say so")
@@ -71,6 +76,7 @@ impl Preset {
             Self::ClaudeCode2119 => include_str!("presets/claude-code-2.1.19.toml"),
             Self::OpenCode => include_str!("presets/opencode.toml"),
             Self::Threshold => include_str!("presets/threshold.toml"),
+            Self::Economy => include_str!("presets/economy.toml"),
         }
     }
 }
@@ -321,7 +327,7 @@ mod tests {
 
     #[test]
     fn presets_have_their_documented_differences() {
-        let [code, old, open, threshold] = Preset::ALL.map(Preset::policy);
+        let [code, old, open, threshold, economy] = Preset::ALL.map(Preset::policy);
         assert_eq!(code, Policy::default());
         assert!(code.microcompact.time.enabled && code.autocompact.session_memory_first);
         assert_eq!(old.tool_results.max_result_chars, 400_000);
@@ -329,6 +335,7 @@ mod tests {
         assert!(open.microcompact.prune.enabled && open.snip.wrap_interjections);
         assert_eq!(open.autocompact.basis, ThresholdBasis::InputLimit);
         assert_eq!(threshold.autocompact.keep_messages, 5);
+        assert!(economy.economy.enabled && !code.economy.enabled);
         for preset in Preset::ALL {
             assert_eq!(preset.policy().preset, preset);
             assert_eq!(Preset::by_name(preset.name()), Some(preset));

@@ -1,6 +1,9 @@
 //! Relative token prices, used to compare the cost of an invalidated prompt cache with the tokens
 //! that a change frees.
 
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// The price of a token in thousandths of the price of an uncached token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Price(u32);
@@ -36,6 +39,19 @@ impl Price {
     /// Returns the price as a number.
     pub fn get(self) -> f64 {
         f64::from(self.0) / 1_000.0
+    }
+}
+
+impl Serialize for Price {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.get())
+    }
+}
+
+impl<'de> Deserialize<'de> for Price {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let price = f64::deserialize(deserializer)?;
+        Self::new(price).ok_or_else(|| D::Error::custom("must be between 0 and 1,000,000"))
     }
 }
 

@@ -1,10 +1,12 @@
 //! Compactions whose summary exists already: session memory, or a prepared summary.
 
 use super::finished_event::{CompactionMessages, CompactionSpec};
+use super::preconditions::is_compaction_due;
 use super::range::remaining_messages;
 use crate::command::decision::SkipReason;
 use crate::command::reject::Rejection;
 use crate::event::{CompactionFinished, Strategy, Trigger};
+use crate::ids::Timestamp;
 use crate::levels::compaction::{KeepRule, MessagePartition, partition, without_pinned};
 use crate::memory::MemoryContent;
 use crate::session::Session;
@@ -14,6 +16,7 @@ pub(super) fn session_memory(
     session: &Session,
     asked: Trigger,
     made: &CompactionMessages,
+    now: Timestamp,
 ) -> Result<Result<CompactionFinished, SkipReason>, Rejection> {
     let policy = &session.policy().session_memory;
     let written = session.memory().latest_written();
@@ -51,6 +54,11 @@ pub(super) fn session_memory(
     };
     // A view that is still above the threshold would be compacted again immediately. A manual request is honored.
     if asked != Trigger::Manual && compacted.after_tokens >= session.thresholds().compact {
+        return Ok(Err(SkipReason::TooLittleGain));
+    }
+    // Below the threshold, only the cost justifies a compaction. Its size is exact now.
+    let is_for_cost = asked == Trigger::Auto && !is_compaction_due(session);
+    if is_for_cost && !session.pays_for_view(compacted.ledger.all.total(), now) {
         return Ok(Err(SkipReason::TooLittleGain));
     }
     Ok(Ok(compacted))

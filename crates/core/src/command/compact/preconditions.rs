@@ -38,7 +38,7 @@ pub(super) fn check_can_start(
             if collapse.enabled && tokens < collapse.compact_at_percent.of(thresholds.effective) {
                 return Err(SkipReason::CollapseEnabled);
             }
-            if !is_compaction_due(session) {
+            if !is_compaction_due(session) && !session.compaction_reduces_cost(now) {
                 return Err(SkipReason::UnderThreshold);
             }
             if compactions.held_after_restore {

@@ -100,7 +100,7 @@ impl StartCompaction {
                 ));
             }
             SummarySource::SessionMemory(made) => {
-                existing_summary::session_memory(session, self.trigger, &made)?
+                existing_summary::session_memory(session, self.trigger, &made, context.now)?
             }
             SummarySource::Prepared(made) => {
                 existing_summary::prepared(session, self.trigger, &made)?

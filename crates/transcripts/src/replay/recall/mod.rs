@@ -7,6 +7,8 @@
 //!
 //! A transcript without compactions is measured at the points where the policy compacts.
 
+mod conversation;
+mod edits;
 mod needs;
 mod points;
 mod shown;
@@ -14,10 +16,13 @@ mod sums;
 #[cfg(test)]
 mod tests;
 mod texts;
+mod uses;
 
 pub use needs::NeedKind;
 pub use points::{RecallOptions, recall};
 pub use sums::{RecallCounts, RecallSums};
+pub(super) use uses::UseCounter;
+pub use uses::UseCounts;
 
 /// The horizons in tool calls after the compaction. The last one is the maximum.
 pub const HORIZONS: [usize; 3] = [10, 30, 60];

@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use palimpsest_core::event::Trigger;
 use palimpsest_core::ids::MessageId;
-use palimpsest_core::message::{Block, Message, Role};
+use palimpsest_core::message::{Block, Role};
 use palimpsest_core::policy::{Percent, Policy, WindowHint};
 use palimpsest_core::view::Provider;
 
+use super::conversation::Conversation;
 use super::needs::{Name, names_of};
-use super::shown::{last_mention, shows};
+use super::shown::shows;
 use super::texts::{push_message, tail, view_text};
-use super::{HORIZONS, MeasuredCompaction, MeasuredText, Mention, MentionPlace, Need, TextSource};
+use super::{HORIZONS, MeasuredCompaction, MeasuredText, Need, TextSource};
 use crate::replay::RecordedSession;
 use crate::replay::driver::{Driver, calibration};
 use crate::replay::options::{PrepareFrequency, ReplayOptions};
@@ -231,51 +232,5 @@ impl UsedNames {
             }
         }
         used
-    }
-}
-
-/// The text of all messages so far.
-#[derive(Default)]
-struct Conversation {
-    text: String,
-    /// The end of each message in the text.
-    messages: Vec<MessageEnd>,
-}
-
-struct MessageEnd {
-    end: usize,
-    line: usize,
-    place: MentionPlace,
-}
-
-impl Conversation {
-    fn push(&mut self, line: usize, message: &Message) {
-        push_message(message, &mut self.text);
-        let has_results = message
-            .blocks
-            .iter()
-            .any(|block| matches!(block, Block::ToolResult(_)));
-        let place = match message.role {
-            Role::Assistant => MentionPlace::Assistant,
-            _ if has_results => MentionPlace::Result,
-            _ if message.is_real_user_input() => MentionPlace::User,
-            _ => MentionPlace::Generated,
-        };
-        self.messages.push(MessageEnd {
-            end: self.text.len(),
-            line,
-            place,
-        });
-    }
-
-    fn last_mention(&self, name: &Name, root: Option<&str>) -> Option<Mention> {
-        let at = last_mention(&self.text, name, root)?;
-        let number = self.messages.partition_point(|message| message.end <= at);
-        let message = self.messages.get(number)?;
-        Some(Mention {
-            line: message.line,
-            place: message.place,
-            messages_before: self.messages.len() - number - 1,
-        })
     }
 }

@@ -14,9 +14,15 @@ pub struct RecallCounts {
 }
 
 impl RecallCounts {
-    fn count(&mut self, is_shown: bool) {
+    pub(super) fn count(&mut self, is_shown: bool) {
         self.needs += 1;
         self.shown += usize::from(is_shown);
+    }
+
+    /// Adds other counts.
+    pub fn add(&mut self, other: Self) {
+        self.shown += other.shown;
+        self.needs += other.needs;
     }
 }
 

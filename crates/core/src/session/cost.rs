@@ -1,0 +1,184 @@
+//! The cost of a session's requests, and the rule that compacts a view to reduce it.
+//!
+//! Costs are in thousandths of the price of an uncached token. Only the difference between the view and the unchanged
+//! conversation is tracked, so the prompt prefix, which both contain, does not count.
+//!
+//! The rule is that of the ski rental problem. Holding the tokens that a compaction would remove costs something with
+//! each request, as renting does. A compaction costs something once, as buying does. It is due when the held tokens
+//! have cost as much as it does. Such a rule costs at most twice as much as the best decisions in hindsight. By default, a
+//! compaction must also be covered by what earlier changes have saved. A session then never costs more than without
+//! changes, but the first compaction can be late, so the bound no longer holds.
+
+use super::Session;
+use crate::ids::Timestamp;
+use crate::policy::Prices;
+
+/// The expected tokens of the summary and the attachments of a session's first compaction.
+const EXPECTED_SUMMARY_TOKENS: u64 = 7_000;
+
+/// The cost of the answered requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CostBalance {
+    /// The cost that changes of the view have saved. Negative if they have cost more.
+    pub saved: i64,
+    /// The cost since the last compaction of the tokens that another one would remove.
+    pub held: u64,
+    /// Estimated tokens of the view directly after the last compaction. 0 without a compaction.
+    pub compacted_tokens: u64,
+}
+
+impl CostBalance {
+    /// Returns true if the held tokens have cost as much as their removal, which makes the next request dearer by
+    /// `extra`.
+    fn is_held_too_long(&self, extra: i64) -> bool {
+        difference(self.held, 0) >= extra
+    }
+
+    /// Begins the time after a compaction.
+    pub(super) fn compacted(&mut self, tokens: u64) {
+        self.held = 0;
+        self.compacted_tokens = tokens;
+    }
+}
+
+/// Returns the cost of a request of which the provider has cached the first `cached` tokens.
+fn cost(prices: &Prices, tokens: u64, cached: u64) -> u64 {
+    let cached = cached.min(tokens);
+    let read = cached.saturating_mul(prices.cache_read.milli().into());
+    let written = (tokens - cached).saturating_mul(prices.cache_write.milli().into());
+    read.saturating_add(written)
+}
+
+fn difference(a: u64, b: u64) -> i64 {
+    let signed = |cost| i64::try_from(cost).unwrap_or(i64::MAX);
+    signed(a) - signed(b)
+}
+
+impl Session {
+    /// Returns true if a compaction from session memory now would reduce the cost of the session.
+    pub fn compaction_reduces_cost(&self, now: Timestamp) -> bool {
+        let policy = &self.policy.economy;
+        policy.enabled
+            && self.policy.autocompact.enabled
+            && self.policy.session_memory.enabled
+            && self.tokens().tokens >= policy.min_view_tokens.into()
+            && self.pays_for_view(self.expected_compacted_tokens(), now)
+    }
+
+    /// Returns true if a compaction is paid for that leaves this number of estimated tokens.
+    pub(crate) fn pays_for_view(&self, compacted_tokens: u64, now: Timestamp) -> bool {
+        let prices = self.policy.economy.prices();
+        let cached = if self.is_cache_expired(now) {
+            0
+        } else {
+            self.prompt_cache.kept_tokens(&self.last_served.target)
+        };
+        let with = cost(&prices, compacted_tokens, 0);
+        let without = cost(&prices, self.ledger.all.total(), cached);
+        let extra = difference(with, without);
+        let costs = &self.prompt_cache.costs;
+        let is_covered = costs.saved >= extra || !self.policy.economy.spend_savings_only;
+        is_covered && costs.is_held_too_long(extra)
+    }
+
+    /// Returns the estimated tokens that a compaction leaves: as many as the last one did.
+    fn expected_compacted_tokens(&self) -> u64 {
+        let costs = &self.prompt_cache.costs;
+        if costs.compacted_tokens > 0 {
+            return costs.compacted_tokens;
+        }
+        u64::from(self.policy.session_memory.keep_min_tokens) + EXPECTED_SUMMARY_TOKENS
+    }
+
+    /// Adds the cost of a request that was answered, before it becomes the last one.
+    pub(super) fn record_cost(&mut self, at: Timestamp) {
+        let prices = self.policy.economy.prices();
+        let cache = &self.prompt_cache;
+        let target = &self.last_served.target;
+        let view = self.ledger.all.total();
+        let unchanged = view.saturating_add(cache.saving);
+        let last = &cache.last_request;
+        let is_cached = !self.is_cache_expired(at) && cache.is_of(target);
+        let (cached, unchanged_cached) = if is_cached {
+            // After a rewind, this is more than the provider can read, so the saving is not overestimated.
+            let unchanged_cached = last.tokens.saturating_add(last.saving);
+            (cache.kept_tokens(target), unchanged_cached)
+        } else {
+            (0, 0)
+        };
+        let saved = difference(
+            cost(&prices, unchanged, unchanged_cached),
+            cost(&prices, view, cached),
+        );
+        // Tokens that were not sent before are needed now, so no compaction would have removed them.
+        let sent = last.tokens.min(view);
+        let removable = sent.saturating_sub(self.expected_compacted_tokens());
+        let held = cost(&prices, removable, if is_cached { removable } else { 0 });
+        let costs = &mut self.prompt_cache.costs;
+        costs.saved = costs.saved.saturating_add(saved);
+        costs.held = costs.held.saturating_add(held);
+    }
+
+    fn is_cache_expired(&self, now: Timestamp) -> bool {
+        let lifetime = self.policy.economy.cache_lifetime.get();
+        self.last_response
+            .is_none_or(|last| now.millis_since(last) >= lifetime)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Returns the extra cost of a request before which the view is compacted.
+    fn extra(prices: &Prices, compacted: u64, view: u64, cached: u64) -> i64 {
+        difference(cost(prices, compacted, 0), cost(prices, view, cached))
+    }
+
+    /// Returns the cost of all requests if the view is compacted before those that `compacts` selects.
+    fn total(growth: &[u64], compacted: u64, mut compacts: impl FnMut(u64, u64) -> bool) -> u64 {
+        let prices = Prices::default();
+        let (mut view, mut sum) = (compacted, 0);
+        for new in growth {
+            let cached = view;
+            view += new;
+            if compacts(view, cached) {
+                view = compacted;
+                sum += cost(&prices, view, 0);
+            } else {
+                sum += cost(&prices, view, cached);
+            }
+        }
+        sum
+    }
+
+    proptest! {
+        #[test]
+        fn the_rule_costs_at_most_twice_as_much_as_the_best_compactions(
+            growth in prop::collection::vec(100_u64..6_000, 1..14), compacted in 500_u64..10_000
+        ) {
+            let prices = Prices::default();
+            let mut costs = CostBalance::default();
+            let by_rule = total(&growth, compacted, |view, cached| {
+                if costs.is_held_too_long(extra(&prices, compacted, view, cached)) {
+                    costs.compacted(compacted);
+                    return true;
+                }
+                let removable = cached.saturating_sub(compacted);
+                costs.held += cost(&prices, removable, removable);
+                false
+            });
+            let best = (0..1_u32 << growth.len()).map(|places| {
+                let mut at = 0;
+                total(&growth, compacted, |_, _| {
+                    at += 1;
+                    places & (1 << (at - 1)) != 0
+                })
+            });
+            let best = best.min().unwrap_or(0);
+            prop_assert!(by_rule <= 2 * best, "{by_rule} > 2 * {best}");
+        }
+    }
+}
