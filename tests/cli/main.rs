@@ -18,6 +18,7 @@ mod replay;
 mod replay_settings;
 mod rewinds;
 mod run;
+mod tune;
 
 use std::fs;
 use std::num::NonZeroU32;

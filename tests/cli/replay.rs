@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{palimpsest, said};
 
 /// Writes a transcript: a failing command, six more, a pause of 90 minutes, and another question.
-fn transcript(path: &Path) {
+pub(crate) fn transcript(path: &Path) {
     let mut lines = String::new();
     let mut number = 0;
     let mut add = |minute: u32, message: Value| {

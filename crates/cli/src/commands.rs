@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     backup, compact_store, completions, config, demo, export, health, import, inspect, keys, man,
-    migrate, recall, replay, restore, retention, run, schema, serve, sessions, terminal, tune, verify,
-    verify_store, view, worker,
+    migrate, recall, replay, restore, retention, run, schema, serve, sessions, terminal, tune,
+    verify, verify_store, view, worker,
 };
 
 /// A gRPC service that owns the context of LLM agents

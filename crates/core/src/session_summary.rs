@@ -1,7 +1,9 @@
-//! The extractive summary of the messages that a compaction replaces. It extends session memory or an earlier summary.
+//! The extractive summary of the messages that a compaction replaces, and its use in the summary of a model. It extends
+//! session memory or an earlier summary.
 
 use std::borrow::Cow;
 
+use palimpsest_facts::names::omitted_names;
 use palimpsest_facts::{
     Facts, Redact, SummaryWriter, UserInputs, build_summary, parse_earlier_summary, redact_message,
 };
@@ -11,7 +13,7 @@ use crate::ids::Ordinal;
 use crate::memory::MemoryContent;
 use crate::message::{Block, Message};
 use crate::session::Session;
-use crate::summary::SummaryDocument;
+use crate::summary::{SummaryDocument, SummaryRejection, SummarySection, parse_summary};
 
 /// Maximum tokens of user inputs in a summary.
 const MAX_INPUT_TOKENS: u32 = 4_000;
@@ -48,6 +50,31 @@ pub fn summary_of(
         max_tokens: MAX_INPUT_TOKENS,
     };
     build_summary(session.policy().summary.style, &memory, &facts, inputs)
+}
+
+/// Validates a model's answer and returns the summary in it, with the names that it leaves out.
+///
+/// # Errors
+///
+/// Returns the reason if the answer is no summary. See [`parse_summary`].
+pub fn accept_summary(
+    answer: &str,
+    truncated: bool,
+    extracted: &SummaryDocument,
+) -> Result<String, SummaryRejection> {
+    let mut accepted = parse_summary(answer, truncated, extracted)?;
+    let files = SummarySection::files_of(extracted.style());
+    let sources = [
+        extracted.body(files).unwrap_or_default(),
+        &extracted.render(),
+    ];
+    let Some(names) = omitted_names(&sources, &accepted.text) else {
+        return Ok(accepted.text);
+    };
+    let body = accepted.document.body(files).unwrap_or_default();
+    let body = format!("{body}\n\n{names}");
+    accepted.document.set(files, &body);
+    Ok(accepted.document.render())
 }
 
 /// Returns session memory and the last message that it covers. Without session memory, the latest visible summary of

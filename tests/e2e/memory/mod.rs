@@ -6,6 +6,7 @@
 )]
 
 mod by_model;
+mod economy;
 mod edits;
 mod failures;
 mod reads;

@@ -23,6 +23,8 @@ conversation before contained: a path, an identifier in a search, or a file in a
 needs that each text shows:
 
   recorded summary   the summary in the transcript, with the messages that its program kept or attached
+  with names         the recorded summary, with the names of the summary of Palimpsest that it leaves out. Palimpsest
+                     adds them to the summary of a model
   summary            the summary of Palimpsest, made without a model
   view               all messages that the model gets from Palimpsest after the compaction
   tail               the end of the conversation at the length of the text in the row above

@@ -146,6 +146,7 @@ fn key(source: TextSource, texts: &[PathBuf]) -> String {
     let name = match source {
         TextSource::Recorded => "recorded_summary",
         TextSource::TailOfRecorded => "tail_as_long_as_recorded_summary",
+        TextSource::RecordedWithNames => "recorded_summary_with_names",
         TextSource::Summary => "summary",
         TextSource::TailOfSummary => "tail_as_long_as_summary",
         TextSource::View => "view",

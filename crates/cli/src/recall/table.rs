@@ -63,6 +63,7 @@ pub(super) fn show(measured: &RecallResults, texts: &[PathBuf]) -> anyhow::Resul
 pub(super) fn name(source: TextSource, texts: &[PathBuf]) -> String {
     let name = match source {
         TextSource::Recorded => "recorded summary",
+        TextSource::RecordedWithNames => "  with names",
         TextSource::Summary => "summary",
         TextSource::View => "view",
         TextSource::TailOfRecorded | TextSource::TailOfSummary | TextSource::TailOfView => {

@@ -42,8 +42,8 @@ pub(super) struct Replay {
     /// Format of the files
     #[arg(long, value_enum, default_value_t = Format::Auto)]
     format: Format,
-    /// Presets to compare: claude-code, claude-code-2.1.19, opencode, threshold, or .toml files of
-    /// policy settings; `none` is always added
+    /// Presets to compare: claude-code, claude-code-2.1.19, opencode, threshold, economy, or .toml
+    /// files of policy settings; `none` is always added
     #[arg(long = "preset", value_name = "PRESET", value_delimiter = ',', value_parser = choice)]
     #[arg(default_value = "claude-code")]
     presets: Vec<PolicyChoice>,

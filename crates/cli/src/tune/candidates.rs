@@ -42,7 +42,11 @@ pub(super) fn candidates(
         all.push(variant(Preset::Economy, name, &setting)?);
     }
     let early = "economy.spend_savings_only = false\n";
-    all.push(variant(Preset::Economy, "economy, early".to_owned(), early)?);
+    all.push(variant(
+        Preset::Economy,
+        "economy, early".to_owned(),
+        early,
+    )?);
     for choice in given {
         if all.iter().all(|known| known.choice.name != choice.name) {
             all.push(Candidate {
@@ -77,7 +81,9 @@ mod tests {
         assert_eq!(names.len(), all.len());
         for candidate in &all[1..] {
             let settings = candidate.settings.as_deref().unwrap();
-            let policy = Overlay::from_toml(settings).unwrap().resolve(Preset::default());
+            let policy = Overlay::from_toml(settings)
+                .unwrap()
+                .resolve(Preset::default());
             assert_eq!(policy.unwrap(), *candidate.choice.policy);
         }
     }

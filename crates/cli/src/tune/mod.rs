@@ -44,7 +44,7 @@ The command runs in this process: it needs no server and calls no model.
 Examples:
   palimpsest tune ~/.claude/projects/my-project
   palimpsest tune ~/.claude/projects/my-project --plot frontier.svg --output policy.toml
-  palimpsest tune conversations.jsonl --model claude-opus-4-8 --min-recall 99
+  palimpsest tune conversations.jsonl --model claude-opus-4-8 --min-recall 98
   palimpsest tune session.jsonl --preset mine.toml --json"
 )]
 pub(super) struct Tune {
@@ -55,7 +55,7 @@ pub(super) struct Tune {
     #[arg(long = "preset", value_name = "PRESET", value_delimiter = ',', value_parser = choice)]
     presets: Vec<PolicyChoice>,
     /// Minimum recall of the recommended policy, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 95.0, value_parser = share)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 97.0, value_parser = share)]
     min_recall: f64,
     /// Context window of the model in tokens, instead of the window of the preset or of `--model`
     #[arg(long, value_name = "TOKENS", value_parser = window)]

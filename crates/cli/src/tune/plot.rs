@@ -13,10 +13,8 @@ const LEFT: f64 = 76.0;
 const RIGHT: f64 = 40.0;
 const TOP: f64 = 84.0;
 const BOTTOM: f64 = 62.0;
-/// The minimum vertical distance of labels that are close to each other.
-const LABEL_HEIGHT: f64 = 14.0;
-/// The width of the longest label.
-const LABEL_WIDTH: f64 = 190.0;
+/// The average width of a character in a label.
+const CHAR_WIDTH: f64 = 6.6;
 
 /// A policy in the chart. Both values are shares.
 struct Point<'a> {
@@ -96,9 +94,10 @@ fn chart(svg: &mut String, points: &[Point<'_>], recommended: Option<usize>) -> 
     let scale = Scale::of(points);
     axes(svg, &scale)?;
     frontier(svg, points, &scale)?;
-    let mut labels: Vec<(f64, f64)> = Vec::new();
+    let at = |point: &Point<'_>| (scale.x(point.cost), scale.y(point.recall));
+    let mut taken: Vec<Area> = points.iter().map(|it| Area::of_point(at(it))).collect();
     for (index, point) in points.iter().enumerate() {
-        let (x, y) = (scale.x(point.cost), scale.y(point.recall));
+        let (x, y) = at(point);
         if let Some(optimum) = point.optimum {
             let left = scale.x(optimum);
             writeln!(
@@ -107,7 +106,11 @@ fn chart(svg: &mut String, points: &[Point<'_>], recommended: Option<usize>) -> 
                 y - 4.0
             )?;
         }
-        let class = if point.result.is_on_frontier { "point on" } else { "point" };
+        let class = if point.result.is_on_frontier {
+            "point on"
+        } else {
+            "point"
+        };
         let name = escaped(&point.result.name);
         writeln!(
             svg,
@@ -116,35 +119,85 @@ fn chart(svg: &mut String, points: &[Point<'_>], recommended: Option<usize>) -> 
             percent(point.recall)
         )?;
         if recommended == Some(index) {
-            writeln!(svg, r#"<circle class="best" cx="{x:.1}" cy="{y:.1}" r="8"/>"#)?;
+            writeln!(
+                svg,
+                r#"<circle class="best" cx="{x:.1}" cy="{y:.1}" r="8"/>"#
+            )?;
         }
-        label(svg, &name, (x, y), &mut labels)?;
+        label(svg, &name, (x, y), &mut taken)?;
     }
     svg.push_str("</svg>\n");
     Ok(())
 }
 
-/// Writes a name beside its point, and below the labels that are already there.
+/// A label or a point, in the coordinates of the chart.
+#[derive(Clone, Copy)]
+struct Area {
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+}
+
+impl Area {
+    fn of_point((x, y): (f64, f64)) -> Self {
+        let radius = 5.0;
+        Self {
+            left: x - radius,
+            right: x + radius,
+            top: y - radius,
+            bottom: y + radius,
+        }
+    }
+
+    /// The area of a text that begins or ends at a position.
+    fn of_label((x, base): (f64, f64), width: f64, is_right: bool) -> Self {
+        let left = if is_right { x } else { x - width };
+        Self {
+            left,
+            right: left + width,
+            top: base - 10.0,
+            bottom: base + 3.0,
+        }
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.left < other.right
+            && other.left < self.right
+            && self.top < other.bottom
+            && other.top < self.bottom
+    }
+
+    fn is_inside(&self) -> bool {
+        self.left > LEFT && self.right < WIDTH && self.top > TOP && self.bottom < HEIGHT - BOTTOM
+    }
+}
+
+/// Writes a name beside its point, at the nearest place that is free.
 fn label(
     svg: &mut String,
     name: &str,
     (x, y): (f64, f64),
-    labels: &mut Vec<(f64, f64)>,
+    taken: &mut Vec<Area>,
 ) -> std::fmt::Result {
-    let is_right = x + LABEL_WIDTH < WIDTH - RIGHT;
-    let (at, anchor) = if is_right {
-        (x + 9.0, "start")
-    } else {
-        (x - 9.0, "end")
+    #[expect(clippy::cast_precision_loss, reason = "names are short")]
+    let width = name.chars().count() as f64 * CHAR_WIDTH;
+    let lines = [4.0, 18.0, -9.0, 32.0, -23.0, 46.0, -37.0];
+    let mut places = lines
+        .into_iter()
+        .flat_map(|line| [(line, true), (line, false)]);
+    let place = places.find_map(|(line, is_right)| {
+        let at = (if is_right { x + 9.0 } else { x - 9.0 }, y + line);
+        let area = Area::of_label(at, width, is_right);
+        let is_free = area.is_inside() && !taken.iter().any(|other| other.overlaps(&area));
+        is_free.then_some((at, area, is_right))
+    });
+    // Without a free place, the name is only in the title of the point.
+    let Some(((at, base), area, is_right)) = place else {
+        return Ok(());
     };
-    let mut base = y + 16.0;
-    while labels
-        .iter()
-        .any(|(other, line)| (other - at).abs() < LABEL_WIDTH && (line - base).abs() < LABEL_HEIGHT)
-    {
-        base += LABEL_HEIGHT;
-    }
-    labels.push((at, base));
+    taken.push(area);
+    let anchor = if is_right { "start" } else { "end" };
     writeln!(
         svg,
         r#"<text x="{at:.1}" y="{base:.1}" text-anchor="{anchor}">{name}</text>"#
@@ -152,11 +205,19 @@ fn label(
 }
 
 fn frontier(svg: &mut String, points: &[Point<'_>], scale: &Scale) -> std::fmt::Result {
-    let mut on: Vec<&Point<'_>> = points.iter().filter(|it| it.result.is_on_frontier).collect();
+    let mut on: Vec<&Point<'_>> = points
+        .iter()
+        .filter(|it| it.result.is_on_frontier)
+        .collect();
     on.sort_by(|a, b| a.cost.total_cmp(&b.cost));
     svg.push_str(r#"<polyline class="frontier" points=""#);
     for point in on {
-        write!(svg, "{:.1},{:.1} ", scale.x(point.cost), scale.y(point.recall))?;
+        write!(
+            svg,
+            "{:.1},{:.1} ",
+            scale.x(point.cost),
+            scale.y(point.recall)
+        )?;
     }
     svg.push_str("\"/>\n");
     Ok(())
@@ -176,7 +237,13 @@ fn axes(svg: &mut String, scale: &Scale) -> std::fmt::Result {
             tenth * 10
         )?;
     }
-    let step = if scale.recall < 0.7 { 10 } else if scale.recall < 0.9 { 5 } else { 1 };
+    let step = if scale.recall < 0.7 {
+        10
+    } else if scale.recall < 0.9 {
+        5
+    } else {
+        1
+    };
     for percent in (0..=100_u32).step_by(step) {
         let recall = f64::from(percent) / 100.0;
         if recall + 1e-9 < scale.recall {
@@ -193,6 +260,6 @@ fn axes(svg: &mut String, scale: &Scale) -> std::fmt::Result {
     let up = TOP - 10.0;
     writeln!(
         svg,
-        r#"<text x="{middle}" y="{low}" text-anchor="middle">cost of the input, compared with no policy</text><text x="{LEFT}" y="{up}" text-anchor="start">names in tool calls that the view shows</text>"#
+        r#"<text x="{middle}" y="{low}" text-anchor="middle">cost of the input, compared with no policy</text><text x="{LEFT}" y="{up}" text-anchor="start">recall: what tool calls used that the view shows</text>"#
     )
 }

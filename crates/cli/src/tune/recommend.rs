@@ -31,7 +31,13 @@ mod tests {
 
     #[test]
     fn the_cheapest_policy_with_enough_recall_is_recommended() {
-        let rows = [(9, 100, true), (1, 100, false), (3, 94, true), (4, 95, true), (5, 99, true)];
+        let rows = [
+            (9, 100, true),
+            (1, 100, false),
+            (3, 94, true),
+            (4, 95, true),
+            (5, 99, true),
+        ];
         let (mut candidates, mut results) = (Vec::new(), Vec::new());
         for (cost_milli, shown, has_settings) in rows {
             candidates.push(Candidate {

@@ -106,7 +106,8 @@ pub(super) fn tune(input: &TuneInput<'_>) -> anyhow::Result<TuneResults> {
                 compacted_tokens,
                 min_view_tokens: economy.min_view_tokens.into(),
             };
-            let lowest = |requests: &Vec<SentRequest>| lowest_cost_milli(requests, model, &input.prices);
+            let lowest =
+                |requests: &Vec<SentRequest>| lowest_cost_milli(requests, model, &input.prices);
             unchanged.iter().map(lowest).sum()
         });
         results.push(CandidateResult {

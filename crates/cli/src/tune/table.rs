@@ -5,17 +5,8 @@ use crate::output::{align_right, number, print, table};
 
 pub(super) fn show(tuned: &TuneResults) -> anyhow::Result<()> {
     let header = [
-        "policy",
-        "cost",
-        "optimum",
-        "dearest session",
-        "recall",
-        "names",
-        "edits",
-        "compactions",
-        "mean view",
-        "largest view",
-        "frontier",
+        "policy", "cost", "optimum", "dearest session", "recall", "names", "edits", "compactions",
+        "mean view", "largest view", "frontier",
     ];
     let mut table = table(&header);
     let unchanged = tuned.results.first().map_or(0, |first| first.cost_milli);
@@ -31,7 +22,9 @@ fn row(result: &CandidateResult, unchanged: u64) -> [String; 11] {
     [
         result.name.clone(),
         relative(result.cost_milli),
-        result.optimum_milli.map_or_else(|| "–".to_owned(), relative),
+        result
+            .optimum_milli
+            .map_or_else(|| "–".to_owned(), relative),
         percent(result.worst_share),
         percent(result.recall()),
         percent(share(result.run.uses.names)),

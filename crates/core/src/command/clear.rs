@@ -177,7 +177,7 @@ impl ClearPlan {
         let event = ResultsCleared {
             mode: self.mode,
             trigger: asked,
-            hidden_paths: hidden_paths(session, &self.calls)?,
+            hidden_paths: hidden_paths(session, |call| self.calls.contains(&call))?,
             before_tokens: session.tokens().tokens,
             freed_tokens: super::snip::freed_tokens(session, &BTreeSet::new(), &sizes),
             sizes,

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::decision::{Decided, SkipReason};
 use super::reject::Rejection;
 use crate::event::{Event, RequestStamp, Span, SpansCollapsed, SpansStaged, Trigger};
-use crate::ids::{Ordinal, Revision};
+use crate::ids::{CallKey, Ordinal, Revision};
+use crate::levels::clearing::hidden_paths;
 use crate::levels::collapse::{CollapsibleSpan, choose, collapsible_spans, is_due};
 use crate::levels::repair::{PieceAction, repair_layout};
 use crate::session::Session;
@@ -128,6 +129,7 @@ impl CollapseSpans {
             }
         })?;
         let freed = spans.iter().map(|span| u64::from(span.freed_tokens)).sum();
+        let removed_calls: BTreeSet<CallKey> = session.calls().of_all(&messages).collect();
         Ok(SpansCollapsed {
             trigger: match self.trigger {
                 CollapseTrigger::Auto => Trigger::Auto,
@@ -135,7 +137,8 @@ impl CollapseSpans {
                 CollapseTrigger::Manual { .. } => Trigger::Manual,
             },
             placeholders: spans.iter().map(|span| span.placeholder.clone()).collect(),
-            removed_calls: session.calls().of_all(&messages).collect(),
+            hidden_paths: hidden_paths(session, |call| removed_calls.contains(&call))?,
+            removed_calls: removed_calls.into_iter().collect(),
             messages: messages.into_iter().collect(),
             before_tokens: session.tokens().tokens,
             freed_tokens: session.ledger().calibration.apply(freed),

@@ -6,6 +6,7 @@ use super::decision::Decided;
 use super::reject::{Rejection, SnipRejection, SnipTarget};
 use crate::event::{ContentSnipped, Event, RequestStamp, Trigger, Visibility};
 use crate::ids::{CallKey, MessageId, Ordinal, Revision, TurnNumber};
+use crate::levels::clearing::hidden_paths;
 use crate::levels::repair::{PieceAction, repair_layout};
 use crate::message::Block;
 use crate::session::{ContentNotLoaded, Session};
@@ -55,6 +56,7 @@ impl Snip {
         let change = repair_layout(session, |_, piece| leaving.action_for(session, piece))?;
         let sizes = leaving.sizes(session)?;
         let blocks = leaving.blocks.union(&leaving.dependent_blocks);
+        let hidden_paths = hidden_paths(session, |call| leaving.removes_result(session, call))?;
         Ok(Decided::events(vec![Event::ContentSnipped(
             ContentSnipped {
                 trigger: self.trigger,
@@ -66,6 +68,7 @@ impl Snip {
                 freed_tokens: freed_tokens(session, &leaving.messages, &sizes),
                 sizes,
                 removed_calls: leaving.removed_calls.into_iter().collect(),
+                hidden_paths,
                 change,
                 request: self.request,
             },
@@ -176,6 +179,13 @@ impl SnipSelection {
                 _ => {}
             }
         }
+    }
+
+    /// Returns true if the result of a call leaves the view.
+    fn removes_result(&self, session: &Session, call: CallKey) -> bool {
+        let position = session.calls().get(call).and_then(|call| call.result());
+        self.removed_calls.contains(&call)
+            || position.is_some_and(|position| self.blocks.contains(&position))
     }
 
     fn action_for(&self, session: &Session, piece: &Piece) -> PieceAction {

@@ -151,6 +151,8 @@ pub struct CompactionFinished {
     pub kept: Vec<Ordinal>,
     /// Calls that left the view.
     pub removed_calls: Vec<CallKey>,
+    /// Paths of files that the model had read and can no longer see.
+    pub hidden_paths: Vec<Box<str>>,
     /// Tokens of the view before.
     pub before_tokens: u64,
     /// Tokens of the view after.

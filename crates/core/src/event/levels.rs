@@ -71,6 +71,8 @@ pub struct ContentSnipped {
     pub sizes: Vec<(Ordinal, TokenSize)>,
     /// Calls that left the view.
     pub removed_calls: Vec<CallKey>,
+    /// Paths of files that the model had read and can no longer see.
+    pub hidden_paths: Vec<Box<str>>,
     /// The change of the sealed layout.
     pub change: LayoutChange,
     /// The stamp of the request.
@@ -150,6 +152,8 @@ pub struct SpansCollapsed {
     pub messages: Vec<Ordinal>,
     /// Calls that left the view.
     pub removed_calls: Vec<CallKey>,
+    /// Paths of files that the model had read and can no longer see.
+    pub hidden_paths: Vec<Box<str>>,
     /// Tokens of the view before.
     pub before_tokens: u64,
     /// Tokens that were freed.

@@ -62,23 +62,21 @@ pub(crate) fn read_tool(policy: &Policy) -> String {
     own.unwrap_or_else(|| "Read".into())
 }
 
-/// Returns the paths that the model read through the cleared calls and does not see through another call.
+/// Returns the paths whose content leaves the view with the results of these calls, and that no other result shows.
 pub(crate) fn hidden_paths(
     session: &Session,
-    cleared: &[CallKey],
+    leaves: impl Fn(CallKey) -> bool,
 ) -> Result<Vec<Box<str>>, ContentNotLoaded> {
+    let live = || session.sealed().live_results().iter().copied();
     let mut hidden = BTreeSet::new();
-    for call in cleared {
-        hidden.extend(read_path(session, *call)?);
+    for call in live().filter(|call| leaves(*call)) {
+        hidden.extend(read_path(session, call)?);
     }
-    // A path stays visible if another shown result of a reading call contains it.
-    for call in session.sealed().live_results() {
+    for call in live().filter(|call| !leaves(*call)) {
         if hidden.is_empty() {
             break;
         }
-        if !cleared.contains(call)
-            && let Some(path) = read_path(session, *call)?
-        {
+        if let Some(path) = read_path(session, call)? {
             hidden.remove(&path);
         }
     }

@@ -11,7 +11,7 @@ use palimpsest_core::event::{CompactionFailureReason, Event};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::message::{Digest, Usage};
 use palimpsest_core::session::{RequestMethod, RequestStamp, Session, Strategy};
-use palimpsest_core::summary::parse_summary;
+use palimpsest_core::session_summary::accept_summary;
 use palimpsest_summarize::{redact, shorten as oldest};
 
 use super::delegate::{find_delegated, shorten};
@@ -188,13 +188,13 @@ impl Delegation<'_> {
         truncated: bool,
     ) -> Result<CompactionOutcome, CompactionError> {
         let extracted = summarize::extract_document(self.engine, self.key, &self.started).await?;
-        let accepted = parse_summary(text, truncated, &extracted)
+        let accepted = accept_summary(text, truncated, &extracted)
             .map_err(|refused| self.summary_rejected(rejected_answer(refused)))?;
         // The caller's model runs outside of the server, so its text is redacted here.
         let text = if self.engine.redacts(&self.started.session) {
-            redact(&accepted.text).text.into_owned()
+            redact(&accepted).text.into_owned()
         } else {
-            accepted.text
+            accepted
         };
         let summary = WrittenSummary {
             text: text.into(),

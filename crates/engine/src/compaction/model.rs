@@ -13,7 +13,8 @@ use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::Usage;
 use palimpsest_core::policy::SummaryPolicy;
 use palimpsest_core::session::{RunningCompaction, Strategy};
-use palimpsest_core::summary::{SYSTEM, SummaryDocument, SummaryRejection, parse_summary};
+use palimpsest_core::session_summary::accept_summary;
+use palimpsest_core::summary::{SYSTEM, SummaryDocument, SummaryRejection};
 use palimpsest_summarize::{
     self as summarize, ChunkPosition, ChunkSettings, Error, Purpose, RedactingSummarizer,
     ShortenSettings, StopReason, Summarizer, SummaryReply, SummaryRequest, redact,
@@ -149,13 +150,13 @@ impl SummaryQuery<'_> {
             return Err(rejected_answer(SummaryRejection::Refusal));
         }
         let truncated = reply.stop == StopReason::MaxTokens;
-        let accepted = parse_summary(&reply.text, truncated, extracted);
+        let accepted = accept_summary(&reply.text, truncated, extracted);
         let accepted = accepted.map_err(rejected_answer)?;
-        // `parse_summary` fills missing sections from the extracted summary, so the combined text is redacted.
+        // Missing sections and names come from the extracted summary, so the combined text is redacted.
         let text = if self.redacts {
-            redact(&accepted.text).text.into_owned()
+            redact(&accepted).text.into_owned()
         } else {
-            accepted.text
+            accepted
         };
         Ok(WrittenSummary {
             text: text.into(),

@@ -70,7 +70,8 @@ pub fn instructions_of(started: &StartedCompaction) -> String {
 }
 
 /// Returns the standing instructions: those of the policy, otherwise the latest under a heading of their own in
-/// visible messages. Assistant messages and summaries are ignored. Tool results contain no instructions.
+/// visible messages, otherwise those of an instruction file. Assistant messages and summaries are ignored. Tool results
+/// contain no instructions.
 fn instructions_for(session: &Session) -> Option<String> {
     if let Some(instructions) = &session.policy().summary.instructions {
         return Some(instructions.to_string());
@@ -80,7 +81,9 @@ fn instructions_for(session: &Session) -> Option<String> {
         let from_people = entry.role != Role::Assistant && entry.kind != MessageKind::Summary;
         from_people && session.transcript().is_in_view(*at)
     });
-    let mut found = None;
+    let files = session.working().state.instruction_files.iter();
+    let contents = files.filter_map(|file| file.content.as_deref());
+    let mut found = contents.filter_map(standing_instructions).last();
     // Later instructions override earlier ones, so the loop reads all messages.
     for message in visible.filter_map(|(_, entry)| entry.content.as_ref()) {
         for block in &message.blocks {

@@ -8,6 +8,7 @@
 //! never changes, names with low ranks can be dropped at any time without an effect on the order of the others. So the
 //! result does not depend on the number of messages in an update.
 
+mod omitted;
 mod scan;
 
 use std::collections::{HashMap, HashSet};
@@ -15,6 +16,7 @@ use std::collections::{HashMap, HashSet};
 use palimpsest_types::message::{Block, Message, ResultContent, Role, ToolInput};
 use serde_json::Value;
 
+pub use self::omitted::omitted_names;
 use self::scan::scan;
 use crate::memory::fact::{KnownName, NameKind, OtherNames};
 use crate::phrases::relative_path;

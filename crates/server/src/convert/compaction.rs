@@ -206,6 +206,7 @@ pub(super) fn compacted(
             .collect(),
         dropped: event.dropped.map(|dropped| self::dropped(dropped, session)),
         hook_outcomes: outcomes(&event.hooks),
+        hidden_paths: event.hidden_paths.iter().map(ToString::to_string).collect(),
         ..v1::Compaction::default()
     };
     if !event.model.is_empty() || event.usage != Usage::default() {

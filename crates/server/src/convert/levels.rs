@@ -77,6 +77,7 @@ pub fn snipped(event: &ContentSnipped, session: &Session) -> v1::ContentSnipped 
         message_ids: ids(session, &event.messages),
         blocks: event.blocks.iter().map(block).collect(),
         reason: event.reason.to_string(),
+        hidden_paths: event.hidden_paths.iter().map(ToString::to_string).collect(),
     }
 }
 

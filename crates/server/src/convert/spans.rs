@@ -26,6 +26,7 @@ pub(super) fn collapsed(event: &SpansCollapsed, session: &Session) -> v1::SpansC
     });
     v1::SpansCollapsed {
         spans: spans.collect(),
+        hidden_paths: event.hidden_paths.iter().map(ToString::to_string).collect(),
     }
 }
 

@@ -59,7 +59,7 @@ stored_struct! {
 stored_struct! {
     CompactionFinished = Compacted {
         key, strategy, messages, leaving, kept, before_tokens, after_tokens, ledger, change, model, dropped,
-        hooks, request, commit,
+        hooks, request, commit, hidden_paths,
     }
     renamed {
         trigger = asked, removed_calls = gone, duration_ms = took_ms,

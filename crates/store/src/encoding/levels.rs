@@ -34,7 +34,9 @@ stored_struct! {
 }
 
 stored_struct! {
-    ContentSnipped = ContentSnipped { turns, messages, reason, before_tokens, freed_tokens, sizes, change, request }
+    ContentSnipped = ContentSnipped {
+        turns, messages, reason, before_tokens, freed_tokens, sizes, change, request, hidden_paths,
+    }
     renamed { trigger = asked, removed_calls = gone }
     paired { blocks = block_of + blocks }
 }

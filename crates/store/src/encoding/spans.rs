@@ -54,7 +54,9 @@ stored_struct! { Placeholder = Placeholder { span, text, tokens } }
 stored_struct! { SpansStaged = SpansStaged { spans, armed, pass_tokens } }
 
 stored_struct! {
-    SpansCollapsed = SpansCollapsed { placeholders, messages, before_tokens, freed_tokens, change, request }
+    SpansCollapsed = SpansCollapsed {
+        placeholders, messages, before_tokens, freed_tokens, change, request, hidden_paths,
+    }
     renamed { trigger = asked, removed_calls = gone }
 }
 

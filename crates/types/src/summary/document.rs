@@ -69,6 +69,14 @@ impl SummarySection {
         }
     }
 
+    /// Returns the section of files in a style.
+    pub const fn files_of(style: SummaryStyle) -> Self {
+        match style {
+            SummaryStyle::NineSections => Self::Files,
+            SummaryStyle::Brief => Self::BriefFiles,
+        }
+    }
+
     /// Returns the title of the section.
     pub const fn title(self) -> &'static str {
         match self {

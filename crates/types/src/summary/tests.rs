@@ -191,6 +191,10 @@ fn standing_instructions_are_found_under_their_heading() {
         standing_instructions(text).as_deref(),
         Some("Keep paths.\n### Also\nand tests")
     );
+    assert_eq!(
+        standing_instructions("## Summary instructions:\nName every file.").as_deref(),
+        Some("Name every file.")
+    );
     assert_eq!(standing_instructions("# compact instructions:\n\n"), None);
 }
 

@@ -12,6 +12,7 @@ use crate::ids::{CallKey, CompactionKey, MessageId, Ordinal};
 use crate::levels::attachments::{
     AttachmentBudget, attachment_id, candidates, is_attachment, omit_to_fit, shared_message,
 };
+use crate::levels::clearing::hidden_paths;
 use crate::levels::compaction::MessagePartition;
 use crate::levels::repair::{PieceAction, repair_layout_with};
 use crate::message::{Block, Message, MessageKind, Role, Usage};
@@ -117,12 +118,15 @@ impl CompactionMessages {
         if after >= before && what.adopted.is_none() {
             return Ok(Err(CompactionFailureReason::NotSmaller));
         }
+        let mut hidden_paths = hidden_paths(session, |call| removed_calls.contains(&call))?;
+        hidden_paths.retain(|path| !attachments.iter().any(|it| it.shows_file(path)));
         Ok(Ok(CompactionFinished {
             key: what.key,
             trigger: what.trigger,
             strategy: what.strategy,
             messages,
             removed_calls: removed_calls.into_iter().collect(),
+            hidden_paths,
             before_tokens: before,
             after_tokens: after,
             ledger,

@@ -47,3 +47,14 @@ pub struct AttachmentRecord {
     /// True if the content may be outdated.
     pub stale: bool,
 }
+
+impl AttachmentRecord {
+    /// Returns true if the attachment shows a whole file.
+    pub fn shows_file(&self, path: &str) -> bool {
+        let is_file = matches!(
+            self.kind,
+            AttachmentKind::File | AttachmentKind::Instructions
+        );
+        is_file && &*self.name == path && self.message.is_some() && !self.truncated
+    }
+}

@@ -81,7 +81,10 @@ mod tests {
         let edit = r#"{"file_path":"a.rs","old_string":"fn one() {\n    first_line();\n}","new_string":"fn other_one()"}"#;
         check(ToolInput::parse(edit), &["fn one() {", "first_line();"]);
         let several = r#"{"edits":[{"oldText":"let first = 1;"},{"oldText":"let second = 2;"}]}"#;
-        check(ToolInput::parse(several), &["let first = 1;", "let second = 2;"]);
+        check(
+            ToolInput::parse(several),
+            &["let first = 1;", "let second = 2;"],
+        );
         let patch = "*** Begin Patch\n*** Update File: a.rs\n@@ fn main\n context_line();\n-removed_line();\n+added_line();\n*** End Patch";
         let expected = ["context_line();", "removed_line();"];
         check(ToolInput::Text(patch.into()), &expected);

@@ -104,6 +104,8 @@ pub enum TextSource {
     Recorded,
     /// The end of the conversation, as long as the recorded summary.
     TailOfRecorded,
+    /// The recorded summary with the names of the service's summary that it leaves out.
+    RecordedWithNames,
     /// The service's summary.
     Summary,
     /// The end of the conversation, as long as the service's summary.

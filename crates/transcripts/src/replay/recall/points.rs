@@ -9,6 +9,7 @@ use palimpsest_core::ids::MessageId;
 use palimpsest_core::message::{Block, Role};
 use palimpsest_core::policy::{Percent, Policy, WindowHint};
 use palimpsest_core::view::Provider;
+use palimpsest_facts::names::omitted_names;
 
 use super::conversation::Conversation;
 use super::needs::{Name, names_of};
@@ -140,13 +141,16 @@ impl Measuring<'_> {
             });
             texts.last().map_or(0, |text| text.chars)
         };
-        if let Some(recorded) = recorded {
-            let text = self.recorded_text(recorded, next);
-            let chars = add(TextSource::Recorded, &text);
-            add(TextSource::TailOfRecorded, tail(before, chars));
-        }
         let compaction = self.driver.counters.compactions.last();
         let summary = compaction.map_or("", |compaction| &*compaction.summary);
+        if let Some(recorded) = recorded {
+            let mut text = self.recorded_text(recorded, next);
+            let chars = add(TextSource::Recorded, &text);
+            add(TextSource::TailOfRecorded, tail(before, chars));
+            let names = omitted_names(&[section_of_files(summary), summary], &text);
+            text.push_str(&names.unwrap_or_default());
+            add(TextSource::RecordedWithNames, &text);
+        }
         let chars = add(TextSource::Summary, summary);
         add(TextSource::TailOfSummary, tail(before, chars));
         let view = self.driver.session.view(self.driver.caller.target(), None);
@@ -190,6 +194,16 @@ impl Measuring<'_> {
         }
         text
     }
+}
+
+/// Returns the section of files of a summary or of session memory.
+fn section_of_files(summary: &str) -> &str {
+    let mut sections = summary.split("\n## ");
+    let is_of_files = |section: &&str| {
+        let heading = section.lines().next().unwrap_or_default();
+        heading.contains("Files")
+    };
+    sections.find(is_of_files).unwrap_or_default()
 }
 
 /// The names that an agent uses after a compaction, until the next one.

@@ -49,19 +49,16 @@ struct Conversation<'a> {
 impl Conversation<'_> {
     /// Returns the cost of the whole conversation without a further compaction after the request `last`. Improves the
     /// costs of the requests before which another compaction is possible.
-    fn continue_from(
-        &self,
-        last: Option<usize>,
-        cost: u64,
-        compacted: &mut [Option<u64>],
-    ) -> u64 {
+    fn continue_from(&self, last: Option<usize>, cost: u64, compacted: &mut [Option<u64>]) -> u64 {
         let mut cost = cost;
         let mut sent = last.map_or(0, |last| self.compacted_size(last));
         for at in last.map_or(0, |last| last + 1)..self.requests.len() {
             let view = match last {
                 None => self.requests[at].tokens,
                 Some(last) => {
-                    let grown = self.requests[at].tokens.saturating_sub(self.requests[last].tokens);
+                    let grown = self.requests[at]
+                        .tokens
+                        .saturating_sub(self.requests[last].tokens);
                     self.compacted_size(last) + grown
                 }
             };
@@ -78,7 +75,9 @@ impl Conversation<'_> {
     }
 
     fn compacted_size(&self, at: usize) -> u64 {
-        let before = at.checked_sub(1).map_or(0, |before| self.requests[before].tokens);
+        let before = at
+            .checked_sub(1)
+            .map_or(0, |before| self.requests[before].tokens);
         let new = self.requests[at].tokens.saturating_sub(before);
         self.compaction.compacted_tokens.max(new)
     }
@@ -98,7 +97,11 @@ impl Conversation<'_> {
             };
             return split.cost_milli(self.prices);
         }
-        let cache_read = if cached < MIN_CACHEABLE_TOKENS { 0 } else { cached };
+        let cache_read = if cached < MIN_CACHEABLE_TOKENS {
+            0
+        } else {
+            cached
+        };
         let split = TokenSplit {
             cache_read,
             cache_write: view - cache_read,

@@ -300,10 +300,10 @@ fn unknown_enum_values_are_rejected_with_their_path() {
     );
     refused(
         &v1::Policy {
-            preset: 5,
+            preset: 99,
             ..Default::default()
         },
-        "session.policy_overrides.preset is 5, which is no value of PolicyPreset",
+        "session.policy_overrides.preset is 99, which is no value of PolicyPreset",
     );
     refused(
         &v1::Policy {
