@@ -9,7 +9,7 @@ use crate::ids::{CallKey, MessageId, Ordinal, Revision, TurnNumber};
 use crate::levels::clearing::hidden_paths;
 use crate::levels::repair::{PieceAction, repair_layout};
 use crate::message::Block;
-use crate::session::{ContentNotLoaded, Session};
+use crate::session::{Call, ContentNotLoaded, Session};
 use crate::tokens::TokenSize;
 use crate::view::{DropReason, MARKER_TOKENS, MarkerReason, Piece, PieceForm, shown_tokens};
 
@@ -183,7 +183,7 @@ impl SnipSelection {
 
     /// Returns true if the result of a call leaves the view.
     fn removes_result(&self, session: &Session, call: CallKey) -> bool {
-        let position = session.calls().get(call).and_then(|call| call.result());
+        let position = session.calls().get(call).and_then(Call::result);
         self.removed_calls.contains(&call)
             || position.is_some_and(|position| self.blocks.contains(&position))
     }

@@ -83,7 +83,7 @@ fn instructions_for(session: &Session) -> Option<String> {
     });
     let files = session.working().state.instruction_files.iter();
     let contents = files.filter_map(|file| file.content.as_deref());
-    let mut found = contents.filter_map(standing_instructions).last();
+    let mut found = contents.rev().find_map(standing_instructions);
     // Later instructions override earlier ones, so the loop reads all messages.
     for message in visible.filter_map(|(_, entry)| entry.content.as_ref()) {
         for block in &message.blocks {

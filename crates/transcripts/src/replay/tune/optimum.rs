@@ -52,7 +52,8 @@ impl Conversation<'_> {
     fn continue_from(&self, last: Option<usize>, cost: u64, compacted: &mut [Option<u64>]) -> u64 {
         let mut cost = cost;
         let mut sent = last.map_or(0, |last| self.compacted_size(last));
-        for at in last.map_or(0, |last| last + 1)..self.requests.len() {
+        let first = last.map_or(0, |last| last + 1);
+        for (at, compacted) in compacted.iter_mut().enumerate().skip(first) {
             let view = match last {
                 None => self.requests[at].tokens,
                 Some(last) => {
@@ -65,7 +66,7 @@ impl Conversation<'_> {
             let size = self.compacted_size(at);
             if view >= self.compaction.min_view_tokens && view > size {
                 let with = cost + self.cost(size, 0);
-                compacted[at] = Some(compacted[at].map_or(with, |known| known.min(with)));
+                *compacted = Some(compacted.map_or(with, |known| known.min(with)));
             }
             let cached = if self.is_cold(at) { 0 } else { sent.min(view) };
             cost += self.cost(view, cached);
