@@ -14,11 +14,14 @@ fn policies_are_compared_in_a_table_in_json_and_in_a_chart() {
     let file = folder.path().join("session.jsonl");
     transcript(&file);
     let own = folder.path().join("own.toml");
-    fs::write(
-        &own,
-        "preset = \"economy\"\neconomy.min_view_tokens = 10000\n",
-    )
-    .unwrap();
+    // With clearing, the view would be too small for a compaction.
+    let policy = "preset = \"economy\"
+        economy.min_view_tokens = 10000
+        microcompact.enabled = false
+        session_memory.keep_min_tokens = 500
+        session_memory.keep_min_messages = 1
+    ";
+    fs::write(&own, policy).unwrap();
     let plot = folder.path().join("frontier.svg");
     let settings = folder.path().join("policy.toml");
     let args = [
