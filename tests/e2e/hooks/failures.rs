@@ -37,7 +37,7 @@ fn ill() -> Vec<(Answers, &'static str)> {
         pre: PreCompactResponse {
             additional_instructions: instructions,
             must_keep,
-            veto_reason: None,
+            ..PreCompactResponse::default()
         },
         ..Answers::default()
     };

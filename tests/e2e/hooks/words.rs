@@ -5,12 +5,13 @@ use std::time::Duration;
 use palimpsest_proto::context::v1::commit_summary_request::Outcome;
 use palimpsest_proto::context::v1::{
     BudgetState, CommitSummaryRequest, CompactRequest, CompactionFailureReason, CompactionStrategy,
-    GetSessionMemoryRequest, HookKind, HookResult, LevelAction, ListMessagesRequest, MemoryState,
-    MessageKind, PostCompactResponse, PreCompactResponse, Role, SessionStartResponse, Target,
-    level_report::Detail,
+    FileState, GetSessionMemoryRequest, HookKind, HookResult, LevelAction, ListMessagesRequest,
+    MemoryState, MessageKind, PostCompactResponse, PreCompactResponse, Role, SessionStartResponse,
+    Target, level_report::Detail,
 };
-use palimpsest_tests::say::{assistant, assistant_call, prepare, result, typed, user};
+use palimpsest_tests::say::{anthropic, assistant, assistant_call, prepare, result, typed, user};
 use palimpsest_tests::{name, refused};
+use serde_json::json;
 use tonic::Code;
 
 use super::{Answers, World, outcomes, stage, text, turn, work};
@@ -26,7 +27,7 @@ fn wishes(instructions: &str, must_keep: &[&str]) -> Answers {
         pre: PreCompactResponse {
             additional_instructions: instructions.to_owned(),
             must_keep: must_keep.iter().map(|text| (*text).to_owned()).collect(),
-            veto_reason: None,
+            ..PreCompactResponse::default()
         },
         ..Answers::default()
     }
@@ -401,6 +402,42 @@ async fn hook_messages_follow_the_summary_until_the_next_compaction() {
     let shown = text(&world.view("s", vec![]).await);
     assert!(
         !shown.contains("The branch is main.") && !shown.contains("The port is 4711."),
+        "{shown}"
+    );
+}
+
+#[tokio::test]
+async fn files_of_the_hook_are_attached_with_their_current_content() {
+    let mut world = World::new(&[]).await;
+    let mut said = work();
+    let read = json!({"role": "assistant", "content": [{
+        "type": "tool_use", "id": "r1", "name": "Read", "input": {"file_path": "/repo/lamp.rs"},
+    }]});
+    said.extend([
+        anthropic(&read),
+        result("r1", "old content"),
+        assistant("Read."),
+        user("On."),
+    ]);
+    world.view("s", said).await;
+    world.hook.answers(Answers {
+        pre: PreCompactResponse {
+            files: vec![FileState {
+                path: "/repo/lamp.rs".into(),
+                content: "new content".into(),
+                ..FileState::default()
+            }],
+            ..PreCompactResponse::default()
+        },
+        ..Answers::default()
+    });
+    let compaction = world.compact("s", CompactionStrategy::Extractive).await;
+    let compaction = compaction.unwrap();
+    let names: Vec<&str> = compaction.attachments.iter().map(|it| &*it.name).collect();
+    assert!(names.contains(&"/repo/lamp.rs"), "{compaction:#?}");
+    let shown = text(&world.view("s", vec![]).await);
+    assert!(
+        shown.contains("new content") && !shown.contains("old content"),
         "{shown}"
     );
 }

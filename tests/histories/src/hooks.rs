@@ -21,6 +21,7 @@ impl SessionHarness {
             call: call(Hook::PreCompact, HookResult::Continued),
             instructions: place.is_multiple_of(2).then(|| "name the lamp".into()),
             must_keep: must_keep.clone(),
+            files: Vec::new(),
         };
         let answer = AdvanceCompaction::new(running.key, answered);
         let decided = self.try_run(Command::AdvanceCompaction(answer));

@@ -109,6 +109,7 @@ impl Started {
                 call,
                 instructions: answer.instructions.clone(),
                 must_keep: answer.must_keep.clone(),
+                files: answer.files.clone(),
             };
             return AdvanceCompaction::new(key, answered);
         }

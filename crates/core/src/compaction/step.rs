@@ -9,6 +9,7 @@ use crate::event::{CompactionFailureReason, Event, Hook, HookCall, Strategy};
 use crate::ids::{CompactionKey, Revision, Timestamp};
 use crate::message::Message;
 use crate::session::{RunningCompaction, Session};
+use crate::working::FileState;
 
 /// Facts from outside the session.
 #[derive(Debug, Clone, Copy)]
@@ -151,6 +152,8 @@ pub struct HookAnswer {
     pub instructions: Option<Box<str>>,
     /// `PreCompact`: texts that stay verbatim next to the summary.
     pub must_keep: Vec<Box<str>>,
+    /// `PreCompact`: files with their current content.
+    pub files: Vec<FileState>,
     /// `SessionStart`: messages that follow the attachments.
     pub messages: Vec<Arc<Message>>,
 }
@@ -162,6 +165,7 @@ impl HookAnswer {
             call,
             instructions: None,
             must_keep: Vec::new(),
+            files: Vec::new(),
             messages: Vec::new(),
         }
     }

@@ -290,6 +290,7 @@ impl Case {
                     },
                     instructions: instructions.map(Into::into),
                     must_keep: Vec::new(),
+                    files: Vec::new(),
                     messages: adds.then(|| Arc::new(note)).into_iter().collect(),
                 };
                 (

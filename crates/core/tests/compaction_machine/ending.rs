@@ -81,6 +81,7 @@ fn row_19_the_hook_of_a_prepared_summary_is_not_called_again() {
         call,
         instructions: None,
         must_keep: Vec::new(),
+        files: Vec::new(),
     });
     let made = case.messages();
     let summary = written("what was said", Strategy::Model);

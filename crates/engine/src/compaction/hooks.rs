@@ -13,6 +13,7 @@ use palimpsest_core::ids::Timestamp;
 use palimpsest_core::message::Message;
 use palimpsest_core::policy::{HookFailureMode, HookPolicy, HookRule};
 use palimpsest_core::session::{HookResult, Session};
+use palimpsest_core::working::FileState;
 use palimpsest_summarize::redact;
 
 use super::CompactionError;
@@ -48,6 +49,8 @@ pub struct HookReply {
     pub instructions: Option<String>,
     /// `PreCompact`: texts that are kept word for word.
     pub must_keep: Vec<String>,
+    /// `PreCompact`: files with their current content.
+    pub files: Vec<FileState>,
     /// `SessionStart`: messages that follow the attachments.
     pub messages: Vec<Arc<Message>>,
 }
@@ -112,6 +115,7 @@ pub(super) async fn call(engine: &Engine, request: HookRequest) -> Option<HookAn
         },
         instructions: reply.instructions.map(stored),
         must_keep: reply.must_keep.into_iter().map(stored).collect(),
+        files: reply.files,
         messages: reply.messages,
     })
 }

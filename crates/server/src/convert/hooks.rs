@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use palimpsest_core::compaction::{Preview, StartedCompaction};
 use palimpsest_core::event::HookCalled;
-use palimpsest_core::ids::MessageId;
+use palimpsest_core::ids::{MessageId, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Block, MessageKind, Role};
 use palimpsest_core::session::{Hook, HookCall, HookResult, Session};
@@ -17,6 +17,7 @@ use super::messages_in::messages;
 use super::saturate_tokens;
 use super::scalars::{export_message_id, export_millis};
 use super::tokens::budget;
+use super::working_state::files;
 
 /// The maximum number of messages that a hook may add.
 const MAX_MESSAGES: usize = 100;
@@ -24,6 +25,8 @@ const MAX_MESSAGES: usize = 100;
 const MAX_INSTRUCTION_BYTES: usize = 16 * 1024;
 /// The maximum number of texts that a hook may protect.
 const MAX_KEPT: usize = 20;
+/// The maximum number of files of a `PreCompact` response.
+const MAX_FILES: usize = 100;
 /// The maximum total length of these texts: 64 KiB.
 const MAX_KEPT_BYTES: usize = 64 * 1024;
 
@@ -118,7 +121,11 @@ fn last_budget(session: &Session) -> v1::Budget {
 }
 
 /// Validates the response of a `PreCompact` hook.
-pub fn pre_compact_decision(answer: v1::PreCompactResponse) -> Result<HookDecision, String> {
+pub fn pre_compact_decision(
+    answer: v1::PreCompactResponse,
+    now: Timestamp,
+    limits: &Limits,
+) -> Result<HookDecision, String> {
     // A veto ends the compaction, so the rest of the response would have no effect.
     if let Some(reason) = answer.veto_reason {
         return Ok(HookDecision::Veto(reason));
@@ -137,7 +144,12 @@ pub fn pre_compact_decision(answer: v1::PreCompactResponse) -> Result<HookDecisi
             "must_keep must hold at most {MAX_KEPT} texts, of {MAX_KEPT_BYTES} bytes in all"
         ));
     }
+    if answer.files.len() > MAX_FILES {
+        return Err(format!("files must have at most {MAX_FILES} entries"));
+    }
+    let files = files(answer.files, now, limits).map_err(|error| error.to_string())?;
     Ok(HookDecision::Continue(HookReply {
+        files,
         instructions: Some(instructions).filter(|text| !text.trim().is_empty()),
         must_keep,
         ..HookReply::default()
@@ -197,7 +209,7 @@ pub fn session_start_decision(
 
 #[cfg(test)]
 mod tests {
-    use palimpsest_core::ids::MessageId;
+    use palimpsest_core::ids::{MessageId, Timestamp};
     use palimpsest_core::limits::Limits;
     use palimpsest_core::message::{MessageKind, Role};
     use palimpsest_engine::compaction::{HookDecision, HookReply};
@@ -217,12 +229,14 @@ mod tests {
             additional_instructions: "i".repeat(instructions),
             must_keep: vec!["k".repeat(each); texts],
             veto_reason: None,
+            files: Vec::new(),
         }
     }
 
     #[test]
     fn hook_responses_above_the_limits_are_rejected() {
-        let wishes = |answer| reply(pre_compact_decision(answer));
+        let (now, limits) = (Timestamp::default(), Limits::default());
+        let wishes = |answer| reply(pre_compact_decision(answer, now, &limits));
         let taken = wishes(answer(16 * 1024, 16, 4 * 1024)).unwrap();
         assert_eq!(taken.must_keep.len(), 16);
         assert!(wishes(answer(16 * 1024 + 1, 0, 0)).is_err());
@@ -230,6 +244,20 @@ mod tests {
         assert!(wishes(answer(0, 2, 32 * 1024 + 1)).is_err());
         let nothing = wishes(answer(0, 3, 0)).unwrap();
         assert!(nothing.must_keep.is_empty() && nothing.instructions.is_none());
+        let file = |path: &str| v1::FileState {
+            path: path.into(),
+            content: "x".into(),
+            ..v1::FileState::default()
+        };
+        let with_files = |files| v1::PreCompactResponse {
+            files,
+            ..answer(0, 0, 0)
+        };
+        let taken = wishes(with_files(vec![file("a.rs"); 100])).unwrap();
+        assert_eq!(taken.files.len(), 100);
+        assert!(wishes(with_files(vec![file("a.rs"); 101])).is_err());
+        let error = wishes(with_files(vec![file("")])).unwrap_err();
+        assert!(error.contains("files[0].path"), "{error}");
     }
 
     fn said(role: v1::Role, text: &str) -> v1::MessageInput {

@@ -37,6 +37,16 @@ pub fn working_change(
     })
 }
 
+/// Validates files of the working state. `now` replaces omitted times.
+pub(super) fn files(
+    files: Vec<v1::FileState>,
+    now: Timestamp,
+    limits: &Limits,
+) -> Result<Vec<FileState>, FieldError> {
+    let reader = WorkingStateReader { now, limits };
+    each(files, "files", |file| reader.file(file))
+}
+
 fn boxed(texts: Vec<String>) -> Vec<Box<str>> {
     texts.into_iter().map(String::into_boxed_str).collect()
 }

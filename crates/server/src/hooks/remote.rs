@@ -98,7 +98,9 @@ impl RemoteHooks {
             HookRequest::PreCompact(started) => {
                 let question = convert::pre_compact(started);
                 let answer = call_with_timeout(endpoint, trace, timeout, question).await?;
-                convert::pre_compact_decision(answer)
+                let limits = self.sessions.limits().narrowed_by(&policy.limits);
+                let now = self.sessions.clock().now();
+                convert::pre_compact_decision(answer, now, &limits)
             }
             HookRequest::PostCompact(_, preview) => {
                 let question = convert::post_compact(preview);

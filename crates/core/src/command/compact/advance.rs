@@ -4,6 +4,7 @@ use super::finished_event::{CompactionMessages, CompactionSpec};
 use super::range::{expiry_event, remaining_messages};
 use crate::command::decision::{Decided, DecisionContext, SkipReason, answered};
 use crate::command::reject::Rejection;
+use crate::command::working_state::UpdateWorkingState;
 use crate::event::{
     CompactionFailed, CompactionFailureReason, CompactionShortened, DroppedContent, Event,
     HookCall, HookCalled, RequestStamp, Strategy, SummaryPrepared,
@@ -12,6 +13,7 @@ use crate::ids::CompactionKey;
 use crate::levels::compaction::{MessagePartition, without_pinned};
 use crate::message::Usage;
 use crate::session::{RunningCompaction, Session};
+use crate::working::FileState;
 
 /// Advances or ends a started compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +45,8 @@ pub enum CompactionInput {
         instructions: Option<Box<str>>,
         /// Texts that stay verbatim next to the summary.
         must_keep: Vec<Box<str>>,
+        /// Files with their current content, for the working state.
+        files: Vec<FileState>,
     },
     /// The input of the summary was shortened, because the model rejected it as too long.
     Shortened(DroppedContent),
@@ -141,21 +145,31 @@ impl AdvanceCompaction {
             commit,
         };
         match input {
+            // The hook may have been called twice at the same time. The first answer is used for both calls.
+            CompactionInput::HookAnswered { .. } if running.hooks.has_pre_compact_call() => {
+                Ok(Decided::events(Vec::new()))
+            }
             CompactionInput::HookAnswered {
-                call,
+                mut call,
                 instructions,
                 must_keep,
+                files,
             } => {
-                // The hook may have been called twice at the same time. The first answer is used for both calls.
-                let first = (!running.hooks.has_pre_compact_call()).then_some(Event::HookCalled(
-                    HookCalled {
-                        key,
-                        call,
-                        instructions,
-                        must_keep,
-                    },
-                ));
-                Ok(Decided::events(first.into_iter().collect()))
+                let mut events = match files_event(session, files) {
+                    Ok(updated) => updated,
+                    Err(rejection) => {
+                        // The rest of the answer is valid, and the compaction must not depend on the files.
+                        call.detail = format!("the files were not stored: {rejection}").into();
+                        Vec::new()
+                    }
+                };
+                events.push(Event::HookCalled(HookCalled {
+                    key,
+                    call,
+                    instructions,
+                    must_keep,
+                }));
+                Ok(Decided::events(events))
             }
             CompactionInput::Shortened(dropped) => {
                 let event = CompactionShortened {
@@ -170,6 +184,16 @@ impl AdvanceCompaction {
             CompactionInput::Summary { summary, made } => end.summarised(session, summary, &made),
             CompactionInput::Failed { why, detail } => Ok(end.failed(why, detail)),
         }
+    }
+}
+
+/// Builds the event that adds files to the working state.
+fn files_event(session: &Session, files: Vec<FileState>) -> Result<Vec<Event>, Rejection> {
+    let mut update = UpdateWorkingState::default();
+    update.change.set.files = files;
+    match update.decide(session)? {
+        Decided::Now(decision) => Ok(decision.events),
+        Decided::Answered(_) | Decided::Skipped(_) => Ok(Vec::new()),
     }
 }
 
