@@ -6,6 +6,7 @@
     reason = "a process takes real time to end"
 )]
 
+mod agent_logs;
 mod blocks;
 mod compacted;
 mod demo;
