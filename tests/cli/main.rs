@@ -17,6 +17,7 @@ mod readme;
 mod reimport;
 mod replay;
 mod replay_settings;
+mod resumed;
 mod rewinds;
 mod run;
 
