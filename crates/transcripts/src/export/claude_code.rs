@@ -36,6 +36,8 @@ pub struct ClaudeCodeWriter {
     kept: Option<MessageId>,
     /// True if the chain does not contain the message of the previous line.
     last_is_outside: bool,
+    /// True if a line of a message is outside the chain.
+    has_others: bool,
     /// The time of the previous line.
     at: Option<Timestamp>,
     /// The messages that an import of the lines so far shows, in order.
@@ -54,6 +56,7 @@ impl ClaudeCodeWriter {
             last: None,
             kept: None,
             last_is_outside: false,
+            has_others: false,
             at: None,
             imported: Vec::new(),
             branch: None,
@@ -105,8 +108,9 @@ impl ClaudeCodeWriter {
             out.extend(self.record().placeholder(span));
             self.last = Some(span.id);
         }
-        // Claude Code continues the last line, unless a record names another one.
-        let leaf = chain.leaf.filter(|_| self.last != chain.leaf);
+        // Without this record, Claude Code continues the latest message that no other message follows.
+        let is_ambiguous = self.has_others || self.last != chain.leaf;
+        let leaf = chain.leaf.filter(|_| is_ambiguous);
         if let Some(leaf) = leaf {
             out.extend(self.record().leaf(leaf));
         }
@@ -140,6 +144,7 @@ impl ClaudeCodeWriter {
             let parent = self.parent_outside(chain, original);
             self.last = Some(message.id);
             self.last_is_outside = true;
+            self.has_others = true;
             self.imported.push(message.id);
             return self.message_line(message, message.id, parent, is_summary);
         };
@@ -152,6 +157,7 @@ impl ClaudeCodeWriter {
             return self.message_line(message, message.id, link.parent, is_summary);
         };
         // The original is outside the chain, and its copy has the results of the view.
+        self.has_others = true;
         let mut out = self.message_line(message, message.id, None, false);
         let (copy, calls) = with_replaced(message, replaced);
         let id = LineId::Replaced.of(message.id);
