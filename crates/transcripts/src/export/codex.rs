@@ -85,8 +85,9 @@ impl CodexWriter {
     pub fn message(&mut self, original: &OriginalMessage) -> Vec<u8> {
         self.at = original.message.at.unwrap_or(self.at);
         let mut out = Vec::new();
-        // A compaction contains the messages that the service made.
-        if !original.entry.kind.is_framing() {
+        // A compaction contains the messages that the service made. A provider can reject a message without content.
+        let is_blank = original.message.blocks.iter().all(Block::is_blank);
+        if !original.entry.kind.is_framing() && !is_blank {
             for item in json_messages(&original.message, Provider::OpenAiResponses) {
                 out.extend(self.line("response_item", &item));
             }
@@ -119,7 +120,9 @@ impl RecordedView {
     fn of(session: &Session) -> Result<Option<Self>, ContentNotLoaded> {
         let mut pieces = session.sealed().pieces().to_vec();
         pieces.extend(extend_layout(session, false, None)?.pieces);
-        let changed = pieces.iter().filter(|piece| is_changed(piece.form));
+        let changed = pieces
+            .iter()
+            .filter(|piece| is_changed(piece.form) || is_repaired(session, piece));
         let changed = changed.map(|piece| piece.message);
         let entries = session.transcript().entries();
         let hidden = entries.filter(|(_, entry)| {
@@ -214,7 +217,7 @@ fn service_texts(session: &Session, pieces: &[Piece]) -> Result<String, ContentN
     Ok(texts.join("\n\n"))
 }
 
-/// Returns true if the view shows something else than the block of the message.
+/// Returns true if the view shows something else than a block of the transcript.
 const fn is_changed(form: PieceForm) -> bool {
     match form {
         PieceForm::SnippedCall(_)
@@ -225,23 +228,42 @@ const fn is_changed(form: PieceForm) -> bool {
         | PieceForm::Text(_)
         | PieceForm::Marker(_)
         | PieceForm::Summary
-        | PieceForm::Placeholder(_) => true,
+        | PieceForm::Placeholder(_)
+        | PieceForm::Interrupted(_)
+        | PieceForm::Opening
+        | PieceForm::Gap
+        | PieceForm::Input {
+            interjected: true, ..
+        } => true,
         PieceForm::Dropped(reason) => !matches!(
             reason,
             DropReason::Blank | DropReason::TrailingThinking | DropReason::UnsignedThinking
         ),
-        // Codex repairs calls without a result in its own way.
         PieceForm::Block
         | PieceForm::Input { .. }
         | PieceForm::Call(_)
         | PieceForm::Result(_)
-        | PieceForm::Interrupted(_)
-        | PieceForm::Opening
-        | PieceForm::Gap
         | PieceForm::Tag(_)
         | PieceForm::Nudge
         | PieceForm::Operator => false,
     }
+}
+
+/// Returns true if the view shows a call or a result with another id or of another kind, because a provider would
+/// reject the own one.
+fn is_repaired(session: &Session, piece: &Piece) -> bool {
+    let key = piece.form.call_key();
+    let Some(key) = key.or_else(|| piece.form.answered_call_key()) else {
+        return false;
+    };
+    let Some(call) = session.calls().get(key) else {
+        return false;
+    };
+    let entry = session.transcript().get(piece.message);
+    let message = entry.and_then(|entry| entry.content.as_ref());
+    let block = message.and_then(|message| message.blocks.get(usize::from(piece.block)));
+    call.uses_service_id
+        || matches!(block, Some(Block::ToolResult(result)) if result.kind() != call.kind)
 }
 
 /// Returns the event by which Codex shows a message to the user.

@@ -8,6 +8,8 @@ use crate::import::{self, ImportFormat, ImportStep};
 use palimpsest_core::ids::SpanKey;
 use palimpsest_histories::{SessionHarness, operation};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
 
 use super::*;
 
@@ -180,5 +182,46 @@ proptest! {
             world.step(operation);
         }
         check(&world);
+    }
+}
+
+/// The property above would hold without these records.
+#[test]
+fn random_histories_contain_each_record() {
+    let mut runner = TestRunner::deterministic();
+    let histories = prop::collection::vec(operation(), 40..80);
+    let mut records = BTreeSet::new();
+    for _ in 0..200 {
+        let operations = histories.new_tree(&mut runner).unwrap().current();
+        let mut world = SessionHarness::new();
+        for operation in &operations {
+            world.step(operation);
+        }
+        let file = export(&world);
+        let imported = import::read(Some(ImportFormat::ClaudeCode), file.as_bytes());
+        let mut steps = imported.sessions.iter().flat_map(|session| &session.steps);
+        if steps.any(|step| matches!(step, ImportStep::Rewind(_))) {
+            records.insert("rewind".to_owned());
+        }
+        for line in file.lines() {
+            let line: Value = serde_json::from_str(line).unwrap();
+            let kind = line["subtype"].as_str().or(line["type"].as_str());
+            records.insert(kind.unwrap().to_owned());
+            let segment = &line["compactMetadata"]["preservedSegment"]["headUuid"];
+            if segment.is_string() {
+                records.insert("segment".to_owned());
+            }
+        }
+    }
+    for record in [
+        "rewind",
+        "compact_boundary",
+        "segment",
+        "snip_boundary",
+        "microcompact_boundary",
+        "marble-origami-commit",
+        "last-prompt",
+    ] {
+        assert!(records.contains(record), "{record}: {records:?}");
     }
 }
