@@ -1,7 +1,7 @@
 //! Tests exports in the formats of agents: a file has the view of the session, and an import restores it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use palimpsest_tests::array::untagged;
 use palimpsest_tests::{
@@ -43,7 +43,7 @@ impl World {
     }
 
     /// Imports a file. Returns the report about its session.
-    fn import(&self, path: &PathBuf, session: &str) -> Value {
+    fn import(&self, path: &Path, session: &str) -> Value {
         let path = path.to_str().unwrap();
         let report = self.run(&["import", "--json", path, "--session", session]);
         let report: Value = serde_json::from_str(&report).unwrap();

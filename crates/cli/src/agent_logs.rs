@@ -193,9 +193,9 @@ impl Transcripts {
 
     /// Returns the path of a file below the folder of its agent.
     fn name_in_folder(&self, file: &Path) -> String {
-        let folders = self.logs.iter();
-        let name = folders.filter_map(|it| file.strip_prefix(&it.path).ok());
-        name.last().unwrap_or(file).display().to_string()
+        let mut folders = self.logs.iter();
+        let name = folders.find_map(|it| file.strip_prefix(&it.path).ok());
+        name.unwrap_or(file).display().to_string()
     }
 }
 

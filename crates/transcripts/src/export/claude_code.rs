@@ -194,7 +194,7 @@ impl ClaudeCodeWriter {
             return self.last;
         }
         let parent = chain.parent_after(original.ordinal);
-        if self.is_input(&original.message) {
+        if is_input(&original.message) {
             self.branch = Some((1, parent));
         }
         parent
@@ -205,19 +205,10 @@ impl ClaudeCodeWriter {
         let Some((messages, of_branch)) = self.branch.take() else {
             return;
         };
-        if parent.is_some() && parent == of_branch && self.is_input(message) {
+        if parent.is_some() && parent == of_branch && is_input(message) {
             let left = self.imported.len().saturating_sub(messages);
             self.imported.truncate(left);
         }
-    }
-
-    /// Returns true if an import takes the message for the input of a person.
-    fn is_input(&self, message: &Message) -> bool {
-        let payload = String::from_utf8(payload(message)).unwrap_or_default();
-        let payload = RawValue::from_string(payload);
-        message.role == Role::User
-            && !message.machine_generated
-            && payload.is_ok_and(|payload| is_user_input(&payload))
     }
 
     fn record(&self) -> RecordHead<'_> {
@@ -258,6 +249,15 @@ impl ClaudeCodeWriter {
 fn is_abandoned(message: &Message, standing: Visibility) -> bool {
     let is_superseded = standing == Visibility::TranscriptOnly && !message.transcript_only;
     standing == Visibility::Rewound || is_superseded
+}
+
+/// Returns true if an import takes the message for the input of a person.
+fn is_input(message: &Message) -> bool {
+    let payload = String::from_utf8(payload(message)).unwrap_or_default();
+    let payload = RawValue::from_string(payload);
+    message.role == Role::User
+        && !message.machine_generated
+        && payload.is_ok_and(|payload| is_user_input(&payload))
 }
 
 /// Returns a message with the results of the view, and the calls of the replaced results.

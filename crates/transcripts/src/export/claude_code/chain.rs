@@ -15,6 +15,7 @@ use crate::export::view_items::{ViewItem, view_items};
 
 /// The ids of lines that no message of the session has. Each differs from the id of a message in its random bits only.
 #[derive(Debug, Clone, Copy)]
+#[repr(u64)]
 pub(super) enum LineId {
     /// A message with replaced results.
     Copy = 0x0051_6b1d_3f20_c0de,
@@ -28,7 +29,9 @@ pub(super) enum LineId {
 
 impl LineId {
     pub(super) fn of(self, message: MessageId) -> MessageId {
-        MessageId::new(Uuid::from_u128(message.get().as_u128() ^ self as u128))
+        MessageId::new(Uuid::from_u128(
+            message.get().as_u128() ^ u128::from(self as u64),
+        ))
     }
 }
 

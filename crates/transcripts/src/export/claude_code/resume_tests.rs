@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::export::view_items::{ViewItem, view_items};
 use crate::import::{self, ImportFormat, ImportStep};
+use palimpsest_core::event::Event;
 use palimpsest_core::ids::SpanKey;
 use palimpsest_histories::{SessionHarness, operation};
 use proptest::prelude::*;
@@ -16,7 +17,7 @@ use super::*;
 /// Returns the exported file of a session.
 fn export(world: &SessionHarness) -> String {
     let events = world.log.iter().map(|recorded| &recorded.event);
-    let messages = events.flat_map(|event| event.messages());
+    let messages = events.flat_map(Event::messages);
     let messages: HashMap<MessageId, &Arc<Message>> = messages
         .map(|appended| (appended.message.id, &appended.message))
         .collect();

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use palimpsest_core::event::Event;
 use palimpsest_core::ids::MessageId;
 use palimpsest_histories::{SessionHarness, operation};
 use proptest::prelude::*;
@@ -13,7 +14,7 @@ use crate::import::{self, ImportFormat};
 /// Returns the lines of the exported file.
 fn export(world: &SessionHarness) -> Vec<Value> {
     let events = world.log.iter().map(|recorded| &recorded.event);
-    let messages = events.flat_map(|event| event.messages());
+    let messages = events.flat_map(Event::messages);
     let messages: HashMap<MessageId, &Arc<Message>> = messages
         .map(|appended| (appended.message.id, &appended.message))
         .collect();
