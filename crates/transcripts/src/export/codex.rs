@@ -21,7 +21,7 @@ use uuid::Uuid;
 use super::line::line_with;
 use super::messages::json_messages;
 use super::original::OriginalMessage;
-use crate::import::EXPORTER;
+use crate::import::{EXPORTER, is_machine_text};
 use crate::utc;
 
 /// The writer of one session.
@@ -274,7 +274,7 @@ fn shown_event(message: &Message) -> Option<Value> {
     });
     let text = texts.collect::<Vec<_>>().join("\n\n");
     match message.role {
-        _ if text.is_empty() || message.machine_generated => None,
+        _ if text.is_empty() || message.machine_generated || is_machine_text(&text) => None,
         Role::User => Some(json!({"type": "user_message", "message": text, "images": []})),
         Role::Assistant => Some(json!({"type": "agent_message", "message": text})),
         Role::System | Role::Developer => None,

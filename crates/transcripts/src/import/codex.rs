@@ -239,7 +239,7 @@ impl<'a> RolloutReader<'a> {
             String::new()
         };
         let is_user = is_message && item.role == "user";
-        message.machine_generated = is_user && MACHINE_TAGS.iter().any(|tag| text.starts_with(tag));
+        message.machine_generated = is_user && is_machine_text(&text);
         if let Some((id, content)) = message.id.zip(item.content()) {
             self.by_content.entry(content).or_default().push(id);
         }
@@ -349,6 +349,11 @@ impl From<TokenUsage> for Usage {
             output_tokens: usage.output,
         }
     }
+}
+
+/// Returns true if Codex writes user messages that begin like this text.
+pub(crate) fn is_machine_text(text: &str) -> bool {
+    MACHINE_TAGS.iter().any(|tag| text.starts_with(tag))
 }
 
 /// Returns the text of a message's content, which is a string or a list of parts.
