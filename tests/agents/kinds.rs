@@ -45,6 +45,8 @@ pub(crate) enum Prompt<'a> {
     First(&'a str),
     /// Continues the latest conversation.
     Next(&'a str),
+    /// Continues the conversation with an id.
+    Resume(&'a str, &'a str),
 }
 
 impl Kind {
@@ -164,6 +166,7 @@ impl Kind {
         let (text, is_next) = match prompt {
             Prompt::First(text) => (text, false),
             Prompt::Next(text) => (text, true),
+            Prompt::Resume(id, text) => return self.resume_arguments(id, text),
         };
         let mut arguments = match (self, is_next) {
             (Self::Codex, false) => vec!["exec", "--skip-git-repo-check"],
@@ -190,6 +193,23 @@ impl Kind {
         };
         arguments.push(text);
         arguments
+    }
+
+    /// Returns the arguments that continue a conversation by its id.
+    fn resume_arguments<'a>(self, id: &'a str, text: &'a str) -> Vec<&'a str> {
+        match self {
+            Self::Codex => vec!["exec", "resume", id, "--skip-git-repo-check", text],
+            Self::ClaudeCode => vec![
+                "--dangerously-skip-permissions",
+                "--model",
+                "claude-fake",
+                "--resume",
+                id,
+                "-p",
+                text,
+            ],
+            Self::OpenCode | Self::Pi => panic!("no export has the format of {self:?}"),
+        }
     }
 
     /// Returns the words that run the agent, and its variables.

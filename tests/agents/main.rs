@@ -16,6 +16,7 @@ mod kinds;
 mod logs;
 mod managed;
 mod readme;
+mod resumed;
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};

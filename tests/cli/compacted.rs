@@ -55,7 +55,7 @@ impl Lines {
     }
 }
 
-fn transcript() -> String {
+pub(crate) fn transcript() -> String {
     let mut lines = Lines::default();
     lines.says(1, "user", "the first question");
     lines.says(2, "assistant", "the first answer");

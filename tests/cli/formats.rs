@@ -7,20 +7,20 @@ use palimpsest_tests::{Server, palimpsest};
 
 use super::said;
 
-const CLAUDE_CODE: &str = r#"{"type":"user","uuid":"00000000-0000-4000-8000-000000000001","message":{"role":"user","content":"hi"}}"#;
-const CODEX: &str = r#"{"timestamp":"2026-01-02T03:04:05.000Z","type":"session_meta","payload":{"id":"00000000-0000-7000-8000-000000000000","cwd":"/w"}}
+pub(crate) const CLAUDE_CODE: &str = r#"{"type":"user","uuid":"00000000-0000-4000-8000-000000000001","message":{"role":"user","content":"hi"}}"#;
+pub(crate) const CODEX: &str = r#"{"timestamp":"2026-01-02T03:04:05.000Z","type":"session_meta","payload":{"id":"00000000-0000-7000-8000-000000000000","cwd":"/w"}}
 {"timestamp":"2026-01-02T03:04:05.000Z","type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"List the files."}]}}
 {"timestamp":"2026-01-02T03:04:05.000Z","type":"turn_context","payload":{"cwd":"/w","model":"gpt-of-the-log"}}
 {"timestamp":"2026-01-02T03:04:05.000Z","type":"response_item","payload":{"type":"function_call","name":"shell","arguments":"{\"command\":\"ls\"}","call_id":"c"}}
 {"timestamp":"2026-01-02T03:04:05.000Z","type":"event_msg","payload":{"type":"token_count","info":{"last_token_usage":{"input_tokens":12345,"cached_input_tokens":4,"output_tokens":2}}}}
 {"timestamp":"2026-01-02T03:04:05.000Z","type":"response_item","payload":{"type":"function_call_output","call_id":"c","output":"a.rs"}}"#;
-const COPILOT: &str = r#"{"type":"session.start","data":{"context":{"cwd":"/w"}},"id":"00000000-0000-4000-8000-000000000001","timestamp":"2026-01-02T03:04:05.000Z"}
+pub(crate) const COPILOT: &str = r#"{"type":"session.start","data":{"context":{"cwd":"/w"}},"id":"00000000-0000-4000-8000-000000000001","timestamp":"2026-01-02T03:04:05.000Z"}
 {"type":"user.message","data":{"content":"hello"},"id":"00000000-0000-4000-8000-000000000002","timestamp":"2026-01-02T03:04:05.000Z"}
 {"type":"assistant.message","data":{"content":"Hello!","toolRequests":[]},"id":"00000000-0000-4000-8000-000000000003","timestamp":"2026-01-02T03:04:05.000Z"}"#;
-const PI: &str = r#"{"type":"session","id":"00000000-0000-7000-8000-000000000000","timestamp":"2026-01-02T03:04:05.000Z","cwd":"/w"}
+pub(crate) const PI: &str = r#"{"type":"session","id":"00000000-0000-7000-8000-000000000000","timestamp":"2026-01-02T03:04:05.000Z","cwd":"/w"}
 {"type":"message","message":{"role":"user","content":"hello"}}
 {"type":"message","message":{"role":"assistant","content":[{"type":"text","text":"Hello!"}],"model":"m"}}"#;
-const GEMINI: &str = r#"{"sessionId":"s","projectHash":"p","startTime":"t","lastUpdated":"t"}
+pub(crate) const GEMINI: &str = r#"{"sessionId":"s","projectHash":"p","startTime":"t","lastUpdated":"t"}
 {"id":"00000000-0000-4000-8000-000100000000","timestamp":"2026-01-02T03:04:05.000Z","type":"user","content":"hello"}
 {"id":"00000000-0000-4000-8000-000200000000","timestamp":"2026-01-02T03:04:05.000Z","type":"gemini","content":"Hello!"}"#;
 const OPENCODE: &str = r#"{"info":{"id":"ses_1"},
@@ -28,7 +28,7 @@ const OPENCODE: &str = r#"{"info":{"id":"ses_1"},
 {"info":{"id":"msg_2","role":"assistant"},"parts":[{"type":"step-start"},{"type":"text","text":"Hello!"}]}]}"#;
 const SWE_AGENT: &str = r#"{"history":[{"role":"user","content":"List the files."},{"role":"assistant","content":"I list them.","tool_calls":[{"id":"c","type":"function","function":{"name":"bash","arguments":"{\"command\":\"ls\"}"}}]},{"role":"tool","content":"a.rs","tool_call_ids":["c"]}]}"#;
 
-fn write(folder: &Path, name: &str, text: &str) {
+pub(crate) fn write(folder: &Path, name: &str, text: &str) {
     let path = folder.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, text).unwrap();

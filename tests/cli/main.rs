@@ -6,6 +6,7 @@
     reason = "a process takes real time to end"
 )]
 
+mod agent_logs;
 mod blocks;
 mod compacted;
 mod demo;
@@ -16,6 +17,7 @@ mod readme;
 mod reimport;
 mod replay;
 mod replay_settings;
+mod resumed;
 mod rewinds;
 mod run;
 mod tune;

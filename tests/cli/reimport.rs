@@ -124,7 +124,7 @@ fn messages(export: &str) -> Vec<Value> {
 }
 
 /// Returns the view without the random salt in the names of stored results.
-fn unsalted(view: &str) -> String {
+pub(crate) fn unsalted(view: &str) -> String {
     let mut parts = view.split("/tool-results/");
     let mut out = parts.next().unwrap().to_owned();
     for part in parts {

@@ -45,6 +45,7 @@ async fn a_transcript_is_exported_in_every_format() {
     for format in [
         Format::PalimpsestJsonl,
         Format::ClaudeCodeJsonl,
+        Format::CodexJsonl,
         Format::AnthropicMessages,
         Format::OpenaiChat,
     ] {
@@ -59,6 +60,20 @@ async fn a_transcript_is_exported_in_every_format() {
             // The first line is a header, and the last line confirms completeness.
             assert_eq!(entries.remove(0)["version"], 1);
             assert_eq!(entries.pop().unwrap()["messages"], 30);
+        }
+        // The last ten messages are rewound, which records after the messages state.
+        if format == Format::ClaudeCodeJsonl {
+            let rewound = &entries[30]["snipMetadata"]["removedUuids"];
+            assert_eq!(rewound.as_array().unwrap().len(), 10);
+            assert_eq!(entries[31]["leafUuid"], uuid(19));
+            entries.truncate(30);
+        }
+        if format == Format::CodexJsonl {
+            let view = entries.pop().unwrap();
+            let history = &view["payload"]["replacement_history"];
+            assert_eq!(history.as_array().unwrap().len(), 20);
+            assert_eq!(entries[0]["type"], "session_meta");
+            entries.retain(|entry| entry["type"] == "response_item");
         }
         assert_eq!(count, 30, "{format:?}");
         assert_eq!(entries.len(), 30, "{format:?}");

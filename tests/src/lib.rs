@@ -10,6 +10,7 @@ pub mod array;
 pub mod authority;
 pub mod calls;
 pub mod chance;
+pub mod changed_session;
 pub mod command;
 pub mod cores;
 pub mod files;
@@ -27,6 +28,9 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 pub use array::Array;
+pub use changed_session::{
+    CHANGED_SESSION_SETTINGS, HIDDEN_TEXTS, SHOWN_TEXTS, create_changed_session,
+};
 pub use command::{palimpsest, palimpsest_with};
 pub use files::files_below;
 pub use port::ReservedPort;

@@ -14,8 +14,10 @@ use super::terminal::TerminalDocument;
 enum ExportFormat {
     /// One JSON object per line, with all data; `import` reads it
     Palimpsest,
-    /// JSON lines of Claude Code
+    /// JSON lines of Claude Code, which `claude --resume` continues
     ClaudeCode,
+    /// Rollout file of Codex, which `codex resume` continues
+    Codex,
     /// Array of Anthropic messages
     Anthropic,
     /// Array of OpenAI messages
@@ -55,6 +57,7 @@ impl Export {
         let format = match self.format {
             ExportFormat::Palimpsest => Format::PalimpsestJsonl,
             ExportFormat::ClaudeCode => Format::ClaudeCodeJsonl,
+            ExportFormat::Codex => Format::CodexJsonl,
             ExportFormat::Anthropic => Format::AnthropicMessages,
             ExportFormat::OpenAi => Format::OpenaiChat,
             ExportFormat::OpenAiResponses => Format::OpenaiResponses,

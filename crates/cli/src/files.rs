@@ -51,7 +51,7 @@ impl Format {
     }
 
     /// Returns `None` if the content of each file determines its format.
-    fn of_files(self) -> Option<ImportFormat> {
+    pub(super) fn of_files(self) -> Option<ImportFormat> {
         Some(match self {
             Self::Auto => return None,
             Self::ClaudeCode => ImportFormat::ClaudeCode,
@@ -100,7 +100,7 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
 
 /// Adds the transcripts in a folder and its subfolders. Links to folders are not followed, because they may form a
 /// cycle.
-fn add_transcripts(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+pub(super) fn add_transcripts(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     let cannot_read = || format!("cannot read {}", folder.display());
     for entry in fs::read_dir(folder).with_context(cannot_read)? {
         let entry = entry.with_context(cannot_read)?;

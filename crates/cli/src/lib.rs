@@ -4,6 +4,7 @@
 //! contract only. Commands that open a store share code with the server. `serve` and `worker` run the server, which
 //! is in `palimpsest-server`.
 
+mod agent_logs;
 mod allocator;
 mod backup;
 mod client;

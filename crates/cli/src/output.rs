@@ -141,6 +141,18 @@ pub(super) fn note(text: &str) {
     let _ = writeln!(anstream::stderr(), "{}", terminal::line(text));
 }
 
+/// Writes lines about the folders of agents before a report, or to standard error if the report is JSON.
+pub(super) fn show_logs(lines: &[String], is_json: bool) -> anyhow::Result<()> {
+    for line in lines {
+        if is_json {
+            note(line);
+        } else {
+            print_line(line)?;
+        }
+    }
+    Ok(())
+}
+
 /// Writes text with colors to standard output. Control characters other than colors are escaped.
 pub(super) fn print_styled(text: &str) -> anyhow::Result<()> {
     write(anstream::stdout(), &terminal::styled(text))

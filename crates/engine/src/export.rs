@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 
-use palimpsest_core::ids::{MessageId, SessionKey};
+use palimpsest_core::ids::{MessageId, Revision, SessionKey};
 use palimpsest_core::session::Session;
 use palimpsest_core::view::Provider;
 use palimpsest_store::Position;
 use palimpsest_transcripts::export::{
-    BlobLoss, ClaudeCodeWriter, CompleteWriter, OriginalMessage, PendingResult, json_messages,
+    BlobLoss, ClaudeCodeWriter, CodexWriter, CompleteWriter, OriginalMessage, PendingResult,
+    json_messages,
 };
 
 use crate::filter::MessageFilter;
@@ -22,6 +23,8 @@ pub enum ExportFormat {
     Complete,
     /// JSON Lines in the format of Claude Code.
     ClaudeCode,
+    /// JSON Lines in the format of Codex.
+    Codex,
     /// One JSON array of messages in a provider's format.
     Messages(Provider),
 }
@@ -106,11 +109,18 @@ impl Export {
         options: ExportOptions,
     ) -> Result<Self, EngineError> {
         let is_partial = options.is_partial();
+        let is_filtered = options.filter.is_some();
         let filter = options.filter.unwrap_or_default();
         // The writer is created from the state at the walk's position, so its header and the messages show one history.
-        let look = |session: &Session| ExportWriter::new(options.format, session, is_partial);
+        let look = |session: &Session| {
+            ExportWriter::new(options.format, session, (is_partial, is_filtered))
+        };
         let begun = TranscriptWalk::begin_with(engine, key, (filter, false), None, look);
-        let (walk, writer) = begun.await?;
+        let (walk, mut writer) = begun.await?;
+        if options.format == ExportFormat::Codex && !is_filtered {
+            let codex = codex_writer(engine, key, walk.position().revision).await?;
+            writer = ExportWriter::Codex(Box::new(codex));
+        }
         Ok(Self {
             key: key.clone(),
             walk,
@@ -245,23 +255,57 @@ impl Export {
     }
 }
 
+/// Creates the writer of Codex's format, which needs the contents of all messages of the view.
+async fn codex_writer(
+    engine: &Engine,
+    key: &SessionKey,
+    revision: Revision,
+) -> Result<CodexWriter, EngineError> {
+    let write = |session: &Session| {
+        CodexWriter::of(session).map_err(|_| EngineError::Internal {
+            doing: "write the view with all its messages loaded",
+            source: None,
+        })
+    };
+    let look = |session: &Session| (session.revision() == revision).then(|| write(session));
+    if let Some(writer) = engine.sessions.read_full(key, look).await? {
+        return writer;
+    }
+    // The session has changed since the start of the export.
+    let past = engine.sessions.session_at(key, revision).await?;
+    let past = past.ok_or_else(|| EngineError::SessionNotFound(key.clone()))?;
+    write(&past.session)
+}
+
 /// The writer of a format.
 #[derive(Debug)]
 enum ExportWriter {
     Complete(Box<CompleteWriter>),
-    ClaudeCode(ClaudeCodeWriter),
+    ClaudeCode(Box<ClaudeCodeWriter>),
+    Codex(Box<CodexWriter>),
     Messages(Provider),
 }
 
 impl ExportWriter {
-    fn new(format: ExportFormat, session: &Session, is_partial: bool) -> Self {
+    /// Creates the writer. An agent cannot resume a filtered export, so it has no view.
+    fn new(
+        format: ExportFormat,
+        session: &Session,
+        (is_partial, is_filtered): (bool, bool),
+    ) -> Self {
         match format {
             ExportFormat::Complete => {
                 Self::Complete(Box::new(CompleteWriter::of(session, is_partial)))
             }
             ExportFormat::ClaudeCode => {
-                Self::ClaudeCode(ClaudeCodeWriter::new(&session.key().session))
+                let writer = if is_filtered {
+                    ClaudeCodeWriter::new(&session.key().session)
+                } else {
+                    ClaudeCodeWriter::of(session)
+                };
+                Self::ClaudeCode(Box::new(writer))
             }
+            ExportFormat::Codex => Self::Codex(Box::new(CodexWriter::new(session))),
             ExportFormat::Messages(provider) => Self::Messages(provider),
         }
     }
@@ -270,6 +314,7 @@ impl ExportWriter {
         match self {
             Self::Messages(_) => b"[".to_vec(),
             Self::Complete(lines) => lines.begin(),
+            Self::Codex(lines) => lines.begin(),
             Self::ClaudeCode(_) => Vec::new(),
         }
     }
@@ -277,7 +322,8 @@ impl ExportWriter {
     fn message(&mut self, original: &OriginalMessage, is_first: bool) -> Vec<u8> {
         match self {
             Self::Complete(lines) => lines.line(original),
-            Self::ClaudeCode(lines) => lines.line(&original.message, original.entry.visibility),
+            Self::ClaudeCode(lines) => lines.message(original),
+            Self::Codex(lines) => lines.message(original),
             Self::Messages(provider) => elements(original, *provider, is_first),
         }
     }
@@ -289,15 +335,16 @@ impl ExportWriter {
     ) -> Vec<u8> {
         match self {
             Self::Complete(lines) => lines.pending(result, text),
-            Self::ClaudeCode(_) | Self::Messages(_) => Vec::new(),
+            Self::ClaudeCode(_) | Self::Codex(_) | Self::Messages(_) => Vec::new(),
         }
     }
 
-    fn end(&self) -> Vec<u8> {
+    fn end(&mut self) -> Vec<u8> {
         match self {
             Self::Messages(_) => b"\n]\n".to_vec(),
             Self::Complete(lines) => lines.end(),
-            Self::ClaudeCode(_) => Vec::new(),
+            Self::ClaudeCode(lines) => lines.end(),
+            Self::Codex(lines) => lines.end(),
         }
     }
 }

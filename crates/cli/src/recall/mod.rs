@@ -11,8 +11,9 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 
 use self::run::{RecallInput, recall};
+use super::agent_logs::Transcripts;
 use super::files::{self, Format};
-use super::output::print_json;
+use super::output::{print_json, show_logs};
 use super::policies::{ModelChoice, PolicyChoice, choice, model, window};
 
 /// Measure what summaries still show of what the agent used afterwards
@@ -34,7 +35,11 @@ needs that each text shows:
 If a transcript contains compactions, Palimpsest compacts at the same places. Otherwise it compacts where the policy \
 does. The command runs in this process: it needs no server and calls no model.
 
+Without a path, it measures the logs of Claude Code, Codex, the Copilot CLI, the Gemini CLI and pi on this machine. Files \
+in their folders that are no sessions are listed and ignored.
+
 Examples:
+  palimpsest recall
   palimpsest recall ~/.claude/projects/my-project
   palimpsest recall session.jsonl --window 64k --worst 5
   palimpsest recall session.jsonl --text my-summary.md
@@ -66,32 +71,37 @@ pub(super) struct Recall {
     /// Print the figures as JSON, in total and per compaction
     #[arg(long)]
     json: bool,
-    /// Transcript files, or folders with such files
-    #[arg(required = true, value_name = "PATH")]
+    /// Transcript files, or folders with such files [default: the logs of the agents on this machine]
+    #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
 }
 
 impl Recall {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let files = files::find(&self.paths)?;
+        let transcripts = Transcripts::find(&self.paths, self.format)?;
         let mut choice = self.preset;
         choice.set_window(self.window, self.model.as_ref());
         let read = |path: &PathBuf| {
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
         };
         let texts: Vec<String> = self.texts.iter().map(read).collect::<Result<_, _>>()?;
-        let measured = recall(&RecallInput {
-            files: &files,
-            format: self.format,
+        let mut measured = recall(&RecallInput {
+            transcripts: &transcripts,
             choice: &choice,
             window: self.model.map(|model| model.limits).unwrap_or_default(),
             texts: &texts,
         })?;
+        transcripts.require_sessions(measured.sessions())?;
         if measured.sessions() == 0 {
             return Err(files::no_session(
-                files.len(),
+                transcripts.files().len(),
                 measured.unrecognized().next(),
             ));
+        }
+        let about_logs = transcripts.report(&measured.outcomes());
+        show_logs(&about_logs, self.json)?;
+        if transcripts.are_logs() {
+            measured.files.retain(|file| file.unrecognized.is_none());
         }
         if measured.compactions().next().is_none() {
             bail!(
@@ -109,6 +119,7 @@ impl Recall {
             table::show(&measured, &self.texts)?;
             summaries::show_worst(&measured, self.worst)?;
         }
-        files::require_recognized(measured.unrecognized().count(), files.len(), "measured")
+        let unrecognized = measured.unrecognized().count();
+        files::require_recognized(unrecognized, transcripts.files().len(), "measured")
     }
 }

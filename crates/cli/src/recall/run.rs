@@ -1,21 +1,21 @@
 //! Measures the compactions of all files.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context as _;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_transcripts::replay::RecordedSession;
 use palimpsest_transcripts::replay::recall::{self, MeasuredCompaction, RecallOptions};
 
+use crate::agent_logs::{FileOutcome, Transcripts};
 use crate::each_file::{each_file, file_name};
-use crate::files::{self, Format};
+use crate::files;
 use crate::policies::PolicyChoice;
 
 /// The input of a measurement.
 #[derive(Debug)]
 pub(super) struct RecallInput<'a> {
-    pub(super) files: &'a [PathBuf],
-    pub(super) format: Format,
+    pub(super) transcripts: &'a Transcripts,
     pub(super) choice: &'a PolicyChoice,
     pub(super) window: WindowHint,
     pub(super) texts: &'a [String],
@@ -43,6 +43,16 @@ impl RecallResults {
         self.files.iter().map(|file| file.sessions).sum()
     }
 
+    /// Returns the outcome of each file.
+    pub(super) fn outcomes(&self) -> Vec<FileOutcome> {
+        let files = self.files.iter();
+        let outcomes = files.map(|file| FileOutcome {
+            sessions: file.sessions,
+            is_recognized: file.unrecognized.is_none(),
+        });
+        outcomes.collect()
+    }
+
     /// Returns all compactions with their files.
     pub(super) fn compactions(&self) -> impl Iterator<Item = (&FileRecall, &MeasuredCompaction)> {
         let files = self.files.iter();
@@ -60,13 +70,13 @@ impl RecallResults {
 
 /// Measures all files.
 pub(super) fn recall(input: &RecallInput<'_>) -> anyhow::Result<RecallResults> {
-    let files = each_file(input.files, |file| recall_file(file, input))?;
+    let files = each_file(input.transcripts.files(), |file| recall_file(file, input))?;
     Ok(RecallResults { files })
 }
 
 fn recall_file(file: &Path, input: &RecallInput<'_>) -> anyhow::Result<FileRecall> {
     let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let imported = input.format.read(&text);
+    let imported = input.transcripts.read(file, &text);
     let options = RecallOptions {
         provider: files::provider_of(&imported),
         policy: &input.choice.policy,

@@ -13,8 +13,9 @@ use clap::Args;
 use palimpsest_transcripts::replay::ReplayMetrics;
 
 use self::run::{ReplayInput, ReplayResults, replay};
+use super::agent_logs::Transcripts;
 use super::files::{self, Format};
-use super::output::{number, print, print_json};
+use super::output::{number, print, print_json, show_logs};
 use super::policies::{ModelChoice, NONE, PolicyChoice, choice, model, no_levels_choice, window};
 
 /// Replay transcripts under presets, and compare tokens, cost and recoverable content
@@ -25,6 +26,9 @@ It runs once per preset, and once with `none`, the policy without levels. A view
 the compaction threshold is compacted with session memory, or else with an extractive summary. \
 The replay runs in this process: it needs no server and calls no model.
 
+Without a path, it replays the logs of Claude Code, Codex, the Copilot CLI, the Gemini CLI and pi on this machine. Files \
+in their folders that are no sessions are listed and ignored.
+
 The exit code is 1 if
   - a view is not valid,
   - a view breaks the prompt cache without a recorded event,
@@ -32,6 +36,7 @@ The exit code is 1 if
   - a compacted view lacks the exact text of the latest user message.
 
 Examples:
+  palimpsest replay
   palimpsest replay ~/.claude/projects/my-project --preset claude-code,opencode
   palimpsest replay session.jsonl --preset mine.toml --plot tokens.svg
   palimpsest replay session.jsonl --window 64000 --summaries summaries.md
@@ -64,27 +69,32 @@ pub(super) struct Replay {
     /// Write the summaries of all compactions
     #[arg(long, value_name = "FILE.md")]
     summaries: Option<PathBuf>,
-    /// Transcript files, or folders with such files
-    #[arg(required = true, value_name = "PATH")]
+    /// Transcript files, or folders with such files [default: the logs of the agents on this machine]
+    #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
 }
 
 impl Replay {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let files = files::find(&self.paths)?;
+        let transcripts = Transcripts::find(&self.paths, self.format)?;
         let choices = self.choices();
-        let replayed = replay(&ReplayInput {
-            files: &files,
-            format: self.format,
+        let mut replayed = replay(&ReplayInput {
+            transcripts: &transcripts,
             choices: &choices,
             model: self.model,
         })?;
+        transcripts.require_sessions(replayed.sessions())?;
         if replayed.sessions() == 0 {
             let reason = replayed.files.iter().find_map(|file| {
                 let reason = file.unrecognized.as_ref()?;
                 Some(format!("{} {reason}", file.file))
             });
-            return Err(files::no_session(files.len(), reason));
+            return Err(files::no_session(transcripts.files().len(), reason));
+        }
+        let about_logs = transcripts.report(&replayed.outcomes());
+        show_logs(&about_logs, self.json)?;
+        if transcripts.are_logs() {
+            replayed.files.retain(|file| file.unrecognized.is_none());
         }
         if let Some(path) = &self.plot {
             std::fs::write(path, plot::draw(&replayed))

@@ -1,14 +1,15 @@
 //! Replays files under several policies.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use palimpsest_core::policy::{Policy, Prices, Thresholds, WindowHint};
 use palimpsest_transcripts::replay::{RecordedSession, ReplayMetrics, measure};
 
+use crate::agent_logs::{FileOutcome, Transcripts};
 use crate::each_file::{each_file, file_name};
-use crate::files::{self, Format};
+use crate::files;
 use crate::policies::{ModelChoice, PolicyChoice};
 
 /// The results of all files.
@@ -28,8 +29,7 @@ pub(super) struct ReplayResults {
 /// The input of a replay.
 #[derive(Debug)]
 pub(super) struct ReplayInput<'a> {
-    pub(super) files: &'a [PathBuf],
-    pub(super) format: Format,
+    pub(super) transcripts: &'a Transcripts,
     pub(super) choices: &'a [PolicyChoice],
     pub(super) model: Option<ModelChoice>,
 }
@@ -59,6 +59,16 @@ impl ReplayResults {
     pub(super) fn sessions(&self) -> usize {
         self.totals.first().map_or(0, |total| total.sessions)
     }
+
+    /// Returns the outcome of each file.
+    pub(super) fn outcomes(&self) -> Vec<FileOutcome> {
+        let files = self.files.iter();
+        let outcomes = files.map(|file| FileOutcome {
+            sessions: file.measured.first().map_or(0, |total| total.sessions),
+            is_recognized: file.unrecognized.is_none(),
+        });
+        outcomes.collect()
+    }
 }
 
 impl FileResult {
@@ -71,8 +81,7 @@ impl FileResult {
 /// Replays all files under all policies.
 pub(super) fn replay(input: &ReplayInput<'_>) -> anyhow::Result<ReplayResults> {
     let ReplayInput {
-        files,
-        format,
+        transcripts,
         choices,
         model,
     } = *input;
@@ -81,7 +90,9 @@ pub(super) fn replay(input: &ReplayInput<'_>) -> anyhow::Result<ReplayResults> {
         .iter()
         .map(|choice| Arc::clone(&choice.policy))
         .collect();
-    let files = each_file(files, |file| replay_file(file, format, (&policies, window)))?;
+    let files = each_file(transcripts.files(), |file| {
+        replay_file(file, transcripts, (&policies, window))
+    })?;
     let mut totals = vec![ReplayMetrics::default(); choices.len()];
     for file in &files {
         for (total, measured) in totals.iter_mut().zip(&file.measured) {
@@ -102,11 +113,11 @@ pub(super) fn replay(input: &ReplayInput<'_>) -> anyhow::Result<ReplayResults> {
 
 fn replay_file(
     file: &Path,
-    format: Format,
+    transcripts: &Transcripts,
     (policies, window): (&[Arc<Policy>], WindowHint),
 ) -> anyhow::Result<FileResult> {
     let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let imported = format.read(&text);
+    let imported = transcripts.read(file, &text);
     let mut replayed = FileResult {
         file: file_name(file),
         measured: vec![ReplayMetrics::default(); policies.len()],

@@ -1,5 +1,6 @@
 //! The pieces of a view, and the repairs that their forms represent.
 
+use super::fixed_texts::{CLEARED, SNIPPED_RESULT};
 use crate::ids::{CallKey, Ordinal, SpanKey, TurnNumber};
 use crate::message::MediaProblem;
 
@@ -123,6 +124,15 @@ impl PieceForm {
                 | Self::Nudge
                 | Self::Placeholder(_)
         )
+    }
+
+    /// Returns the marker that the model sees in place of the content of a cleared or snipped result.
+    pub const fn result_marker(self) -> Option<&'static str> {
+        match self {
+            Self::Cleared(_) => Some(CLEARED),
+            Self::SnippedResult(_) => Some(SNIPPED_RESULT),
+            _ => None,
+        }
     }
 
     /// Returns the call if the piece is a tool call.

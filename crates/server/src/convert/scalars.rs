@@ -125,10 +125,12 @@ pub fn payload_format(format: i32, field: &str) -> Result<Option<Provider>, Fiel
         Ok(v1::Format::AnthropicMessages) => Ok(Some(Provider::Anthropic)),
         Ok(v1::Format::OpenaiChat) => Ok(Some(Provider::OpenAi)),
         Ok(v1::Format::OpenaiResponses) => Ok(Some(Provider::OpenAiResponses)),
-        Ok(v1::Format::PalimpsestJsonl | v1::Format::ClaudeCodeJsonl) => Err(FieldError::invalid(
-            field,
-            "must be FORMAT_ANTHROPIC_MESSAGES, FORMAT_OPENAI_CHAT or FORMAT_OPENAI_RESPONSES",
-        )),
+        Ok(v1::Format::PalimpsestJsonl | v1::Format::ClaudeCodeJsonl | v1::Format::CodexJsonl) => {
+            Err(FieldError::invalid(
+                field,
+                "must be FORMAT_ANTHROPIC_MESSAGES, FORMAT_OPENAI_CHAT or FORMAT_OPENAI_RESPONSES",
+            ))
+        }
         Err(_) => Err(unknown(field)),
     }
 }

@@ -48,6 +48,7 @@ fn format(format: i32) -> Result<ExportFormat, ServiceError> {
     Ok(match Format::try_from(format) {
         Ok(Format::Unspecified | Format::PalimpsestJsonl) => ExportFormat::Complete,
         Ok(Format::ClaudeCodeJsonl) => ExportFormat::ClaudeCode,
+        Ok(Format::CodexJsonl) => ExportFormat::Codex,
         Ok(Format::AnthropicMessages) => ExportFormat::Messages(Provider::Anthropic),
         Ok(Format::OpenaiChat) => ExportFormat::Messages(Provider::OpenAi),
         Ok(Format::OpenaiResponses) => ExportFormat::Messages(Provider::OpenAiResponses),

@@ -7,9 +7,14 @@ use palimpsest_core::view::WireBlock;
 /// and numbers do not change. Line breaks in JSON can only be white space between values. They become spaces,
 /// because they would end the line.
 pub(super) fn line(head: &serde_json::Value, message: &[u8]) -> Vec<u8> {
+    line_with(head, "message", message)
+}
+
+/// Like [`line`], with the name of the last field.
+pub(super) fn line_with(head: &serde_json::Value, field: &str, message: &[u8]) -> Vec<u8> {
     let mut out = head.to_string().into_bytes();
     out.pop();
-    out.extend_from_slice(b",\"message\":");
+    out.extend_from_slice(format!(",\"{field}\":").as_bytes());
     let byte = |byte: &u8| match byte {
         b'\n' | b'\r' => b' ',
         byte => *byte,

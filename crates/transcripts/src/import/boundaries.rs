@@ -12,6 +12,7 @@ pub(super) struct ViewLine {
     #[serde(default)]
     subtype: String,
     compact_metadata: Option<CompactMetadata>,
+    microcompact_metadata: Option<MicrocompactMetadata>,
     snip_metadata: Option<SnipMetadata>,
     #[serde(default, rename = "removedUuids")]
     removed: Vec<String>,
@@ -34,6 +35,12 @@ struct SnipMetadata {
     removed: Vec<String>,
 }
 
+#[derive(Deserialize)]
+struct MicrocompactMetadata {
+    #[serde(default, rename = "compactedToolIds")]
+    calls: Vec<String>,
+}
+
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 struct CompactMetadata {
@@ -42,6 +49,14 @@ struct CompactMetadata {
     #[serde(default, alias = "preCompactTokenCount")]
     pre_tokens: Option<u32>,
     preserved_segment: Option<PreservedSegment>,
+    /// Newer versions list the messages here and name the segment too.
+    preserved_messages: Option<PreservedMessages>,
+}
+
+#[derive(Deserialize, Default)]
+struct PreservedMessages {
+    #[serde(default)]
+    uuids: Vec<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -60,7 +75,7 @@ pub(super) struct CompactBoundary {
     pub(super) line: usize,
     pub(super) manual: bool,
     pub(super) before_tokens: Option<u32>,
-    /// The first and the last message of a kept segment.
+    /// The first and the last message of a kept segment, if the boundary does not list its messages.
     pub(super) segment: Option<(MessageId, MessageId)>,
     /// The messages that were kept.
     pub(super) kept: Vec<MessageId>,
@@ -95,16 +110,26 @@ impl ViewLine {
         }
         let segment = metadata.preserved_segment.as_ref();
         let id = |text: &Option<String>| text.as_deref().and_then(MessageId::parse);
-        let kept = segment.map(|segment| &segment.preserved_message_uuids);
-        let kept = kept.into_iter().flatten();
+        let of_segment = segment.map(|segment| &segment.preserved_message_uuids);
+        let listed = metadata.preserved_messages.as_ref().map(|it| &it.uuids);
+        let kept = of_segment.into_iter().chain(listed).flatten();
+        let kept: Vec<MessageId> = kept.filter_map(|id| MessageId::parse(id)).collect();
+        let ends = segment.and_then(|it| id(&it.head_uuid).zip(id(&it.tail_uuid)));
         Some(CompactBoundary {
             line,
             manual: metadata.trigger == "manual",
             before_tokens: metadata.pre_tokens,
-            segment: segment.and_then(|it| id(&it.head_uuid).zip(id(&it.tail_uuid))),
-            kept: kept.filter_map(|id| MessageId::parse(id)).collect(),
+            // Replaced messages may stand between kept ones, so a list is more exact than a segment.
+            segment: ends.filter(|_| kept.is_empty()),
+            kept,
             summary: segment.and_then(|it| id(&it.summary_message_uuid)),
         })
+    }
+
+    /// Returns the calls whose results were cleared.
+    pub(super) fn cleared_calls(self) -> Vec<String> {
+        let metadata = self.microcompact_metadata;
+        metadata.map(|it| it.calls).unwrap_or_default()
     }
 
     /// Returns the removed messages without duplicates.

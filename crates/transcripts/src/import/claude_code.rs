@@ -71,6 +71,7 @@ struct ContentBlock {
     #[serde(default)]
     r#type: String,
     text: Option<String>,
+    tool_use_id: Option<String>,
 }
 
 pub(super) fn read(bytes: &[u8]) -> Imported<'_> {
@@ -95,6 +96,10 @@ struct SessionBuilder<'a> {
     inputs: HashMap<MessageId, MessageId>,
     /// A compaction boundary whose summary has not been read yet.
     compaction: Option<CompactBoundary>,
+    /// The summaries of collapsed spans.
+    collapsed: HashSet<MessageId>,
+    /// The calls whose results the line before cleared. A message after it repeats the results without their content.
+    cleared_calls: HashSet<String>,
 }
 
 impl<'a> LineReader<'a> for ClaudeCodeReader<'a> {
@@ -185,7 +190,9 @@ impl<'a> ClaudeCodeReader<'a> {
             chain.compaction = mark;
             return true;
         }
-        line.message.is_none() && !of_view.removed().is_empty()
+        let is_removal = !of_view.removed().is_empty();
+        chain.cleared_calls = of_view.cleared_calls().into_iter().collect();
+        line.message.is_none() && is_removal
     }
 
     fn message(&mut self, number: usize, line: &TranscriptLine<'a>, payload: &'a RawValue) {
@@ -211,6 +218,9 @@ impl<'a> ClaudeCodeReader<'a> {
         };
         let is_input = is_user && !message.machine_generated && !words.has_only_results;
         let chain = self.sessions.entry(agent.clone()).or_default();
+        if chain.is_known(id, &words) {
+            return;
+        }
         chain.session.suffix = agent;
         chain.session.subagent = line.is_sidechain;
         let mark = chain.compaction.take();
@@ -250,6 +260,17 @@ impl TranscriptLine<'_> {
 }
 
 impl<'a> SessionBuilder<'a> {
+    /// Returns true if a line repeats content for the view alone: the summary of a collapsed span, or a result whose
+    /// content was cleared.
+    fn is_known(&mut self, id: Option<MessageId>, traits: &ContentTraits) -> bool {
+        // The record applies to the next message only. A later result can have the same call id.
+        let cleared = std::mem::take(&mut self.cleared_calls);
+        let is_seen = id.is_some_and(|id| self.seen.contains(&id));
+        let mut results = traits.results.iter();
+        id.is_some_and(|id| self.collapsed.contains(&id))
+            || !is_seen && results.any(|call| cleared.contains(call))
+    }
+
     /// Records a compaction. The summary replaces all earlier messages except those that the
     /// boundary keeps.
     fn push_compaction(&mut self, mut summary: ImportedMessage<'a>, mark: &CompactBoundary) {
@@ -303,6 +324,7 @@ impl<'a> SessionBuilder<'a> {
             usage: None,
             decoded: None,
         };
+        self.collapsed.extend(summary.id);
         Some(ImportStep::Compacted(ImportedCompaction {
             summary,
             first: Some(first),
@@ -369,9 +391,18 @@ impl<'a> SessionBuilder<'a> {
 }
 
 /// The properties of a message's content that the importer uses.
+#[derive(Default)]
 struct ContentTraits {
     has_only_results: bool,
     is_machine_generated: bool,
+    /// The calls that the content answers.
+    results: Vec<String>,
+}
+
+/// Returns true if a user message with this payload may be the input of a person.
+pub(crate) fn is_user_input(payload: &RawValue) -> bool {
+    let traits = ContentTraits::of(payload);
+    !traits.has_only_results && !traits.is_machine_generated
 }
 
 impl ContentTraits {
@@ -380,15 +411,12 @@ impl ContentTraits {
             .ok()
             .and_then(|message| message.content);
         let Some(content) = content else {
-            return Self {
-                has_only_results: false,
-                is_machine_generated: false,
-            };
+            return Self::default();
         };
         if let Ok(text) = serde_json::from_str::<String>(content.get()) {
             return Self {
-                has_only_results: false,
                 is_machine_generated: is_by_machine(&text),
+                ..Self::default()
             };
         }
         let blocks: Vec<ContentBlock> = serde_json::from_str(content.get()).unwrap_or_default();
@@ -400,6 +428,7 @@ impl ContentTraits {
             is_machine_generated: !texts.is_empty()
                 && only_texts
                 && texts.iter().all(|t| is_by_machine(t)),
+            results: blocks.into_iter().filter_map(|b| b.tool_use_id).collect(),
         }
     }
 }

@@ -29,6 +29,9 @@ const MACHINE_TAGS: [&str; 7] = [
     "Warning: ",
 ];
 
+/// The program that writes exports in this format.
+pub(crate) const EXPORTER: &str = "palimpsest";
+
 /// The text in place of a summary that only the provider can read.
 const UNREADABLE_SUMMARY: &str =
     "Codex compacted the conversation here. Its summary cannot be read.";
@@ -46,6 +49,8 @@ struct RolloutLine<'a> {
 #[derive(Deserialize)]
 struct SessionMeta<'a> {
     id: Option<Uuid>,
+    #[serde(borrow, default)]
+    originator: Cow<'a, str>,
     #[serde(borrow)]
     cwd: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -97,6 +102,10 @@ struct Item<'a> {
     role: Cow<'a, str>,
     #[serde(borrow)]
     content: Option<&'a RawValue>,
+    #[serde(borrow)]
+    call_id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    encrypted_content: Option<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
@@ -126,8 +135,10 @@ struct RolloutReader<'a> {
     model: Option<Box<str>>,
     /// The messages that no rollback has removed, in order.
     shown: Vec<ShownItem>,
-    /// The latest message by its role and text. A compaction repeats the messages that it keeps without ids.
-    by_text: HashMap<(String, String), MessageId>,
+    /// The messages with equal content, in order. A compaction repeats the messages that it keeps without ids.
+    by_content: HashMap<(String, String), Vec<MessageId>>,
+    /// True if the file is an export of Palimpsest.
+    is_export: bool,
     /// The index of the step with the latest item of the model.
     last_response: Option<usize>,
 }
@@ -186,6 +197,7 @@ impl<'a> RolloutReader<'a> {
             return;
         }
         self.id = meta.id;
+        self.is_export = meta.originator == EXPORTER;
         self.cwd = meta.cwd.map(Into::into);
         self.session.project_path = self.cwd.clone().unwrap_or_default();
         self.session.branch = meta.git.and_then(|git| git.branch).unwrap_or_default();
@@ -227,9 +239,9 @@ impl<'a> RolloutReader<'a> {
             String::new()
         };
         let is_user = is_message && item.role == "user";
-        message.machine_generated = is_user && MACHINE_TAGS.iter().any(|tag| text.starts_with(tag));
-        if let Some(id) = message.id.filter(|_| is_message) {
-            self.by_text.insert((item.role.to_string(), text), id);
+        message.machine_generated = is_user && is_machine_text(&text);
+        if let Some((id, content)) = message.id.zip(item.content()) {
+            self.by_content.entry(content).or_default().push(id);
         }
         self.shown.push(ShownItem {
             id: message.id,
@@ -252,17 +264,33 @@ impl<'a> RolloutReader<'a> {
         let compacted: Compacted<'a> = parse_line(payload.get())?;
         let mut kept: Vec<MessageId> = Vec::new();
         let mut is_encrypted = false;
-        for item in compacted.replacement_history.unwrap_or_default() {
+        let items = compacted.replacement_history.unwrap_or_default();
+        // Of equal messages, the later ones are kept.
+        for item in items.into_iter().rev() {
             let item: Item<'a> = parse_line(item.get())?;
-            if item.r#type == "message" {
-                let text = text_of(item.content);
-                let known = self.by_text.get(&(item.role.to_string(), text)).copied();
-                kept.extend(known.filter(|id| !kept.contains(id)));
-            } else {
-                is_encrypted = true;
+            let content = item.content();
+            let known = content.and_then(|content| self.by_content.get(&content));
+            let mut known = known.into_iter().flatten().rev();
+            match known.find(|id| !kept.contains(id)) {
+                Some(id) => kept.push(*id),
+                None => is_encrypted |= !matches!(&*item.r#type, "message" | "reasoning"),
             }
         }
+        kept.sort_by_key(|id| self.shown.iter().position(|item| item.id == Some(*id)));
+        let is_kept = |item: &ShownItem| item.id.is_some_and(|id| kept.contains(&id));
         let mut text = &*compacted.message;
+        // An export without a summary records that messages have left the view.
+        if text.is_empty() && self.is_export {
+            let removed = self.shown.iter().filter(|item| !is_kept(item));
+            let messages: Vec<MessageId> = removed.filter_map(|item| item.id).collect();
+            self.shown.retain(is_kept);
+            if !messages.is_empty() {
+                let line = number;
+                let step = ImportStep::Removed { line, messages };
+                self.session.steps.push(step);
+            }
+            return Ok(());
+        }
         if text.is_empty() {
             text = UNREADABLE_SUMMARY;
             let problem = if is_encrypted {
@@ -275,8 +303,7 @@ impl<'a> RolloutReader<'a> {
         let part = json!({"type": "input_text", "text": text});
         let summary = json!({"type": "message", "role": "user", "content": [part]});
         let summary = self.imported(number, time, to_payload(&summary));
-        self.shown
-            .retain(|item| item.id.is_some_and(|id| kept.contains(&id)));
+        self.shown.retain(is_kept);
         let step = ImportedCompaction::of_all(summary, kept);
         self.session.steps.push(ImportStep::Compacted(step));
         Ok(())
@@ -298,6 +325,20 @@ impl<'a> RolloutReader<'a> {
     }
 }
 
+impl Item<'_> {
+    /// Returns the part of an item that a compaction repeats. `None` if the item has none.
+    fn content(&self) -> Option<(String, String)> {
+        if self.r#type == "message" {
+            return Some((self.role.to_string(), text_of(self.content)));
+        }
+        let key = self
+            .call_id
+            .as_deref()
+            .or(self.encrypted_content.as_deref())?;
+        Some((self.r#type.to_string(), key.to_owned()))
+    }
+}
+
 impl From<TokenUsage> for Usage {
     fn from(usage: TokenUsage) -> Self {
         // The program's `input_tokens` includes the cached tokens.
@@ -308,6 +349,11 @@ impl From<TokenUsage> for Usage {
             output_tokens: usage.output,
         }
     }
+}
+
+/// Returns true if Codex writes user messages that begin like this text.
+pub(crate) fn is_machine_text(text: &str) -> bool {
+    MACHINE_TAGS.iter().any(|tag| text.starts_with(tag))
 }
 
 /// Returns the text of a message's content, which is a string or a list of parts.

@@ -21,6 +21,8 @@ mod pi;
 #[cfg(test)]
 mod testing;
 
+pub(crate) use self::claude_code::is_user_input;
+pub(crate) use self::codex::{EXPORTER, is_machine_text};
 pub use self::detect::detect_binary;
 pub use self::imported::{
     ImportDefect, ImportFormat, ImportStep, Imported, ImportedCompaction, ImportedMessage,

@@ -174,3 +174,60 @@ fn timestamps_are_parsed() {
     assert_eq!(millis("2025-13-01T00:00:00.000Z"), None);
     assert_eq!(millis("yesterday"), None);
 }
+
+#[test]
+fn listed_messages_are_kept_instead_of_a_segment() {
+    let text = |metadata: String| {
+        [
+            user(A, None, "one"),
+            user(B, Some(A), "two"),
+            user(C, Some(B), "three"),
+            mark(&metadata),
+            summary(D),
+        ]
+        .join("\n")
+    };
+    let segment = format!(r#""preservedSegment":{{"headUuid":"{A}","tailUuid":"{C}"}}"#);
+    for (listed, kept) in [
+        (String::new(), 3),
+        // Claude Code 2.1 writes both.
+        (
+            format!(r#","preservedMessages":{{"anchorUuid":"{D}","uuids":["{A}","{C}"]}}"#),
+            2,
+        ),
+    ] {
+        let told = outline(&text(format!("{{{segment}{listed}}}")));
+        assert_eq!(
+            told,
+            format!("1; 2; 3; compacted by 5, {kept} kept, auto, 0")
+        );
+    }
+}
+
+#[test]
+fn lines_that_repeat_content_for_the_view_are_skipped() {
+    let result = |id: &str, text: &str| {
+        let content = format!(r#"[{{"type":"tool_result","tool_use_id":"t","content":"{text}"}}]"#);
+        user(id, None, "").replace("\"content\":\"\"", &format!("\"content\":{content}"))
+    };
+    let cleared = format!(
+        r#"{{"type":"system","subtype":"microcompact_boundary","uuid":"{E}","microcompactMetadata":{{"compactedToolIds":["t"]}}}}"#
+    );
+    let collapsed = format!(
+        r#"{{"type":"marble-origami-commit","summaryUuid":"{D}","summaryContent":"it was said","firstArchivedUuid":"{A}","lastArchivedUuid":"{A}"}}"#
+    );
+    let text = [
+        result(A, "the content"),
+        cleared,
+        result(B, "[cleared]"),
+        // Another call with the same id.
+        result(C, "later content"),
+        collapsed,
+        user(D, None, "it was said"),
+    ]
+    .join("\n");
+    assert_eq!(
+        outline(&text),
+        "1; 4; compacted of a span by 5, 0 kept, auto, 0"
+    );
+}

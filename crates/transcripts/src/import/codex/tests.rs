@@ -128,3 +128,45 @@ fn a_rollback_leaves_the_latest_turns() {
         ["2", "3", "4", "5", "6", "back to 3", "8"]
     );
 }
+
+#[test]
+fn a_compaction_keeps_calls_and_each_of_equal_messages() {
+    let call = r#"{"type":"function_call","name":"shell","arguments":"{}","call_id":"c"}"#;
+    let output = |text: &str| {
+        format!(r#"{{"type":"function_call_output","call_id":"c","output":"{text}"}}"#)
+    };
+    let message =
+        r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"continue"}]}"#;
+    let compacted = |summary: &str| {
+        let cleared = output("[cleared]");
+        format!(
+            r#"{{"timestamp":"t","type":"compacted","payload":{{"message":"{summary}","replacement_history":[{message},{message},{call},{cleared}]}}}}"#
+        )
+    };
+    let text = |meta: &str, summary: &str| {
+        [
+            meta,
+            &item(message),
+            &said("assistant", "yes"),
+            &item(message),
+            &item(message),
+            &item(call),
+            &item(&output("the content")),
+            &compacted(summary),
+        ]
+        .join("\n")
+    };
+    let file = text(META, "A summary");
+    let imported = read(None, file.as_bytes());
+    let expected = ["2", "3", "4", "5", "6", "7", "compacted, kept 4 5 6 7"];
+    assert_eq!(steps(&imported), expected);
+    // An export without a summary removes messages from the view.
+    let own = META.replace("\"source\"", "\"originator\":\"palimpsest\",\"source\"");
+    let file = text(&own, "");
+    let imported = read(None, file.as_bytes());
+    assert_eq!(imported.defects, []);
+    assert_eq!(
+        steps(&imported),
+        ["2", "3", "4", "5", "6", "7", "removed 2 3"]
+    );
+}
