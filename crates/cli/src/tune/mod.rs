@@ -16,8 +16,9 @@ use self::candidates::{Candidate, candidates};
 use self::recommend::recommend;
 use self::run::{TuneInput, TuneResults, tune};
 use self::table::percent;
+use super::agent_logs::Transcripts;
 use super::files::{self, Format};
-use super::output::{print, print_json, print_line};
+use super::output::{print, print_json, print_line, show_logs};
 use super::policies::{ModelChoice, PolicyChoice, choice, model, no_levels_choice, window};
 
 /// Compare the cost and the recall of policies on transcripts, and recommend one
@@ -39,9 +40,11 @@ The recommended policy is the cheapest one with the recall of `--min-recall`. It
 agent of a transcript does not react to another view: where it would have read a file again, the transcript goes on \
 without. The recall shows how often.
 
-The command runs in this process: it needs no server and calls no model.
+Without a path, it reads the logs of Claude Code, Codex, the Copilot CLI, the Gemini CLI and pi on this machine. The \
+command runs in this process: it needs no server and calls no model.
 
 Examples:
+  palimpsest tune
   palimpsest tune ~/.claude/projects/my-project
   palimpsest tune ~/.claude/projects/my-project --plot frontier.svg --output policy.toml
   palimpsest tune conversations.jsonl --model claude-opus-4-8 --min-recall 98
@@ -72,8 +75,8 @@ pub(super) struct Tune {
     /// Write the settings of the recommended policy, as a policy for `--preset` and for the section `[policy]`
     #[arg(long, value_name = "FILE.toml")]
     output: Option<PathBuf>,
-    /// Transcript files, or folders with such files
-    #[arg(required = true, value_name = "PATH")]
+    /// Transcript files, or folders with such files [default: the logs of the agents on this machine]
+    #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
 }
 
@@ -86,23 +89,27 @@ fn share(text: &str) -> Result<f64, String> {
 
 impl Tune {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let files = files::find(&self.paths)?;
+        let transcripts = Transcripts::find(&self.paths, self.format)?;
         let mut candidates = candidates(no_levels_choice(), self.presets)?;
         for candidate in &mut candidates {
             let choice = &mut candidate.choice;
             choice.set_window(self.window, self.model.as_ref());
         }
         let prices = self.model.and_then(|model| model.relative_prices());
-        let tuned = tune(&TuneInput {
-            files: &files,
-            format: self.format,
+        let mut tuned = tune(&TuneInput {
+            transcripts: &transcripts,
             candidates: &candidates,
             window: self.model.map(|model| model.limits).unwrap_or_default(),
             prices: prices.unwrap_or_default(),
         })?;
+        transcripts.require_sessions(tuned.sessions)?;
         if tuned.sessions == 0 {
             let reason = tuned.unrecognized.first().cloned();
-            return Err(files::no_session(files.len(), reason));
+            return Err(files::no_session(transcripts.files().len(), reason));
+        }
+        show_logs(&transcripts.report(&tuned.outcomes), self.json)?;
+        if transcripts.are_logs() {
+            tuned.unrecognized.clear();
         }
         let best = recommend(&candidates, &tuned.results, self.min_recall / 100.0);
         if let Some(path) = &self.plot {
@@ -120,7 +127,11 @@ impl Tune {
             table::show(&tuned)?;
             show_recommendation(&candidates, &tuned, best, self.min_recall)?;
         }
-        files::require_recognized(tuned.unrecognized.len(), files.len(), "replayed")
+        files::require_recognized(
+            tuned.unrecognized.len(),
+            transcripts.files().len(),
+            "replayed",
+        )
     }
 }
 

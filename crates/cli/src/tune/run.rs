@@ -1,6 +1,6 @@
 //! Runs all candidates over all files.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context as _;
 use palimpsest_core::policy::{Prices, WindowHint};
@@ -11,14 +11,14 @@ use palimpsest_transcripts::replay::tune::{
 };
 
 use super::candidates::Candidate;
+use crate::agent_logs::{FileOutcome, Transcripts};
 use crate::each_file::{each_file, file_name};
-use crate::files::{self, Format};
+use crate::files;
 
 /// The input of a comparison.
 #[derive(Debug)]
 pub(super) struct TuneInput<'a> {
-    pub(super) files: &'a [PathBuf],
-    pub(super) format: Format,
+    pub(super) transcripts: &'a Transcripts,
     pub(super) candidates: &'a [Candidate],
     pub(super) window: WindowHint,
     pub(super) prices: Prices,
@@ -32,6 +32,8 @@ pub(super) struct TuneResults {
     pub(super) results: Vec<CandidateResult>,
     /// The unrecognized files with the reasons.
     pub(super) unrecognized: Vec<String>,
+    /// The outcome of each file.
+    pub(super) outcomes: Vec<FileOutcome>,
 }
 
 /// The result of one candidate.
@@ -76,9 +78,14 @@ struct FileRun {
 
 /// Compares the candidates.
 pub(super) fn tune(input: &TuneInput<'_>) -> anyhow::Result<TuneResults> {
-    let files = each_file(input.files, |file| run_file(file, input))?;
+    let files = each_file(input.transcripts.files(), |file| run_file(file, input))?;
     let unrecognized = files.iter().filter_map(|file| file.unrecognized.clone());
     let unrecognized = unrecognized.collect();
+    let outcomes = files.iter().map(|file| FileOutcome {
+        sessions: file.sessions.len(),
+        is_recognized: file.unrecognized.is_none(),
+    });
+    let outcomes = outcomes.collect();
     let sessions: Vec<Vec<PolicyRun>> = files.into_iter().flat_map(|file| file.sessions).collect();
     let unchanged: Vec<Vec<SentRequest>> = sessions
         .iter()
@@ -124,6 +131,7 @@ pub(super) fn tune(input: &TuneInput<'_>) -> anyhow::Result<TuneResults> {
         sessions: sessions.len(),
         results,
         unrecognized,
+        outcomes,
     })
 }
 
@@ -143,7 +151,7 @@ fn mark_frontier(results: &mut [CandidateResult]) {
 
 fn run_file(file: &Path, input: &TuneInput<'_>) -> anyhow::Result<FileRun> {
     let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let imported = input.format.read(&text);
+    let imported = input.transcripts.read(file, &text);
     let provider = files::provider_of(&imported);
     let run_session = |session| {
         let tape = RecordedSession::new(session);
