@@ -213,6 +213,7 @@ impl Facts {
     fn complete_with_echo(&mut self, output: &str) {
         // Each fence runs once. A second output without a new fence belongs to no known command.
         if let Some(command) = self.fenced_command.take() {
+            let files = tool_action::files_of(&command);
             let (act, target) = tool_action::classify_command(command.into());
             let call = ToolAction {
                 kind: act,
@@ -220,6 +221,11 @@ impl Facts {
                 target: truncate(&target, 400).into(),
                 location: Box::default(),
                 symbols: Vec::new(),
+                files: if act == ActionKind::Run {
+                    files
+                } else {
+                    Vec::new()
+                },
                 plan: None,
             };
             let at = self.dropped_count + self.entries.len();
@@ -304,7 +310,18 @@ impl Fact {
                         }
                         _ => 200,
                     };
-                    action.call.target.len() + action.call.location.len() + symbols + items + 600
+                    let files: usize = action
+                        .call
+                        .files
+                        .iter()
+                        .map(|file| file.path.len() + 24)
+                        .sum();
+                    action.call.target.len()
+                        + action.call.location.len()
+                        + symbols
+                        + files
+                        + items
+                        + 600
                 }
             }
     }
