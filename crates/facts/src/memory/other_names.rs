@@ -27,8 +27,12 @@ pub(super) fn add(sections: &mut [Vec<MemoryFact>; 10], known: Option<&OtherName
         root: root_of(&sections[SectionKind::Files.index()]).or(facts.root()),
     };
     let names = names::update(known, facts.names(), rest);
+    push(&mut sections[SectionKind::Files.index()], names);
+}
+
+/// Adds the names to the facts of the section, if any of them is shown.
+pub(super) fn push(files: &mut Vec<MemoryFact>, names: OtherNames) {
     if names.names.iter().any(|known| known.is_shown) {
-        let files = &mut sections[SectionKind::Files.index()];
         let names = MemoryFact::OtherNames(names);
         *files = join([std::mem::take(files), vec![names]]);
     }

@@ -4,6 +4,7 @@ use crate::memory::fact::NameKind;
 
 /// The lengths of names in bytes.
 const MIN_LENGTH: usize = 5;
+const MIN_FILE: usize = 4;
 const MAX_IDENTIFIER: usize = 64;
 const MAX_PATH: usize = 160;
 const MAX_EXTENSION: usize = 5;
@@ -81,6 +82,8 @@ fn path_of<'a>(token: &'a str, before: &str) -> Option<&'a str> {
     if !(MIN_LENGTH..=MAX_PATH).contains(&token.len())
         || token.starts_with("//")
         || before.ends_with(':') && token.starts_with('/')
+        // The rest of a pattern or of a path with a variable.
+        || before.ends_with(['*', '$', '}', '{'])
     {
         return None;
     }
@@ -98,8 +101,34 @@ fn path_of<'a>(token: &'a str, before: &str) -> Option<&'a str> {
         && extension.as_bytes()[0].is_ascii_alphabetic()
         && extension.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let is_managed = MANAGED_FOLDERS.iter().any(|name| path.contains(name));
-    let is_plain = !folder.contains("//") && !folder.contains("..");
+    let is_plain = !folder.is_empty() && !folder.contains("//") && !folder.contains("..");
     (is_extension && !stem.is_empty() && is_plain && !is_managed).then_some(path)
+}
+
+/// Returns true if a text that is known to be a path can be a name.
+pub(super) fn is_file(path: &str) -> bool {
+    let is_plain = |byte: &u8| KINDS[usize::from(*byte)] != 0 || matches!(byte, b'@' | b'+');
+    (MIN_FILE..=MAX_PATH).contains(&path.len())
+        && path.as_bytes().iter().all(|byte| is_plain(byte))
+        && path.bytes().filter(u8::is_ascii_alphabetic).count() > 1
+        && !path.contains("..")
+        && !MANAGED_FOLDERS.iter().any(|name| path.contains(name))
+}
+
+/// Returns true if a text contains a path that is no part of a longer name. A path in a folder names the folder too.
+pub(super) fn is_named(text: &str, path: &str) -> bool {
+    let is_in_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
+    text.match_indices(path).any(|(at, _)| {
+        let (before, after) = (&text[..at], &text[at + path.len()..]);
+        let mut after = after.chars();
+        let ends = match after.next() {
+            // The full stop of a sentence.
+            Some('.') => !after.next().is_some_and(is_in_name),
+            Some(next) => !is_in_name(next),
+            None => true,
+        };
+        ends && !before.ends_with(|c| is_in_name(c) || matches!(c, '.' | '/'))
+    })
 }
 
 /// Returns true if a word is the name of something in a program: with an inner underscore, or with a capital letter

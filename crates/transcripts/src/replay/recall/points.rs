@@ -9,6 +9,7 @@ use palimpsest_core::ids::MessageId;
 use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_core::policy::{Percent, Policy, WindowHint};
 use palimpsest_core::view::Provider;
+use palimpsest_facts::names::expand;
 
 use super::needs::{Name, names_of};
 use super::shown::{last_mention, shows};
@@ -132,10 +133,13 @@ impl Measuring<'_> {
         let before = &self.conversation.text;
         let mut texts = Vec::new();
         let mut add = |source: TextSource, text: &str| {
+            // A text names the paths `src/a.rs` and `src/b.rs` by `src/{a.rs,b.rs}`.
+            let expanded = expand(text);
+            let named = expanded.as_deref().unwrap_or(text);
             texts.push(MeasuredText {
                 source,
                 chars: text.chars().count(),
-                shows: names.iter().map(|name| shows(text, name, root)).collect(),
+                shows: names.iter().map(|name| shows(named, name, root)).collect(),
             });
             texts.last().map_or(0, |text| text.chars)
         };
