@@ -51,12 +51,15 @@ impl MemoryContent {
         Self::default().aligned(document)
     }
 
+    /// Creates content that is only rendered.
+    pub(super) fn unchecked(facts: [Vec<MemoryFact>; 10]) -> Self {
+        let entries = |facts: Vec<MemoryFact>| facts.into_iter().map(MemoryEntry::from).collect();
+        Self::from_entries(facts.map(entries))
+    }
+
     /// Creates content from new facts.
-    pub(super) fn new(mut facts: [Vec<MemoryFact>; 10]) -> Self {
-        let raw = Self::from_entries(SectionKind::ALL.map(|kind| {
-            let facts = std::mem::take(&mut facts[kind.index()]);
-            facts.into_iter().map(MemoryEntry::from).collect()
-        }));
+    pub(super) fn new(facts: [Vec<MemoryFact>; 10]) -> Self {
+        let raw = Self::unchecked(facts);
         // A document escapes lines that would start another section. Such a line cannot stay a fact, because the fact
         // would not render to it.
         raw.aligned(&raw.document())

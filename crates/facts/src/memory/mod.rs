@@ -6,6 +6,7 @@
 //! `docs/decisions/0014-session-memory-as-facts.md` gives the reasons.
 
 mod activity;
+mod brief;
 mod content;
 mod errors;
 pub mod fact;
@@ -19,6 +20,7 @@ mod task;
 mod workflow;
 mod worklog;
 
+pub(super) use brief::brief;
 pub use content::{MemoryContent, MemoryEntry};
 pub(super) use files::root_of;
 pub(super) use render::{action, block_quote, render};
