@@ -5,8 +5,8 @@
 
 use palimpsest_types::memory::SectionKind;
 
-use super::content::{MemoryContent, body};
-use super::fact::{Answer, CommandRuns, MemoryFact, Request};
+use super::content::{MemoryContent, RenderedSections};
+use super::fact::{Answer, CommandRuns, MemoryFact, Request, Turn};
 use super::files::root_of;
 use super::other_names;
 use super::render::render;
@@ -16,14 +16,15 @@ use crate::text::{truncate, whole_sentences};
 
 /// The target for the length of the text in characters. Lines of persons and models are never left out, so a text can be
 /// longer.
-const TARGET_CHARS: usize = 13_000;
-/// The limits of the list of other names in characters. The list also stays below half of the rest.
+const TARGET_CHARS: usize = 12_400;
+/// The limits of the list of other names in characters. The list also stays below two thirds of the rest.
 const MIN_NAMES: usize = 1_500;
 const MAX_NAMES: usize = 3_000;
 /// The part of the target that is free for the list of other names if facts have to be left out.
 const FREE_FOR_NAMES: usize = 2_000;
 
 /// The number of the latest facts of a kind that stay as they are, and limits of shortened facts.
+const WHOLE_TURNS: usize = 2;
 const WHOLE_STEPS: usize = 10;
 const KEPT_STEPS: usize = 6;
 const FIXED_FAILURES: usize = 3;
@@ -31,6 +32,7 @@ const DOCUMENTS: usize = 4;
 const EXPLANATIONS: usize = 6;
 const COMMANDS_RUN_ONCE: usize = 8;
 const OTHER_COMMANDS: usize = 2;
+const FILES_READ: usize = 10;
 const COMMAND_RUNS: usize = 8;
 const WHOLE_ANSWERS: usize = 2;
 const MAX_EARLY_ANSWER: usize = 160;
@@ -46,23 +48,25 @@ pub(crate) fn brief(content: &MemoryContent) -> MemoryContent {
     sections[SectionKind::Files.index()] = files;
     let mut shortened = Shortened::new(sections, TARGET_CHARS - FREE_FOR_NAMES);
     shortened.leave_out();
-    let mut sections = shortened.sections;
+    let mut sections = RenderedSections::new(shortened.sections);
     if let Some(mut known) = known {
-        let text: Vec<String> = sections.iter().map(body).collect();
-        let text = text.join("\n");
-        let files = &mut sections[SectionKind::Files.index()];
+        let text = sections.text();
         let rest = MemoryRest {
             text: &text,
-            root: root_of(&*files),
+            root: root_of(sections.facts(SectionKind::Files)),
         };
         let chars = text.chars().count();
         let max = TARGET_CHARS
             .saturating_sub(chars)
             .clamp(MIN_NAMES, MAX_NAMES);
-        names::show(&mut known.names, rest, max.min(chars / 2).max(MIN_NAMES));
-        other_names::push(files, known);
+        names::show(
+            &mut known.names,
+            rest,
+            max.min(chars * 2 / 3).max(MIN_NAMES),
+        );
+        other_names::push(&mut sections, known);
     }
-    MemoryContent::unchecked(sections)
+    MemoryContent::unchecked(sections.into_facts())
 }
 
 /// The change of a fact that is left out or shortened.
@@ -94,6 +98,16 @@ impl Shortened {
     fn leave_out(&mut self) {
         use SectionKind::{Documentation, Errors, Results, Task, Workflow, Worklog};
         let is_step = |fact: &MemoryFact| matches!(fact, MemoryFact::Step(_));
+        // The results contain the final statements.
+        self.change(Worklog, WHOLE_TURNS, |fact| match fact {
+            MemoryFact::Turn(turn) if turn.ended.is_some() => {
+                Change::Replace(MemoryFact::Turn(Turn {
+                    ended: None,
+                    ..turn.clone()
+                }))
+            }
+            _ => Change::Keep,
+        });
         self.change(Worklog, WHOLE_STEPS, |fact| match fact {
             MemoryFact::Step(step) => step.shortened().map_or(Change::LeaveOut, |step| {
                 Change::Replace(MemoryFact::Step(step))
@@ -117,6 +131,13 @@ impl Shortened {
         });
         self.leave_out_kind(Workflow, COMMAND_RUNS, |fact| {
             matches!(fact, MemoryFact::CommandRuns(_))
+        });
+        // The latest files are the most probable ones to be used again, and the list of names competes for the rest.
+        self.change(SectionKind::Files, 0, |fact| match fact {
+            MemoryFact::FilesRead(paths) => {
+                Change::Replace(MemoryFact::FilesRead(latest(paths, FILES_READ)))
+            }
+            _ => Change::Keep,
         });
         self.leave_out_kind(Worklog, KEPT_STEPS, is_step);
         let is_explanation = |fact: &MemoryFact| matches!(fact, MemoryFact::Explanation(_));
@@ -195,9 +216,6 @@ impl Shortened {
 
 /// Reduces a list of commands to the latest ones.
 fn latest_commands(fact: &MemoryFact) -> Change {
-    let latest = |commands: &[Box<str>], max: usize| -> Vec<Box<str>> {
-        commands[commands.len().saturating_sub(max)..].to_vec()
-    };
     match fact {
         MemoryFact::CommandsRunOnce(commands) => Change::Replace(MemoryFact::CommandsRunOnce(
             latest(commands, COMMANDS_RUN_ONCE),
@@ -208,6 +226,11 @@ fn latest_commands(fact: &MemoryFact) -> Change {
         })),
         _ => Change::Keep,
     }
+}
+
+/// Returns the end of a list with at most `max` names.
+fn latest(names: &[Box<str>], max: usize) -> Vec<Box<str>> {
+    names[names.len().saturating_sub(max)..].to_vec()
 }
 
 fn length(fact: &MemoryFact) -> usize {

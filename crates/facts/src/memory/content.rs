@@ -58,11 +58,18 @@ impl MemoryContent {
     }
 
     /// Creates content from new facts.
-    pub(super) fn new(facts: [Vec<MemoryFact>; 10]) -> Self {
+    pub(super) fn new(sections: RenderedSections) -> Self {
+        let RenderedSections { facts, lines } = sections;
+        let mut document = MemoryDocument::template();
+        for kind in SectionKind::ALL {
+            document.set(kind, &lines[kind.index()].join("\n"));
+        }
         let raw = Self::unchecked(facts);
         // A document escapes lines that would start another section. Such a line cannot stay a fact, because the fact
         // would not render to it.
-        raw.aligned(&raw.document())
+        let section =
+            |kind: SectionKind| align(raw.entries(kind), &lines[kind.index()], document.body(kind));
+        Self::from_entries(SectionKind::ALL.map(section))
     }
 
     /// Returns the entries of a section.
@@ -94,7 +101,10 @@ impl MemoryContent {
     /// fact. Every other line becomes verbatim. Facts without a line are removed.
     #[must_use]
     pub fn aligned(&self, document: &MemoryDocument) -> Self {
-        let section = |kind| align(self.entries(kind), document.body(kind));
+        let section = |kind| {
+            let rendered = self.facts(kind).map(render).collect::<Vec<_>>();
+            align(self.entries(kind), &rendered, document.body(kind))
+        };
         Self::from_entries(SectionKind::ALL.map(section))
     }
 
@@ -181,14 +191,55 @@ impl fmt::Debug for MemoryContent {
     }
 }
 
+/// The facts of the ten sections with their text. Rendering is the largest part of an update, so it happens once.
+pub(super) struct RenderedSections {
+    facts: [Vec<MemoryFact>; 10],
+    lines: [Vec<String>; 10],
+}
+
+impl RenderedSections {
+    /// Renders facts.
+    pub(super) fn new(facts: [Vec<MemoryFact>; 10]) -> Self {
+        let lines = std::array::from_fn(|at| facts[at].iter().map(render).collect());
+        Self { facts, lines }
+    }
+
+    /// Returns the facts of a section.
+    pub(super) fn facts(&self, kind: SectionKind) -> &[MemoryFact] {
+        &self.facts[kind.index()]
+    }
+
+    /// Returns the text of all sections.
+    pub(super) fn text(&self) -> String {
+        let sections = self.lines.iter().map(|lines| lines.join("\n"));
+        sections.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Adds a paragraph to a section.
+    pub(super) fn push(&mut self, kind: SectionKind, fact: MemoryFact) {
+        let (facts, lines) = (&mut self.facts[kind.index()], &mut self.lines[kind.index()]);
+        if !facts.is_empty() {
+            facts.push(MemoryFact::Verbatim("".into()));
+            lines.push(String::new());
+        }
+        lines.push(render(&fact));
+        facts.push(fact);
+    }
+
+    /// Returns the facts without their text.
+    pub(super) fn into_facts(self) -> [Vec<MemoryFact>; 10] {
+        self.facts
+    }
+}
+
 /// Renders the facts of a section.
 pub(super) fn body<'a>(facts: impl IntoIterator<Item = &'a MemoryFact>) -> String {
     let lines: Vec<String> = facts.into_iter().map(render).collect();
     lines.join("\n")
 }
 
-fn align(entries: &[MemoryEntry], body: &str) -> Vec<MemoryEntry> {
-    let rendered: Vec<String> = entries.iter().map(|entry| render(&entry.fact)).collect();
+/// Returns the entries of a changed section. `rendered` contains the text of each entry.
+fn align(entries: &[MemoryEntry], rendered: &[String], body: &str) -> Vec<MemoryEntry> {
     let mut unused: HashMap<&str, VecDeque<usize>> = HashMap::new();
     for verbatim in [false, true] {
         // A fact has precedence over an equal verbatim line, which would hide the fact from updates.

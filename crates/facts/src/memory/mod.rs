@@ -31,6 +31,7 @@ pub(super) use worklog::without_answers;
 
 use palimpsest_types::memory::SectionKind;
 
+use self::content::RenderedSections;
 use self::fact::MemoryFact;
 use super::facts::Facts;
 use super::timeline::Timeline;
@@ -59,7 +60,7 @@ pub fn update(previous: &MemoryContent, facts: &Facts) -> MemoryContent {
     let errors = errors::update(section(SectionKind::Errors), &timeline);
     // The state lists the failures that the new errors section leaves open.
     let failing = errors::open_failures(&errors);
-    let mut sections = [
+    let mut sections = RenderedSections::new([
         task::title(section(SectionKind::Title), facts, &timeline),
         state::update(state, &timeline, &failing),
         task::task(section(SectionKind::Task), facts, &timeline),
@@ -70,7 +71,7 @@ pub fn update(previous: &MemoryContent, facts: &Facts) -> MemoryContent {
         prose::learnings(section(SectionKind::Learnings), facts, &timeline),
         results,
         worklog::update(section(SectionKind::Worklog), &timeline),
-    ];
+    ]);
     other_names::add(&mut sections, known.as_ref(), facts);
     MemoryContent::new(sections)
 }
@@ -86,6 +87,7 @@ pub fn with_names(
     let (_, files) = other_names::take(std::mem::take(&mut sections[SectionKind::Files.index()]));
     sections[SectionKind::Files.index()] = files;
     let (known, _) = other_names::take(previous.facts(SectionKind::Files).cloned().collect());
+    let mut sections = RenderedSections::new(sections);
     other_names::add(&mut sections, known.as_ref(), facts);
     MemoryContent::new(sections)
 }
