@@ -15,18 +15,20 @@
 //! messages in an update.
 
 mod braces;
+mod choose;
 mod scan;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use palimpsest_types::message::{Block, Message, ResultContent, Role, ToolInput};
 use serde_json::{Map, Value};
 
 pub use self::braces::expand;
-pub(crate) use self::braces::{NameGroups, in_groups};
-use self::scan::{is_file, is_named, scan};
-use crate::memory::fact::{KnownName, NameKind, OtherNames};
-use crate::phrases::relative_path;
+pub(crate) use self::braces::in_groups;
+pub(crate) use self::choose::show;
+pub use self::choose::{MemoryRest, update};
+use self::scan::{is_file, scan};
+use crate::memory::fact::NameKind;
 use crate::shell::command_files;
 use crate::tool_action::{PATH_FIELDS, command};
 
@@ -39,17 +41,10 @@ const CALL_OFFSET: u32 = 100;
 const STEP: u32 = 2;
 /// The maximum that is subtracted from a rank. Added to all ranks, so that none is negative.
 const MAX_SUBTRACTED: u32 = 400;
-/// The length in characters up to which names of equal rank are equally probable to be shown. Each further character
-/// counts like a message, because a long name takes the space of several short ones.
-const SHORT_NAME: usize = 30;
 /// The maximum number of names of a run of messages. Beyond it, those with the lowest ranks are dropped.
 const MAX_COLLECTED: usize = 4_096;
-/// The maximum number of names that session memory remembers, including those that it does not show.
-const MAX_REMEMBERED: usize = 160;
 /// The maximum length of a text that is searched for names, in bytes. Of a longer text, both ends are searched.
-const MAX_TEXT: usize = 64 * 1024;
-/// The maximum length of all shown names, in characters.
-const MAX_SHOWN_CHARS: usize = 1_500;
+const MAX_TEXT: usize = 128 * 1024;
 
 /// The beginning of the line that shows the names.
 pub const OTHER_NAMES_LEAD: &str = "Other names so far, the likeliest first: ";
@@ -70,6 +65,16 @@ pub struct Names {
 struct RankedName {
     kind: NameKind,
     rank: u32,
+}
+
+impl RankedName {
+    /// Returns the name after a further mention. The order of mentions makes no difference.
+    fn with(self, kind: NameKind, rank: u32) -> Self {
+        Self {
+            kind: self.kind.min(kind),
+            rank: self.rank.max(rank),
+        }
+    }
 }
 
 impl Default for Names {
@@ -230,7 +235,7 @@ impl Names {
     fn add(&mut self, name: &str, kind: NameKind, rank: u32) {
         // Most names are known, so the text is copied only for a new one.
         if let Some(known) = self.ranked.get_mut(name) {
-            known.rank = known.rank.max(rank);
+            *known = known.with(kind, rank);
         } else {
             self.ranked.insert(name.into(), RankedName { kind, rank });
         }
@@ -271,95 +276,6 @@ impl NameSource {
     }
 }
 
-/// The rest of the memory to which names are added.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct MemoryRest<'a> {
-    /// The text. A name that it contains is remembered and not shown.
-    pub text: &'a str,
-    /// The directory to which paths are relative.
-    pub root: Option<&'a str>,
-}
-
-/// Returns the names after an update with those of new messages.
-#[must_use]
-pub fn update(previous: Option<&OtherNames>, new: &Names, rest: MemoryRest<'_>) -> OtherNames {
-    let before = previous.map_or(0, |previous| previous.messages);
-    let known = previous.into_iter().flat_map(|previous| &previous.names);
-    let known = known.map(|known| (&*known.name, known.kind, known.rank));
-    let new_names = new.ranked.iter();
-    let new_names =
-        new_names.map(|(name, new)| (&**name, new.kind, before.saturating_add(new.rank)));
-    let mut names: HashMap<&str, RankedName> = HashMap::new();
-    for (name, kind, rank) in known.chain(new_names) {
-        let is_root = rest.root.is_some_and(|root| name == root);
-        let name = relative_path(name, rest.root);
-        if is_root || name.is_empty() {
-            continue;
-        }
-        let known = names.entry(name).or_insert(RankedName { kind, rank });
-        known.rank = known.rank.max(rank);
-    }
-    let mut names: Vec<(&str, RankedName)> = names.into_iter().collect();
-    names
-        .sort_unstable_by_key(|(name, ranked)| (std::cmp::Reverse(priority(name, *ranked)), *name));
-    names.truncate(MAX_REMEMBERED);
-    let names = names.into_iter();
-    let mut names: Vec<KnownName> = names
-        .map(|(name, RankedName { kind, rank })| KnownName {
-            name: name.into(),
-            kind,
-            rank,
-            is_shown: false,
-        })
-        .collect();
-    show(&mut names, rest, MAX_SHOWN_CHARS);
-    OtherNames {
-        names,
-        messages: before.saturating_add(new.messages),
-    }
-}
-
-/// Marks the names that the list shows: those that no other text contains, as far as they have space.
-pub(crate) fn show(names: &mut [KnownName], rest: MemoryRest<'_>, max_chars: usize) {
-    let expanded = expand(rest.text);
-    let text = expanded.as_deref().unwrap_or(rest.text);
-    let mut contained = HashSet::new();
-    scan(text, |_, name| {
-        contained.insert(relative_path(name, rest.root));
-    });
-    let mut groups = NameGroups::default();
-    let mut shown: Vec<&str> = Vec::new();
-    let mut left = max_chars;
-    for known in names {
-        let name = &*known.name;
-        let place = groups.place(name);
-        // A folder, and a file without one, is no name that the scan of the text finds.
-        let is_contained = contained.contains(name)
-            || known.kind == NameKind::Path
-                && (is_named(text, name) || shown.iter().any(|other| is_in(other, name)));
-        known.is_shown = place.chars <= left && !is_contained;
-        if known.is_shown {
-            left -= place.chars;
-            groups.push(name, place);
-            shown.push(name);
-        }
-    }
-}
-
-/// Returns true if a path is below a folder.
-fn is_in(path: &str, folder: &str) -> bool {
-    path.strip_prefix(folder)
-        .is_some_and(|rest| rest.starts_with('/'))
-}
-
-/// Returns the order in which names are shown: the rank, lowered by the length of the name.
-fn priority(name: &str, ranked: RankedName) -> u32 {
-    let longer = name.len().saturating_sub(SHORT_NAME);
-    ranked
-        .rank
-        .saturating_sub(u32::try_from(longer).unwrap_or(u32::MAX))
-}
-
 /// Returns the parts of a text that are searched.
 fn both_ends(text: &str) -> [&str; 2] {
     if text.len() <= MAX_TEXT {
@@ -378,7 +294,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::braces::SEPARATOR_CHARS;
+    use super::choose::{MAX_REMEMBERED, MAX_SHOWN_CHARS};
     use super::*;
+    use crate::memory::fact::OtherNames;
 
     fn said(role: Role, text: &str) -> Message {
         Message::new(
@@ -504,15 +422,18 @@ mod tests {
     proptest! {
         #[test]
         fn the_result_is_independent_of_the_number_of_updates(
-            texts in prop::collection::vec((any::<bool>(), prop::collection::vec(0..400_u32, 1..40)), 1..40),
+            texts in prop::collection::vec((0..3_u8, prop::collection::vec(0..400_u32, 1..40)), 1..40),
             ends in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         ) {
             let messages: Vec<Message> = texts
                 .iter()
-                .map(|(is_statement, numbers)| {
-                    let role = if *is_statement { Role::Assistant } else { Role::User };
+                .map(|(source, numbers)| {
                     let words: Vec<String> = numbers.iter().copied().map(any_name).collect();
-                    said(role, &words.join(" "))
+                    match source {
+                        0 => said(Role::Assistant, &words.join(" ")),
+                        1 => said(Role::User, &words.join(" ")),
+                        _ => calls(&serde_json::json!({"cmd": format!("cat {}", words.join(" "))})),
+                    }
                 })
                 .collect();
             let rest = MemoryRest { text: "src/file_7.rs", root: Some("/w") };
@@ -531,9 +452,11 @@ mod tests {
     }
 
     fn any_name(number: u32) -> String {
-        match number % 3 {
+        match number % 5 {
             0 => format!("/w/src/file_{number}.rs"),
             1 => format!("src/file_{number}.rs"),
+            2 => format!("file_{number}.rs"),
+            3 => format!("src/folder_{}", number % 7),
             _ => format!("someName{number}"),
         }
     }

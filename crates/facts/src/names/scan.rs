@@ -34,7 +34,8 @@ const KINDS: [u8; 256] = {
             b'A'..=b'Z' => CAPITAL,
             b'0'..=b'9' => DIGIT,
             b'_' => UNDERSCORE,
-            b'.' | b'-' => JOINT,
+            // A tilde is the home directory at the beginning of a path.
+            b'.' | b'-' | b'~' => JOINT,
             b'/' => SLASH,
             _ => 0,
         };
@@ -67,7 +68,7 @@ pub(super) fn scan<'a>(text: &'a str, mut take: impl FnMut(NameKind, &'a str)) {
                 take(NameKind::Path, path);
             }
         } else if has_capital_after_small || kinds & UNDERSCORE != 0 {
-            let parts = text[start..at].split(['.', '-']);
+            let parts = text[start..at].split(['.', '-', '~']);
             parts
                 .filter(|part| is_identifier(part))
                 .for_each(|part| take(NameKind::Identifier, part));
@@ -81,7 +82,7 @@ fn path_of<'a>(token: &'a str, before: &str) -> Option<&'a str> {
     let token = token.trim_end_matches(['.', '-', '/']);
     if !(MIN_LENGTH..=MAX_PATH).contains(&token.len())
         || token.starts_with("//")
-        || before.ends_with(':') && token.starts_with('/')
+        || before.ends_with([':', '>']) && token.starts_with('/')
         // The rest of a pattern or of a path with a variable.
         || before.ends_with(['*', '$', '}', '{'])
     {
@@ -101,7 +102,10 @@ fn path_of<'a>(token: &'a str, before: &str) -> Option<&'a str> {
         && extension.as_bytes()[0].is_ascii_alphabetic()
         && extension.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let is_managed = MANAGED_FOLDERS.iter().any(|name| path.contains(name));
-    let is_plain = !folder.is_empty() && !folder.contains("//") && !folder.contains("..");
+    let is_plain = !folder.is_empty()
+        && !folder.contains("//")
+        && !folder.contains("..")
+        && !path.strip_prefix("~/").unwrap_or(path).contains('~');
     (is_extension && !stem.is_empty() && is_plain && !is_managed).then_some(path)
 }
 
@@ -109,7 +113,7 @@ fn path_of<'a>(token: &'a str, before: &str) -> Option<&'a str> {
 pub(super) fn is_file(path: &str) -> bool {
     let is_plain = |byte: &u8| KINDS[usize::from(*byte)] != 0 || matches!(byte, b'@' | b'+');
     (MIN_FILE..=MAX_PATH).contains(&path.len())
-        && path.as_bytes().iter().all(|byte| is_plain(byte))
+        && path.as_bytes().iter().all(is_plain)
         && path.bytes().filter(u8::is_ascii_alphabetic).count() > 1
         && !path.contains("..")
         && !MANAGED_FOLDERS.iter().any(|name| path.contains(name))
@@ -172,6 +176,9 @@ mod tests {
         assert_eq!(names(text), expected);
         assert_eq!(names("node_modules/a/b.js src/a src/../b.rs 1.2/3.4"), []);
         assert_eq!(names("In src/lib.rs."), [(Path, "src/lib.rs")]);
+        assert_eq!(names("~/.app/a.toml"), [(Path, "~/.app/a.toml")]);
+        let parts = "${dir}/src/a.rs **/src/b.rs <folder>/src/c.rs $HOME/d.rs /e.rs src/f.rs~";
+        assert_eq!(names(parts), []);
     }
 
     #[test]

@@ -105,16 +105,20 @@ fn collect_simple<'a>(words: &[Word<'a>], may_nest: bool, files: &mut Vec<Comman
     }
     if SHELLS.contains(&program) && may_nest {
         let is_script = |word: &&Word<'_>| word.text.starts_with('-') && word.text.ends_with('c');
-        if let Some(at) = arguments.iter().position(|word| is_script(word)) {
+        if let Some(at) = arguments.iter().position(is_script) {
             if let Some(script) = arguments.get(at + 1) {
                 collect(script.text, false, files);
             }
             return;
         }
     }
-    if TEXT_PROGRAMS.contains(&program) {
-        return;
+    if !TEXT_PROGRAMS.contains(&program) {
+        collect_arguments(program, arguments, files);
     }
+}
+
+/// Collects the files in the arguments of a program.
+fn collect_arguments<'a>(program: &str, arguments: &[&Word<'a>], files: &mut Vec<CommandFile<'a>>) {
     let is_git_search =
         program == "git" && arguments.first().is_some_and(|word| word.text == "grep");
     let has = |option: &str| arguments.iter().any(|word| word.text == option);
@@ -133,6 +137,7 @@ fn collect_simple<'a>(words: &[Word<'a>], may_nest: bool, files: &mut Vec<Comman
     } else {
         FileUsage::Other
     };
+    // A bare name is often a branch, a package or a subcommand there, as in `git show v1.x`.
     let is_plain_argument = !matches!(program, "git" | "gh" | "npm" | "docker" | "kubectl");
     let mut rest = arguments.iter().skip(usize::from(is_git_search));
     while let Some(word) = rest.next() {

@@ -135,11 +135,14 @@ impl Measuring<'_> {
         let mut add = |source: TextSource, text: &str| {
             // A text names the paths `src/a.rs` and `src/b.rs` by `src/{a.rs,b.rs}`.
             let expanded = expand(text);
-            let named = expanded.as_deref().unwrap_or(text);
+            let all_text = expanded.as_deref().unwrap_or(text);
             texts.push(MeasuredText {
                 source,
                 chars: text.chars().count(),
-                shows: names.iter().map(|name| shows(named, name, root)).collect(),
+                shows: names
+                    .iter()
+                    .map(|name| shows(all_text, name, root))
+                    .collect(),
             });
             texts.last().map_or(0, |text| text.chars)
         };
