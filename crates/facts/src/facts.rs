@@ -89,36 +89,41 @@ impl Facts {
 
     /// Adds the next message, and the names in it. Ignores summaries, boundaries, attachments and generated messages.
     pub fn record(&mut self, message: &Message) {
-        if self.record_without_names(message) {
-            self.names.record(message);
-        }
+        self.record_message(message, true);
     }
 
     /// Collects the facts of messages in order, without their names.
     pub(crate) fn without_names<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Self {
         let mut facts = Self::default();
         for message in messages {
-            facts.record_without_names(message);
+            facts.record_message(message, false);
         }
         facts
     }
 
-    /// Returns false if the message was ignored.
-    fn record_without_names(&mut self, message: &Message) -> bool {
+    fn record_message(&mut self, message: &Message, with_names: bool) {
         if message.transcript_only || message.kind != MessageKind::Ordinary {
-            return false;
+            return;
         }
         if self.root.is_none() {
             let mut attributes = message.attributes.iter();
             let cwd = attributes.find(|(name, _)| &**name == "cwd");
             self.root = cwd.map(|(_, path)| truncate(path, 300).into());
         }
+        if with_names {
+            self.names.begin_message();
+            for block in &message.blocks {
+                // Calls follow below, so that their input is parsed once.
+                if message.role != Role::Assistant || !matches!(block, Block::ToolUse(_)) {
+                    self.names.record_block(block, message.role);
+                }
+            }
+        }
         match message.role {
             Role::User => self.record_user(message),
-            Role::Assistant => self.record_assistant(message),
+            Role::Assistant => self.record_assistant(message, with_names),
             Role::System | Role::Developer => {}
         }
-        true
     }
 
     /// Returns true if there are no facts.
@@ -164,7 +169,7 @@ impl Facts {
         }
     }
 
-    fn record_assistant(&mut self, message: &Message) {
+    fn record_assistant(&mut self, message: &Message, with_names: bool) {
         for block in &message.blocks {
             match block {
                 Block::Text { text, .. } if !block.is_blank() => {
@@ -174,7 +179,11 @@ impl Facts {
                     ));
                 }
                 Block::ToolUse(tool) => {
-                    let calls = tool_action::parse_actions(tool);
+                    let fields = tool_action::fields(tool);
+                    let calls = tool_action::parse_fields(tool, &fields);
+                    if with_names {
+                        self.names.record_call(tool, &fields);
+                    }
                     // The oldest open call is the least likely to receive a result.
                     if self.open.len() == MAX_OPEN {
                         self.open.pop_front();

@@ -105,11 +105,6 @@ impl ToolAction {
     }
 }
 
-/// Classifies a tool call. A patch of several files yields one action per file.
-pub(crate) fn parse_actions(tool: &ToolUse) -> Vec<ToolAction> {
-    parse_fields(tool, &fields(tool))
-}
-
 /// Returns the fields of a call's input. Returns an empty map if the input is not an object.
 pub fn fields(tool: &ToolUse) -> Map<String, Value> {
     match &tool.input {
@@ -118,7 +113,7 @@ pub fn fields(tool: &ToolUse) -> Map<String, Value> {
     }
 }
 
-/// Classifies a tool call with the given input fields.
+/// Classifies a tool call with the given input fields. A patch of several files yields one action per file.
 pub fn parse_fields(tool: &ToolUse, fields: &Map<String, Value>) -> Vec<ToolAction> {
     // A patch names its files itself, whatever the tool is called.
     if let Some(patch) = patch(tool, fields) {
@@ -413,6 +408,10 @@ fn plan_change(name: &str, fields: &Map<String, Value>) -> Option<PlanChange> {
 mod tests {
     use super::*;
     use palimpsest_types::json::UnknownFields;
+
+    fn parse_actions(tool: &ToolUse) -> Vec<ToolAction> {
+        parse_fields(tool, &fields(tool))
+    }
 
     #[track_caller]
     fn check(name: &str, input: &str, kind: ActionKind, target: &str) {

@@ -60,16 +60,27 @@ impl MemoryContent {
     /// Creates content from new facts.
     pub(super) fn new(sections: RenderedSections) -> Self {
         let RenderedSections { facts, lines } = sections;
+        let mut entries = facts.map(|facts| facts.into_iter().map(MemoryEntry::from).collect());
         let mut document = MemoryDocument::template();
         for kind in SectionKind::ALL {
-            document.set(kind, &lines[kind.index()].join("\n"));
+            let body = lines[kind.index()].join("\n");
+            document.set(kind, &body);
+            // A document escapes lines that would start another section. Such a line cannot stay a fact, because the
+            // fact would not render to it. Without a changed line, all entries stay.
+            if document.body(kind) != body {
+                let entries: &mut Vec<MemoryEntry> = &mut entries[kind.index()];
+                *entries = align(entries, &lines[kind.index()], document.body(kind));
+            }
         }
-        let raw = Self::unchecked(facts);
-        // A document escapes lines that would start another section. Such a line cannot stay a fact, because the fact
-        // would not render to it.
-        let section =
-            |kind: SectionKind| align(raw.entries(kind), &lines[kind.index()], document.body(kind));
-        Self::from_entries(SectionKind::ALL.map(section))
+        Self::with_text(entries, &document)
+    }
+
+    /// Creates content from entries that render to a document.
+    fn with_text(sections: [Vec<MemoryEntry>; 10], document: &MemoryDocument) -> Self {
+        Self(Arc::new(SharedContent {
+            sections,
+            text: OnceLock::from(MemoryText::from(document.render())),
+        }))
     }
 
     /// Returns the entries of a section.
@@ -84,6 +95,10 @@ impl MemoryContent {
 
     /// Renders the sections.
     pub fn document(&self) -> MemoryDocument {
+        // Parsing the text takes less time than rendering the facts again.
+        if let Some(text) = self.0.text.get() {
+            return MemoryDocument::parse(text);
+        }
         let mut document = MemoryDocument::template();
         for kind in SectionKind::ALL {
             document.set(kind, &body(self.facts(kind)));
@@ -105,7 +120,7 @@ impl MemoryContent {
             let rendered = self.facts(kind).map(render).collect::<Vec<_>>();
             align(self.entries(kind), &rendered, document.body(kind))
         };
-        Self::from_entries(SectionKind::ALL.map(section))
+        Self::with_text(SectionKind::ALL.map(section), document)
     }
 
     /// Returns the content within the limits of a policy, see [`MemoryDocument::fit`]. Facts whose lines are cut are removed.

@@ -121,11 +121,40 @@ pub(crate) fn in_groups<'a>(names: impl IntoIterator<Item = &'a str>) -> String 
 
 /// Returns true if a name can be a part of the notation.
 fn can_group(name: &str) -> bool {
-    name.is_ascii() && name.bytes().all(is_path_byte)
+    name.bytes().all(is_path_byte)
 }
 
+/// True for the bytes of paths in the notation. A table, because every update checks the names of all lists.
+const PATH_BYTES: [bool; 256] = {
+    let mut bytes = [false; 256];
+    let mut byte = b'!';
+    while byte <= b'~' {
+        bytes[byte as usize] = !matches!(
+            byte,
+            b'{' | b'}'
+                | b','
+                | b'`'
+                | b'"'
+                | b'\''
+                | b'('
+                | b')'
+                | b'['
+                | b']'
+                | b'<'
+                | b'>'
+                | b'|'
+                | b';'
+                | b'$'
+                | b'*'
+                | b'\\'
+        );
+        byte += 1;
+    }
+    bytes
+};
+
 fn is_path_byte(byte: u8) -> bool {
-    byte.is_ascii_graphic() && !b"{},`\"'()[]<>|;$*\\".contains(&byte)
+    PATH_BYTES[usize::from(byte)]
 }
 
 /// Returns the length of the folder that two paths share, including its slash. `limit` is the length of the folder of the

@@ -46,8 +46,15 @@ pub fn update(previous: Option<&OtherNames>, new: &Names, rest: MemoryRest<'_>) 
         *known = known.with(kind, rank);
     }
     let mut names: Vec<(&str, RankedName)> = names.into_iter().collect();
-    names.sort_unstable_by_key(|(name, ranked)| (Reverse(priority(name, *ranked)), *name));
-    names.truncate(MAX_REMEMBERED);
+    let order = |(name, ranked): &(&'_ str, RankedName)| Reverse(priority(name, *ranked));
+    let compare =
+        |a: &(&str, RankedName), b: &(&str, RankedName)| (order(a), a.0).cmp(&(order(b), b.0));
+    // Thousands of names are new in an update, and only the remembered ones need an order.
+    if names.len() > MAX_REMEMBERED {
+        names.select_nth_unstable_by(MAX_REMEMBERED, compare);
+        names.truncate(MAX_REMEMBERED);
+    }
+    names.sort_unstable_by(compare);
     let names = names.into_iter();
     let mut names: Vec<KnownName> = names
         .map(|(name, RankedName { kind, rank })| KnownName {
@@ -77,13 +84,17 @@ pub(crate) fn show(names: &mut [KnownName], rest: MemoryRest<'_>, max_chars: usi
     let mut left = max_chars;
     for known in names {
         let name = &*known.name;
+        // A scan of the text does not find folders, and files without one.
+        let is_contained = contained.contains(name)
+            || !is_found_by_scan(name)
+                && (is_named(text, name) || shown.iter().any(|other| is_in(other, name)));
+        known.is_shown = false;
+        if is_contained {
+            continue;
+        }
         let place = groups.place(name);
-        known.is_shown = place.chars <= left
-            && !contained.contains(name)
-            // A scan of the text does not find folders, and files without one.
-            && (is_found_by_scan(name)
-                || !is_named(text, name) && !shown.iter().any(|other| is_in(other, name)));
-        if known.is_shown {
+        if place.chars <= left {
+            known.is_shown = true;
             left -= place.chars;
             groups.push(name, place);
             shown.push(name);

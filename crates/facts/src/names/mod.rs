@@ -20,7 +20,7 @@ mod scan;
 
 use std::collections::HashMap;
 
-use palimpsest_types::message::{Block, Message, ResultContent, Role, ToolInput};
+use palimpsest_types::message::{Block, Message, ResultContent, Role, ToolInput, ToolUse};
 use serde_json::{Map, Value};
 
 pub use self::braces::expand;
@@ -30,7 +30,7 @@ pub use self::choose::{MemoryRest, update};
 use self::scan::{is_file, scan};
 use crate::memory::fact::NameKind;
 use crate::shell::command_files;
-use crate::tool_action::{PATH_FIELDS, command};
+use crate::tool_action::{PATH_FIELDS, command, fields};
 
 /// An identifier in another text ranks like a path that was mentioned this number of messages earlier. The example `fit_names` of
 /// `palimpsest-transcripts` prints the results of other values.
@@ -95,11 +95,18 @@ impl Names {
 
     /// Adds the names of the next message.
     pub fn record(&mut self, message: &Message) {
-        self.messages += 1;
-        let is_from_model = message.role == Role::Assistant;
+        self.begin_message();
         for block in &message.blocks {
-            self.record_block(block, is_from_model);
+            match block {
+                Block::ToolUse(call) => self.record_call(call, &fields(call)),
+                block => self.record_block(block, message.role),
+            }
         }
+    }
+
+    /// Begins the next message.
+    pub(crate) fn begin_message(&mut self) {
+        self.messages += 1;
         if self.ranked.len() > MAX_COLLECTED {
             self.drop_lowest();
         }
@@ -110,26 +117,25 @@ impl Names {
         self.messages == 0
     }
 
-    fn record_block(&mut self, block: &Block, is_from_model: bool) {
+    /// Adds the names of a call. `fields` are the fields of its input.
+    pub(crate) fn record_call(&mut self, call: &ToolUse, fields: &Map<String, Value>) {
+        if let ToolInput::Text(text) = &call.input {
+            self.record_text(text, NameSource::Call);
+        }
+        self.record_files(fields);
+        self.record_fields(fields);
+    }
+
+    /// Adds the names of another block.
+    pub(crate) fn record_block(&mut self, block: &Block, role: Role) {
         match block {
             Block::Text { text, .. } => {
-                let source = if is_from_model {
-                    NameSource::Model
-                } else {
-                    NameSource::Other
+                let source = match role {
+                    Role::Assistant => NameSource::Model,
+                    _ => NameSource::Other,
                 };
                 self.record_text(text, source);
             }
-            Block::ToolUse(call) => match &call.input {
-                ToolInput::Text(text) => self.record_text(text, NameSource::Call),
-                ToolInput::Object(json) => {
-                    let value: Value = serde_json::from_str(json.as_str()).unwrap_or_default();
-                    if let Value::Object(fields) = &value {
-                        self.record_files(fields);
-                    }
-                    self.record_value(&value, NameSource::Call);
-                }
-            },
             Block::ToolResult(result) => match &result.content {
                 ResultContent::None => {}
                 ResultContent::Text(text) => self.record_text(text, NameSource::Other),
@@ -179,19 +185,23 @@ impl Names {
                     self.record_value(value, source);
                 }
             }
-            Value::Object(fields) => {
-                // The status of a work item is a word of the tool.
-                let values = fields.iter().filter(|(name, _)| *name != "status");
-                values.for_each(|(name, value)| {
-                    let source = if SEARCH_FIELDS.contains(&&**name) {
-                        NameSource::Search
-                    } else {
-                        NameSource::Call
-                    };
-                    self.record_value(value, source);
-                });
-            }
+            Value::Object(fields) => self.record_fields(fields),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn record_fields(&mut self, fields: &Map<String, Value>) {
+        for (name, value) in fields {
+            // The status of a work item is a word of the tool.
+            if name == "status" {
+                continue;
+            }
+            let source = if SEARCH_FIELDS.contains(&&**name) {
+                NameSource::Search
+            } else {
+                NameSource::Call
+            };
+            self.record_value(value, source);
         }
     }
 
@@ -290,7 +300,6 @@ fn both_ends(text: &str) -> [&str; 2] {
 mod tests {
     use palimpsest_types::ids::MessageId;
     use palimpsest_types::json::UnknownFields;
-    use palimpsest_types::message::ToolUse;
     use proptest::prelude::*;
 
     use super::braces::SEPARATOR_CHARS;
