@@ -77,7 +77,7 @@ pub(crate) fn show(names: &mut [KnownName], rest: MemoryRest<'_>, max_chars: usi
     let text = expanded.as_deref().unwrap_or(rest.text);
     let mut contained = HashSet::new();
     scan(text, |_, name| {
-        contained.insert(relative_path(name, rest.root));
+        contained.extend(ends(relative_path(name, rest.root)));
     });
     let mut groups = NameGroups::default();
     let mut shown: Vec<&str> = Vec::new();
@@ -98,8 +98,17 @@ pub(crate) fn show(names: &mut [KnownName], rest: MemoryRest<'_>, max_chars: usi
             left -= place.chars;
             groups.push(name, place);
             shown.push(name);
+            contained.extend(ends(name));
         }
     }
+}
+
+/// Returns a name, and the ends of a path at its slashes. Code and commands often name a file by such an end, which needs
+/// no place beside the whole path.
+fn ends(name: &str) -> impl Iterator<Item = &str> {
+    let ends = name.match_indices('/').map(|(at, _)| &name[at + 1..]);
+    // A file name alone can be another file.
+    std::iter::once(name).chain(ends.filter(|end| end.contains('/')))
 }
 
 fn is_found_by_scan(name: &str) -> bool {

@@ -406,6 +406,13 @@ mod tests {
         };
         let known = update(None, &names, rest);
         assert_eq!(shown(&known), ["README.md", "src/a.rs"]);
+        // The whole path contains its end.
+        let rest = MemoryRest {
+            text: "/other/src/a.rs",
+            ..rest
+        };
+        let known = update(None, &names, rest);
+        assert_eq!(shown(&known), ["docs", "README.md", "packages/sdk"]);
     }
 
     #[test]

@@ -83,6 +83,8 @@ fn path_of<'a>(token: &'a str, before: &str) -> Option<&'a str> {
     if !(MIN_LENGTH..=MAX_PATH).contains(&token.len())
         || token.starts_with("//")
         || before.ends_with([':', '>']) && token.starts_with('/')
+        // An import names a file relative to the file of the text.
+        || before.ends_with(['\'', '"']) && token.starts_with("./")
         // The rest of a pattern or of a path with a variable.
         || before.ends_with(['*', '$', '}', '{'])
     {
@@ -176,6 +178,7 @@ mod tests {
         assert_eq!(names(text), expected);
         assert_eq!(names("node_modules/a/b.js src/a src/../b.rs 1.2/3.4"), []);
         assert_eq!(names("In src/lib.rs."), [(Path, "src/lib.rs")]);
+        assert_eq!(names("import { a } from './lib/a.js';"), []);
         assert_eq!(names("~/.app/a.toml"), [(Path, "~/.app/a.toml")]);
         let parts = "${dir}/src/a.rs **/src/b.rs <folder>/src/c.rs $HOME/d.rs /e.rs src/f.rs~";
         assert_eq!(names(parts), []);
