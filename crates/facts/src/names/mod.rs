@@ -7,7 +7,7 @@
 //!
 //! - [`OFFSET`] is added for paths, and for identifiers in the model's words and searches.
 //! - `CALL_OFFSET` is added for paths in calls of tools, because the model itself has used them.
-//! - In the output of a tool and in inserted texts, [`STEP`] is subtracted once for each name of the same text that occurs
+//! - In the output of a tool and in inserted texts, `STEP` is subtracted once for each name of the same text that occurs
 //!   more often there. A list of hundreds of files therefore ranks a few of them high, and not all of them.
 //!
 //! The rank of a name is the highest rank of its mentions. As the rank of a mention never changes, names with low ranks
