@@ -50,6 +50,7 @@ pub(super) fn parse_outcome(
     is_error: Option<bool>,
 ) -> ActionOutcome {
     let (head, tail) = head_and_tail(text);
+    let output = without_header(head);
     let failed = match (is_error, act) {
         (Some(true), _) => true,
         (flag, ActionKind::Run) => run_failed(head, tail, flag, target),
@@ -60,7 +61,7 @@ pub(super) fn parse_outcome(
             exit_code(head) != Some(0)
         }
         // The flag of the agent program outweighs the text, so the text decides only without a flag.
-        (flag, _) => flag.is_none() && begins_with_error(head),
+        (flag, _) => flag.is_none() && begins_with_error(output),
     };
     if failed {
         return ActionOutcome::Failed(failure_line(head, tail).into());
@@ -68,12 +69,12 @@ pub(super) fn parse_outcome(
     ActionOutcome::Passed(
         match act {
             ActionKind::Search => matches(text),
-            ActionKind::Run => summary_line(head, tail).unwrap_or_default(),
+            ActionKind::Run => summary_line(output, tail).unwrap_or_default(),
             ActionKind::Read if is_document(target) => titles_in(text, 6).join("; "),
             ActionKind::Fetch | ActionKind::Delegate => {
-                truncate(&one_line(first_line(head)), MAX_LINE)
+                truncate(&one_line(first_line(output)), MAX_LINE)
             }
-            ActionKind::Other => truncate(&one_line(first_line(head)), MAX_ANSWER_CHARS),
+            ActionKind::Other => truncate(&one_line(first_line(output)), MAX_ANSWER_CHARS),
             _ => String::new(),
         }
         .into(),
@@ -246,7 +247,34 @@ fn failures_in(line: &str) -> Option<u64> {
 /// The beginning of the failure text if a person rejected the tool call.
 pub(crate) const DECLINED: &str = "declined";
 
+/// The maximum number of lines before the output in the text of a shell tool.
+const MAX_HEADER_LINES: usize = 8;
+
+/// Returns the output of a program without the header of the shell tool: lines such as `Wall time: 1 second`, and a line
+/// `Output:` at their end. Returns the whole text if it has no such header.
+fn without_header(text: &str) -> &str {
+    let mut rest = text;
+    for _ in 0..MAX_HEADER_LINES {
+        let Some((line, after)) = rest.split_once('\n') else {
+            break;
+        };
+        rest = after;
+        if line.trim_end() == "Output:" {
+            return rest;
+        }
+    }
+    text
+}
+
 fn failure_line(head: &str, tail: &str) -> String {
+    let output = without_header(head);
+    // Without an output, the header explains the failure.
+    let is_silent = output.trim().is_empty() && tail.trim().is_empty();
+    let exit_line = || head.lines().find(|line| exit_code(line).is_some());
+    if is_silent && let Some(line) = exit_line() {
+        return truncate(&one_line(line), MAX_LINE);
+    }
+    let head = output;
     if head.trim_start().starts_with("The user doesn't want to") {
         let marks = ["the user said:", "reason for the rejection:"];
         let why = marks
@@ -419,6 +447,24 @@ mod tests {
             "<returncode>2</returncode>\n<output>\ngone\n</output>",
             None,
             "-gone",
+        );
+        check(
+            "bd show x",
+            "Chunk ID: 9ac387\nWall time: 1 seconds\nProcess exited with code 1\nOutput:\nno such issue\n",
+            None,
+            "-no such issue",
+        );
+        check(
+            "test -f x",
+            "Wall time: 1 seconds\nProcess exited with code 1\nOutput:\n",
+            None,
+            "-Process exited with code 1",
+        );
+        check(
+            "make",
+            "a\nb\nc\nd\ne\nf\ng\nh\ni\nOutput:\nerror: gone",
+            None,
+            "-error: gone",
         );
         check(
             "python a.py",

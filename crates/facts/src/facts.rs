@@ -89,36 +89,41 @@ impl Facts {
 
     /// Adds the next message, and the names in it. Ignores summaries, boundaries, attachments and generated messages.
     pub fn record(&mut self, message: &Message) {
-        if self.record_without_names(message) {
-            self.names.record(message);
-        }
+        self.record_message(message, true);
     }
 
     /// Collects the facts of messages in order, without their names.
     pub(crate) fn without_names<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Self {
         let mut facts = Self::default();
         for message in messages {
-            facts.record_without_names(message);
+            facts.record_message(message, false);
         }
         facts
     }
 
-    /// Returns false if the message was ignored.
-    fn record_without_names(&mut self, message: &Message) -> bool {
+    fn record_message(&mut self, message: &Message, with_names: bool) {
         if message.transcript_only || message.kind != MessageKind::Ordinary {
-            return false;
+            return;
         }
         if self.root.is_none() {
             let mut attributes = message.attributes.iter();
             let cwd = attributes.find(|(name, _)| &**name == "cwd");
             self.root = cwd.map(|(_, path)| truncate(path, 300).into());
         }
+        if with_names {
+            self.names.begin_message();
+            for block in &message.blocks {
+                // Calls follow below, so that their input is parsed once.
+                if message.role != Role::Assistant || !matches!(block, Block::ToolUse(_)) {
+                    self.names.record_block(block, message.role);
+                }
+            }
+        }
         match message.role {
             Role::User => self.record_user(message),
-            Role::Assistant => self.record_assistant(message),
+            Role::Assistant => self.record_assistant(message, with_names),
             Role::System | Role::Developer => {}
         }
-        true
     }
 
     /// Returns true if there are no facts.
@@ -164,7 +169,7 @@ impl Facts {
         }
     }
 
-    fn record_assistant(&mut self, message: &Message) {
+    fn record_assistant(&mut self, message: &Message, with_names: bool) {
         for block in &message.blocks {
             match block {
                 Block::Text { text, .. } if !block.is_blank() => {
@@ -174,7 +179,11 @@ impl Facts {
                     ));
                 }
                 Block::ToolUse(tool) => {
-                    let calls = tool_action::parse_actions(tool);
+                    let fields = tool_action::fields(tool);
+                    let calls = tool_action::parse_fields(tool, &fields);
+                    if with_names {
+                        self.names.record_call(tool, &fields);
+                    }
                     // The oldest open call is the least likely to receive a result.
                     if self.open.len() == MAX_OPEN {
                         self.open.pop_front();
@@ -213,6 +222,7 @@ impl Facts {
     fn complete_with_echo(&mut self, output: &str) {
         // Each fence runs once. A second output without a new fence belongs to no known command.
         if let Some(command) = self.fenced_command.take() {
+            let files = tool_action::files_of(&command);
             let (act, target) = tool_action::classify_command(command.into());
             let call = ToolAction {
                 kind: act,
@@ -220,6 +230,11 @@ impl Facts {
                 target: truncate(&target, 400).into(),
                 location: Box::default(),
                 symbols: Vec::new(),
+                files: if act == ActionKind::Run {
+                    files
+                } else {
+                    Vec::new()
+                },
                 plan: None,
             };
             let at = self.dropped_count + self.entries.len();
@@ -304,7 +319,18 @@ impl Fact {
                         }
                         _ => 200,
                     };
-                    action.call.target.len() + action.call.location.len() + symbols + items + 600
+                    let files: usize = action
+                        .call
+                        .files
+                        .iter()
+                        .map(|file| file.path.len() + 24)
+                        .sum();
+                    action.call.target.len()
+                        + action.call.location.len()
+                        + symbols
+                        + files
+                        + items
+                        + 600
                 }
             }
     }

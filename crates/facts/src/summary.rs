@@ -7,7 +7,7 @@ use palimpsest_types::summary::{SummaryDocument, SummarySection};
 use super::facts::Facts;
 use super::memory::fact::MemoryFact;
 use super::memory::{
-    MemoryContent, block_quote, render, root_of, shortened_for, state_lines, update,
+    MemoryContent, block_quote, brief, render, root_of, shortened_for, state_lines, update,
     without_answers,
 };
 use super::phrases::phrases;
@@ -62,7 +62,7 @@ pub fn build_summary(
     said: UserInputs<'_>,
 ) -> SummaryDocument {
     let (inputs, latest) = said.split();
-    let content = update(previous, facts).fit(MAX_SECTION_TOKENS, u32::MAX);
+    let content = brief(&update(previous, facts).fit(MAX_SECTION_TOKENS, u32::MAX));
     // Paths in the new sections must be relative to the same directory as those in the files
     // section.
     let timeline = Timeline::of(facts, root_of(content.facts(SectionKind::Files)));

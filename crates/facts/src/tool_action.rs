@@ -3,7 +3,7 @@
 use palimpsest_types::message::{ToolInput, ToolUse};
 use serde_json::{Map, Value};
 
-use super::shell;
+use super::shell::{self, FileUsage, command_files};
 use super::symbols::defined_in;
 use super::text::{one_line, truncate};
 
@@ -86,7 +86,16 @@ pub struct ToolAction {
     pub(crate) location: Box<str>,
     /// The names that an edit defines.
     pub(crate) symbols: Vec<Box<str>>,
+    /// The files that a command reads and changes. Empty if the target is the file.
+    pub(crate) files: Vec<ActionFile>,
     pub(crate) plan: Option<PlanChange>,
+}
+
+/// A file that a command reads or changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ActionFile {
+    pub(crate) path: Box<str>,
+    pub(crate) usage: FileUsage,
 }
 
 impl ToolAction {
@@ -94,11 +103,6 @@ impl ToolAction {
     pub fn location(&self) -> &str {
         &self.location
     }
-}
-
-/// Classifies a tool call. A patch of several files yields one action per file.
-pub(crate) fn parse_actions(tool: &ToolUse) -> Vec<ToolAction> {
-    parse_fields(tool, &fields(tool))
 }
 
 /// Returns the fields of a call's input. Returns an empty map if the input is not an object.
@@ -109,7 +113,7 @@ pub fn fields(tool: &ToolUse) -> Map<String, Value> {
     }
 }
 
-/// Classifies a tool call with the given input fields.
+/// Classifies a tool call with the given input fields. A patch of several files yields one action per file.
 pub fn parse_fields(tool: &ToolUse, fields: &Map<String, Value>) -> Vec<ToolAction> {
     // A patch names its files itself, whatever the tool is called.
     if let Some(patch) = patch(tool, fields) {
@@ -139,14 +143,31 @@ pub fn parse_fields(tool: &ToolUse, fields: &Map<String, Value>) -> Vec<ToolActi
         ActionKind::Search => first(fields, &LOCATION_FIELDS).unwrap_or_default(),
         _ => "",
     };
+    let files = match kind {
+        ActionKind::Run => command(fields).map_or_else(Vec::new, |command| files_of(&command)),
+        _ => Vec::new(),
+    };
     vec![ToolAction {
         kind,
         tool: truncate(&tool.name, 80).into(),
         target: truncate(&target, MAX_TARGET).into(),
         location: truncate(place, MAX_TARGET).into(),
         symbols,
+        files,
         plan,
     }]
+}
+
+/// Returns the files that a command reads and changes.
+pub(crate) fn files_of(command: &str) -> Vec<ActionFile> {
+    let files = command_files(command).into_iter();
+    let files = files.filter(|file| file.usage != FileUsage::Other);
+    files
+        .map(|file| ActionFile {
+            path: file.path.into(),
+            usage: file.usage,
+        })
+        .collect()
 }
 
 fn classify_action(
@@ -281,16 +302,19 @@ fn contents(fields: &Map<String, Value>, take: &mut impl FnMut(&str)) {
 const PATCH: &str = "*** Begin Patch";
 
 fn patch<'a>(tool: &'a ToolUse, fields: &'a Map<String, Value>) -> Option<&'a str> {
-    let text = match &tool.input {
-        ToolInput::Text(text) => Some(&**text),
-        ToolInput::Object(_) => {
-            let texts = ["input", "patch", "command"]
-                .iter()
-                .filter_map(|name| fields.get(*name)?.as_str());
-            texts.into_iter().next()
-        }
-    };
-    text?.find(PATCH).map(|at| &text.unwrap_or_default()[at..])
+    let from_begin = |text: &'a str| text.find(PATCH).map(|at| &text[at..]);
+    if let ToolInput::Text(text) = &tool.input {
+        return from_begin(text);
+    }
+    let names = ["input", "patch"].iter().chain(&COMMAND_FIELDS);
+    names
+        .filter_map(|name| fields.get(*name))
+        .find_map(|value| match value {
+            Value::String(text) => from_begin(text),
+            // An argument list contains the patch as a word or in a script.
+            Value::Array(words) => words.iter().filter_map(Value::as_str).find_map(from_begin),
+            _ => None,
+        })
 }
 
 /// Returns one action per file of a patch, with the names that its added lines define.
@@ -323,6 +347,7 @@ fn patch_actions(tool: &str, patch: &str) -> Vec<ToolAction> {
                 target: truncate(path, MAX_TARGET).into(),
                 location: Box::default(),
                 symbols: Vec::new(),
+                files: Vec::new(),
                 plan: None,
             });
         } else if let Some(line) = line.strip_prefix('+') {
@@ -383,6 +408,10 @@ fn plan_change(name: &str, fields: &Map<String, Value>) -> Option<PlanChange> {
 mod tests {
     use super::*;
     use palimpsest_types::json::UnknownFields;
+
+    fn parse_actions(tool: &ToolUse) -> Vec<ToolAction> {
+        parse_fields(tool, &fields(tool))
+    }
 
     #[track_caller]
     fn check(name: &str, input: &str, kind: ActionKind, target: &str) {

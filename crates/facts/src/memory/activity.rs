@@ -44,7 +44,7 @@ impl Step {
     }
 
     /// Returns a shortened copy for an early step. Omits reads, and announcements without an action.
-    fn shortened(&self) -> Option<Self> {
+    pub(super) fn shortened(&self) -> Option<Self> {
         let mut step = Self {
             statement: truncate(&self.statement, MAX_SAID_EARLY).into(),
             actions: Vec::new(),

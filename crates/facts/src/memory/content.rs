@@ -51,15 +51,36 @@ impl MemoryContent {
         Self::default().aligned(document)
     }
 
+    /// Creates content that is only rendered.
+    pub(super) fn unchecked(facts: [Vec<MemoryFact>; 10]) -> Self {
+        let entries = |facts: Vec<MemoryFact>| facts.into_iter().map(MemoryEntry::from).collect();
+        Self::from_entries(facts.map(entries))
+    }
+
     /// Creates content from new facts.
-    pub(super) fn new(mut facts: [Vec<MemoryFact>; 10]) -> Self {
-        let raw = Self::from_entries(SectionKind::ALL.map(|kind| {
-            let facts = std::mem::take(&mut facts[kind.index()]);
-            facts.into_iter().map(MemoryEntry::from).collect()
-        }));
-        // A document escapes lines that would start another section. Such a line cannot stay a fact, because the fact
-        // would not render to it.
-        raw.aligned(&raw.document())
+    pub(super) fn new(sections: RenderedSections) -> Self {
+        let RenderedSections { facts, lines } = sections;
+        let mut entries = facts.map(|facts| facts.into_iter().map(MemoryEntry::from).collect());
+        let mut document = MemoryDocument::template();
+        for kind in SectionKind::ALL {
+            let body = lines[kind.index()].join("\n");
+            document.set(kind, &body);
+            // A document escapes lines that would start another section. Such a line cannot stay a fact, because the
+            // fact would not render to it. Without a changed line, all entries stay.
+            if document.body(kind) != body {
+                let entries: &mut Vec<MemoryEntry> = &mut entries[kind.index()];
+                *entries = align(entries, &lines[kind.index()], document.body(kind));
+            }
+        }
+        Self::with_text(entries, &document)
+    }
+
+    /// Creates content from entries that render to a document.
+    fn with_text(sections: [Vec<MemoryEntry>; 10], document: &MemoryDocument) -> Self {
+        Self(Arc::new(SharedContent {
+            sections,
+            text: OnceLock::from(MemoryText::from(document.render())),
+        }))
     }
 
     /// Returns the entries of a section.
@@ -74,6 +95,10 @@ impl MemoryContent {
 
     /// Renders the sections.
     pub fn document(&self) -> MemoryDocument {
+        // Parsing the text takes less time than rendering the facts again.
+        if let Some(text) = self.0.text.get() {
+            return MemoryDocument::parse(text);
+        }
         let mut document = MemoryDocument::template();
         for kind in SectionKind::ALL {
             document.set(kind, &body(self.facts(kind)));
@@ -91,8 +116,11 @@ impl MemoryContent {
     /// fact. Every other line becomes verbatim. Facts without a line are removed.
     #[must_use]
     pub fn aligned(&self, document: &MemoryDocument) -> Self {
-        let section = |kind| align(self.entries(kind), document.body(kind));
-        Self::from_entries(SectionKind::ALL.map(section))
+        let section = |kind| {
+            let rendered = self.facts(kind).map(render).collect::<Vec<_>>();
+            align(self.entries(kind), &rendered, document.body(kind))
+        };
+        Self::with_text(SectionKind::ALL.map(section), document)
     }
 
     /// Returns the content within the limits of a policy, see [`MemoryDocument::fit`]. Facts whose lines are cut are removed.
@@ -178,14 +206,55 @@ impl fmt::Debug for MemoryContent {
     }
 }
 
+/// The facts of the ten sections with their text. Rendering is the largest part of an update, so it happens once.
+pub(super) struct RenderedSections {
+    facts: [Vec<MemoryFact>; 10],
+    lines: [Vec<String>; 10],
+}
+
+impl RenderedSections {
+    /// Renders facts.
+    pub(super) fn new(facts: [Vec<MemoryFact>; 10]) -> Self {
+        let lines = std::array::from_fn(|at| facts[at].iter().map(render).collect());
+        Self { facts, lines }
+    }
+
+    /// Returns the facts of a section.
+    pub(super) fn facts(&self, kind: SectionKind) -> &[MemoryFact] {
+        &self.facts[kind.index()]
+    }
+
+    /// Returns the text of all sections.
+    pub(super) fn text(&self) -> String {
+        let sections = self.lines.iter().map(|lines| lines.join("\n"));
+        sections.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Adds a paragraph to a section.
+    pub(super) fn push(&mut self, kind: SectionKind, fact: MemoryFact) {
+        let (facts, lines) = (&mut self.facts[kind.index()], &mut self.lines[kind.index()]);
+        if !facts.is_empty() {
+            facts.push(MemoryFact::Verbatim("".into()));
+            lines.push(String::new());
+        }
+        lines.push(render(&fact));
+        facts.push(fact);
+    }
+
+    /// Returns the facts without their text.
+    pub(super) fn into_facts(self) -> [Vec<MemoryFact>; 10] {
+        self.facts
+    }
+}
+
 /// Renders the facts of a section.
 pub(super) fn body<'a>(facts: impl IntoIterator<Item = &'a MemoryFact>) -> String {
     let lines: Vec<String> = facts.into_iter().map(render).collect();
     lines.join("\n")
 }
 
-fn align(entries: &[MemoryEntry], body: &str) -> Vec<MemoryEntry> {
-    let rendered: Vec<String> = entries.iter().map(|entry| render(&entry.fact)).collect();
+/// Returns the entries of a changed section. `rendered` contains the text of each entry.
+fn align(entries: &[MemoryEntry], rendered: &[String], body: &str) -> Vec<MemoryEntry> {
     let mut unused: HashMap<&str, VecDeque<usize>> = HashMap::new();
     for verbatim in [false, true] {
         // A fact has precedence over an equal verbatim line, which would hide the fact from updates.

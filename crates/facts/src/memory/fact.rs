@@ -131,7 +131,7 @@ pub enum FileWrite {
 /// Names that occurred in the conversation and that the agent may need again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct OtherNames {
-    /// The names, the most probable first, at most 128.
+    /// The names, the most probable first, at most 160.
     pub names: Vec<KnownName>,
     /// The number of messages that were searched.
     pub messages: u32,
@@ -153,7 +153,7 @@ pub struct KnownName {
 /// The kind of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NameKind {
-    /// The path of a file, with a folder.
+    /// The path of a file or folder.
     Path,
     /// The name of something in a program.
     Identifier,

@@ -7,6 +7,7 @@ use super::section::{join, listed, take};
 use crate::action_outcome::ActionOutcome;
 use crate::facts::CompletedAction;
 use crate::phrases::relative_path;
+use crate::shell::FileUsage;
 use crate::text::label;
 use crate::timeline::Timeline;
 use crate::tool_action::ActionKind;
@@ -65,28 +66,25 @@ pub(super) fn update(facts: Vec<MemoryFact>, timeline: &Timeline<'_>) -> Vec<Mem
         .actions()
         .filter(|action| matches!(action.outcome, ActionOutcome::Passed(_)))
     {
-        let path: Box<str> =
-            label(relative_path(&action.call.target, timeline.root), MAX_PATH).into();
-        if path.is_empty() {
-            continue;
-        }
-        match action.call.kind {
-            // A changed file moves to the end, so that the latest change is listed last.
-            ActionKind::Edit | ActionKind::Write => {
+        for (path, usage) in files_of(action) {
+            let path: Box<str> = label(relative_path(path, timeline.root), MAX_PATH).into();
+            if path.is_empty() {
+                continue;
+            }
+            let known = changed.iter().position(|file| file.path == path);
+            if usage != FileUsage::Read {
+                // A changed file moves to the end, so that the latest change is listed last.
                 read.retain(|other| *other != path);
-                let known = changed.iter().position(|file| file.path == path);
                 let mut file = match known {
                     Some(at) => changed.remove(at),
                     None => ChangedFile::new(path),
                 };
-                file.take(action);
+                file.take(action, usage);
                 changed.push(file);
-            }
-            ActionKind::Read if changed.iter().all(|file| file.path != path) => {
+            } else if known.is_none() {
                 read.retain(|other| *other != path);
                 read.push(path);
             }
-            _ => {}
         }
     }
     // The list is ordered by last use, so its front contains the oldest files.
@@ -111,6 +109,20 @@ pub(super) fn update(facts: Vec<MemoryFact>, timeline: &Timeline<'_>) -> Vec<Mem
         listed(&read, MemoryFact::FilesRead),
         theirs,
     ])
+}
+
+/// Returns the files that an action reads and changes.
+fn files_of(action: &CompletedAction) -> impl Iterator<Item = (&str, FileUsage)> {
+    let call = &action.call;
+    let usage = match call.kind {
+        ActionKind::Read => Some(FileUsage::Read),
+        ActionKind::Edit => Some(FileUsage::Changed),
+        ActionKind::Write => Some(FileUsage::Written),
+        _ => None,
+    };
+    let target = usage.map(|usage| (&*call.target, usage));
+    let files = call.files.iter().map(|file| (&*file.path, file.usage));
+    target.into_iter().chain(files)
 }
 
 /// Returns true if a name repeats the file name, as `Shop.OrderLine` does in `order_line.ex`.
@@ -140,8 +152,8 @@ impl ChangedFile {
         self.written.is_none() && self.edits == 1 && self.symbols.is_empty()
     }
 
-    fn take(&mut self, action: &CompletedAction) {
-        if action.call.kind == ActionKind::Write {
+    fn take(&mut self, action: &CompletedAction, usage: FileUsage) {
+        if usage == FileUsage::Written {
             self.written = Some(match self.written {
                 // A file that was created once stays listed as created, however often it is
                 // rewritten.
@@ -161,5 +173,65 @@ impl ChangedFile {
         }
         let over = self.symbols.len().saturating_sub(MAX_SYMBOLS);
         self.symbols.drain(..over);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palimpsest_types::memory::SectionKind;
+
+    use crate::Facts;
+    use crate::memory::{MemoryContent, update};
+    use crate::tests::{body, does};
+
+    #[track_caller]
+    fn check(tool: &str, input: &serde_json::Value, output: &str, expected: &str) {
+        let messages = does(tool, &input.to_string(), output, None);
+        let memory = update(&MemoryContent::default(), &Facts::of(&messages));
+        let body = body(&memory, SectionKind::Files);
+        let lines: Vec<&str> = body
+            .lines()
+            .filter(|line| !line.starts_with("Other names"))
+            .collect();
+        assert_eq!(lines.join("\n").trim(), expected);
+    }
+
+    #[test]
+    fn files_of_compound_commands_are_listed() {
+        check(
+            "exec_command",
+            &serde_json::json!({"cmd": "rg -n parse src; sed -n 1,9p src/a.rs && nl -ba docs/b.md | head"}),
+            "fn parse()",
+            "Read, and left as they are: `src/a.rs`, `docs/b.md`.",
+        );
+        check(
+            "shell",
+            &serde_json::json!({"command": ["bash", "-lc", "cat a.rs b.rs && sed -i s/x/y/ b.rs c.rs"]}),
+            "ok",
+            "Edited once: `b.rs`, `c.rs`.\n\nRead, and left as they are: `a.rs`.",
+        );
+        check(
+            "shell",
+            &serde_json::json!({"command": "cargo test; cat a.rs"}),
+            "Exit code 1\nerror: no such file",
+            "",
+        );
+    }
+
+    #[test]
+    fn patches_in_argument_lists_are_edits() {
+        let patch = "*** Begin Patch\n*** Update File: src/a.rs\n+x\n*** End Patch";
+        check(
+            "shell",
+            &serde_json::json!({"command": ["apply_patch", patch]}),
+            "ok",
+            "Edited once: `src/a.rs`.",
+        );
+        check(
+            "exec_command",
+            &serde_json::json!({"cmd": format!("apply_patch <<'EOF'\n{patch}\nEOF")}),
+            "ok",
+            "Edited once: `src/a.rs`.",
+        );
     }
 }

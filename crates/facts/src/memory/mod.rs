@@ -6,6 +6,7 @@
 //! `docs/decisions/0014-session-memory-as-facts.md` gives the reasons.
 
 mod activity;
+mod brief;
 mod content;
 mod errors;
 pub mod fact;
@@ -19,6 +20,7 @@ mod task;
 mod workflow;
 mod worklog;
 
+pub(super) use brief::brief;
 pub use content::{MemoryContent, MemoryEntry};
 pub(super) use files::root_of;
 pub(super) use render::{action, block_quote, render};
@@ -29,6 +31,7 @@ pub(super) use worklog::without_answers;
 
 use palimpsest_types::memory::SectionKind;
 
+use self::content::RenderedSections;
 use self::fact::MemoryFact;
 use super::facts::Facts;
 use super::timeline::Timeline;
@@ -57,7 +60,7 @@ pub fn update(previous: &MemoryContent, facts: &Facts) -> MemoryContent {
     let errors = errors::update(section(SectionKind::Errors), &timeline);
     // The state lists the failures that the new errors section leaves open.
     let failing = errors::open_failures(&errors);
-    let mut sections = [
+    let mut sections = RenderedSections::new([
         task::title(section(SectionKind::Title), facts, &timeline),
         state::update(state, &timeline, &failing),
         task::task(section(SectionKind::Task), facts, &timeline),
@@ -68,7 +71,7 @@ pub fn update(previous: &MemoryContent, facts: &Facts) -> MemoryContent {
         prose::learnings(section(SectionKind::Learnings), facts, &timeline),
         results,
         worklog::update(section(SectionKind::Worklog), &timeline),
-    ];
+    ]);
     other_names::add(&mut sections, known.as_ref(), facts);
     MemoryContent::new(sections)
 }
@@ -84,6 +87,7 @@ pub fn with_names(
     let (_, files) = other_names::take(std::mem::take(&mut sections[SectionKind::Files.index()]));
     sections[SectionKind::Files.index()] = files;
     let (known, _) = other_names::take(previous.facts(SectionKind::Files).cloned().collect());
+    let mut sections = RenderedSections::new(sections);
     other_names::add(&mut sections, known.as_ref(), facts);
     MemoryContent::new(sections)
 }

@@ -2,10 +2,10 @@
 
 use palimpsest_types::memory::SectionKind;
 
-use super::content::body;
+use super::content::RenderedSections;
 use super::fact::{MemoryFact, OtherNames};
 use super::files::root_of;
-use super::section::{self, join};
+use super::section;
 use crate::facts::Facts;
 use crate::names::{self, MemoryRest};
 
@@ -19,17 +19,19 @@ pub(super) fn take(facts: Vec<MemoryFact>) -> (Option<OtherNames>, Vec<MemoryFac
 }
 
 /// Adds the names of earlier and new messages to the sections, without those that the sections contain.
-pub(super) fn add(sections: &mut [Vec<MemoryFact>; 10], known: Option<&OtherNames>, facts: &Facts) {
-    let text: Vec<String> = sections.iter().map(body).collect();
-    let text = text.join("\n");
+pub(super) fn add(sections: &mut RenderedSections, known: Option<&OtherNames>, facts: &Facts) {
+    let text = sections.text();
     let rest = MemoryRest {
         text: &text,
-        root: root_of(&sections[SectionKind::Files.index()]).or(facts.root()),
+        root: root_of(sections.facts(SectionKind::Files)).or(facts.root()),
     };
     let names = names::update(known, facts.names(), rest);
+    push(sections, names);
+}
+
+/// Adds the names to the section of files, if any of them is shown.
+pub(super) fn push(sections: &mut RenderedSections, names: OtherNames) {
     if names.names.iter().any(|known| known.is_shown) {
-        let files = &mut sections[SectionKind::Files.index()];
-        let names = MemoryFact::OtherNames(names);
-        *files = join([std::mem::take(files), vec![names]]);
+        sections.push(SectionKind::Files, MemoryFact::OtherNames(names));
     }
 }

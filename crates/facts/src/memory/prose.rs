@@ -8,7 +8,9 @@ use super::task::{is_continuation, short_name};
 use crate::action_outcome::ActionOutcome;
 use crate::facts::Facts;
 use crate::phrases::relative_path;
-use crate::text::{first_sentences, label, one_line, quote, sentences, without_label};
+use crate::text::{
+    first_sentences, label, one_line, quote, sentences, whole_sentences, without_label,
+};
 use crate::timeline::{Timeline, TurnFacts};
 use crate::tool_action::ActionKind;
 use crate::user_guidance::{GuidanceKind, find_guidance};
@@ -18,13 +20,16 @@ const MAX_SENTENCES: usize = 6;
 const MAX_RULES: usize = 12;
 const MAX_RESULTS: usize = 12;
 const MAX_RESULT: usize = 700;
+/// The number of answers that are not shortened, and the maximum length of each earlier one in characters.
+const WHOLE_RESULTS: usize = 4;
+const MAX_EARLY_RESULT: usize = 280;
 /// The minimum length of an answer in characters. A shorter answer only confirms completion.
 const MIN_RESULT: usize = 50;
 
 /// The beginnings of sentences that announce an action or continue an earlier sentence, in lower
 /// case. Such a sentence alone explains nothing.
-const NOT_EXPLAINING: [&str; 69] = [
-    "expected", "right", "correct", "the only", "my ", "let me", "let's", "i'll", "i’ll", "i will",
+const NOT_EXPLAINING: [&str; 68] = [
+    "expected", "right", "correct", "the only", "my ", "let me", "let's", "i'll", "i will",
     "i need", "i should", "i can ", "i'm ", "i am ", "i see", "i have", "i've", "i think",
     "i suspect", "i want", "i must", "i also", "i still", "i ran", "i deleted", "now ", "next",
     "first", "then ", "good", "great", "perfect", "ok", "all ", "done", "we ", "would you",
@@ -113,16 +118,19 @@ fn explains(sentence: &str) -> bool {
     let chars = sentence.chars().count();
     let lower = sentence
         .trim_start_matches(|c: char| !c.is_alphanumeric() && c != '`')
-        .to_lowercase();
+        .to_lowercase()
+        .replace('’', "'");
     let names_something = sentence.matches('`').count() >= 2;
     let is_announcing = NOT_EXPLAINING.iter().any(|begin| lower.starts_with(begin));
     let is_whole = sentence.ends_with(['.', '。'])
         && !sentence.starts_with(['#', '|', '('])
         && !sentence.starts_with(|c: char| c.is_ascii_digit());
     // Statements in the first person describe the model's work and not the code base.
-    let is_of_itself = [" I ", " I've", " I'll", " I'm", "— I"]
-        .iter()
-        .any(|word| sentence.contains(word));
+    let is_of_itself = [
+        " I ", " I've", " I'll", " I'm", " I’ve", " I’ll", " I’m", "— I",
+    ]
+    .iter()
+    .any(|word| sentence.contains(word));
     (40..=300).contains(&chars) && names_something && !is_announcing && !is_of_itself && is_whole
 }
 
@@ -199,5 +207,57 @@ pub(super) fn results(
             text: text.into(),
         }));
     }
-    add(facts, new, MAX_RESULTS)
+    let mut results = add(facts, new, MAX_RESULTS);
+    shorten_earlier(&mut results);
+    results
+}
+
+/// Shortens all answers except the latest ones, because later requests build on these.
+fn shorten_earlier(facts: &mut [MemoryFact]) {
+    let answers = facts.iter_mut().rev().filter_map(|fact| match fact {
+        MemoryFact::Answer(answer) => Some(answer),
+        _ => None,
+    });
+    for answer in answers.skip(WHOLE_RESULTS) {
+        answer.text = whole_sentences(&answer.text, MAX_EARLY_RESULT).into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn narration_explains_nothing() {
+        assert!(explains(
+            "The `parse` function in `parser.rs` reads one token."
+        ));
+        for sentence in [
+            "I’m creating the draft of `parser.rs` now, targeting the branch `main`.",
+            "I'm creating the draft of `parser.rs` now, targeting the branch `main`.",
+            "The file `parser.rs` is next, so I’ll read it and then `lexer.rs`.",
+        ] {
+            assert!(!explains(sentence), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn earlier_answers_are_shortened() {
+        let answer = |n: usize| {
+            MemoryFact::Answer(Answer {
+                request: None,
+                text: format!("Answer {n}. {}", "It has a long sentence. ".repeat(20)).into(),
+            })
+        };
+        let mut facts: Vec<MemoryFact> = (0..6).map(answer).collect();
+        shorten_earlier(&mut facts);
+        let lengths: Vec<bool> = facts
+            .iter()
+            .map(|fact| render(fact).chars().count() > MAX_EARLY_RESULT + 40)
+            .collect();
+        assert_eq!(lengths, [false, false, true, true, true, true]);
+        let once = facts.clone();
+        shorten_earlier(&mut facts);
+        assert_eq!(facts, once);
+    }
 }

@@ -8,7 +8,7 @@ use super::fact::{
     Failure, FileWrite, Fix, MemoryFact, OtherNames, Request, RunOutcome, Source, Step, StepKind,
     Turn, TurnCounts, WorkItems,
 };
-use crate::names::OTHER_NAMES_LEAD;
+use crate::names::{OTHER_NAMES_LEAD, in_groups};
 use crate::phrases::brief_path;
 use crate::text::{count, format_times, list};
 
@@ -31,8 +31,8 @@ pub(crate) fn render(fact: &MemoryFact) -> String {
         MemoryFact::Request(request) => requested(request),
         MemoryFact::Root(path) => format!("Paths are relative to `{path}`."),
         MemoryFact::ChangedFile(file) => changed_file(file),
-        MemoryFact::FilesEditedOnce(paths) => named("Edited once: ", paths),
-        MemoryFact::FilesRead(paths) => named("Read, and left as they are: ", paths),
+        MemoryFact::FilesEditedOnce(paths) => files("Edited once: ", paths),
+        MemoryFact::FilesRead(paths) => files("Read, and left as they are: ", paths),
         MemoryFact::OtherNames(names) => other_names(names),
         MemoryFact::CommandRuns(runs) => command_runs(runs),
         MemoryFact::CommandsRunOnce(commands) => named("Run once, without a failure: ", commands),
@@ -105,6 +105,10 @@ fn named(begin: &str, names: &[Box<str>]) -> String {
     format!("{begin}{}.", in_backticks(names))
 }
 
+fn files(begin: &str, paths: &[Box<str>]) -> String {
+    format!("{begin}{}.", in_groups(paths.iter().map(|path| &**path)))
+}
+
 fn in_backticks(names: &[Box<str>]) -> String {
     let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     names.join(", ")
@@ -160,8 +164,8 @@ fn changed_file(file: &ChangedFile) -> String {
 
 fn other_names(OtherNames { names, .. }: &OtherNames) -> String {
     let shown = names.iter().filter(|known| known.is_shown);
-    let shown: Vec<Box<str>> = shown.map(|known| known.name.clone()).collect();
-    format!("{OTHER_NAMES_LEAD}{}.", in_backticks(&shown))
+    let shown = shown.map(|known| &*known.name);
+    format!("{OTHER_NAMES_LEAD}{}.", in_groups(shown))
 }
 
 fn command_runs(runs: &CommandRuns) -> String {

@@ -3,6 +3,7 @@
 
 use palimpsest_types::memory::SectionKind;
 
+use super::brief::brief;
 use super::content::MemoryContent;
 use super::fact::{MemoryFact, OpenWorkItem, WorkItems};
 use super::render::{latest_answered, render, request_before};
@@ -203,11 +204,12 @@ pub(crate) fn lines(content: &MemoryContent, latest: Option<&str>) -> Vec<StateL
     lines
 }
 
-/// Renders session memory for a reader who receives the latest request verbatim after it.
+/// Renders session memory as a summary for a reader who receives the latest request verbatim after it.
 pub fn stand_in(content: &MemoryContent, latest: Option<&str>) -> String {
+    let content = brief(content);
     let mut document = content.document();
     if latest.is_some() {
-        let lines: Vec<String> = lines(content, latest)
+        let lines: Vec<String> = lines(&content, latest)
             .into_iter()
             .map(|line| line.text)
             .collect();

@@ -1,39 +1,52 @@
-//! Names in a conversation: paths of files, and identifiers of programs.
+//! Names in a conversation: paths of files and folders, and identifiers of programs.
 //!
 //! A conversation contains hundreds of names, and an agent that continues it needs some of them again. A summary has space
 //! for the most probable ones. [`Names`] collects the names of messages with their ranks.
 //!
-//! The rank of a mention is the number of its message, counted from 1. [`OFFSET`] is added for paths, and for identifiers
-//! in the model's words and searches. The rank of a name is the highest rank of its mentions. As the rank of a mention
-//! never changes, names with low ranks can be dropped at any time without an effect on the order of the others. So the
-//! result does not depend on the number of messages in an update.
+//! The rank of a mention is the number of its message, counted from 1, with these changes:
+//!
+//! - [`OFFSET`] is added for paths, and for identifiers in the model's words and searches.
+//! - `CALL_OFFSET` is added for paths in calls of tools, because the model itself has used them.
+//! - In the output of a tool and in inserted texts, `STEP` is subtracted once for each name of the same text that occurs
+//!   more often there. A list of hundreds of files therefore ranks a few of them high, and not all of them.
+//!
+//! The rank of a name is the highest rank of its mentions. As the rank of a mention never changes, names with low ranks
+//! can be dropped at any time without an effect on the order of the others. So the result does not depend on the number of
+//! messages in an update.
 
+mod braces;
+mod choose;
 mod omitted;
 mod scan;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use palimpsest_types::message::{Block, Message, ResultContent, Role, ToolInput};
-use serde_json::Value;
+use palimpsest_types::message::{Block, Message, ResultContent, Role, ToolInput, ToolUse};
+use serde_json::{Map, Value};
 
+pub use self::braces::expand;
+pub(crate) use self::braces::in_groups;
+pub(crate) use self::choose::show;
+pub use self::choose::{MemoryRest, update};
 pub use self::omitted::omitted_names;
-use self::scan::scan;
-use crate::memory::fact::{KnownName, NameKind, OtherNames};
-use crate::phrases::relative_path;
+use self::scan::{is_file, scan};
+use crate::memory::fact::NameKind;
+use crate::shell::command_files;
+use crate::tool_action::{PATH_FIELDS, command, fields};
 
 /// An identifier in another text ranks like a path that was mentioned this number of messages earlier. The example `fit_names` of
 /// `palimpsest-transcripts` prints the results of other values.
 pub const OFFSET: u32 = 500;
+/// A path in another text ranks like a path in a call of this number of messages earlier.
+const CALL_OFFSET: u32 = 100;
+/// The second most frequent name of a text ranks like the most frequent one of a text of this number of messages earlier.
+const STEP: u32 = 2;
+/// The maximum that is subtracted from a rank. Added to all ranks, so that none is negative.
+const MAX_SUBTRACTED: u32 = 400;
 /// The maximum number of names of a run of messages. Beyond it, those with the lowest ranks are dropped.
 const MAX_COLLECTED: usize = 4_096;
-/// The maximum number of names that session memory remembers, including those that it does not show.
-const MAX_REMEMBERED: usize = 128;
 /// The maximum length of a text that is searched for names, in bytes. Of a longer text, both ends are searched.
-const MAX_TEXT: usize = 64 * 1024;
-/// The maximum length of all shown names, in characters.
-const MAX_SHOWN_CHARS: usize = 1_500;
-/// The signs between two shown names.
-const SEPARATOR_CHARS: usize = 4;
+const MAX_TEXT: usize = 128 * 1024;
 
 /// The beginning of the line that shows the names.
 pub const OTHER_NAMES_LEAD: &str = "Other names so far, the likeliest first: ";
@@ -56,6 +69,16 @@ struct RankedName {
     rank: u32,
 }
 
+impl RankedName {
+    /// Returns the name after a further mention. The order of mentions makes no difference.
+    fn with(self, kind: NameKind, rank: u32) -> Self {
+        Self {
+            kind: self.kind.min(kind),
+            rank: self.rank.max(rank),
+        }
+    }
+}
+
 impl Default for Names {
     fn default() -> Self {
         Self::with_offset(OFFSET)
@@ -74,11 +97,18 @@ impl Names {
 
     /// Adds the names of the next message.
     pub fn record(&mut self, message: &Message) {
-        self.messages += 1;
-        let is_from_model = message.role == Role::Assistant;
+        self.begin_message();
         for block in &message.blocks {
-            self.record_block(block, is_from_model);
+            match block {
+                Block::ToolUse(call) => self.record_call(call, &fields(call)),
+                block => self.record_block(block, message.role),
+            }
         }
+    }
+
+    /// Begins the next message.
+    pub(crate) fn begin_message(&mut self) {
+        self.messages += 1;
         if self.ranked.len() > MAX_COLLECTED {
             self.drop_lowest();
         }
@@ -89,23 +119,32 @@ impl Names {
         self.messages == 0
     }
 
-    fn record_block(&mut self, block: &Block, is_from_model: bool) {
+    /// Adds the names of a call. `fields` are the fields of its input.
+    pub(crate) fn record_call(&mut self, call: &ToolUse, fields: &Map<String, Value>) {
+        if let ToolInput::Text(text) = &call.input {
+            self.record_text(text, NameSource::Call);
+        }
+        self.record_files(fields);
+        self.record_fields(fields);
+    }
+
+    /// Adds the names of another block.
+    pub(crate) fn record_block(&mut self, block: &Block, role: Role) {
         match block {
-            Block::Text { text, .. } => self.record_text(text, is_from_model),
-            Block::ToolUse(call) => match &call.input {
-                ToolInput::Text(text) => self.record_text(text, false),
-                ToolInput::Object(json) => {
-                    let value = serde_json::from_str(json.as_str()).unwrap_or_default();
-                    self.record_value(&value, false);
-                }
-            },
+            Block::Text { text, .. } => {
+                let source = match role {
+                    Role::Assistant => NameSource::Model,
+                    _ => NameSource::Other,
+                };
+                self.record_text(text, source);
+            }
             Block::ToolResult(result) => match &result.content {
                 ResultContent::None => {}
-                ResultContent::Text(text) => self.record_text(text, false),
+                ResultContent::Text(text) => self.record_text(text, NameSource::Other),
                 ResultContent::Blocks(blocks) => {
                     for block in blocks {
                         if let Block::Text { text, .. } = block {
-                            self.record_text(text, false);
+                            self.record_text(text, NameSource::Other);
                         }
                     }
                 }
@@ -114,111 +153,139 @@ impl Names {
         }
     }
 
+    /// Adds the files and folders that a call names in its command or its fields. Only here, a name without a folder or
+    /// without an extension is known to be a path.
+    fn record_files(&mut self, fields: &Map<String, Value>) {
+        let rank = self.rank(self.offset + CALL_OFFSET, 0);
+        for path in PATH_FIELDS
+            .iter()
+            .filter_map(|name| fields.get(*name)?.as_str())
+        {
+            self.add_file(path, rank);
+        }
+        if let Some(command) = command(fields) {
+            for file in command_files(&command) {
+                self.add_file(file.path, rank);
+            }
+        }
+    }
+
+    fn add_file(&mut self, path: &str, rank: u32) {
+        let path = path.trim().trim_end_matches('/');
+        let path = path.strip_prefix("./").unwrap_or(path);
+        if is_file(path) {
+            self.add(path, NameKind::Path, rank);
+        }
+    }
+
     /// Adds the names in the texts of a JSON value, without their escapes.
-    fn record_value(&mut self, value: &Value, is_search: bool) {
+    fn record_value(&mut self, value: &Value, source: NameSource) {
         match value {
-            Value::String(text) => self.record_text(text, is_search),
+            Value::String(text) => self.record_text(text, source),
             Value::Array(values) => {
                 for value in values {
-                    self.record_value(value, is_search);
+                    self.record_value(value, source);
                 }
             }
-            Value::Object(fields) => {
-                // The status of a work item is a word of the tool.
-                let values = fields.iter().filter(|(name, _)| *name != "status");
-                values.for_each(|(name, value)| {
-                    self.record_value(value, SEARCH_FIELDS.contains(&&**name));
-                });
-            }
+            Value::Object(fields) => self.record_fields(fields),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 
-    /// `is_from_model` is true for the model's words and searches.
-    fn record_text(&mut self, text: &str, is_from_model: bool) {
+    fn record_fields(&mut self, fields: &Map<String, Value>) {
+        for (name, value) in fields {
+            // The status of a work item is a word of the tool.
+            if name == "status" {
+                continue;
+            }
+            let source = if SEARCH_FIELDS.contains(&&**name) {
+                NameSource::Search
+            } else {
+                NameSource::Call
+            };
+            self.record_value(value, source);
+        }
+    }
+
+    fn record_text(&mut self, text: &str, source: NameSource) {
+        let mut found: Vec<(NameKind, &str, u32)> = Vec::new();
+        let mut positions: HashMap<&str, usize> = HashMap::new();
         for part in both_ends(text) {
             scan(part, |kind, name| {
-                let has_offset = is_from_model || kind == NameKind::Path;
-                let offset = if has_offset { self.offset } else { 0 };
-                let rank = self.messages.saturating_add(offset);
-                // Most names are known, so the text is copied only for a new one.
-                if let Some(known) = self.ranked.get_mut(name) {
-                    known.rank = known.rank.max(rank);
-                } else {
-                    self.ranked.insert(name.into(), RankedName { kind, rank });
+                let at = *positions.entry(name).or_insert(found.len());
+                match found.get_mut(at) {
+                    Some((_, _, times)) => *times += 1,
+                    None => found.push((kind, name, 1)),
                 }
             });
+        }
+        // Names of equal frequency keep the order of the text.
+        found.sort_by_key(|(_, _, times)| std::cmp::Reverse(*times));
+        let (mut paths, mut identifiers) = (0, 0);
+        for (kind, name, _) in found {
+            let (offset, before) = match kind {
+                NameKind::Path => (self.offset + source.path_offset(), &mut paths),
+                NameKind::Identifier if source.is_words_or_search() => {
+                    (self.offset, &mut identifiers)
+                }
+                NameKind::Identifier => (0, &mut identifiers),
+            };
+            let subtracted = match source {
+                NameSource::Other => STEP.saturating_mul(*before),
+                _ => 0,
+            };
+            *before += 1;
+            self.add(name, kind, self.rank(offset, subtracted));
+        }
+    }
+
+    fn rank(&self, offset: u32, subtracted: u32) -> u32 {
+        let rank = self.messages.saturating_add(offset + MAX_SUBTRACTED);
+        rank - subtracted.min(MAX_SUBTRACTED)
+    }
+
+    fn add(&mut self, name: &str, kind: NameKind, rank: u32) {
+        // Most names are known, so the text is copied only for a new one.
+        if let Some(known) = self.ranked.get_mut(name) {
+            *known = known.with(kind, rank);
+        } else {
+            self.ranked.insert(name.into(), RankedName { kind, rank });
         }
     }
 
     /// Drops half of the names.
     fn drop_lowest(&mut self) {
         let mut names: Vec<_> = self.ranked.drain().collect();
-        keep_highest(&mut names, MAX_COLLECTED / 2);
+        names.sort_unstable_by(|(a, first), (b, second)| (second.rank, a).cmp(&(first.rank, b)));
+        names.truncate(MAX_COLLECTED / 2);
         self.ranked.extend(names);
     }
 }
 
-/// The rest of the memory to which names are added.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct MemoryRest<'a> {
-    /// The text. A name that it contains is remembered and not shown.
-    pub text: &'a str,
-    /// The directory to which paths are relative.
-    pub root: Option<&'a str>,
+/// The source of a text with names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NameSource {
+    /// The words of the model.
+    Model,
+    /// The pattern of a search in a call.
+    Search,
+    /// Another part of a call.
+    Call,
+    /// The output of a tool, a message of the user or an inserted text.
+    Other,
 }
 
-/// Returns the names after an update with those of new messages.
-#[must_use]
-pub fn update(previous: Option<&OtherNames>, new: &Names, rest: MemoryRest<'_>) -> OtherNames {
-    let before = previous.map_or(0, |previous| previous.messages);
-    let known = previous.into_iter().flat_map(|previous| &previous.names);
-    let known = known.map(|known| (&*known.name, known.kind, known.rank));
-    let new_names = new.ranked.iter();
-    let new_names =
-        new_names.map(|(name, new)| (&**name, new.kind, before.saturating_add(new.rank)));
-    let mut names: HashMap<&str, RankedName> = HashMap::new();
-    for (name, kind, rank) in known.chain(new_names) {
-        let name = relative_path(name, rest.root);
-        // A file directly in the root has no folder.
-        if kind == NameKind::Path && !name.contains('/') {
-            continue;
+impl NameSource {
+    const fn path_offset(self) -> u32 {
+        match self {
+            Self::Search | Self::Call => CALL_OFFSET,
+            Self::Model | Self::Other => 0,
         }
-        let known = names.entry(name).or_insert(RankedName { kind, rank });
-        known.rank = known.rank.max(rank);
     }
-    let mut names: Vec<(&str, RankedName)> = names.into_iter().collect();
-    keep_highest(&mut names, MAX_REMEMBERED);
-    let mut contained = HashSet::new();
-    scan(rest.text, |_, name| {
-        contained.insert(relative_path(name, rest.root));
-    });
-    let mut left = MAX_SHOWN_CHARS;
-    let names = names.into_iter().map(|(name, RankedName { kind, rank })| {
-        let chars = name.chars().count() + SEPARATOR_CHARS;
-        let is_shown = chars <= left && !contained.contains(name);
-        if is_shown {
-            left -= chars;
-        }
-        KnownName {
-            name: name.into(),
-            kind,
-            rank,
-            is_shown,
-        }
-    });
-    OtherNames {
-        names: names.collect(),
-        messages: before.saturating_add(new.messages),
-    }
-}
 
-/// Sorts names by rank and drops those beyond the number. Names of equal rank are in alphabetical order.
-fn keep_highest<S: AsRef<str>>(names: &mut Vec<(S, RankedName)>, number: usize) {
-    names.sort_unstable_by(|(a, first), (b, second)| {
-        (second.rank, a.as_ref()).cmp(&(first.rank, b.as_ref()))
-    });
-    names.truncate(number);
+    const fn is_words_or_search(self) -> bool {
+        matches!(self, Self::Model | Self::Search)
+    }
 }
 
 /// Returns the parts of a text that are searched.
@@ -234,9 +301,13 @@ fn both_ends(text: &str) -> [&str; 2] {
 #[cfg(test)]
 mod tests {
     use palimpsest_types::ids::MessageId;
+    use palimpsest_types::json::UnknownFields;
     use proptest::prelude::*;
 
+    use super::braces::SEPARATOR_CHARS;
+    use super::choose::{MAX_REMEMBERED, MAX_SHOWN_CHARS};
     use super::*;
+    use crate::memory::fact::OtherNames;
 
     fn said(role: Role, text: &str) -> Message {
         Message::new(
@@ -300,18 +371,87 @@ mod tests {
         );
     }
 
+    fn calls(input: &Value) -> Message {
+        let call = Block::ToolUse(ToolUse {
+            id: "x".into(),
+            name: "shell".into(),
+            input: ToolInput::parse(&input.to_string()),
+            extra: UnknownFields::default(),
+        });
+        Message::new(
+            MessageId::new(uuid::Uuid::nil()),
+            Role::Assistant,
+            vec![call],
+        )
+    }
+
+    #[test]
+    fn files_of_commands_are_names_without_a_folder_or_an_extension_too() {
+        let names = names(&[
+            calls(&serde_json::json!({"cmd": "ls packages/sdk && cat README.md", "workdir": "/w"})),
+            calls(&serde_json::json!({"path": "/w/docs/"})),
+            calls(&serde_json::json!({"path": "/w", "command": "view"})),
+            said(Role::User, "src/a.rs"),
+        ]);
+        let rest = MemoryRest {
+            text: "",
+            root: Some("/w"),
+        };
+        let known = update(None, &names, rest);
+        assert_eq!(
+            shown(&known),
+            ["docs", "README.md", "packages/sdk", "src/a.rs"]
+        );
+        let rest = MemoryRest {
+            text: "`packages/{sdk/x.ts,core/y.ts}` has no XREADME.md; see docs.",
+            ..rest
+        };
+        let known = update(None, &names, rest);
+        assert_eq!(shown(&known), ["README.md", "src/a.rs"]);
+        // The whole path contains its end.
+        let rest = MemoryRest {
+            text: "/other/src/a.rs",
+            ..rest
+        };
+        let known = update(None, &names, rest);
+        assert_eq!(shown(&known), ["docs", "README.md", "packages/sdk"]);
+    }
+
+    #[test]
+    fn frequent_and_short_names_of_a_listing_come_first() {
+        let listing: Vec<String> = (0..400).map(|n| format!("lib/file_{n}.rs:1")).collect();
+        let listing = format!(
+            "{}\nlib/file_399.rs:2\nlib/file_398.rs:2",
+            listing.join("\n")
+        );
+        let long = format!("{}/a.rs", "folder/".repeat(12));
+        let names = names(&[
+            said(Role::User, &format!("src/older.rs {long}")),
+            said(Role::User, &listing),
+        ]);
+        let known = update(None, &names, MemoryRest::default());
+        let first: Vec<&str> = known.names.iter().map(|known| &*known.name).collect();
+        let at = |name: &str| first.iter().position(|known| *known == name);
+        let expected = ["lib/file_398.rs", "src/older.rs", "lib/file_399.rs"];
+        assert_eq!(first[..3], expected);
+        assert!(at(&long) > Some(20), "{first:?}");
+    }
+
     proptest! {
         #[test]
         fn the_result_is_independent_of_the_number_of_updates(
-            texts in prop::collection::vec((any::<bool>(), prop::collection::vec(0..400_u32, 1..40)), 1..40),
+            texts in prop::collection::vec((0..3_u8, prop::collection::vec(0..400_u32, 1..40)), 1..40),
             ends in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         ) {
             let messages: Vec<Message> = texts
                 .iter()
-                .map(|(is_statement, numbers)| {
-                    let role = if *is_statement { Role::Assistant } else { Role::User };
+                .map(|(source, numbers)| {
                     let words: Vec<String> = numbers.iter().copied().map(any_name).collect();
-                    said(role, &words.join(" "))
+                    match source {
+                        0 => said(Role::Assistant, &words.join(" ")),
+                        1 => said(Role::User, &words.join(" ")),
+                        _ => calls(&serde_json::json!({"cmd": format!("cat {}", words.join(" "))})),
+                    }
                 })
                 .collect();
             let rest = MemoryRest { text: "src/file_7.rs", root: Some("/w") };
@@ -330,9 +470,11 @@ mod tests {
     }
 
     fn any_name(number: u32) -> String {
-        match number % 3 {
+        match number % 5 {
             0 => format!("/w/src/file_{number}.rs"),
             1 => format!("src/file_{number}.rs"),
+            2 => format!("file_{number}.rs"),
+            3 => format!("src/folder_{}", number % 7),
             _ => format!("someName{number}"),
         }
     }

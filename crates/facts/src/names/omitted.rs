@@ -1,22 +1,25 @@
 //! The names of a summary from structure that a model's summary leaves out.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
+use super::braces::{NameGroups, expand};
 use super::scan::scan;
 
 /// The beginning of the line with the names.
 const LEAD: &str = "Names that the text above leaves out, the likeliest first: ";
 /// The maximum length of all names, in characters.
 const MAX_CHARS: usize = 1_500;
-const SEPARATOR: &str = " · ";
 
 /// Returns a line with the names in the sources that the text does not contain, in their order. Returns `None` if it
 /// contains all of them.
 ///
 /// A model writes better sentences than the structure provides, and forgets more names.
 pub fn omitted_names(sources: &[&str], text: &str) -> Option<String> {
+    let text = with_paths(text);
+    let sources: Vec<Cow<'_, str>> = sources.iter().copied().map(with_paths).collect();
     let mut known: HashSet<&str> = HashSet::new();
-    scan(text, |_, name| {
+    scan(&text, |_, name| {
         // The text may contain an absolute path and the sources a relative one, so every end of a path is known.
         let mut rest = Some(name);
         while let Some(name) = rest {
@@ -24,21 +27,23 @@ pub fn omitted_names(sources: &[&str], text: &str) -> Option<String> {
             rest = name.split_once('/').map(|(_, below)| below);
         }
     });
-    let mut line = String::new();
+    let mut groups = NameGroups::default();
     let mut left = MAX_CHARS;
-    for source in sources {
+    for source in &sources {
         scan(source, |_, name| {
-            let chars = name.chars().count() + SEPARATOR.len();
-            if chars <= left && known.insert(name) {
-                left -= chars;
-                line.push_str(if line.is_empty() { LEAD } else { SEPARATOR });
-                line.push('`');
-                line.push_str(name);
-                line.push('`');
+            let place = groups.place(name);
+            if place.chars <= left && known.insert(name) {
+                left -= place.chars;
+                groups.push(name, place);
             }
         });
     }
-    (!line.is_empty()).then_some(line)
+    (left < MAX_CHARS).then(|| format!("{LEAD}{}", groups.render()))
+}
+
+/// Returns a text with the paths of its brace notations.
+fn with_paths(text: &str) -> Cow<'_, str> {
+    expand(text).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
 #[cfg(test)]
@@ -51,7 +56,7 @@ mod tests {
         let text = "I changed /work/app/src/parse.rs, and read_frame now checks the length.";
         assert_eq!(
             omitted_names(&[source, "`src/lib.rs` · `docs/format.md`"], text).unwrap(),
-            "Names that the text above leaves out, the likeliest first: `src/lib.rs` · `headerLength` · `docs/format.md`"
+            "Names that the text above leaves out, the likeliest first: `src/lib.rs`, `headerLength`, `docs/format.md`"
         );
         assert_eq!(omitted_names(&[text], text), None);
     }

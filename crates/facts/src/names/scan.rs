@@ -4,6 +4,7 @@ use crate::memory::fact::NameKind;
 
 /// The lengths of names in bytes.
 const MIN_LENGTH: usize = 5;
+const MIN_FILE: usize = 4;
 const MAX_IDENTIFIER: usize = 64;
 const MAX_PATH: usize = 160;
 const MAX_EXTENSION: usize = 5;
@@ -33,7 +34,8 @@ const KINDS: [u8; 256] = {
             b'A'..=b'Z' => CAPITAL,
             b'0'..=b'9' => DIGIT,
             b'_' => UNDERSCORE,
-            b'.' | b'-' => JOINT,
+            // A tilde is the home directory at the beginning of a path.
+            b'.' | b'-' | b'~' => JOINT,
             b'/' => SLASH,
             _ => 0,
         };
@@ -66,7 +68,7 @@ pub(super) fn scan<'a>(text: &'a str, mut take: impl FnMut(NameKind, &'a str)) {
                 take(NameKind::Path, path);
             }
         } else if has_capital_after_small || kinds & UNDERSCORE != 0 {
-            let parts = text[start..at].split(['.', '-']);
+            let parts = text[start..at].split(['.', '-', '~']);
             parts
                 .filter(|part| is_identifier(part))
                 .for_each(|part| take(NameKind::Identifier, part));
@@ -80,7 +82,11 @@ fn path_of<'a>(token: &'a str, before: &str) -> Option<&'a str> {
     let token = token.trim_end_matches(['.', '-', '/']);
     if !(MIN_LENGTH..=MAX_PATH).contains(&token.len())
         || token.starts_with("//")
-        || before.ends_with(':') && token.starts_with('/')
+        || before.ends_with([':', '>']) && token.starts_with('/')
+        // An import names a file relative to the file of the text.
+        || before.ends_with(['\'', '"']) && token.starts_with("./")
+        // The rest of a pattern or of a path with a variable.
+        || before.ends_with(['*', '$', '}', '{'])
     {
         return None;
     }
@@ -98,8 +104,37 @@ fn path_of<'a>(token: &'a str, before: &str) -> Option<&'a str> {
         && extension.as_bytes()[0].is_ascii_alphabetic()
         && extension.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let is_managed = MANAGED_FOLDERS.iter().any(|name| path.contains(name));
-    let is_plain = !folder.contains("//") && !folder.contains("..");
+    let is_plain = !folder.is_empty()
+        && !folder.contains("//")
+        && !folder.contains("..")
+        && !path.strip_prefix("~/").unwrap_or(path).contains('~');
     (is_extension && !stem.is_empty() && is_plain && !is_managed).then_some(path)
+}
+
+/// Returns true if a text that is known to be a path can be a name.
+pub(super) fn is_file(path: &str) -> bool {
+    let is_plain = |byte: &u8| KINDS[usize::from(*byte)] != 0 || matches!(byte, b'@' | b'+');
+    (MIN_FILE..=MAX_PATH).contains(&path.len())
+        && path.as_bytes().iter().all(is_plain)
+        && path.bytes().filter(u8::is_ascii_alphabetic).count() > 1
+        && !path.contains("..")
+        && !MANAGED_FOLDERS.iter().any(|name| path.contains(name))
+}
+
+/// Returns true if a text contains a path that is no part of a longer name. A path in a folder names the folder too.
+pub(super) fn is_named(text: &str, path: &str) -> bool {
+    let is_in_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
+    text.match_indices(path).any(|(at, _)| {
+        let (before, after) = (&text[..at], &text[at + path.len()..]);
+        let mut after = after.chars();
+        let ends = match after.next() {
+            // The full stop of a sentence.
+            Some('.') => !after.next().is_some_and(is_in_name),
+            Some(next) => !is_in_name(next),
+            None => true,
+        };
+        ends && !before.ends_with(|c| is_in_name(c) || matches!(c, '.' | '/'))
+    })
 }
 
 /// Returns true if a word is the name of something in a program: with an inner underscore, or with a capital letter
@@ -143,6 +178,10 @@ mod tests {
         assert_eq!(names(text), expected);
         assert_eq!(names("node_modules/a/b.js src/a src/../b.rs 1.2/3.4"), []);
         assert_eq!(names("In src/lib.rs."), [(Path, "src/lib.rs")]);
+        assert_eq!(names("import { a } from './lib/a.js';"), []);
+        assert_eq!(names("~/.app/a.toml"), [(Path, "~/.app/a.toml")]);
+        let parts = "${dir}/src/a.rs **/src/b.rs <folder>/src/c.rs $HOME/d.rs /e.rs src/f.rs~";
+        assert_eq!(names(parts), []);
     }
 
     #[test]

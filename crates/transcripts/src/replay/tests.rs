@@ -254,7 +254,8 @@ proptest! {
 #[test]
 fn a_full_view_is_compacted_and_reports_lost_facts() {
     let mut ops = Vec::new();
-    for _ in 0..6 {
+    // More paths than session memory remembers.
+    for _ in 0..100 {
         ops.push(Op::Say);
         let run = Op::Run {
             chars: 3_000,
@@ -277,7 +278,7 @@ fn a_full_view_is_compacted_and_reports_lost_facts() {
         assert!(measured.is_ok(), "{measured:#?}");
         let told = measured.survival().combined();
         assert!(told.total > 0 && told.kept * 2 >= told.total, "{told:?}");
-        // All facts are recoverable through the tools that the summary names.
+        // All other facts are recoverable through the tools that the summary names.
         let retained = measured.probe_totals();
         assert!(retained.recoverable > 0 && retained.lost == 0);
     }

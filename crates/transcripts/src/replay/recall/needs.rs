@@ -75,8 +75,9 @@ fn path(text: &str, kind: NeedKind, root: Option<&str>) -> Option<Name> {
     let root = root.map(|root| root.trim_end_matches('/'));
     let below = root.and_then(|root| text.strip_prefix(root)?.strip_prefix('/'));
     let relative = below.unwrap_or(text).trim_start_matches("./");
+    // A quote is part of a program, as in `node -p "require('./a.json').version"`.
     let is_pattern = relative.contains([
-        '*', '?', '[', ']', '{', '}', '$', '\\', '^', '@', '%', '\n', '`', '~', '=',
+        '*', '?', '[', ']', '{', '}', '$', '\\', '^', '@', '%', '\n', '`', '~', '=', '\'', '"',
     ]);
     let is_other = Some(text) == root || text.starts_with("/dev/") || text.contains("://");
     let has_letters = relative.chars().filter(|c| c.is_alphabetic()).count() > 1;
@@ -322,6 +323,7 @@ mod tests {
             "ls\u{a0}src/lib.rs\u{c}",
             &[(CommandFile, "src/lib.rs", false)],
         );
+        check("node -p \"require('./a.json').version\"", &[]);
         check(
             "git commit -m \"see src/lib.rs for it\" && ls *.rs $HOME/x.rs",
             &[],

@@ -9,7 +9,7 @@ use palimpsest_core::ids::MessageId;
 use palimpsest_core::message::{Block, Role};
 use palimpsest_core::policy::{Percent, Policy, WindowHint};
 use palimpsest_core::view::Provider;
-use palimpsest_facts::names::omitted_names;
+use palimpsest_facts::names::{expand, omitted_names};
 
 use super::conversation::Conversation;
 use super::needs::{Name, names_of};
@@ -134,10 +134,16 @@ impl Measuring<'_> {
         let before = &self.conversation.text;
         let mut texts = Vec::new();
         let mut add = |source: TextSource, text: &str| {
+            // A text names the paths `src/a.rs` and `src/b.rs` by `src/{a.rs,b.rs}`.
+            let expanded = expand(text);
+            let all_text = expanded.as_deref().unwrap_or(text);
             texts.push(MeasuredText {
                 source,
                 chars: text.chars().count(),
-                shows: names.iter().map(|name| shows(text, name, root)).collect(),
+                shows: names
+                    .iter()
+                    .map(|name| shows(all_text, name, root))
+                    .collect(),
             });
             texts.last().map_or(0, |text| text.chars)
         };

@@ -184,6 +184,17 @@ fn needs_are_names_of_the_conversation_that_later_calls_use() {
 }
 
 #[test]
+fn braces_name_the_paths_of_a_folder() {
+    let mut writer = Writer::new();
+    before(&mut writer);
+    writer.compact("Fix src/{first.rs,listed.rs}.");
+    writer.run("Read", r#"{"file_path":"src/listed.rs"}"#, "x");
+    writer.run("Read", r#"{"file_path":"src/edited.rs"}"#, "x");
+    let found = writer.measure(&[]);
+    assert_eq!(shown(&found[0], TextSource::Recorded), [true, false]);
+}
+
+#[test]
 fn needs_end_with_the_next_compaction_and_after_60_calls() {
     let mut writer = Writer::new();
     before(&mut writer);

@@ -2,6 +2,8 @@
 
 use palimpsest_core::message::{Block, MessageKind, Role, ToolUse};
 
+use palimpsest_facts::names::expand;
+
 use super::RecallCounts;
 use super::conversation::Conversation;
 use super::edits::replaced_lines;
@@ -51,7 +53,9 @@ impl UseCounter {
         self.read_messages(driver);
         let view = driver.session.view(driver.caller.target(), None);
         let view = view.expect("a session that was never unloaded holds its messages");
-        self.visible = view_text(&view);
+        let text = view_text(&view);
+        // The paths of brace notations follow the text.
+        self.visible = expand(&text).unwrap_or(text);
     }
 
     /// Returns the counts at the end of a replay.

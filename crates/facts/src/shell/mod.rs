@@ -1,6 +1,11 @@
 //! Normalization and classification of shell commands: directory changes, redirections and output
 //! filters are removed.
 
+mod files;
+mod words;
+
+pub(crate) use files::{FileUsage, command_files};
+
 use super::text::{one_line, truncate};
 
 /// Programs that only read.
