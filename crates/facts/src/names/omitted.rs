@@ -17,7 +17,9 @@ const MAX_CHARS: usize = 1_500;
 /// A model writes better sentences than the structure provides, and forgets more names.
 pub fn omitted_names(sources: &[&str], text: &str) -> Option<String> {
     let text = with_paths(text);
-    let sources: Vec<Cow<'_, str>> = sources.iter().copied().map(with_paths).collect();
+    // A source has its names in backticks. The paths of each group must come before the next name.
+    let parts = sources.iter().flat_map(|source| source.split('`'));
+    let parts: Vec<Cow<'_, str>> = parts.map(with_paths).collect();
     let mut known: HashSet<&str> = HashSet::new();
     scan(&text, |_, name| {
         // The text may contain an absolute path and the sources a relative one, so every end of a path is known.
@@ -29,8 +31,8 @@ pub fn omitted_names(sources: &[&str], text: &str) -> Option<String> {
     });
     let mut groups = NameGroups::default();
     let mut left = MAX_CHARS;
-    for source in &sources {
-        scan(source, |_, name| {
+    for part in &parts {
+        scan(part, |_, name| {
             let place = groups.place(name);
             if place.chars <= left && known.insert(name) {
                 left -= place.chars;
@@ -59,6 +61,15 @@ mod tests {
             "Names that the text above leaves out, the likeliest first: `src/lib.rs`, `headerLength`, `docs/format.md`"
         );
         assert_eq!(omitted_names(&[text], text), None);
+    }
+
+    #[test]
+    fn the_paths_of_a_group_keep_their_place() {
+        let source = "`src/{first.rs,second.rs}`, `docs/third.md`";
+        assert_eq!(
+            omitted_names(&[source], "").unwrap(),
+            "Names that the text above leaves out, the likeliest first: `src/first.rs`, `src/second.rs`, `docs/third.md`"
+        );
     }
 
     #[test]
