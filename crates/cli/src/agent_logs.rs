@@ -217,10 +217,7 @@ impl LogFolder {
         let mut found = Vec::new();
         for place in places {
             let Some(path) = place.folder(variable) else {
-                bail!(
-                    "cannot find the logs of {}: set HOME, or pass a file or a folder with transcripts",
-                    place.agent
-                );
+                continue;
             };
             if path.is_dir() {
                 let mut files = Vec::new();
@@ -234,6 +231,10 @@ impl LogFolder {
             }
             looked_at.push((place.agent, path));
         }
+        ensure!(
+            !looked_at.is_empty(),
+            "cannot find the logs of agents: set HOME, or pass a file or a folder with transcripts"
+        );
         ensure!(!found.is_empty(), no_logs(&looked_at));
         Ok(found)
     }

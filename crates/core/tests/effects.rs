@@ -59,7 +59,7 @@ fn check(
     let revision = world.session.revision();
     let decided = world.try_run(Command::CheckThresholds(CheckThresholds {
         prompt_was_rejected,
-        compact_at: None,
+        ..CheckThresholds::default()
     }));
     let Ok(Decided::Now(decision)) = decided else {
         panic!("{decided:?}");
@@ -154,6 +154,7 @@ fn a_caller_can_request_a_compaction_at_a_size_of_the_view() {
         let decided = world.try_run(Command::CheckThresholds(CheckThresholds {
             prompt_was_rejected: false,
             compact_at: Some(at),
+            ..CheckThresholds::default()
         }));
         let Ok(Decided::Now(decision)) = decided else {
             panic!("{decided:?}");

@@ -250,6 +250,17 @@ pub(crate) const DECLINED: &str = "declined";
 /// The maximum number of lines before the output in the text of a shell tool.
 const MAX_HEADER_LINES: usize = 8;
 
+/// The beginnings of the lines before the output in the text of a shell tool.
+const HEADER_LINES: [&str; 7] = [
+    "Chunk ID:",
+    "Wall time:",
+    "Process exited with",
+    "Process running with",
+    "Exit code",
+    "Original token count:",
+    "Total output lines:",
+];
+
 /// Returns the output of a program without the header of the shell tool: lines such as `Wall time: 1 second`, and a line
 /// `Output:` at their end. Returns the whole text if it has no such header.
 fn without_header(text: &str) -> &str {
@@ -259,8 +270,12 @@ fn without_header(text: &str) -> &str {
             break;
         };
         rest = after;
-        if line.trim_end() == "Output:" {
+        let line = line.trim_end();
+        if line == "Output:" {
             return rest;
+        }
+        if !line.is_empty() && !HEADER_LINES.iter().any(|begin| line.starts_with(begin)) {
+            break;
         }
     }
     text

@@ -16,6 +16,7 @@ mod earlier_tests;
 mod facts;
 pub mod memory;
 pub mod names;
+mod paths;
 mod phrases;
 mod redact;
 mod shell;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::action_outcome::ActionOutcome;
 use super::facts::CompletedAction;
+use super::paths::{brief_path, relative_path};
 use super::shell;
 use super::text::{code, count, format_times, list, quoted};
 use super::tool_action::ActionKind;
@@ -39,21 +40,6 @@ impl PathStyle<'_> {
         let path = relative_path(path, self.root);
         if self.brief { brief_path(path) } else { path }
     }
-}
-
-/// Returns the file of a path and its directory.
-pub(crate) fn brief_path(path: &str) -> &str {
-    let end = path.trim_end_matches('/').len();
-    let slash = path[..end].rmatch_indices('/').nth(1);
-    slash.map_or(path, |(at, _)| &path[at + 1..])
-}
-
-/// Returns the path relative to the working directory.
-pub(crate) fn relative_path<'a>(path: &'a str, root: Option<&str>) -> &'a str {
-    let inside = root.and_then(|root| path.strip_prefix(root));
-    // A directory whose name only begins like the root is outside of it.
-    let inside = inside.and_then(|rest| rest.strip_prefix('/'));
-    inside.filter(|rest| !rest.is_empty()).unwrap_or(path)
 }
 
 /// Describes calls in order with at most `max` phrases. Adjacent similar calls are combined. If

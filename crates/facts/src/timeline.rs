@@ -3,7 +3,8 @@
 use super::action_outcome::ActionOutcome;
 use super::facts::{CompletedAction, Fact, Facts, UserInput};
 use super::memory::fact::{FailedAction, FailedActionKind};
-use super::phrases::{PathStyle, relative_path};
+use super::paths::relative_path;
+use super::phrases::PathStyle;
 use super::shell;
 use super::text::{code, label, sentences, without_label};
 use super::tool_action::ActionKind;

@@ -4,20 +4,11 @@ use palimpsest_proto::context::v1::level_report::Detail;
 use palimpsest_proto::context::v1::{
     Compaction, CompactionState, CompactionStrategy, CreateSessionRequest, MemoryState,
     MicrocompactPolicy, Policy, PolicyPreset, PrepareContextResponse, Session,
+    UpdateSessionRequest,
 };
 use palimpsest_tests::say::prepare;
 
 use super::*;
-
-/// Returns a message with a time long ago.
-fn long_ago(mut input: MessageInput) -> MessageInput {
-    let metadata = input.metadata.get_or_insert_default();
-    metadata.create_time = Some(prost_types::Timestamp {
-        seconds: 1_700_000_000,
-        nanos: 0,
-    });
-    input
-}
 
 /// Returns the compaction that took effect before the reply.
 fn compaction(reply: &PrepareContextResponse) -> Option<&Compaction> {
@@ -84,7 +75,27 @@ async fn a_view_is_compacted_as_soon_as_its_prompt_cache_has_expired() {
     let warm = call(vec![says("None is left."), asks("Check them.")]).await;
     assert_eq!(compaction(&warm), None);
 
-    let cold = call(vec![long_ago(says("All are correct.")), asks("And now?")]).await;
+    let mut policy = Policy::default();
+    policy.economy.get_or_insert_default().cache_lifetime = Some(prost_types::Duration {
+        seconds: 0,
+        nanos: 1_000_000,
+    });
+    let update = UpdateSessionRequest {
+        session: Some(Session {
+            name: session.clone(),
+            policy_overrides: Some(policy),
+            ..Session::default()
+        }),
+        ..UpdateSessionRequest::default()
+    };
+    running
+        .0
+        .sessions()
+        .await
+        .update_session(update)
+        .await
+        .unwrap();
+    let cold = call(vec![says("All are correct."), asks("And now?")]).await;
     let compaction = compaction(&cold).unwrap_or_else(|| panic!("{:#?}", cold.level_reports));
     assert_eq!(compaction.strategy(), CompactionStrategy::SessionMemory);
     let hidden = &compaction.hidden_paths;

@@ -12,14 +12,14 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Args;
 
-use self::candidates::{Candidate, candidates};
+use self::candidates::{Candidate, ModelSettings, candidates};
 use self::recommend::recommend;
 use self::run::{TuneInput, TuneResults, tune};
 use self::table::percent;
 use super::agent_logs::Transcripts;
 use super::files::{self, Format};
 use super::output::{print, print_json, print_line, show_logs};
-use super::policies::{ModelChoice, PolicyChoice, choice, model, no_levels_choice, window};
+use super::policies::{ModelChoice, PolicyChoice, choice, model, window};
 
 /// Compare the cost and the recall of policies on transcripts, and recommend one
 #[derive(Debug, Args)]
@@ -36,7 +36,8 @@ use super::policies::{ModelChoice, PolicyChoice, choice, model, no_levels_choice
   edits             its second part: the texts that edits replaced, word for word
   frontier          marks policies for which no other one costs less and has the same recall
 
-The recommended policy is the cheapest one with the recall of `--min-recall`. Its settings follow the table. The \
+The recommended policy is the cheapest one with the recall of `--min-recall`, without the policies of `--preset`. Its \
+settings follow the table. The \
 agent of a transcript does not react to another view: where it would have read a file again, the transcript goes on \
 without. The recall shows how often.
 
@@ -90,12 +91,12 @@ fn share(text: &str) -> Result<f64, String> {
 impl Tune {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let transcripts = Transcripts::find(&self.paths, self.format)?;
-        let mut candidates = candidates(no_levels_choice(), self.presets)?;
-        for candidate in &mut candidates {
-            let choice = &mut candidate.choice;
-            choice.set_window(self.window, self.model.as_ref());
-        }
         let prices = self.model.and_then(|model| model.relative_prices());
+        let settings = ModelSettings {
+            window: self.window.or(self.model.map(|model| model.window)),
+            prices,
+        };
+        let candidates = candidates(settings, self.presets)?;
         let mut tuned = tune(&TuneInput {
             transcripts: &transcripts,
             candidates: &candidates,

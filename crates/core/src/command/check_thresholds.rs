@@ -16,6 +16,8 @@ pub struct CheckThresholds {
     pub prompt_was_rejected: bool,
     /// The size of the view at which the caller requests a compaction, in tokens. `None`: the policy alone decides.
     pub compact_at: Option<u64>,
+    /// True if the caller waits for a compaction that only reduces the cost. The reply then contains the compacted view.
+    pub waits_for_lower_cost: bool,
 }
 
 impl CheckThresholds {
@@ -27,7 +29,7 @@ impl CheckThresholds {
         } else {
             let is_due = is_compaction_due(session)
                 || is_truncation_due(session)
-                || session.compaction_reduces_cost(context.now);
+                || self.waits_for_lower_cost && session.compaction_reduces_cost(context.now);
             is_due.then_some(Trigger::Auto)
         };
         // The compaction comes first, because a caller may wait for it.

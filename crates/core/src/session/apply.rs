@@ -489,6 +489,7 @@ impl Session {
     fn served(&mut self, event: &ViewServed) {
         // The first serving starts the cache statistics. An interruption becomes final once it was served.
         self.prompt_cache.since.get_or_insert(self.info.modified);
+        self.prompt_cache.served_at = Some(self.info.modified);
         for piece in &event.pieces {
             if let PieceForm::Interrupted(call) = piece.form {
                 self.calls.set(call, CallState::Interrupted);

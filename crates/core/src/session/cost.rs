@@ -5,11 +5,14 @@
 //!
 //! The rule is that of the ski rental problem. Holding the tokens that a compaction would remove costs something with
 //! each request, as renting does. A compaction costs something once, as buying does. It is due when the held tokens
-//! have cost as much as it does. Such a rule costs at most twice as much as the best decisions in hindsight. By default, a
-//! compaction must also be covered by what earlier changes have saved. A session then never costs more than without
-//! changes, but the first compaction can be late, so the bound no longer holds.
+//! have cost as much as it does. Such a rule costs at most twice as much as the best decisions in hindsight.
+//!
+//! By default, a compaction must also be covered by what earlier changes have saved. It then never makes a session dearer
+//! than without changes, but the first compaction can be late, so the bound no longer holds. Where something is unknown,
+//! the saving is underestimated.
 
 use super::Session;
+use crate::event::{Event, Strategy};
 use crate::ids::Timestamp;
 use crate::policy::Prices;
 
@@ -25,6 +28,10 @@ pub struct CostBalance {
     pub held: u64,
     /// Estimated tokens of the view directly after the last compaction. 0 without a compaction.
     pub compacted_tokens: u64,
+    /// Estimated tokens by which the conversation would be larger without the changes of the view.
+    pub freed: u64,
+    /// The value of `freed` at the time of the last answered request.
+    pub last_freed: u64,
 }
 
 impl CostBalance {
@@ -35,9 +42,28 @@ impl CostBalance {
     }
 
     /// Begins the time after a compaction.
-    pub(super) fn compacted(&mut self, tokens: u64) {
+    fn compacted(&mut self, tokens: u64) {
         self.held = 0;
         self.compacted_tokens = tokens;
+    }
+
+    /// Records a view-changing event. `freed` is the number of estimated tokens that left the view, and `tokens` that of
+    /// the view after it.
+    pub(super) fn changed(&mut self, event: &Event, freed: u64, tokens: u64) {
+        match event {
+            Event::PolicyChanged(_) => {}
+            // These events change the conversation itself, or return to an earlier view. It is unknown how much of the
+            // freed tokens they concern, so nothing counts as saved.
+            Event::SessionRewound(_) | Event::ContextRestored(_) => self.freed = 0,
+            // The program of the caller may have made the compaction, also without the service.
+            Event::CompactionFinished(event) if event.strategy == Strategy::Delegated => {
+                self.freed = 0;
+            }
+            _ => self.freed = self.freed.saturating_add(freed),
+        }
+        if let Event::CompactionFinished(_) = event {
+            self.compacted(tokens);
+        }
     }
 }
 
@@ -60,25 +86,56 @@ impl Session {
         let policy = &self.policy.economy;
         policy.enabled
             && self.policy.autocompact.enabled
-            && self.policy.session_memory.enabled
+            && self.can_compact_from_memory()
             && self.tokens().tokens >= policy.min_view_tokens.into()
             && self.pays_for_view(self.expected_compacted_tokens(), now)
+    }
+
+    /// Returns true if session memory can replace messages, and nothing holds an automatic compaction back.
+    fn can_compact_from_memory(&self) -> bool {
+        let compactions = &self.compactions;
+        let max_failures = self.policy.autocompact.max_failures.max(1);
+        let is_held = compactions.held_after_restore
+            || compactions.held_after_veto
+            || compactions.running.is_some()
+            || compactions.consecutive_failures >= max_failures;
+        let version = self.memory.latest_written();
+        let covered = version.and_then(|version| version.covered_through);
+        self.policy.session_memory.enabled
+            && !self.policy.collapse.enabled
+            && !is_held
+            && covered.is_some_and(|covered| self.transcript.is_in_view(covered))
     }
 
     /// Returns true if a compaction is paid for that leaves this number of estimated tokens.
     pub(crate) fn pays_for_view(&self, compacted_tokens: u64, now: Timestamp) -> bool {
         let prices = self.policy.economy.prices();
+        let view = self.ledger.all.total();
         let cached = if self.is_cache_expired(now) {
             0
         } else {
-            self.prompt_cache.kept_tokens(&self.last_served.target)
+            self.cached_tokens(view)
         };
         let with = cost(&prices, compacted_tokens, 0);
-        let without = cost(&prices, self.ledger.all.total(), cached);
+        let without = cost(&prices, view, cached);
         let extra = difference(with, without);
         let costs = &self.prompt_cache.costs;
         let is_covered = costs.saved >= extra || !self.policy.economy.spend_savings_only;
         is_covered && costs.is_held_too_long(extra)
+    }
+
+    /// Returns the estimated tokens of the view that a cache holds that has not expired. Only the cache of the last target
+    /// is known. That of another target counts as complete, so that a compaction is never considered cheaper than it is.
+    fn cached_tokens(&self, view: u64) -> u64 {
+        let cache = &self.prompt_cache;
+        let target = &self.last_served.target;
+        if cache.last_request.pieces == 0 {
+            0
+        } else if cache.is_of(target) {
+            cache.kept_tokens(target)
+        } else {
+            view
+        }
     }
 
     /// Returns the estimated tokens that a compaction leaves: as many as the last one did.
@@ -91,38 +148,49 @@ impl Session {
     }
 
     /// Adds the cost of a request that was answered, before it becomes the last one.
-    pub(super) fn record_cost(&mut self, at: Timestamp) {
+    pub(super) fn record_cost(&mut self) {
+        let Some(served_at) = self.prompt_cache.served_at else {
+            return;
+        };
         let prices = self.policy.economy.prices();
-        let cache = &self.prompt_cache;
-        let target = &self.last_served.target;
         let view = self.ledger.all.total();
-        let unchanged = view.saturating_add(cache.saving);
-        let last = &cache.last_request;
-        let is_cached = !self.is_cache_expired(at) && cache.is_of(target);
-        let (cached, unchanged_cached) = if is_cached {
-            // After a rewind, this is more than the provider can read, so the saving is not overestimated.
-            let unchanged_cached = last.tokens.saturating_add(last.saving);
-            (cache.kept_tokens(target), unchanged_cached)
-        } else {
+        let costs = self.prompt_cache.costs;
+        // A conversation above the window could not go on.
+        let window = self.thresholds().window.max(view);
+        let unchanged = view.saturating_add(costs.freed).min(window);
+        let last = self.prompt_cache.last_request.tokens;
+        let is_cached = !self.is_cache_expired(served_at);
+        let (cached, unchanged_cached) = if !is_cached {
             (0, 0)
+        } else if self.prompt_cache.is_of(&self.last_served.target) {
+            (
+                self.cached_tokens(view),
+                last.saturating_add(costs.last_freed),
+            )
+        } else {
+            (self.cached_tokens(view), unchanged)
         };
         let saved = difference(
             cost(&prices, unchanged, unchanged_cached),
             cost(&prices, view, cached),
         );
         // Tokens that were not sent before are needed now, so no compaction would have removed them.
-        let sent = last.tokens.min(view);
-        let removable = sent.saturating_sub(self.expected_compacted_tokens());
+        let removable = last
+            .min(view)
+            .saturating_sub(self.expected_compacted_tokens());
         let held = cost(&prices, removable, if is_cached { removable } else { 0 });
         let costs = &mut self.prompt_cache.costs;
         costs.saved = costs.saved.saturating_add(saved);
         costs.held = costs.held.saturating_add(held);
+        costs.last_freed = costs.freed;
     }
 
+    /// Returns true if the provider has evicted the last answered request from its cache. Only the server's own times are
+    /// compared: those of messages come from the caller.
     fn is_cache_expired(&self, now: Timestamp) -> bool {
         let lifetime = self.policy.economy.cache_lifetime.get();
-        self.last_response
-            .is_none_or(|last| now.millis_since(last) >= lifetime)
+        let last = self.prompt_cache.last_request.served_at;
+        last.is_none_or(|last| now.millis_since(last) >= lifetime)
     }
 }
 

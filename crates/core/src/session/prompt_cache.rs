@@ -27,6 +27,8 @@ pub struct ViewChange {
 pub struct PromptCache {
     /// Time of the first serving.
     pub since: Option<Timestamp>,
+    /// Time of the last serving.
+    pub served_at: Option<Timestamp>,
     /// The last answered request.
     pub last_request: CachedRequest,
     /// The difference between the view and that request. `None` if the view still begins with the whole request.
@@ -52,6 +54,8 @@ pub struct CachedRequest {
     pub tokens: u64,
     /// The value of [`PromptCache::saving`] at the time of the request, in estimated tokens.
     pub saving: u64,
+    /// The time at which the view of the request was served.
+    pub served_at: Option<Timestamp>,
 }
 
 /// The difference between the view and the cached request.
@@ -206,7 +210,7 @@ impl Session {
         if !self.pending.is_empty() || self.not_sendable_reason().is_some() {
             return;
         }
-        self.record_cost(at);
+        self.record_cost();
         let report = self.cache_report(&self.last_served.target, at);
         let calibration = self.ledger.calibration;
         let cache = &mut self.prompt_cache;
@@ -220,6 +224,7 @@ impl Session {
             pieces: count(self.sealed.pieces().len()),
             tokens: self.ledger.all.total(),
             saving: cache.saving,
+            served_at: cache.served_at,
         };
     }
 
@@ -258,10 +263,9 @@ impl Session {
             kind,
             saving: cache.saving,
         });
-        if let Event::CompactionFinished(_) = event {
-            let tokens = self.ledger.all.total();
-            self.prompt_cache.costs.compacted(tokens);
-        }
+        let tokens = self.ledger.all.total();
+        let freed = before.tokens.saturating_sub(tokens);
+        self.prompt_cache.costs.changed(event, freed, tokens);
         self.record_divergence(&before.cached_pieces);
     }
 

@@ -284,6 +284,7 @@ impl TurnCall {
         transaction.run(Command::CheckThresholds(CheckThresholds {
             prompt_was_rejected,
             compact_at: self.compact_at,
+            waits_for_lower_cost: self.waits_for_lower_cost(),
         }))?;
         outcome.levels = level_events(transaction.revision_before(), transaction.events());
         Ok(outcome)
@@ -316,6 +317,14 @@ impl TurnCall {
             (Some(name), Some(prefix)) => prefix.has_tool(&name),
             (Some(_), None) => None,
         }
+    }
+
+    /// Returns true if a compaction may reduce the cost of the session. It uses session memory, so a caller that chooses
+    /// the model or the instructions of a summary cannot have it.
+    fn waits_for_lower_cost(&self) -> bool {
+        self.compaction_mode == CompactionMode::Wait
+            && self.model.is_none()
+            && self.instructions.is_none()
     }
 
     /// Clears old results by the rule of the caller (level 3). Returns true if any were cleared.

@@ -7,7 +7,7 @@ use super::fact::{MemoryFact, Step, StepActions, StepKind, StepTarget};
 use super::render::render;
 use super::workflow::{is_executed, is_of_the_program};
 use crate::facts::CompletedAction;
-use crate::phrases::relative_path;
+use crate::paths::relative_path;
 use crate::shell;
 use crate::shell::MAX_COMMAND;
 use crate::text::{first_sentences, label, quote, sentences, truncate, without_label};

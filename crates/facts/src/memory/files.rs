@@ -6,7 +6,7 @@ use super::render::render;
 use super::section::{join, listed, take};
 use crate::action_outcome::ActionOutcome;
 use crate::facts::CompletedAction;
-use crate::phrases::relative_path;
+use crate::paths::relative_path;
 use crate::shell::FileUsage;
 use crate::text::label;
 use crate::timeline::Timeline;

@@ -7,7 +7,7 @@ use super::section::join;
 use super::task::{is_continuation, short_name};
 use crate::action_outcome::ActionOutcome;
 use crate::facts::Facts;
-use crate::phrases::relative_path;
+use crate::paths::relative_path;
 use crate::text::{
     first_sentences, label, one_line, quote, sentences, whole_sentences, without_label,
 };

@@ -9,7 +9,7 @@ use super::fact::{
     Turn, TurnCounts, WorkItems,
 };
 use crate::names::{OTHER_NAMES_LEAD, in_groups};
-use crate::phrases::brief_path;
+use crate::paths::brief_path;
 use crate::text::{count, format_times, list};
 
 /// Renders a fact as one line. A request has further lines for its quote.

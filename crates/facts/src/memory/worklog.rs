@@ -6,7 +6,7 @@ use super::fact::{MemoryFact, Turn, TurnCounts};
 use super::render::{MAX_TURN_FILES, render};
 use super::section::{is_blank, join};
 use super::task::short_name;
-use crate::phrases::relative_path;
+use crate::paths::relative_path;
 use crate::shell;
 use crate::text::{first_sentences, label, quote};
 use crate::timeline::{Timeline, TurnFacts};

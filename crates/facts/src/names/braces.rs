@@ -10,8 +10,10 @@ const MIN_SAVED: usize = 8;
 const MIN_SAVED_ABOVE: usize = 40;
 /// The signs around a name in a list: two backticks, a comma and a space.
 pub(crate) const SEPARATOR_CHARS: usize = 4;
-/// The maximum number of expanded paths in a text. A text is untrusted input.
-const MAX_EXPANDED: usize = 4_096;
+/// The limits of a folder and of all expanded paths in bytes. A text is untrusted input, and each name of a group repeats
+/// the folder.
+const MAX_FOLDER: usize = 160;
+const MAX_EXPANDED: usize = 256 * 1024;
 
 /// Names in order, with the paths of common folders in groups.
 #[derive(Debug, Default)]
@@ -172,7 +174,7 @@ fn common_folder(first: &str, limit: usize, second: &str) -> usize {
 /// Returns the text with the paths of brace notations after it, one a line. Returns `None` if it contains none.
 pub fn expand(text: &str) -> Option<String> {
     let mut paths: Vec<String> = Vec::new();
-    let mut from = 0;
+    let (mut from, mut bytes) = (0, 0);
     while let Some(open) = text[from..].find("/{").map(|at| from + at + 1) {
         from = open + 1;
         let folder_at = text[..open]
@@ -190,11 +192,14 @@ pub fn expand(text: &str) -> Option<String> {
             continue;
         }
         let folder = &text[folder_at..open];
-        for name in text[from..close].split(',') {
-            if paths.len() == MAX_EXPANDED {
-                break;
+        if folder.len() <= MAX_FOLDER {
+            for name in text[from..close].split(',') {
+                bytes += folder.len() + name.len();
+                if bytes > MAX_EXPANDED {
+                    break;
+                }
+                paths.push(format!("{folder}{name}"));
             }
-            paths.push(format!("{folder}{name}"));
         }
         from = close;
     }
@@ -229,6 +234,19 @@ mod tests {
             in_groups(names.iter().map(|name| &**name)),
             format!("`{other}/{{src/a.rs,src/b.rs,docs/guide.md}}`")
         );
+    }
+
+    #[test]
+    fn the_expanded_paths_are_limited() {
+        let group = |folder: usize, names: usize| {
+            format!("{}/{{{}b}}", "x".repeat(folder), "a,".repeat(names))
+        };
+        assert_eq!(expand(&group(100_000, 4_000)), None);
+        let text = group(150, 10_000);
+        let expanded = expand(&text).unwrap().len() - text.len();
+        assert!((200_000..300_000).contains(&expanded), "{expanded}");
+        assert!(expand(&group(159, 1)).is_some());
+        assert_eq!(expand(&group(160, 1)), None);
     }
 
     #[test]

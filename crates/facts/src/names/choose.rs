@@ -7,7 +7,7 @@ use super::braces::{NameGroups, expand};
 use super::scan::{is_named, scan};
 use super::{Names, RankedName};
 use crate::memory::fact::{KnownName, OtherNames};
-use crate::phrases::relative_path;
+use crate::paths::relative_path;
 
 /// The length in characters up to which names of equal rank are equally probable to be shown. Each further character
 /// counts like a message, because a long name takes the space of several short ones.

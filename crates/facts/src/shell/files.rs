@@ -5,6 +5,8 @@ use super::words::{Word, simple_commands};
 
 /// The maximum number of files of a command. A command is untrusted input.
 const MAX_FILES: usize = 24;
+/// The maximum length of a command that is searched, in bytes.
+const MAX_COMMAND: usize = 64 * 1024;
 /// The maximum length of a path in bytes.
 const MAX_PATH: usize = 300;
 
@@ -52,7 +54,8 @@ pub(crate) enum FileUsage {
 /// Returns the files and folders that a command names, in order.
 pub(crate) fn command_files(command: &str) -> Vec<CommandFile<'_>> {
     let mut files = Vec::new();
-    collect(command, true, &mut files);
+    let end = command.floor_char_boundary(MAX_COMMAND);
+    collect(&command[..end], true, &mut files);
     files.truncate(MAX_FILES);
     files
 }
@@ -149,6 +152,8 @@ fn collect_arguments<'a>(program: &str, arguments: &[&Word<'a>], files: &mut Vec
             } else if has_value(program, word.text) {
                 rest.next();
             }
+        } else if edits_in_place && word.is_quoted && word.text.is_empty() {
+            // The empty suffix of `sed -i ''` precedes the script.
         } else if std::mem::take(&mut is_script_next) {
         } else if is_path(word.text, is_plain_argument) {
             files.push(CommandFile {
@@ -196,7 +201,11 @@ fn has_value(program: &str, option: &str) -> bool {
 fn is_in_place(option: &str, program: &str) -> bool {
     match program {
         "sed" => option.starts_with("-i") || option.starts_with("--in-place"),
-        _ => !option.starts_with("--") && option.starts_with('-') && option.contains('i'),
+        // Single letters can be combined, as in `-pi`. The name of a module follows `-M` and `-m`.
+        _ => option.strip_prefix('-').is_some_and(|letters| {
+            let is_flag = |c: char| matches!(c, 'p' | 'n' | 'l' | 'w' | '0' | 'a' | 'e');
+            letters.trim_start_matches(is_flag).starts_with('i')
+        }),
     }
 }
 
@@ -313,6 +322,13 @@ mod tests {
         ] {
             check(command, &[]);
         }
+    }
+
+    #[test]
+    fn programs_that_edit_in_place_change_their_files_only() {
+        check("sed -i '' 's/foo/bar/' src/a.rs", &[("src/a.rs", Changed)]);
+        check("perl -0pi -e 's/a/b/' src/a.rs", &[("src/a.rs", Changed)]);
+        check("perl -Mstrict -ne print src/b.rs", &[("src/b.rs", Other)]);
     }
 
     #[test]

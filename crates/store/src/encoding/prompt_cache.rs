@@ -61,6 +61,10 @@ impl StoredAs<v1::PromptCache> for PromptCache {
             saved_cost: self.costs.saved,
             held_cost: self.costs.held,
             compacted_tokens: self.costs.compacted_tokens,
+            freed_tokens: self.costs.freed,
+            last_freed_tokens: self.costs.last_freed,
+            served_ms: self.served_at.to_proto(),
+            request_served_ms: self.last_request.served_at.to_proto(),
         }
     }
 
@@ -72,7 +76,9 @@ impl StoredAs<v1::PromptCache> for PromptCache {
                 pieces: stored.pieces,
                 tokens: stored.tokens,
                 saving: stored.held_saving,
+                served_at: StoredAs::from_proto(stored.request_served_ms)?,
             },
+            served_at: StoredAs::from_proto(stored.served_ms)?,
             divergence: StoredAs::from_proto(stored.drift)?,
             saving: stored.saving,
             total_invalidated: stored.total_invalidated,
@@ -81,6 +87,8 @@ impl StoredAs<v1::PromptCache> for PromptCache {
                 saved: stored.saved_cost,
                 held: stored.held_cost,
                 compacted_tokens: stored.compacted_tokens,
+                freed: stored.freed_tokens,
+                last_freed: stored.last_freed_tokens,
             },
         })
     }

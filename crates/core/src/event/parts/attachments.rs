@@ -49,12 +49,12 @@ pub struct AttachmentRecord {
 }
 
 impl AttachmentRecord {
-    /// Returns true if the attachment shows a whole file.
+    /// Returns true if the attachment shows the current content of a whole file.
     pub fn shows_file(&self, path: &str) -> bool {
         let is_file = matches!(
             self.kind,
             AttachmentKind::File | AttachmentKind::Instructions
         );
-        is_file && &*self.name == path && self.message.is_some() && !self.truncated
+        is_file && &*self.name == path && self.message.is_some() && !self.truncated && !self.stale
     }
 }

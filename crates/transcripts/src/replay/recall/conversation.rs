@@ -5,7 +5,42 @@ use palimpsest_core::message::{Block, Message, Role};
 use super::needs::Name;
 use super::shown::last_mention;
 use super::texts::push_message;
-use super::{Mention, MentionPlace};
+
+/// A mention of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mention {
+    /// The line of the message.
+    pub line: usize,
+    /// The part of the conversation.
+    pub place: MentionPlace,
+    /// The number of messages between the mention and the compaction.
+    pub messages_before: usize,
+}
+
+/// The parts of a conversation that can mention a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MentionPlace {
+    /// A message of the user.
+    User,
+    /// A message or a call of the model.
+    Assistant,
+    /// The output of a tool.
+    Result,
+    /// The summary of an earlier compaction, and other generated messages.
+    Generated,
+}
+
+impl MentionPlace {
+    /// Returns the name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::User => "the user's message",
+            Self::Assistant => "the model's message or call",
+            Self::Result => "a tool result",
+            Self::Generated => "a generated message",
+        }
+    }
+}
 
 /// The text of all messages so far.
 #[derive(Default)]

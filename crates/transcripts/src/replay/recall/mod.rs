@@ -8,6 +8,7 @@
 //! A transcript without compactions is measured at the points where the policy compacts.
 
 mod conversation;
+mod counts;
 mod edits;
 mod needs;
 mod points;
@@ -18,9 +19,11 @@ mod tests;
 mod texts;
 mod uses;
 
+pub use conversation::{Mention, MentionPlace};
+pub use counts::RecallCounts;
 pub use needs::NeedKind;
 pub use points::{RecallOptions, recall};
-pub use sums::{RecallCounts, RecallSums};
+pub use sums::RecallSums;
 pub(super) use uses::UseCounter;
 pub use uses::UseCounts;
 
@@ -59,42 +62,6 @@ pub struct Need {
     pub is_from_memory: bool,
     /// The last mention before the compaction.
     pub last_mention: Mention,
-}
-
-/// A mention of a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mention {
-    /// The line of the message.
-    pub line: usize,
-    /// The part of the conversation.
-    pub place: MentionPlace,
-    /// The number of messages between the mention and the compaction.
-    pub messages_before: usize,
-}
-
-/// The parts of a conversation that can mention a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum MentionPlace {
-    /// A message of the user.
-    User,
-    /// A message or a call of the model.
-    Assistant,
-    /// The output of a tool.
-    Result,
-    /// The summary of an earlier compaction, and other generated messages.
-    Generated,
-}
-
-impl MentionPlace {
-    /// Returns the name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::User => "the user's message",
-            Self::Assistant => "the model's message or call",
-            Self::Result => "a tool result",
-            Self::Generated => "a generated message",
-        }
-    }
 }
 
 /// The texts whose recall is measured.

@@ -4,8 +4,8 @@ use palimpsest_core::message::{Block, MessageKind, Role, ToolUse};
 
 use palimpsest_facts::names::expand;
 
-use super::RecallCounts;
 use super::conversation::Conversation;
+use super::counts::RecallCounts;
 use super::edits::replaced_lines;
 use super::needs::names_of;
 use super::shown::shows;
