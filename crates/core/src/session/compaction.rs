@@ -8,6 +8,7 @@ use crate::event::{
 };
 use crate::ids::{CompactionKey, Ordinal, Revision, Timestamp};
 use crate::message::Usage;
+use crate::policy::AutocompactPolicy;
 use crate::view::LayoutChange;
 
 /// A compaction that has started and has no outcome yet.
@@ -196,6 +197,12 @@ impl Compactions {
         } else if event.trigger != Trigger::Manual && !vetoed {
             self.consecutive_failures = self.consecutive_failures.saturating_add(1);
         }
+    }
+
+    /// Returns true if automatic compaction is paused after too many failures.
+    pub fn is_paused(&self, policy: &AutocompactPolicy) -> bool {
+        // A limit of 0 would pause sessions that never failed.
+        self.consecutive_failures >= policy.max_failures.max(1)
     }
 
     /// Records a hook call of the running compaction.

@@ -94,17 +94,11 @@ impl Session {
     /// Returns true if session memory can replace messages, and nothing holds an automatic compaction back.
     fn can_compact_from_memory(&self) -> bool {
         let compactions = &self.compactions;
-        let max_failures = self.policy.autocompact.max_failures.max(1);
         let is_held = compactions.held_after_restore
             || compactions.held_after_veto
             || compactions.running.is_some()
-            || compactions.consecutive_failures >= max_failures;
-        let version = self.memory.latest_written();
-        let covered = version.and_then(|version| version.covered_through);
-        self.policy.session_memory.enabled
-            && !self.policy.collapse.enabled
-            && !is_held
-            && covered.is_some_and(|covered| self.transcript.is_in_view(covered))
+            || compactions.is_paused(&self.policy.autocompact);
+        !self.policy.collapse.enabled && !is_held && self.memory_for_compaction().is_some()
     }
 
     /// Returns true if a compaction is paid for that leaves this number of estimated tokens.

@@ -1,6 +1,6 @@
 //! The messages that session memory covers, and the messages that its next update may read.
 
-use super::session_memory::MemoryGrowth;
+use super::session_memory::{MemoryGrowth, MemoryVersion};
 use super::{AwaitedParty, Session};
 use crate::event::CallState;
 use crate::ids::Ordinal;
@@ -63,6 +63,17 @@ impl Session {
             };
             gone(version.covered_through) || gone(version.read_through)
         })
+    }
+
+    /// Returns the version of session memory that can replace messages in a compaction.
+    pub(crate) fn memory_for_compaction(&self) -> Option<&MemoryVersion> {
+        let written = self.memory.latest_written();
+        // If the covered message left the view, the text describes nothing in the view.
+        let usable = written.filter(|version| {
+            let covers = version.covered_through;
+            covers.is_some_and(|covers| self.transcript.is_in_view(covers))
+        });
+        usable.filter(|_| self.policy.session_memory.enabled)
     }
 
     /// Returns the lag: the messages after the last one that session memory covers, or all messages if it covers none.

@@ -70,9 +70,8 @@ fn failure(event: &CompactionFailed, session: &Session) -> v1::CompactionFailure
 
 /// Returns true if automatic compaction is paused after too many failures.
 pub(super) fn is_paused(session: &Session) -> bool {
-    // A limit of 0 would pause sessions that never failed.
-    let limit = session.policy().autocompact.max_failures.max(1);
-    session.compactions().consecutive_failures >= limit
+    let policy = &session.policy().autocompact;
+    session.compactions().is_paused(policy)
 }
 
 /// Converts the event that ended a compaction. Returns `None` for other events.

@@ -19,13 +19,7 @@ pub(super) fn session_memory(
     now: Timestamp,
 ) -> Result<Result<CompactionFinished, SkipReason>, Rejection> {
     let policy = &session.policy().session_memory;
-    let written = session.memory().latest_written();
-    // If the covered message left the view, the text describes nothing in the view.
-    let usable = written.filter(|version| {
-        let covers = version.covered_through;
-        covers.is_some_and(|covers| session.transcript().is_in_view(covers))
-    });
-    let Some(version) = usable.filter(|_| policy.enabled) else {
+    let Some(version) = session.memory_for_compaction() else {
         return Ok(Err(SkipReason::NothingEligible));
     };
     let kept = partition(

@@ -83,9 +83,8 @@ pub fn is_truncation_due(session: &Session) -> bool {
 
 /// Returns the reason if too many consecutive attempts have failed.
 fn may_retry(session: &Session) -> Result<(), SkipReason> {
-    let limit = session.policy().autocompact.max_failures;
-    // With a limit of 0, the first attempt would already be paused.
-    if session.compactions().consecutive_failures >= limit.max(1) {
+    let policy = &session.policy().autocompact;
+    if session.compactions().is_paused(policy) {
         return Err(SkipReason::PausedAfterFailures);
     }
     Ok(())
