@@ -14,7 +14,7 @@ use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use palimpsest_core::levels::collapse::{choose, is_due};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Message, Role, Usage};
-use palimpsest_core::policy::WindowHint;
+use palimpsest_core::policy::{Policy, WindowHint};
 use palimpsest_core::session::{Session, Strategy, Visibility};
 use palimpsest_core::tokens::Calibration;
 use palimpsest_core::view::{Provider, Target};
@@ -139,6 +139,23 @@ pub(super) fn calibration(tape: &RecordedSession) -> Calibration {
         .checked_div(responses)
         .and_then(|mean| u32::try_from(mean).ok());
     mean.map_or_else(Calibration::default, Calibration::from_milli)
+}
+
+/// Returns the options of a replay in which the levels run, and the view is prepared before every response.
+pub(super) fn agent_options(
+    tape: &RecordedSession,
+    provider: Provider,
+    policy: Arc<Policy>,
+    window: WindowHint,
+) -> ReplayOptions {
+    ReplayOptions {
+        provider,
+        policy,
+        window,
+        frequency: PrepareFrequency::PerResponse,
+        levels: true,
+        calibration: calibration(tape),
+    }
 }
 
 impl Driver {

@@ -8,8 +8,7 @@ use palimpsest_core::validate::Violation;
 use palimpsest_core::view::Provider;
 
 use super::compaction::ReplayCompaction;
-use super::driver::{Driver, REWIND_REQUEST, calibration, replay};
-use super::options::{PrepareFrequency, ReplayOptions};
+use super::driver::{Driver, REWIND_REQUEST, agent_options, replay};
 use super::prefix_cache::{PrefixCache, TokenSplit};
 use super::probe_kind::ProbeKind;
 use super::probes::{LostProbe, ProbeCounts, Probes};
@@ -136,15 +135,7 @@ pub fn measure(
     policy: &Arc<Policy>,
     window: WindowHint,
 ) -> ReplayMetrics {
-    let calibration = calibration(tape);
-    let setup = ReplayOptions {
-        provider,
-        policy: Arc::clone(policy),
-        window,
-        frequency: PrepareFrequency::PerResponse,
-        levels: true,
-        calibration,
-    };
+    let setup = agent_options(tape, provider, Arc::clone(policy), window);
     let mut measured = ReplayMetrics::default();
     let mut cache = PrefixCache::default();
     let mut probes = Probes::default();

@@ -28,6 +28,27 @@ impl TokenSplit {
         self.cache_read + self.cache_write + self.uncached
     }
 
+    /// Returns the tokens of a request that begins with `shared` tokens of the cached one. A prompt, and a prefix, below
+    /// the minimum size is not cached.
+    pub(super) fn of_request(tokens: u64, shared: u64) -> Self {
+        if tokens < MIN_CACHEABLE_TOKENS {
+            return Self {
+                uncached: tokens,
+                ..Self::default()
+            };
+        }
+        let cache_read = if shared < MIN_CACHEABLE_TOKENS {
+            0
+        } else {
+            shared
+        };
+        Self {
+            cache_read,
+            cache_write: tokens - cache_read,
+            uncached: 0,
+        }
+    }
+
     /// Returns the cost in thousandths of an uncached token.
     pub fn cost_milli(&self, prices: &Prices) -> u64 {
         let parts = [
@@ -72,21 +93,10 @@ impl PrefixCache {
         let same = |(a, b): &(&BlockId, &BlockId)| a == b;
         let shared = view.iter().zip(&self.blocks).take_while(same).count();
         self.blocks.clear();
-        if all < MIN_CACHEABLE_TOKENS {
-            return TokenSplit {
-                uncached: all,
-                ..TokenSplit::default()
-            };
+        if all >= MIN_CACHEABLE_TOKENS {
+            self.blocks.extend_from_slice(view);
         }
-        self.blocks.extend_from_slice(view);
-        let read = tokens(&view[..shared]);
-        // A prefix below the minimum is not cached, even if a longer prompt contains it.
-        let cache_read = if read < MIN_CACHEABLE_TOKENS { 0 } else { read };
-        TokenSplit {
-            cache_read,
-            cache_write: all - cache_read,
-            uncached: 0,
-        }
+        TokenSplit::of_request(all, tokens(&view[..shared]))
     }
 }
 

@@ -17,8 +17,7 @@ use super::shown::shows;
 use super::texts::{push_message, tail, view_text};
 use super::{HORIZONS, MeasuredCompaction, MeasuredText, Need, TextSource};
 use crate::replay::RecordedSession;
-use crate::replay::driver::{Driver, calibration};
-use crate::replay::options::{PrepareFrequency, ReplayOptions};
+use crate::replay::driver::{Driver, agent_options};
 use crate::replay::recorded_session::{RecordedCompaction, RecordedStep};
 
 /// The number of calls after a compaction whose names are needs.
@@ -48,14 +47,7 @@ pub fn recall(tape: &RecordedSession, options: RecallOptions<'_>) -> Vec<Measure
         policy.autocompact.reactive_only = true;
         policy.autocompact.proactive_percent = Some(Percent::new(0));
     }
-    let setup = ReplayOptions {
-        provider: options.provider,
-        policy: Arc::new(policy),
-        window: options.window,
-        frequency: PrepareFrequency::PerResponse,
-        levels: true,
-        calibration: calibration(tape),
-    };
+    let setup = agent_options(tape, options.provider, Arc::new(policy), options.window);
     let mut measuring = Measuring {
         tape,
         options,

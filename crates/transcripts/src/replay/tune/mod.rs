@@ -10,8 +10,7 @@ use palimpsest_core::ids::Timestamp;
 use palimpsest_core::policy::{Policy, WindowHint};
 use palimpsest_core::view::Provider;
 
-use super::driver::{Driver, calibration, replay};
-use super::options::{PrepareFrequency, ReplayOptions};
+use super::driver::{Driver, agent_options, replay};
 use super::prefix_cache::{PrefixCache, TokenSplit};
 use super::recall::{UseCounter, UseCounts};
 use super::recorded_session::RecordedSession;
@@ -34,7 +33,7 @@ pub struct PolicyRun {
     pub requests: Vec<SentRequest>,
     /// The tokens of all requests by cache usage.
     pub token_split: TokenSplit,
-    /// What the tool calls used of the conversation before, and what the view showed of it.
+    /// The parts of the earlier conversation that tool calls used.
     pub uses: UseCounts,
     /// The sizes of the first requests after compactions, in tokens.
     pub compacted_tokens: Vec<u64>,
@@ -47,14 +46,7 @@ pub fn run_policy(
     policy: &Arc<Policy>,
     window: WindowHint,
 ) -> PolicyRun {
-    let setup = ReplayOptions {
-        provider,
-        policy: Arc::clone(policy),
-        window,
-        frequency: PrepareFrequency::PerResponse,
-        levels: true,
-        calibration: calibration(tape),
-    };
+    let setup = agent_options(tape, provider, Arc::clone(policy), window);
     let mut run = PolicyRun::default();
     let mut cache = PrefixCache::default();
     let mut uses = UseCounter::default();

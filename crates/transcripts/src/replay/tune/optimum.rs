@@ -4,7 +4,7 @@ use palimpsest_core::ids::Timestamp;
 use palimpsest_core::policy::Prices;
 
 use super::SentRequest;
-use crate::replay::prefix_cache::{MIN_CACHEABLE_TOKENS, TIME_TO_LIVE_MS, TokenSplit};
+use crate::replay::prefix_cache::{TIME_TO_LIVE_MS, TokenSplit};
 
 /// The compactions that an optimum may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,23 +91,6 @@ impl Conversation<'_> {
     }
 
     fn cost(&self, view: u64, cached: u64) -> u64 {
-        if view < MIN_CACHEABLE_TOKENS {
-            let split = TokenSplit {
-                uncached: view,
-                ..TokenSplit::default()
-            };
-            return split.cost_milli(self.prices);
-        }
-        let cache_read = if cached < MIN_CACHEABLE_TOKENS {
-            0
-        } else {
-            cached
-        };
-        let split = TokenSplit {
-            cache_read,
-            cache_write: view - cache_read,
-            uncached: 0,
-        };
-        split.cost_milli(self.prices)
+        TokenSplit::of_request(view, cached).cost_milli(self.prices)
     }
 }
