@@ -98,6 +98,11 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// Writes a file that an option of the command names.
+pub(super) fn write(path: &Path, contents: &str) -> anyhow::Result<()> {
+    fs::write(path, contents).with_context(|| format!("cannot write {}", path.display()))
+}
+
 /// Adds the transcripts in a folder and its subfolders. Links to folders are not followed, because they may form a
 /// cycle.
 pub(super) fn add_transcripts(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {

@@ -35,6 +35,7 @@ mod schema;
 mod serve;
 mod sessions;
 mod settings;
+mod shown_counts;
 mod svg;
 mod terminal;
 mod tune;

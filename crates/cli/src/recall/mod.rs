@@ -110,8 +110,7 @@ impl Recall {
             );
         }
         if let Some(path) = &self.summaries {
-            std::fs::write(path, summaries::write(&measured))
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            files::write(path, &summaries::write(&measured))?;
         }
         if self.json {
             print_json(&report::json(&measured, &self.texts)?)?;

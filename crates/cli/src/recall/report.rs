@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use palimpsest_transcripts::replay::recall::{
-    HORIZONS, MeasuredCompaction, Need, RecallCounts, RecallSums, TextSource,
+    HORIZONS, MeasuredCompaction, Need, RecallSums, TextSource,
 };
 use serde::Serialize;
 
 use super::run::RecallResults;
+use crate::shown_counts::ShownCounts;
 
 #[derive(Serialize)]
 struct Report {
@@ -25,25 +26,10 @@ struct Report {
 struct Sums {
     compactions: usize,
     mean_characters: usize,
-    needs: Counts,
-    needs_from_memory: Counts,
-    needs_by_kind: BTreeMap<&'static str, Counts>,
-    needs_by_calls: BTreeMap<usize, Counts>,
-}
-
-#[derive(Serialize)]
-struct Counts {
-    shown: usize,
-    all: usize,
-}
-
-impl From<RecallCounts> for Counts {
-    fn from(counts: RecallCounts) -> Self {
-        Self {
-            shown: counts.shown,
-            all: counts.needs,
-        }
-    }
+    needs: ShownCounts,
+    needs_from_memory: ShownCounts,
+    needs_by_kind: BTreeMap<&'static str, ShownCounts>,
+    needs_by_calls: BTreeMap<usize, ShownCounts>,
 }
 
 #[derive(Serialize)]
@@ -119,7 +105,7 @@ impl From<RecallSums> for Sums {
                 .collect(),
             needs_by_calls: HORIZONS
                 .into_iter()
-                .zip(sum.by_horizon.map(Counts::from))
+                .zip(sum.by_horizon.map(ShownCounts::from))
                 .collect(),
         }
     }

@@ -8,7 +8,7 @@ mod table;
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::Args;
 use palimpsest_transcripts::replay::ReplayMetrics;
 
@@ -97,12 +97,10 @@ impl Replay {
             replayed.files.retain(|file| file.unrecognized.is_none());
         }
         if let Some(path) = &self.plot {
-            std::fs::write(path, plot::draw(&replayed))
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            files::write(path, &plot::draw(&replayed))?;
         }
         if let Some(path) = &self.summaries {
-            std::fs::write(path, summaries::write(&replayed))
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            files::write(path, &summaries::write(&replayed))?;
         }
         if self.json {
             print_json(&report::json(&replayed)?)?;

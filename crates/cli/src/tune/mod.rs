@@ -9,7 +9,6 @@ mod table;
 
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::Args;
 
 use self::candidates::{Candidate, ModelSettings, candidates};
@@ -37,9 +36,8 @@ use super::policies::{ModelChoice, PolicyChoice, choice, model, window};
   frontier          marks policies for which no other one costs less and has the same recall
 
 The recommended policy is the cheapest one with the recall of `--min-recall`, without the policies of `--preset`. Its \
-settings follow the table. The \
-agent of a transcript does not react to another view: where it would have read a file again, the transcript goes on \
-without. The recall shows how often.
+settings follow the table. The calls of a transcript stay the same under every policy. A real agent that misses a file \
+would read it again, so the real cost of a policy with a low recall is higher.
 
 Without a path, it reads the logs of Claude Code, Codex, the Copilot CLI, the Gemini CLI and pi on this machine. The \
 command runs in this process: it needs no server and calls no model.
@@ -114,13 +112,11 @@ impl Tune {
         }
         let best = recommend(&candidates, &tuned.results, self.min_recall / 100.0);
         if let Some(path) = &self.plot {
-            std::fs::write(path, plot::draw(&tuned, best))
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            files::write(path, &plot::draw(&tuned, best))?;
         }
         let settings = best.and_then(|best| candidates[best].settings.as_deref());
         if let (Some(path), Some(settings)) = (&self.output, settings) {
-            std::fs::write(path, settings)
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            files::write(path, settings)?;
         }
         if self.json {
             print_json(&report::json(&tuned, &candidates, best)?)?;

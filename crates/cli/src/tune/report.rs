@@ -1,10 +1,10 @@
 //! The result of a comparison as JSON.
 
-use palimpsest_transcripts::replay::recall::RecallCounts;
 use serde::Serialize;
 
 use super::candidates::Candidate;
 use super::run::{TuneResults, ratio};
+use crate::shown_counts::ShownCounts;
 
 #[derive(Serialize)]
 struct Report<'r> {
@@ -30,27 +30,12 @@ struct PolicyReport<'r> {
     #[serde(skip_serializing_if = "Option::is_none")]
     optimum_milli: Option<u64>,
     dearest_session_relative_cost: f64,
-    names: Counts,
-    edits: Counts,
+    names: ShownCounts,
+    edits: ShownCounts,
     compactions: usize,
     mean_view_tokens: u64,
     largest_view_tokens: u64,
     is_on_frontier: bool,
-}
-
-#[derive(Serialize)]
-struct Counts {
-    shown: usize,
-    all: usize,
-}
-
-impl From<RecallCounts> for Counts {
-    fn from(counts: RecallCounts) -> Self {
-        Self {
-            shown: counts.shown,
-            all: counts.needs,
-        }
-    }
 }
 
 /// Builds the report.
