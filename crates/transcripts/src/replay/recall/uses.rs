@@ -12,7 +12,7 @@ use super::shown::shows;
 use super::texts::{push_message, view_text};
 use crate::replay::driver::Driver;
 
-/// What the tool calls of a session used of the conversation before, and what the view showed of it.
+/// The parts of the earlier conversation that tool calls used, and the number of those that the view showed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UseCounts {
     /// Names: paths, identifiers in searches, and files in commands. A name counts once for each call.
