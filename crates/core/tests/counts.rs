@@ -12,6 +12,7 @@ use palimpsest_core::event::{CompactionFinished, Event, Trigger};
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::message::{Block, Message, Role, Usage};
 use palimpsest_core::policy::{Policy, Preset};
+use palimpsest_core::tokens::PrefixTokens;
 use palimpsest_core::session::Strategy as SummaryBy;
 use palimpsest_histories::SessionHarness;
 use proptest::prelude::*;
@@ -85,7 +86,7 @@ impl Play {
                 self.append(Role::Assistant, *words, usage);
             }
             Step::Serve(overhead) => self.world.run(Command::ServeView(ServeView {
-                overhead_tokens: *overhead,
+                prefix: overhead.map(|system| PrefixTokens { system, tools: 0 }),
                 ..ServeView::default()
             })),
             Step::Rewind => {

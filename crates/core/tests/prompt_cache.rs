@@ -16,6 +16,7 @@ use palimpsest_core::message::{
     Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse,
 };
 use palimpsest_core::policy::{Policy, Prices};
+use palimpsest_core::tokens::PrefixTokens;
 use palimpsest_core::session::{CacheReport, Session};
 use palimpsest_core::view::{Piece, Target};
 use palimpsest_histories::{Operation, SessionHarness, operation};
@@ -55,7 +56,10 @@ impl Talk {
 
     fn serve(&mut self) {
         self.0.run(Command::ServeView(ServeView {
-            overhead_tokens: Some(5_000),
+            prefix: Some(PrefixTokens {
+                system: 5_000,
+                tools: 0,
+            }),
             ..ServeView::default()
         }));
     }

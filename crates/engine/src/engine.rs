@@ -17,6 +17,7 @@ use crate::compaction::HookCaller;
 use crate::fair_turns::FairTurns;
 use crate::history::MAX_BATCHES;
 use crate::models::Models;
+use crate::projects::CountCache;
 use crate::search_threads::SearchPool;
 use crate::sessions::{MissingSession, Sessions};
 use crate::staging::SpanPasses;
@@ -52,6 +53,7 @@ pub struct Engine {
     pub(crate) event_batches: Arc<FairTurns>,
     /// Limits concurrent steps of session lists to one.
     pub(crate) lists: Arc<Semaphore>,
+    pub(crate) project_counts: Arc<CountCache>,
 }
 
 impl Engine {
@@ -78,6 +80,7 @@ impl Engine {
             span_passes: SpanPasses::default(),
             event_batches: Arc::new(FairTurns::new(MAX_BATCHES)),
             lists: Arc::new(Semaphore::new(1)),
+            project_counts: Arc::default(),
         }
     }
 

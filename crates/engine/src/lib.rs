@@ -23,6 +23,7 @@ pub mod maintenance;
 pub mod migrate;
 pub mod models;
 pub mod originals;
+pub mod projects;
 pub mod quotas;
 pub mod results;
 pub mod search_threads;

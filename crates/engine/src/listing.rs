@@ -98,7 +98,7 @@ pub async fn list(
     matches: impl Fn(&SessionInfo) -> bool,
 ) -> Result<ListedPage, EngineError> {
     let mut page: BinaryHeap<ListedSession> = BinaryHeap::new();
-    let mut steps = ListSteps::of(engine, project);
+    let mut steps = ListSteps::of(engine, Some(project));
     while let Some(rows) = steps.next().await? {
         for (key, head, about) in rows {
             let sort_position = SortPosition {
@@ -142,7 +142,7 @@ pub async fn descendants(
     ancestor: &SessionKey,
 ) -> Result<Vec<SessionKey>, EngineError> {
     let mut children: HashMap<SessionKey, Vec<SessionKey>> = HashMap::new();
-    let mut steps = ListSteps::of(engine, &ancestor.project);
+    let mut steps = ListSteps::of(engine, Some(&ancestor.project));
     while let Some(rows) = steps.next().await? {
         for (key, _, about) in rows {
             if let Some(parent) = about.parent {
@@ -165,15 +165,15 @@ pub async fn descendants(
 }
 
 /// The stored row of a session.
-type SessionRow = (SessionKey, SessionHead, SessionInfo);
+pub(crate) type SessionRow = (SessionKey, SessionHead, SessionInfo);
 
-/// Reads the rows of a project in steps.
+/// Reads the rows of a project, or of all projects, in steps.
 ///
 /// Only one list per process reads a step at a time. While changes are in flight, it pauses after each step for as
 /// long as the step took. All lists together therefore take at most half a core from commits.
-struct ListSteps<'a> {
+pub(crate) struct ListSteps<'a> {
     engine: &'a Engine,
-    project: &'a ProjectId,
+    project: Option<&'a ProjectId>,
     from: Option<SessionKey>,
     is_done: bool,
     unreadable: u64,
@@ -183,7 +183,7 @@ struct ListSteps<'a> {
 const MAX_STEP_PAUSE: Duration = Duration::from_millis(50);
 
 impl<'a> ListSteps<'a> {
-    fn of(engine: &'a Engine, project: &'a ProjectId) -> Self {
+    pub(crate) fn of(engine: &'a Engine, project: Option<&'a ProjectId>) -> Self {
         Self {
             engine,
             project,
@@ -194,7 +194,7 @@ impl<'a> ListSteps<'a> {
     }
 
     /// Returns the rows of the next step, possibly none. Returns `None` after the last step.
-    async fn next(&mut self) -> Result<Option<Vec<SessionRow>>, EngineError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<SessionRow>>, EngineError> {
         if self.is_done {
             return Ok(None);
         }
@@ -208,7 +208,7 @@ impl<'a> ListSteps<'a> {
         let began = clock.monotonic();
         let step = engine
             .sessions
-            .list_step(Some(self.project), self.from.as_ref(), MAX_LIST)
+            .list_step(self.project, self.from.as_ref(), MAX_LIST)
             .await?;
         self.is_done = step.next.is_none();
         self.from = step.next;

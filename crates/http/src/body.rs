@@ -52,7 +52,8 @@ impl<B> ApiBody<B> {
         Self::of(Content::Parts(Box::pin(parts)))
     }
 
-    pub(crate) fn boxed(body: tonic::body::Body) -> Self {
+    /// Creates the body of another layer.
+    pub fn boxed(body: tonic::body::Body) -> Self {
         Self::of(Content::Boxed(body))
     }
 

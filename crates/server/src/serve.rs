@@ -17,6 +17,7 @@ use palimpsest_engine::maintenance;
 use palimpsest_engine::quotas::QuotaTracker;
 use palimpsest_engine::tools::ToolRunner;
 use palimpsest_http::{AllowedOrigins, HttpApi};
+use palimpsest_inspector::Inspector;
 use palimpsest_settings::Config;
 use palimpsest_store::StoreError;
 use palimpsest_worker::WorkerStats;
@@ -238,6 +239,7 @@ impl Server {
             &context.metrics,
         );
         let http = http_api(&context.config).map_err(ServeError::Start)?;
+        let inspector = inspector(&context.config, http.is_on());
         let config = Arc::clone(&context.config);
         let closing = CancellationToken::new();
         let accepting = closing.clone();
@@ -254,7 +256,7 @@ impl Server {
         // A task of its own, which the drain can abort.
         let mut serving = tokio::spawn(async move {
             let listener = (listener, connections);
-            let layers = (edge, http);
+            let layers = (edge, http, inspector);
             let grpc = grpc::serve(
                 listener,
                 routes,
@@ -313,6 +315,14 @@ fn http_api(config: &Config) -> Result<HttpApi, BoxError> {
     }
     let origins = AllowedOrigins::new(config.http.allowed_origins.as_slice());
     Ok(HttpApi::new(origins, !config.auth.is_on())?)
+}
+
+/// Creates the inspector, if it is on. Its pages are on the port of the HTTP API.
+fn inspector(config: &Config, has_api: bool) -> Inspector {
+    if !config.http.inspector || !has_api {
+        return Inspector::off();
+    }
+    Inspector::new(!config.auth.is_on(), config.tls.cert_file.is_some())
 }
 
 async fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {

@@ -12,6 +12,8 @@ with_defaults! {
     pub struct HttpConfig {
         /// True if the API is on. Default: true.
         pub enabled: bool = true,
+        /// True if the pages of the inspector are served beside the API. Default: true.
+        pub inspector: bool = true,
         /// The origins of the web pages that may use the API. Default: none.
         pub allowed_origins: WebOrigins,
     }

@@ -210,6 +210,8 @@ settings! {
         "The time limit of the response to a ping.";
     "http.enabled" => http.enabled,
         "Serves REST with JSON, Connect and gRPC-Web on the port of gRPC.";
+    "http.inspector" => http.inspector,
+        "Whether the inspector is served on the same port, below /inspector: pages that show sessions, requests and events. Needs http.enabled.";
     "http.allowed_origins" => http.allowed_origins,
         "The origins of the web pages that may use the API, separated by commas. Default: only pages of the server's own origin.";
     "gateway.enabled" => gateway.enabled,

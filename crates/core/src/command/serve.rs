@@ -6,6 +6,7 @@ use super::reject::Rejection;
 use crate::event::{Event, ViewServed};
 use crate::policy::WindowHint;
 use crate::session::Session;
+use crate::tokens::PrefixTokens;
 use crate::view::{Layout, Piece, PieceForm, Speaker, Target, TargetOverride, extend_layout};
 
 /// Serves the view.
@@ -16,7 +17,7 @@ pub struct ServeView {
     /// The model's context window, as far as the caller or the table of models states it.
     pub window: WindowHint,
     /// Tokens of the prompt prefix, as stated by the caller. `None` keeps the last value.
-    pub overhead_tokens: Option<u64>,
+    pub prefix: Option<PrefixTokens>,
     /// True to report open calls as interrupted.
     pub interrupt_open_calls: bool,
     /// True if the model has the tool to snip turns, and needs their ids. `None` if the call does not tell.
@@ -41,7 +42,9 @@ impl ServeView {
     ) -> Result<Decided, Rejection> {
         let mut layout = extend_layout(session, self.interrupt_open_calls, self.offers_snip)?;
         let last = session.last_served();
-        let overhead_tokens = self.overhead_tokens.unwrap_or(last.overhead_tokens);
+        let overhead_tokens = self
+            .prefix
+            .map_or(last.overhead_tokens, PrefixTokens::total);
         // A call with nothing pending writes no event, also for another model. Another window or prompt prefix is
         // recorded even then, because the levels measure the view against them.
         let is_same_room = self.window == last.window && overhead_tokens == last.overhead_tokens;
@@ -57,6 +60,8 @@ impl ServeView {
             window: self.window,
             overhead_tokens,
             tokens: session.ledger().count(overhead_tokens).tokens,
+            parts: session.request_parts(self.prefix),
+            saved_tokens: session.saved_tokens(),
         }));
         Ok(Decided::Now(Decision { events, effects }))
     }

@@ -6,7 +6,7 @@ use super::parts::{RequestStamp, Visibility};
 use crate::ids::{Attributes, MessageId, Ordinal, SessionKey};
 use crate::message::{Digest, Message};
 use crate::policy::{Policy, WindowHint};
-use crate::tokens::TokenSize;
+use crate::tokens::{RequestParts, TokenSize};
 use crate::view::{Piece, Target};
 
 /// A session was created.
@@ -119,4 +119,8 @@ pub struct ViewServed {
     pub overhead_tokens: u64,
     /// Tokens of the view at that time.
     pub tokens: u64,
+    /// The parts of `tokens` by kind of content. Empty in older events.
+    pub parts: RequestParts,
+    /// Tokens by which the levels have made this request smaller. 0 in older events.
+    pub saved_tokens: u64,
 }

@@ -203,6 +203,7 @@ impl Session {
         // These fields are derived from several parts of the state, so they are recomputed after every event.
         self.info.epoch = self.sealed.epoch();
         self.info.awaits = self.awaited_party();
+        self.derive_totals();
         // The coverage depends on `awaits`, so it is computed after it.
         self.advance_memory_coverage();
         if let Some((kind, before)) = change {
@@ -347,7 +348,9 @@ impl Session {
         // Reported usage measures one view, so the ledger uses it as an anchor only within its epoch.
         let (epoch, window) = (self.sealed.epoch(), self.thresholds().window);
         let calibration = self.ledger.calibration;
+        let earlier = self.ledger.anchor.clone();
         let reported = self.ledger.add(message, ordinal, size, epoch, window);
+        self.count_usage(message, earlier.as_ref());
         // The ledger learns from reported usage. With `tokens.calibrate` off, the earlier factor is restored.
         if !self.policy.tokens.calibrate {
             self.ledger.calibration = calibration;
@@ -502,6 +505,7 @@ impl Session {
         {
             self.since_snip = SnipGrowth::default();
         }
+        self.count_request(event);
         remove_sealed(&mut self.pending, &event.pieces);
         self.sealed.extend(&event.pieces, &self.transcript);
         self.last_served = LastServed {

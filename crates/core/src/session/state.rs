@@ -12,6 +12,7 @@ use super::requests::Requests;
 use super::session_memory::SessionMemory;
 use super::spans::Spans;
 use super::stored_results::StoredResults;
+use super::totals::SessionTotals;
 use super::transcript::{ContentNotLoaded, Transcript};
 use super::turns::Turns;
 use super::working_state::SessionWorkingState;
@@ -97,6 +98,8 @@ pub struct SessionInfo {
     pub last_model: Box<str>,
     /// The party that the session waits for.
     pub awaits: AwaitedParty,
+    /// Totals over the model requests.
+    pub totals: SessionTotals,
 }
 
 /// The party that a session waits for.

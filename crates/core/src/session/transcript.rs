@@ -213,7 +213,7 @@ impl Transcript {
     }
 
     /// Returns a block of a message, if the message's content is in memory.
-    pub(crate) fn block(&self, ordinal: Ordinal, block: u16) -> Option<&Block> {
+    pub fn block(&self, ordinal: Ordinal, block: u16) -> Option<&Block> {
         self.content(ordinal)?.blocks.get(usize::from(block))
     }
 

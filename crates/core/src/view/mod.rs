@@ -5,6 +5,7 @@
 //! provider's messages. `etag` names a caller's copy. `breakpoints` selects the positions of cache breakpoints.
 
 mod annotate;
+mod blocks;
 mod breakpoints;
 mod cache_positions;
 mod digest_text;
@@ -26,6 +27,7 @@ mod thinking;
 mod tokens;
 mod wire;
 
+pub use blocks::{HiddenMessages, ShownBlock, ViewBlock};
 pub use breakpoints::{
     BreakpointRequest, Breakpoints, MAX_BREAKPOINTS, WireBlockPosition, breakpoints,
 };

@@ -222,6 +222,25 @@ pub(super) fn message_positions(
     Ok(positions)
 }
 
+/// Returns the pieces that a target sees, in the order of the array.
+pub(super) fn shown_pieces<'a>(
+    session: &'a Session,
+    pieces: &[Piece],
+    target: &Target,
+) -> Result<Vec<ShownPiece<'a>>, ContentNotLoaded> {
+    let render = Renderer::new(session, target);
+    if target.takes_system_messages() {
+        return with_system_messages(&render, pieces);
+    }
+    let mut shown = Vec::with_capacity(pieces.len());
+    for (index, piece) in pieces.iter().enumerate() {
+        if let Some((key, block)) = render.piece(piece)? {
+            shown.push(ShownPiece { index, key, block });
+        }
+    }
+    Ok(shown)
+}
+
 /// Returns the pieces at positions of the array that some pieces form. The array is rendered once for all positions.
 /// A position without a block names all pieces of its message. Positions without a piece are missing in the result.
 pub(super) fn pieces_at(
@@ -230,17 +249,8 @@ pub(super) fn pieces_at(
     target: &Target,
     positions: &BTreeSet<ViewPosition>,
 ) -> Result<BTreeMap<ViewPosition, Vec<Piece>>, ContentNotLoaded> {
-    let render = Renderer::new(session, target);
-    let shown = if target.takes_system_messages() {
-        let shown = with_system_messages(&render, pieces)?.into_iter();
-        shown.map(|one| (&pieces[one.index], one.key)).collect()
-    } else {
-        let mut shown = Vec::new();
-        for piece in pieces {
-            shown.extend(render.piece(piece)?.map(|(key, _)| (piece, key)));
-        }
-        shown
-    };
+    let shown = shown_pieces(session, pieces, target)?;
+    let shown = shown.iter().map(|one| (&pieces[one.index], one.key));
     let (mut position, mut last_key) = (None::<(u32, u32)>, None);
     let mut found = BTreeMap::<_, Vec<Piece>>::new();
     for (piece, key) in shown {

@@ -35,6 +35,7 @@ use palimpsest_core::message::Block;
 use palimpsest_core::policy::{ModelTool, WindowHint};
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::summary::summary_in;
+use palimpsest_core::tokens::PrefixTokens;
 use palimpsest_core::view::{Etag, Provider, Target, TargetOverride};
 
 pub use self::adopt::Adoption;
@@ -44,7 +45,7 @@ pub use self::array_reader::{ArrayPlace, ArrayReader, ComparedArray, ReadArray};
 pub use self::find::{UnnamedArray, sync_found};
 pub use self::json_parts::JsonParts;
 pub use self::last_used::LastOfSessions;
-pub use self::prefix::{PrefixPart, PrefixTokens, PromptPrefix};
+pub use self::prefix::{PrefixPart, PromptPrefix};
 pub use self::record::record_response;
 pub use self::returned::add_tip;
 pub use self::sync::{FirstStore, SyncInput, SyncedArray, sync};
@@ -301,7 +302,7 @@ impl TurnCall {
         transaction.run(Command::ServeView(ServeView {
             target,
             window,
-            overhead_tokens: self.prefix_tokens(session).map(PrefixTokens::total),
+            prefix: self.prefix_tokens(session),
             interrupt_open_calls: self.interrupt_open_calls,
             offers_snip: self.offers_snip(session),
         }))?;

@@ -3,23 +3,7 @@
 use std::sync::OnceLock;
 
 use palimpsest_core::message::Block;
-use palimpsest_core::tokens::TokenCounter;
-
-/// The size of the prompt prefix in tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PrefixTokens {
-    /// The tokens of the system prompt.
-    pub system: u64,
-    /// The tokens of the tool definitions.
-    pub tools: u64,
-}
-
-impl PrefixTokens {
-    /// Returns the sum of both.
-    pub const fn total(self) -> u64 {
-        self.system.saturating_add(self.tools)
-    }
-}
+use palimpsest_core::tokens::{PrefixTokens, TokenCounter};
 
 /// The prompt prefix of a call: its content or its size.
 #[derive(Debug)]

@@ -94,7 +94,7 @@ const fn act(rest: &'static str, service: &'static str, rpc: &'static str) -> Ro
 }
 
 /// All routes.
-pub(crate) const ROUTES: [Route; 26] = [
+pub(crate) const ROUTES: [Route; 27] = [
     Route {
         parameters: Parameters::ModelRequest,
         ..act(":sync", CONTEXT, "SyncContext")
@@ -134,6 +134,7 @@ pub(crate) const ROUTES: [Route; 26] = [
         ..read("", SESSIONS, "DeleteSession")
     },
     act(":fork", SESSIONS, "ForkSession"),
+    read("/view", SESSIONS, "GetView"),
     read("/messages", SESSIONS, "ListMessages"),
     act("/messages:search", SESSIONS, "SearchMessages"),
     read("/events", SESSIONS, "ListEvents"),

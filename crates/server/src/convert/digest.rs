@@ -188,6 +188,7 @@ macro_rules! without_maps {
 
 without_maps! {
     ReadToolResultRequest => |request| request.page_token.clear();
+    GetViewRequest => |request| (request.page_size, request.page_token) = (0, String::new());
     ListMessagesRequest => |request| (request.page_size, request.page_token) = (0, String::new());
     SearchMessagesRequest => |request| (request.page_size, request.page_token) = (0, String::new());
     ListEventsRequest => |request| (request.page_size, request.page_token) = (0, String::new());

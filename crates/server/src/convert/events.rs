@@ -16,7 +16,8 @@ use super::policy::{changed_paths, policy};
 use super::scalars::{export_message_id, export_timestamp};
 use super::spans;
 use super::target::export_target;
-use super::tokens::last_place;
+use super::tokens::{last_place, request_parts};
+use super::transcript::export_usage;
 use super::{FieldError, saturate_tokens};
 use super::{hooks, levels, persist_decisions, working_state};
 
@@ -161,6 +162,8 @@ fn appended(event: &event::MessagesAppended, session: &Session) -> Vec<Out> {
     };
     let first = session.transcript().find(first.message.id);
     let tokens = event.messages.iter().map(|appended| appended.size.tokens);
+    let messages = event.messages.iter();
+    let mut usages = messages.filter_map(|appended| appended.message.usage.as_ref());
     let re_emitted = event
         .messages
         .iter()
@@ -176,6 +179,7 @@ fn appended(event: &event::MessagesAppended, session: &Session) -> Vec<Out> {
             .map(|appended| appended.message.id.to_string())
             .collect(),
         tokens: tokens.fold(0, u32::saturating_add),
+        usage: usages.next_back().map(export_usage),
     })]
 }
 
@@ -200,6 +204,8 @@ fn served(event: &event::ViewServed, session: &Session) -> Vec<Out> {
         target: Some(export_target(&event.target, event.window)),
         last_message_id: export_message_id(session, last),
         tokens: saturate_tokens(event.tokens),
+        breakdown: (!event.parts.is_empty()).then(|| request_parts(&event.parts)),
+        saved_tokens: saturate_tokens(event.saved_tokens),
     }));
     all
 }

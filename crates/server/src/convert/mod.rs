@@ -39,6 +39,7 @@ mod target;
 mod tests;
 mod tokens;
 mod transcript;
+mod view_blocks;
 mod whole_array;
 mod working_state;
 
@@ -80,7 +81,7 @@ pub use scalars::{
 };
 pub use session_in::{ChangedSession, NewSession, create, fork, update};
 pub use session_list::{SessionFilter, session_filter};
-pub use session_out::{SessionListEntry, listed_session, session, session_state};
+pub use session_out::{SessionListEntry, listed_session, session, session_state, totals};
 pub use target::{
     BodyOptions, MAX_MODEL_BYTES, export_target, prompt_prefix, target_override, with_body_options,
 };
@@ -88,6 +89,7 @@ pub use tokens::{breakdown, budget, token_report};
 pub use transcript::{
     BlockStatuses, ContentForm, export_usage, json_messages, transcript_message, visibility,
 };
+pub use view_blocks::{ViewReader, hidden_ranges};
 pub use whole_array::{body_prefix, last_response, whole_array};
 pub use working_state::{working_change, working_state};
 
@@ -225,6 +227,6 @@ fn required<'a>(text: &'a str, field: &str) -> Result<&'a str, FieldError> {
 }
 
 /// Converts a token count to 32 bits, as in the contract. Larger values are clamped.
-fn saturate_tokens(tokens: u64) -> u32 {
+pub fn saturate_tokens(tokens: u64) -> u32 {
     u32::try_from(tokens).unwrap_or(u32::MAX)
 }

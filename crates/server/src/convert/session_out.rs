@@ -2,10 +2,11 @@
 
 use palimpsest_core::event::ForkPoint;
 use palimpsest_core::ids::{Epoch, Revision, SessionKey};
-use palimpsest_core::session::{AwaitedParty, CallState, Session, SessionInfo, Visibility};
+use palimpsest_core::session::{AwaitedParty, CallState, Session, SessionInfo, SessionTotals, Visibility};
 use palimpsest_proto::context::v1;
 
 use super::append_result::tool_call;
+use super::saturate_tokens;
 use super::policy::policy;
 use super::scalars::export_timestamp;
 use super::target::export_target;
@@ -61,7 +62,25 @@ pub fn listed_session(listed: SessionListEntry<'_>) -> v1::Session {
         counts: Some(listed.counts),
         state: listed.state.into(),
         last_model: listed.last_model.to_owned(),
+        totals: Some(totals(&about.totals)),
         ..v1::Session::default()
+    }
+}
+
+/// Converts totals over model requests.
+pub fn totals(totals: &SessionTotals) -> v1::SessionTotals {
+    v1::SessionTotals {
+        requests: totals.requests,
+        sent_tokens: totals.sent_tokens,
+        saved_tokens: totals.saved_tokens,
+        rewritten_tokens: totals.rewritten_tokens,
+        cache_read_tokens: totals.cache_read_tokens,
+        cache_write_tokens: totals.cache_write_tokens,
+        uncached_tokens: totals.uncached_tokens,
+        compactions: totals.compactions,
+        view_tokens: saturate_tokens(totals.view_tokens),
+        window_tokens: saturate_tokens(totals.window_tokens),
+        compact_at_tokens: saturate_tokens(totals.compact_at_tokens),
     }
 }
 

@@ -181,7 +181,7 @@ mod tests {
     use palimpsest_core::policy::Policy;
     use palimpsest_core::session::LastServed;
     use palimpsest_core::tokens::TokenCounter;
-    use palimpsest_engine::turn::PrefixTokens;
+    use palimpsest_core::tokens::PrefixTokens;
 
     use super::*;
 

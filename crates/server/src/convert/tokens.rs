@@ -3,9 +3,8 @@
 use palimpsest_core::ids::Ordinal;
 use palimpsest_core::policy::{BudgetState, TokenEstimator, WindowHint};
 use palimpsest_core::session::Session;
-use palimpsest_core::tokens::CountMethod;
+use palimpsest_core::tokens::{CountMethod, PrefixTokens, RequestParts};
 use palimpsest_core::view::{Piece, Target};
-use palimpsest_engine::turn::PrefixTokens;
 use palimpsest_proto::context::v1;
 
 use super::saturate_tokens;
@@ -57,66 +56,21 @@ convert_enum! {
 
 /// Returns the tokens by kind of content. The parts add up to the total.
 ///
-/// `prefix` contains the sizes of the prompt prefix. With `None`, the last known sum counts as the system prompt. A
-/// provider's count includes the system prompt and tools, so a surplus over the estimated content counts as the
-/// system prompt.
+/// `prefix` contains the sizes of the prompt prefix. With `None`, the last known sum counts as the system prompt.
 pub fn breakdown(session: &Session, prefix: Option<PrefixTokens>) -> v1::TokenBreakdown {
-    let prefix = prefix.unwrap_or(PrefixTokens {
-        system: session.last_served().overhead_tokens,
-        tools: 0,
-    });
-    let (all, total) = (session.ledger().all, session.tokens().tokens);
-    let calibrated = |tokens| session.ledger().calibration.apply(tokens);
-    let content = [
-        calibrated(all.system),
-        calibrated(all.memory),
-        calibrated(all.messages),
-        calibrated(all.results),
-        calibrated(all.attachments),
-    ];
-    let known = prefix.total() + content.iter().sum::<u64>();
-    let [operator, memory, messages, results, attachments] = content;
-    // The order of the fields in `TokenBreakdown`.
-    let parts = [
-        prefix.system + operator + total.saturating_sub(known),
-        prefix.tools,
-        memory,
-        messages,
-        results,
-        attachments,
-    ];
-    let [system, tools, memory, messages, results, attachments] = scaled(parts, total);
-    v1::TokenBreakdown {
-        system_tokens: system,
-        tools_tokens: tools,
-        summary_tokens: memory,
-        messages_tokens: messages,
-        results_tokens: results,
-        attachments_tokens: attachments,
-    }
+    request_parts(&session.request_parts(prefix))
 }
 
-/// The index of messages among the parts.
-const MESSAGES: usize = 3;
-
-/// Scales the parts to integers whose sum is `total`. The largest part gets the rounding error.
-fn scaled(parts: [u64; 6], total: u64) -> [u32; 6] {
-    let total = saturate_tokens(total);
-    let sum: u128 = parts.iter().copied().map(u128::from).sum();
-    // Without known parts, the total counts as messages.
-    if sum == 0 {
-        let mut all = [0; 6];
-        all[MESSAGES] = total;
-        return all;
+/// Converts the tokens of a request by kind of content.
+pub(super) const fn request_parts(parts: &RequestParts) -> v1::TokenBreakdown {
+    v1::TokenBreakdown {
+        system_tokens: parts.system,
+        tools_tokens: parts.tools,
+        summary_tokens: parts.memory,
+        messages_tokens: parts.messages,
+        results_tokens: parts.results,
+        attachments_tokens: parts.attachments,
     }
-    // The product of two counts can exceed 64 bits.
-    let mut scaled = parts
-        .map(|part| u32::try_from(u128::from(part) * u128::from(total) / sum).unwrap_or(u32::MAX));
-    let largest = (0..6).max_by_key(|at| parts[*at]).unwrap_or(MESSAGES);
-    let given: u32 = scaled.iter().sum();
-    // Each part is rounded down, so `given` is at most `total`.
-    scaled[largest] += total - given;
-    scaled
 }
 
 /// Returns the budget for a target. If automatic compaction is off, the remaining tokens extend to the end of the
@@ -169,22 +123,4 @@ pub(super) fn last_place(pieces: &[Piece]) -> Option<Ordinal> {
         .filter(|piece| piece.form.represents_block())
         .map(|piece| piece.message)
         .max()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn scaled_parts_add_up_to_the_total() {
-        assert_eq!(scaled([0; 6], 7), [0, 0, 0, 7, 0, 0]);
-        assert_eq!(scaled([1, 1, 1, 0, 0, 0], 10), [3, 3, 4, 0, 0, 0]);
-        for total in [0, 1, 999, 1_000_000, u64::from(u32::MAX)] {
-            let parts = scaled([u64::MAX / 8, 3, 5, 7, 11, 13], total);
-            assert_eq!(
-                parts.iter().map(|part| u64::from(*part)).sum::<u64>(),
-                total
-            );
-        }
-    }
 }

@@ -51,6 +51,7 @@ impl CallKind {
             | "/palimpsest.context.v1.SessionService/GetSession"
             | "/palimpsest.context.v1.SessionService/ListEvents"
             | "/palimpsest.context.v1.SessionService/ListMessages"
+            | "/palimpsest.context.v1.SessionService/GetView"
             | "/palimpsest.context.v1.SessionService/ListSessions" => Self::Read,
             _ => Self::Call,
         }

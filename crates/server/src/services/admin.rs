@@ -8,7 +8,7 @@ use palimpsest_engine::EngineError;
 use palimpsest_engine::backup::{self, PART_BYTES, SessionCopy};
 use palimpsest_proto::context::v1::admin_service_server::AdminService;
 use palimpsest_proto::context::v1::{
-    ListStoredSessionsRequest, ListStoredSessionsResponse, ReadStoredFileRequest,
+    ListProjectsRequest, ListProjectsResponse, ListStoredSessionsRequest, ListStoredSessionsResponse, ReadStoredFileRequest,
     ReadStoredFileResponse, ReadStoredSessionRequest, ReadStoredSessionResponse, StoredFile,
     StoredSession, StoredSessionEnd,
 };
@@ -17,7 +17,7 @@ use palimpsest_store::{MAX_LIST, SessionHead, error_chain};
 use tonic::{Request, Response, Status, async_trait};
 
 use super::context::ReplyStream;
-use super::{Service, reply};
+use super::{Service, projects, reply};
 use crate::convert::{self, PageCursor};
 use crate::errors::{RETRY_SOON, ServiceError};
 
@@ -30,6 +30,14 @@ pub struct AdminHandlers(pub Service);
 
 #[async_trait]
 impl AdminService for AdminHandlers {
+    async fn list_projects(
+        &self,
+        request: Request<ListProjectsRequest>,
+    ) -> Result<Response<ListProjectsResponse>, Status> {
+        let (request, granted) = self.0.admit_call_for_projects(request)?;
+        reply(projects::list(&self.0, request, granted).await)
+    }
+
     async fn list_stored_sessions(
         &self,
         request: Request<ListStoredSessionsRequest>,

@@ -1,10 +1,12 @@
 //! The checks that every call passes before its handler: authorization, deadline and quotas.
 
+use std::collections::BTreeSet;
+
 use palimpsest_core::ids::{ProjectId, SessionKey};
 use palimpsest_proto::context::v1::{
     AppendMessagesRequest, CallToolRequest, CommitSummaryRequest, CompactRequest,
     CreateSessionRequest, DeleteSessionRequest, ExportTranscriptRequest, ForkSessionRequest,
-    GetSessionMemoryRequest, GetSessionRequest, ListEventsRequest, ListMessagesRequest,
+    GetSessionMemoryRequest, GetSessionRequest, GetViewRequest, ListEventsRequest, ListMessagesRequest,
     ListSessionsRequest, ListStoredSessionsRequest, ListToolsRequest, PersistToolResultRequest,
     PrepareContextRequest, ReadStoredFileRequest, ReadStoredSessionRequest, ReadToolResultRequest,
     RestoreContextRequest, RewindSessionRequest, SearchMessagesRequest, SnipRequest,
@@ -14,7 +16,7 @@ use palimpsest_proto::context::v1::{
 use tonic::{Request, Status};
 
 use super::Service;
-use crate::access::{self, Authentication, ResourceScope, Right};
+use crate::access::{self, Authentication, ProjectSet, ResourceScope, Right};
 use crate::errors::ServiceError;
 use crate::grpc::CallContext;
 
@@ -55,6 +57,7 @@ names!(
     GetSessionRequest.session,
     DeleteSessionRequest.session,
     ListSessionsRequest.parent,
+    GetViewRequest.session,
     ListMessagesRequest.session,
     SearchMessagesRequest.session,
     ListEventsRequest.session,
@@ -101,6 +104,28 @@ impl Service {
             return Err(ServiceError::permission_denied(*right, None).into());
         }
         Ok(request.into_inner())
+    }
+
+    /// Authorizes a call about the projects of the credential. Returns them, or `None` if these are all projects.
+    pub(super) fn admit_call_for_projects<R>(
+        &self,
+        request: Request<R>,
+    ) -> Result<(R, Option<BTreeSet<ProjectId>>), Status> {
+        let context = request.extensions().get::<CallContext>();
+        let mut projects = None;
+        if let Some(Authentication {
+            principal,
+            right: Some(right),
+        }) = self.authenticated(context)?
+        {
+            if !principal.grant.rights.contains(right) {
+                return Err(ServiceError::permission_denied(*right, None).into());
+            }
+            if let ProjectSet::Of(granted) = &principal.grant.projects {
+                projects = Some(granted.clone());
+            }
+        }
+        Ok((request.into_inner(), projects))
     }
 
     /// Rejects a call whose request needs a right in addition to that of its rpc.

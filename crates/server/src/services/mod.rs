@@ -22,6 +22,7 @@ mod messages;
 mod overrides;
 mod persist;
 mod prepare;
+mod projects;
 mod recovery;
 mod restore;
 mod results;
@@ -33,6 +34,7 @@ mod snip;
 mod stream;
 mod sync;
 mod tools;
+mod view;
 mod view_report;
 mod working_state;
 

@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::context::ReplyStream;
 use super::rpcs::rpcs;
-use super::{Service, delete, events, export, list, manage, messages, reply, search};
+use super::{Service, delete, events, export, list, manage, messages, reply, search, view};
 
 /// The handlers of `SessionService`.
 #[derive(Debug, Clone)]
@@ -19,6 +19,7 @@ rpcs! { impl SessionService for SessionHandlers {
     change delete_session(DeleteSessionRequest) -> DeleteSessionResponse = delete::delete;
     read get_session(GetSessionRequest) -> GetSessionResponse = manage::get;
     read list_sessions(ListSessionsRequest) -> ListSessionsResponse = list::list;
+    read get_view(GetViewRequest) -> GetViewResponse = view::get;
     read list_messages(ListMessagesRequest) -> ListMessagesResponse = messages::list;
     read search_messages(SearchMessagesRequest) -> SearchMessagesResponse = search::search;
     read list_events(ListEventsRequest) -> ListEventsResponse = events::list;

@@ -5,7 +5,7 @@ use palimpsest_core::ids::Revision;
 use palimpsest_core::levels::recovery::RecoveryIndex;
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::view::{Target, TargetOverride};
-use palimpsest_engine::turn::PrefixTokens;
+use palimpsest_core::tokens::PrefixTokens;
 use palimpsest_proto::context::v1;
 
 use super::Service;

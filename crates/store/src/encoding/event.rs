@@ -8,6 +8,7 @@ use palimpsest_core::event::{
 };
 use palimpsest_core::policy::{Overlay, Policy};
 use palimpsest_core::session::LastServed;
+use palimpsest_core::tokens::RequestParts;
 
 use super::error::DecodeError;
 use super::stored_as::StoredAs;
@@ -119,6 +120,10 @@ impl StoredAs<v1::MessagesAppended> for MessagesAppended {
     }
 }
 
+stored_struct! {
+    RequestParts = RequestParts { system, tools, memory, messages, results, attachments }
+}
+
 /// A served view. Its target and its window are stored in one message, which snapshots use too.
 impl StoredAs<v1::ViewServed> for ViewServed {
     fn to_proto(&self) -> v1::ViewServed {
@@ -131,6 +136,8 @@ impl StoredAs<v1::ViewServed> for ViewServed {
             pieces: self.pieces.to_proto(),
             served: served.to_proto(),
             tokens: self.tokens,
+            parts: (!self.parts.is_empty()).then(|| self.parts.to_proto()),
+            saved_tokens: self.saved_tokens,
         }
     }
 
@@ -142,6 +149,12 @@ impl StoredAs<v1::ViewServed> for ViewServed {
             window: served.window,
             overhead_tokens: served.overhead_tokens,
             tokens: stored.tokens,
+            parts: stored
+                .parts
+                .map(StoredAs::from_proto)
+                .transpose()?
+                .unwrap_or_default(),
+            saved_tokens: stored.saved_tokens,
         })
     }
 }

@@ -7,7 +7,7 @@ use palimpsest_core::ids::{MessageId, Ordinal, SessionKey};
 use palimpsest_core::message::{CallKind, Digest};
 use palimpsest_core::policy::TokenEstimator;
 use palimpsest_core::session::{
-    AnsweredRequest, AwaitedParty, Call, PositionedResult, RequestStamp, SessionInfo, Snapshot,
+    AnsweredRequest, AwaitedParty, Call, PositionedResult, RequestStamp, SessionInfo, SessionTotals, Snapshot,
     SnapshotEntry, SnipGrowth, TranscriptEntry,
 };
 use palimpsest_core::tokens::TokenSize;
@@ -151,9 +151,17 @@ stored_enum! {
 }
 
 stored_struct! {
+    SessionTotals = Totals {
+        requests, sent_tokens, saved_tokens, rewritten_tokens, cache_read_tokens, cache_write_tokens, uncached_tokens,
+        compactions, view_tokens, window_tokens, compact_at_tokens,
+    }
+    or default
+}
+
+stored_struct! {
     SessionInfo = About {
         title, first_prompt, parent, forked_from, attributes, project_path, branch, hold, user_messages, assistant_messages,
-        reported_tokens, epoch, last_model,
+        reported_tokens, epoch, last_model, totals,
     }
     renamed { created = created_ms, modified = modified_ms, awaits = waits_for }
     or default

@@ -24,7 +24,7 @@ pub struct Anchor {
 
 impl Anchor {
     /// Returns true if a message is another fragment of the same response.
-    fn is_continued_by(&self, message: &Message) -> bool {
+    pub fn is_continued_by(&self, message: &Message) -> bool {
         message.role == Role::Assistant
             && self.provider_message_id.is_some()
             && self.provider_message_id == message.provider_message_id

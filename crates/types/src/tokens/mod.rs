@@ -8,6 +8,7 @@ mod bpe;
 mod bytes;
 mod counter;
 mod ledger;
+mod request;
 mod size;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ pub use counter::{CALL_TOKENS, MESSAGE_TOKENS, TokenCounter, TokenTally};
 pub use ledger::{
     Anchor, Calibration, CountMethod, EstimateBasis, TokenCount, TokenLedger, is_credible,
 };
+pub use request::{PrefixTokens, RequestParts};
 pub use size::{TokenBreakdown, TokenSize};
 
 /// Estimates a text as the content of a tool result, with [`TokenCounter::BYTES`]. Used for size limits

@@ -6,7 +6,7 @@ use palimpsest_core::ids::{MessageId, Revision};
 use palimpsest_core::policy::{Overlay, WindowHint};
 use palimpsest_core::session::RequestMethod;
 use palimpsest_core::view::{Provider, Target};
-use palimpsest_engine::turn::PrefixTokens;
+use palimpsest_core::tokens::PrefixTokens;
 use palimpsest_histories::SessionHarness;
 use palimpsest_proto::context::v1;
 use v1::session_event::Event as E;
@@ -156,7 +156,10 @@ fn a_token_breakdown_is_grouped_by_content_kind() {
         ),
     ]);
     world.run(Command::ServeView(ServeView {
-        overhead_tokens: Some(1_500),
+        prefix: Some(PrefixTokens {
+            system: 1_500,
+            tools: 0,
+        }),
         ..ServeView::default()
     }));
     let prefix = PrefixTokens {

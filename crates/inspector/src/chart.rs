@@ -1,0 +1,193 @@
+//! A chart of the requests of a session: one bar for each request, with its parts, the window and the thresholds.
+
+use std::fmt::Write as _;
+
+use maud::{Markup, html};
+use palimpsest_proto::context::v1::TokenBreakdown;
+
+use crate::format::{number, short};
+
+const WIDTH: u32 = 1_000;
+const HEIGHT: u32 = 240;
+/// The space for labels at the left, and for marks of changes below the bars.
+const LEFT: u32 = 56;
+const BELOW: u32 = 22;
+const TOP: u32 = 10;
+/// The maximum width of a bar.
+const MAX_BAR: f64 = 24.0;
+
+/// The names and the classes of the parts, in the order of a request.
+pub(crate) const PARTS: [(&str, &str); 6] = [
+    ("system", "system"),
+    ("tools", "tools"),
+    ("memory", "memory"),
+    ("messages", "messages"),
+    ("results", "results"),
+    ("attachments", "attachments"),
+];
+
+/// Returns the parts in the order of [`PARTS`].
+pub(crate) fn parts(breakdown: &TokenBreakdown) -> [u32; 6] {
+    [
+        breakdown.system_tokens,
+        breakdown.tools_tokens,
+        breakdown.summary_tokens,
+        breakdown.messages_tokens,
+        breakdown.results_tokens,
+        breakdown.attachments_tokens,
+    ]
+}
+
+/// A bar.
+#[derive(Debug, Clone)]
+pub(crate) struct Bar {
+    /// The number of the request in the chart's list.
+    pub(crate) revision: u64,
+    pub(crate) tokens: u32,
+    pub(crate) parts: [u32; 6],
+    /// Tokens that the levels removed from the request.
+    pub(crate) saved: u32,
+    /// The changes of the view since the request before: their names.
+    pub(crate) changes: Vec<&'static str>,
+    /// The page of the request.
+    pub(crate) path: String,
+}
+
+/// A horizontal line.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Line {
+    pub(crate) label: &'static str,
+    pub(crate) class: &'static str,
+    pub(crate) tokens: u32,
+}
+
+/// Draws the requests, oldest first.
+pub(crate) fn requests(bars: &[Bar], lines: &[Line]) -> Markup {
+    let scale = Scale::of(bars, lines);
+    let mut paths = [const { String::new() }; 6];
+    let mut unmanaged = String::new();
+    for (index, bar) in bars.iter().enumerate() {
+        let (x, width) = scale.bar(index);
+        let mut below = 0_u32;
+        for (part, path) in bar.parts.iter().zip(&mut paths) {
+            if *part > 0 {
+                let (bottom, top) = (scale.y(below), scale.y(below + part));
+                let _ = write!(path, "M{x:.1} {bottom:.1}V{top:.1}h{width:.1}V{bottom:.1}z");
+            }
+            below = below.saturating_add(*part);
+        }
+        let without = scale.y(bar.tokens.saturating_add(bar.saved));
+        let command = if index == 0 { 'M' } else { 'L' };
+        let _ = write!(unmanaged, "{command}{x:.1} {without:.1}h{width:.1}");
+    }
+    let floor = scale.y(0);
+    html! {
+        figure.chart {
+            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-labelledby="chart-title" {
+                title #chart-title { (summary(bars)) }
+                @for (path, (_, class)) in paths.iter().zip(PARTS) {
+                    path.{ "part-" (class) } d=(path) {}
+                }
+                path.unmanaged d=(unmanaged) {}
+                @for line in lines.iter().filter(|line| line.tokens > 0) {
+                    @let y = format!("{:.1}", scale.y(line.tokens));
+                    line.{ "line-" (line.class) } x1=(LEFT) x2=(WIDTH) y1=(y) y2=(y) {}
+                    text.axis x=(LEFT - 6) y=(y) text-anchor="end" dominant-baseline="middle" { (short(line.tokens.into())) }
+                }
+                @for (index, bar) in bars.iter().enumerate() {
+                    @let (x, width) = scale.bar(index);
+                    @let (x, width) = (format!("{x:.1}"), format!("{width:.1}"));
+                    a href=(bar.path) {
+                        title { (label(bar)) }
+                        rect.target x=(x) y=(TOP) width=(width) height=(HEIGHT - TOP) {}
+                        @if !bar.changes.is_empty() {
+                            @let middle = scale.bar(index).0;
+                            path.change d=(format!("M{middle:.1} {:.1}l5 9h-10z", floor + 5.0)) {}
+                        }
+                    }
+                }
+            }
+            figcaption {
+                ul.legend {
+                    @for (name, class) in PARTS {
+                        li { span.{ "swatch part-" (class) } {} (name) }
+                    }
+                    li { span.swatch.unmanaged {} "without the levels" }
+                    @for line in lines.iter().filter(|line| line.tokens > 0) {
+                        li { span.{ "swatch line-" (line.class) } {} (line.label) " " (number(line.tokens.into())) }
+                    }
+                    li { span.swatch.change {} "the view changed" }
+                }
+            }
+        }
+    }
+}
+
+fn summary(bars: &[Bar]) -> String {
+    let largest = bars.iter().map(|bar| bar.tokens).max().unwrap_or(0);
+    let last = bars.last().map_or(0, |bar| bar.tokens);
+    format!(
+        "{} requests; the largest has {} tokens, the last one {}",
+        number(bars.len() as u64),
+        number(largest.into()),
+        number(last.into())
+    )
+}
+
+fn label(bar: &Bar) -> String {
+    let mut text = format!(
+        "Revision {}: {} tokens",
+        number(bar.revision),
+        number(bar.tokens.into())
+    );
+    for ((name, _), tokens) in PARTS.iter().zip(bar.parts) {
+        if tokens > 0 {
+            let _ = write!(text, ", {name} {}", number(tokens.into()));
+        }
+    }
+    if !bar.changes.is_empty() {
+        let _ = write!(text, "; before it: {}", bar.changes.join(", "));
+    }
+    text
+}
+
+/// Converts tokens and bars to positions.
+struct Scale {
+    tokens: f64,
+    step: f64,
+}
+
+impl Scale {
+    fn of(bars: &[Bar], lines: &[Line]) -> Self {
+        let largest = bars
+            .iter()
+            .map(|bar| bar.tokens.saturating_add(bar.saved))
+            .max();
+        // Without the levels, a request could be many times the window. It must not hide the rest.
+        let window = lines.iter().map(|line| line.tokens).max().unwrap_or(0);
+        let sent = bars.iter().map(|bar| bar.tokens).max().unwrap_or(0);
+        let most = largest.unwrap_or(0).min(window.max(sent).saturating_mul(2));
+        let most = most.max(window).max(sent).max(1);
+        let step = f64::from(WIDTH - LEFT) / f64::from(u32::try_from(bars.len().max(1)).unwrap_or(1));
+        Self {
+            tokens: f64::from(most),
+            step: step.min(MAX_BAR),
+        }
+    }
+
+    fn y(&self, tokens: u32) -> f64 {
+        let height = f64::from(HEIGHT - BELOW - TOP);
+        let share = (f64::from(tokens) / self.tokens).min(1.0);
+        f64::from(TOP) + height * (1.0 - share)
+    }
+
+    /// Returns the left side and the width of a bar.
+    fn bar(&self, index: usize) -> (f64, f64) {
+        let index = f64::from(u32::try_from(index).unwrap_or(u32::MAX));
+        let gap = if self.step > 6.0 { 1.0 } else { 0.0 };
+        (
+            f64::from(LEFT) + index * self.step,
+            (self.step - gap).max(0.2),
+        )
+    }
+}

@@ -1,0 +1,85 @@
+//! The frame of every page: head, navigation and content.
+
+use maud::{DOCTYPE, Markup, html};
+
+use crate::routes::{ROOT, SessionName, SessionPage, project_path};
+use crate::text::shown;
+
+/// The frame of a page.
+pub(crate) struct Layout<'a> {
+    /// The title.
+    pub(crate) title: &'a str,
+    /// The project of the page.
+    pub(crate) project: Option<&'a str>,
+    /// The session of the page, and the part of it that the page shows.
+    pub(crate) session: Option<(&'a SessionName, SessionPage)>,
+    /// The path of a stream that reports changes. The page is then kept up to date.
+    pub(crate) changes: Option<String>,
+    /// The seconds after which the page is read again.
+    pub(crate) every: Option<u32>,
+    /// True if the person can sign out.
+    pub(crate) is_signed_in: bool,
+}
+
+const PARTS: [(SessionPage, &str); 5] = [
+    (SessionPage::Overview, "Requests"),
+    (SessionPage::View, "View"),
+    (SessionPage::Transcript, "Transcript"),
+    (SessionPage::Search, "Search"),
+    (SessionPage::Memory, "Memory"),
+];
+
+impl Layout<'_> {
+    /// Returns the page with a content.
+    pub(crate) fn page(&self, content: &Markup) -> Markup {
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    title { (shown(self.title)) " · Palimpsest" }
+                    link rel="stylesheet" href={ (ROOT) "/style.css" };
+                    link rel="icon" href="data:,";
+                    script src={ (ROOT) "/script.js" } defer {}
+                }
+                body data-changes=[self.changes.as_deref()] data-every=[self.every] {
+                    a.skip href="#content" { "Skip to the content" }
+                    header {
+                        nav aria-label="Path" {
+                            ol.path {
+                                li { a href=(ROOT) { "Palimpsest" } }
+                                @if let Some(project) = self.project {
+                                    li { a href=(project_path(project)) { (shown(project)) } }
+                                }
+                                @if let Some((name, _)) = self.session {
+                                    li { a href=(name.path(SessionPage::Overview)) { (shown(&name.session)) } }
+                                }
+                            }
+                        }
+                        @if self.changes.is_some() || self.every.is_some() {
+                            span #state role="status" {}
+                        }
+                        @if self.is_signed_in {
+                            form method="post" action={ (ROOT) "/sign-out" } {
+                                button.quiet type="submit" { "Sign out" }
+                            }
+                        }
+                    }
+                    @if let Some((name, here)) = self.session {
+                        nav.parts aria-label="Parts of the session" {
+                            @for (page, label) in PARTS {
+                                a href=(name.path(page)) aria-current=[(page == here).then_some("page")] { (label) }
+                            }
+                        }
+                    }
+                    main #content {
+                        h1 { (shown(self.title)) }
+                        (content)
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The inspector: pages that show sessions, the requests of their models, and the reasons for every change of a view.
+//!
+//! [`Inspector`] is a layer around the HTTP API. It answers requests below `/inspector` and lets all others pass. Each
+//! page is made from replies of gRPC calls to the service behind the layer (`api`), with the credential of the person who
+//! looks. Rights, limits and errors are therefore those of gRPC.
+//!
+//! `routes` reads paths, `pages` has one file for each page, `chart` draws requests, and `text` shows content of
+//! conversations so that it cannot change the page.
+
+mod access;
+mod api;
+mod assets;
+mod changes;
+mod chart;
+mod error;
+mod event_text;
+mod format;
+mod layout;
+mod pages;
+mod response;
+mod routes;
+mod service;
+mod text;
+
+pub use service::{Inspector, InspectorService};

@@ -1,0 +1,94 @@
+//! Session memory: the running summary, and the history of its versions.
+
+use maud::{Markup, html};
+use palimpsest_proto::context::v1::session_event::Event;
+use palimpsest_proto::context::v1::{
+    EventKind, GetSessionMemoryRequest, ListEventsRequest, SessionEvent, SessionMemory,
+};
+
+use super::Viewer;
+use crate::api::Api;
+use crate::error::PageError;
+use crate::event_text::describe;
+use crate::format::{number, time, words};
+use crate::layout::Layout;
+use crate::routes::{SessionName, SessionPage};
+use crate::text::shown;
+
+/// The number of versions in the history.
+const MAX_VERSIONS: u32 = 100;
+
+pub(crate) async fn page(api: &Api, name: &SessionName, viewer: Viewer) -> Result<Markup, PageError> {
+    let of_memory = GetSessionMemoryRequest {
+        session: name.resource(),
+        ..GetSessionMemoryRequest::default()
+    };
+    let of_versions = ListEventsRequest {
+        session: name.resource(),
+        page_size: MAX_VERSIONS,
+        kinds: vec![
+            EventKind::MemoryUpdated.into(),
+            EventKind::MemoryUpdateFailed.into(),
+        ],
+        descending: true,
+        ..ListEventsRequest::default()
+    };
+    let (mut context, mut sessions) = (api.context(), api.sessions());
+    let (memory, versions) = futures::try_join!(
+        context.get_session_memory(api.request(of_memory)),
+        sessions.list_events(api.request(of_versions)),
+    )?;
+    let memory = memory.into_inner().memory.unwrap_or_default();
+    let versions = versions.into_inner().events;
+    let layout = Layout {
+        title: "Session memory",
+        project: Some(&name.project),
+        session: Some((name, SessionPage::Memory)),
+        changes: Some(name.path(SessionPage::Changes)),
+        every: None,
+        is_signed_in: viewer.is_signed_in,
+    };
+    Ok(layout.page(&html! {
+        section #memory data-part { (content(&memory)) }
+        section #versions data-part {
+            h2 { "Versions" }
+            @if versions.is_empty() { p { "None yet." } }
+            ol.versions reversed {
+                @for version in &versions { (item(version)) }
+            }
+        }
+    }))
+}
+
+fn content(memory: &SessionMemory) -> Markup {
+    let state = words(memory.state().as_str_name(), "MEMORY_STATE_");
+    html! {
+        p {
+            span.form { (state) } " "
+            @if memory.version > 0 {
+                "Version " (number(memory.version)) " by "
+                (words(memory.source().as_str_name(), "MEMORY_SOURCE_")) ", " (number(memory.tokens.into())) " tokens, "
+                (time(memory.update_time.as_ref())) ". "
+                (number(memory.behind_messages.into())) " messages (" (number(memory.behind_tokens.into()))
+                " tokens) of the view are newer."
+            } @else {
+                "No text exists yet."
+            }
+        }
+        @if let Some(failure) = &memory.last_failure {
+            p.problem { "The last update failed at " (time(failure.time.as_ref())) ": " (shown(&failure.detail)) }
+        }
+        @if !memory.text.is_empty() {
+            pre.content.memory { (shown(&memory.text)) }
+            p.note { "The file is " code { (shown(&memory.reference)) } "." }
+        }
+    }
+}
+
+fn item(event: &SessionEvent) -> Markup {
+    let (kind, text) = describe(event);
+    let is_failure = matches!(event.event, Some(Event::MemoryUpdateFailed(_)));
+    html! {
+        li.problem[is_failure] { (time(event.time.as_ref())) ": " (kind) ", " (shown(&text)) }
+    }
+}

@@ -1,0 +1,276 @@
+//! A session: a chart of its requests, and its events.
+
+use maud::{Markup, html};
+use palimpsest_proto::context::v1::session_event::Event;
+use palimpsest_proto::context::v1::{
+    Budget, GetSessionRequest, ListEventsRequest, Session, SessionEvent,
+};
+
+use super::projects::saved;
+use super::{Query, Viewer, query};
+use crate::api::Api;
+use crate::chart::{self, Bar, Line};
+use crate::error::PageError;
+use crate::event_text::{changes_view, describe};
+use crate::format::{number, percent, short, time, words};
+use crate::layout::Layout;
+use crate::routes::{SessionName, SessionPage};
+use crate::text::{one_line, shown};
+
+/// The number of events on a page.
+const PAGE_SIZE: u32 = 600;
+/// The maximum length of a title, in characters.
+const TITLE_CHARS: usize = 100;
+
+pub(crate) async fn page(
+    api: &Api,
+    name: &SessionName,
+    parameters: &Query,
+    viewer: Viewer,
+) -> Result<Markup, PageError> {
+    let after = parameters.number("after")?;
+    let of_session = GetSessionRequest {
+        session: name.resource(),
+        ..GetSessionRequest::default()
+    };
+    let of_events = ListEventsRequest {
+        session: name.resource(),
+        page_size: PAGE_SIZE,
+        after_revision: after.unwrap_or(0),
+        // The first page has the latest events. The page of a revision has the events after it.
+        descending: after.is_none(),
+        ..ListEventsRequest::default()
+    };
+    let (mut sessions, mut events) = (api.sessions(), api.sessions());
+    let (session, page) = futures::try_join!(
+        sessions.get_session(api.request(of_session)),
+        events.list_events(api.request(of_events)),
+    )?;
+    let session = session.into_inner().session.unwrap_or_default();
+    let page = page.into_inner();
+    let mut events = page.events;
+    if after.is_none() {
+        events.reverse();
+    }
+    let has_more = !page.next_page_token.is_empty();
+    let ends = Ends {
+        has_earlier: if after.is_none() { has_more } else { after != Some(0) },
+        has_later: after.is_some() && has_more,
+    };
+    let title = if session.title.is_empty() {
+        one_line(&session.first_prompt, TITLE_CHARS)
+    } else {
+        one_line(&session.title, TITLE_CHARS)
+    };
+    let title = if title.is_empty() { name.session.clone() } else { title };
+    let layout = Layout {
+        title: &title,
+        project: Some(&name.project),
+        session: Some((name, SessionPage::Overview)),
+        // Only the page with the latest events changes.
+        changes: after.is_none().then(|| name.path(SessionPage::Changes)),
+        every: None,
+        is_signed_in: viewer.is_signed_in,
+    };
+    Ok(layout.page(&html! {
+        section #facts data-part { (facts(&session)) }
+        section #requests data-part {
+            h2 { "Requests" }
+            (requests(name, &session, &events))
+        }
+        section #events data-part {
+            h2 { "Events" }
+            (pager(name, &events, &ends))
+            (table(name, &events))
+            (pager(name, &events, &ends))
+        }
+    }))
+}
+
+/// Which pages exist beside the current one.
+struct Ends {
+    has_earlier: bool,
+    has_later: bool,
+}
+
+fn facts(session: &Session) -> Markup {
+    let totals = session.totals.unwrap_or_default();
+    let budget = session.budget.clone().unwrap_or_default();
+    let counts = session.counts.unwrap_or_default();
+    let prompt = totals.cache_read_tokens + totals.cache_write_tokens + totals.uncached_tokens;
+    html! {
+        dl.facts {
+            (fact("State", &html! { (words(session.state().as_str_name(), "SESSION_STATE_")) }))
+            (fact("View", &window(&budget)))
+            (fact("Messages", &html! { (number(counts.messages)) " in the transcript, " (number(counts.visible_messages.into())) " in the view" }))
+            (fact("Requests", &html! { (number(totals.requests)) ", " (short(totals.sent_tokens)) " tokens sent" }))
+            (fact("Saved", &saved(totals.saved_tokens, totals.sent_tokens)))
+            (fact("Prompt cache", &html! {
+                (short(totals.cache_read_tokens)) " read (" (percent(totals.cache_read_tokens, prompt)) "), "
+                (short(totals.cache_write_tokens)) " written, " (short(totals.rewritten_tokens)) " of them again after changes of the view"
+            }))
+            (fact("Compactions", &html! { (number(counts.compactions.into())) }))
+            (fact("Model", &html! { (shown(&session.last_model)) }))
+            (fact("Last change", &time(session.update_time.as_ref())))
+            @if !session.hold.is_empty() {
+                (fact("Hold", &shown(&session.hold)))
+            }
+            @if let Some(parent) = SessionName::of_resource(&session.parent_session) {
+                (fact("Parent", &html! { a href=(parent.path(SessionPage::Overview)) { (shown(&parent.session)) } }))
+            }
+        }
+    }
+}
+
+fn fact(name: &str, value: &Markup) -> Markup {
+    html! { div { dt { (name) } dd { (value) } } }
+}
+
+fn window(budget: &Budget) -> Markup {
+    if budget.window_tokens == 0 {
+        return html! { "no message yet" };
+    }
+    html! {
+        (number(budget.used_tokens.into())) " of " (number(budget.window_tokens.into())) " tokens, "
+        (words(budget.state().as_str_name(), "BUDGET_STATE_")) "; a compaction is due at "
+        (number(budget.compact_at_tokens.into()))
+    }
+}
+
+/// Draws the requests among some events.
+fn requests(name: &SessionName, session: &Session, events: &[SessionEvent]) -> Markup {
+    let mut bars = Vec::new();
+    let mut changes = Vec::new();
+    for event in events {
+        if changes_view(event) {
+            changes.push(describe(event).0);
+        }
+        let Some(Event::ViewServed(served)) = &event.event else {
+            continue;
+        };
+        let revision = event.revision.to_string();
+        bars.push(Bar {
+            revision: event.revision,
+            tokens: served.tokens,
+            // Without a breakdown, the whole request counts as messages.
+            parts: served
+                .breakdown
+                .as_ref()
+                .map_or([0, 0, 0, served.tokens, 0, 0], chart::parts),
+            saved: served.saved_tokens,
+            changes: std::mem::take(&mut changes),
+            path: name.path(SessionPage::View) + &query(&[("revision", &revision)]),
+        });
+    }
+    if bars.is_empty() {
+        return html! { p { "None of the events below is a request." } };
+    }
+    let budget = session.budget.clone().unwrap_or_default();
+    let lines = [
+        Line {
+            label: "context window",
+            class: "window",
+            tokens: budget.window_tokens,
+        },
+        Line {
+            label: "a compaction is due at",
+            class: "compact",
+            tokens: budget.compact_at_tokens,
+        },
+    ];
+    chart::requests(&bars, &lines)
+}
+
+fn table(name: &SessionName, events: &[SessionEvent]) -> Markup {
+    // For each event, the number of requests after it: each of them is smaller by what the event freed.
+    let mut later = Vec::with_capacity(events.len());
+    let mut requests = 0_u64;
+    for event in events.iter().rev() {
+        later.push(requests);
+        requests += u64::from(matches!(event.event, Some(Event::ViewServed(_))));
+    }
+    html! {
+        div.wide {
+            table.events {
+                thead {
+                    tr {
+                        th.number scope="col" { "Revision" }
+                        th scope="col" { "Time" }
+                        th scope="col" { "Event" }
+                        th scope="col" { "Details" }
+                        th.number scope="col" { "Tokens freed" }
+                        th scope="col" { "Reason" }
+                        th scope="col" { "Look" }
+                    }
+                }
+                tbody {
+                    @for (event, later) in events.iter().rev().zip(&later) {
+                        (row(name, event, *later))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn row(name: &SessionName, event: &SessionEvent, later: u64) -> Markup {
+    let (kind, text) = describe(event);
+    let effect = event.effect.clone().unwrap_or_default();
+    let changes = changes_view(event);
+    let revision = event.revision.to_string();
+    let before = event.revision.saturating_sub(1).to_string();
+    let is_request = matches!(event.event, Some(Event::ViewServed(_)));
+    html! {
+        tr.change[changes].request[is_request] {
+            td.number { (number(event.revision)) }
+            td { (time(event.time.as_ref())) }
+            th scope="row" { (kind) }
+            td { (shown(&text)) }
+            td.number {
+                @if effect.freed_tokens > 0 {
+                    (number(effect.freed_tokens.into()))
+                    @if later > 0 {
+                        br;
+                        span.note { "× " (number(later)) " later requests" }
+                    }
+                }
+            }
+            td {
+                @if event.effect.is_some() {
+                    (words(effect.trigger().as_str_name(), "TRIGGER_"))
+                }
+            }
+            td {
+                @if is_request {
+                    a href={ (name.path(SessionPage::View)) (query(&[("revision", &revision)])) } { "View" }
+                }
+                @if changes {
+                    a href={ (name.path(SessionPage::Difference)) (query(&[("from", &before), ("to", &revision)])) } { "Difference" }
+                    " "
+                    a href={ (name.path(SessionPage::Undo)) (query(&[("to", &before)])) } { "Undo…" }
+                }
+            }
+        }
+    }
+}
+
+fn pager(name: &SessionName, events: &[SessionEvent], ends: &Ends) -> Markup {
+    let path = name.path(SessionPage::Overview);
+    let first = events.first().map_or(0, |event| event.revision);
+    let last = events.last().map_or(0, |event| event.revision);
+    // Revisions have no gap, apart from internal events, so this is about one page.
+    let earlier = first.saturating_sub(u64::from(PAGE_SIZE) + 1).to_string();
+    html! {
+        @if ends.has_earlier || ends.has_later {
+            nav.pager aria-label="Pages of events" {
+                @if ends.has_earlier {
+                    a rel="prev" href={ (path) (query(&[("after", &earlier)])) } { "Earlier" }
+                }
+                @if ends.has_later {
+                    a rel="next" href={ (path) (query(&[("after", &last.to_string())])) } { "Later" }
+                    a href=(path) { "Latest" }
+                }
+            }
+        }
+    }
+}

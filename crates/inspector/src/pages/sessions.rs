@@ -1,0 +1,149 @@
+//! The sessions of a project.
+
+use maud::{Markup, html};
+use palimpsest_proto::context::v1::{ListSessionsRequest, Session, SessionFilter};
+
+use super::projects::saved;
+use super::{Query, Viewer, query};
+use crate::api::Api;
+use crate::error::PageError;
+use crate::format::{number, short, time, words};
+use crate::layout::Layout;
+use crate::routes::{SessionName, SessionPage, project_path};
+use crate::text::{one_line, shown};
+
+/// The number of sessions on a page.
+const PAGE_SIZE: u32 = 50;
+/// The seconds after which the page is read again.
+const REFRESH_SECONDS: u32 = 5;
+/// The maximum length of a title, in characters.
+const TITLE_CHARS: usize = 80;
+
+pub(crate) async fn page(
+    api: &Api,
+    project: &str,
+    parameters: &Query,
+    viewer: Viewer,
+) -> Result<Markup, PageError> {
+    let text = parameters.get("q").unwrap_or_default();
+    let request = ListSessionsRequest {
+        parent: format!("projects/{project}"),
+        page_size: PAGE_SIZE,
+        page_token: parameters.get("page").unwrap_or_default().to_owned(),
+        filter: Some(SessionFilter {
+            text: text.to_owned(),
+            ..SessionFilter::default()
+        }),
+        ..ListSessionsRequest::default()
+    };
+    let reply = api.sessions().list_sessions(api.request(request)).await?;
+    let reply = reply.into_inner();
+    let path = project_path(project);
+    let layout = Layout {
+        title: project,
+        project: Some(project),
+        session: None,
+        changes: None,
+        every: Some(REFRESH_SECONDS),
+        is_signed_in: viewer.is_signed_in,
+    };
+    Ok(layout.page(&html! {
+        form.inline role="search" action=(path) {
+            label for="q" { "Title or first prompt contains" }
+            input #q name="q" type="search" value=(text);
+            button type="submit" { "Filter" }
+        }
+        section #sessions data-part {
+            @if reply.sessions.is_empty() {
+                p { "No session matches." }
+            } @else {
+                (table(&reply.sessions))
+            }
+            @if !reply.next_page_token.is_empty() {
+                @let next = query(&[("q", text), ("page", &reply.next_page_token)]);
+                p { a rel="next" href={ (path) (next) } { "Earlier sessions" } }
+            }
+            @if reply.unreadable_sessions > 0 {
+                p.problem { (number(reply.unreadable_sessions.into()))
+                    " sessions are not listed, because their rows are damaged. The log of the server names them." }
+            }
+        }
+    }))
+}
+
+fn table(sessions: &[Session]) -> Markup {
+    html! {
+        div.wide {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "Session" }
+                        th scope="col" { "State" }
+                        th scope="col" { "Last change" }
+                        th.number scope="col" { "Messages" }
+                        th scope="col" { "View" }
+                        th.number scope="col" { "Requests" }
+                        th.number scope="col" { "Tokens sent" }
+                        th.number scope="col" { "Tokens saved" }
+                        th.number scope="col" { "Compactions" }
+                        th scope="col" { "Model" }
+                    }
+                }
+                tbody {
+                    @for session in sessions {
+                        (row(session))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn row(session: &Session) -> Markup {
+    let totals = session.totals.unwrap_or_default();
+    let counts = session.counts.unwrap_or_default();
+    let name = SessionName::of_resource(&session.name);
+    let title = if session.title.is_empty() {
+        &session.first_prompt
+    } else {
+        &session.title
+    };
+    html! {
+        tr {
+            th scope="row" {
+                @if let Some(name) = &name {
+                    a href=(name.path(SessionPage::Overview)) { (shown(&name.session)) }
+                }
+                @if !title.is_empty() {
+                    br;
+                    span.note { (shown(&one_line(title, TITLE_CHARS))) }
+                }
+            }
+            td { (words(session.state().as_str_name(), "SESSION_STATE_")) }
+            td { (time(session.update_time.as_ref())) }
+            td.number { (number(counts.messages)) }
+            td { (gauge(totals.view_tokens, totals.compact_at_tokens, totals.window_tokens)) }
+            td.number { (number(totals.requests)) }
+            td.number { (short(totals.sent_tokens)) }
+            td.number { (saved(totals.saved_tokens, totals.sent_tokens)) }
+            td.number { (number(totals.compactions.into())) }
+            td { (shown(&session.last_model)) }
+        }
+    }
+}
+
+/// Draws the size of a view within its window.
+fn gauge(tokens: u32, compact_at: u32, window: u32) -> Markup {
+    let is_over = compact_at > 0 && tokens >= compact_at;
+    html! {
+        @if window > 0 {
+            meter min="0" max=(window) high=(compact_at) value=(tokens.min(window)) {
+                (short(tokens.into())) " of " (short(window.into()))
+            }
+            " "
+        }
+        (short(tokens.into()))
+        @if window > 0 { " of " (short(window.into())) }
+        @if is_over { " " strong.over { "over threshold" } }
+    }
+}

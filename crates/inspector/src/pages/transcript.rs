@@ -1,0 +1,98 @@
+//! The transcript: the originals of all messages.
+
+use maud::{Markup, html};
+use palimpsest_proto::context::v1::{
+    ListMessagesRequest, MessageFilter, MessageForm, TranscriptMessage,
+};
+
+use super::{Query, Viewer, blocks, query};
+use crate::api::Api;
+use crate::error::PageError;
+use crate::format::{number, time, words};
+use crate::layout::Layout;
+use crate::routes::{SessionName, SessionPage};
+
+/// The number of messages on a page.
+const PAGE_SIZE: u32 = 50;
+
+pub(crate) async fn page(
+    api: &Api,
+    name: &SessionName,
+    parameters: &Query,
+    viewer: Viewer,
+) -> Result<Markup, PageError> {
+    let from = parameters.number("from")?.unwrap_or(1).max(1);
+    let request = ListMessagesRequest {
+        session: name.resource(),
+        page_size: PAGE_SIZE,
+        filter: Some(MessageFilter {
+            first_ordinal: from,
+            ..MessageFilter::default()
+        }),
+        form: MessageForm::Typed.into(),
+        ..ListMessagesRequest::default()
+    };
+    let reply = api.sessions().list_messages(api.request(request)).await?;
+    let reply = reply.into_inner();
+    let layout = Layout {
+        title: "Transcript",
+        project: Some(&name.project),
+        session: Some((name, SessionPage::Transcript)),
+        changes: None,
+        every: None,
+        is_signed_in: viewer.is_signed_in,
+    };
+    let path = name.path(SessionPage::Transcript);
+    let earlier = from.saturating_sub(PAGE_SIZE.into()).max(1).to_string();
+    let next = reply.messages.last().map_or(from, |last| last.ordinal + 1).to_string();
+    let pager = html! {
+        nav.pager aria-label="Pages of the transcript" {
+            @if from > 1 {
+                a rel="prev" href={ (path) (query(&[("from", &earlier)])) } { "Earlier messages" }
+            }
+            @if !reply.next_page_token.is_empty() {
+                a rel="next" href={ (path) (query(&[("from", &next)])) } { "Later messages" }
+            }
+        }
+    };
+    Ok(layout.page(&html! {
+        form.inline action=(path) {
+            label for="from" { "From message number" }
+            input #from name="from" inputmode="numeric" value=(from);
+            button type="submit" { "Show" }
+        }
+        (pager)
+        @if reply.messages.is_empty() {
+            p { "No message has this number." }
+        }
+        @for message in &reply.messages {
+            (article(message))
+        }
+        (pager)
+    }))
+}
+
+fn article(message: &TranscriptMessage) -> Markup {
+    let visibility = words(message.visibility().as_str_name(), "VISIBILITY_");
+    let metadata = message.metadata.clone().unwrap_or_default();
+    let of_message = message.message.as_ref();
+    html! {
+        article.message #{ "m" (message.ordinal) } {
+            h2 {
+                (number(message.ordinal)) " " (of_message.map_or("", |one| blocks::role(one.role())))
+                " " span.form { (visibility) }
+                @if message.pinned { " " span.form { "pinned" } }
+            }
+            p.note {
+                (number(message.tokens.into())) " tokens"
+                @if metadata.create_time.is_some() { ", " (time(metadata.create_time.as_ref())) }
+            }
+            @if message.content_omitted {
+                p.note { "The content is too large for this page. " code { "palimpsest export" } " writes it." }
+            }
+            @if let Some(content) = of_message {
+                (blocks::message(content))
+            }
+        }
+    }
+}

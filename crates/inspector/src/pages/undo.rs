@@ -1,0 +1,93 @@
+//! An undo: first what it would bring back, then the undo itself.
+
+use maud::{Markup, html};
+use palimpsest_proto::context::v1::{RemovedItem, RestoreContextRequest, RestoreContextResponse};
+
+use super::{Query, Viewer};
+use crate::api::Api;
+use crate::error::PageError;
+use crate::format::{number, words};
+use crate::layout::Layout;
+use crate::routes::{SessionName, SessionPage};
+
+const NO_REVISION: PageError =
+    PageError::Input("The address needs the parameter \"to\": the revision whose view comes back.");
+
+pub(crate) async fn page(
+    api: &Api,
+    name: &SessionName,
+    parameters: &Query,
+    viewer: Viewer,
+) -> Result<Markup, PageError> {
+    let to = parameters.number("to")?.ok_or(NO_REVISION)?;
+    let request = RestoreContextRequest {
+        session: name.resource(),
+        to_revision: to,
+        dry_run: true,
+        ..RestoreContextRequest::default()
+    };
+    let reply = api.context().restore_context(api.request(request)).await?;
+    let reply = reply.into_inner();
+    let title = format!("Undo to revision {}", number(to));
+    let layout = Layout {
+        title: &title,
+        project: Some(&name.project),
+        session: Some((name, SessionPage::Overview)),
+        changes: None,
+        every: None,
+        is_signed_in: viewer.is_signed_in,
+    };
+    Ok(layout.page(&content(name, to, &reply)))
+}
+
+fn content(name: &SessionName, to: u64, reply: &RestoreContextResponse) -> Markup {
+    let undone = reply.restored.as_ref().map_or(&[][..], |restored| &restored.undone);
+    if undone.is_empty() {
+        return html! { p { "No change of the view followed this revision, so there is nothing to undo." } };
+    }
+    let effect = reply.effect.clone().unwrap_or_default();
+    let recovery = reply.recovery.clone().unwrap_or_default();
+    html! {
+        p {
+            "The view would grow from " (number(effect.before_tokens.into())) " to "
+            strong { (number(effect.after_tokens.into())) } " tokens. The transcript does not change."
+        }
+        h2 { "Changes that would be undone" }
+        ul {
+            @for event in undone {
+                li { "revision " (number(event.revision)) ": " (words(event.kind().as_str_name(), "EVENT_KIND_")) }
+            }
+        }
+        h2 { "Content that would come back" }
+        p { (number(recovery.total_returned_items.into())) " items" }
+        ul {
+            @for item in &recovery.returned_items { (returned(item)) }
+        }
+        form method="post" action=(name.path(SessionPage::Undo)) {
+            input type="hidden" name="to" value=(to);
+            // If the session changes after this page was made, the undo fails instead of undoing something else.
+            input type="hidden" name="expected" value=(reply.revision);
+            button type="submit" { "Undo" }
+            " "
+            a href=(name.path(SessionPage::Overview)) { "Cancel" }
+        }
+    }
+}
+
+fn returned(item: &RemovedItem) -> Markup {
+    html! {
+        li { (words(item.kind().as_str_name(), "REMOVED_ITEM_KIND_")) ", " (number(item.tokens.into())) " tokens" }
+    }
+}
+
+/// Undoes, and returns the path of the page to show next.
+pub(crate) async fn undo(api: &Api, name: &SessionName, form: &Query) -> Result<String, PageError> {
+    let request = RestoreContextRequest {
+        session: name.resource(),
+        to_revision: form.number("to")?.ok_or(NO_REVISION)?,
+        expected_revision: form.number("expected")?,
+        ..RestoreContextRequest::default()
+    };
+    api.context().restore_context(api.request(request)).await?;
+    Ok(name.path(SessionPage::Overview))
+}
