@@ -64,18 +64,19 @@ const ALLOWED: [(&str, &[&str]); 15] = [
         &["core", "summarize", "engine", "settings", "edge"],
     ),
     ("http", &["proto"]),
+    ("inspector", &["proto", "http"]),
     (
         "server",
         &[
             "core", "facts", "transcripts", "store", "summarize", "engine", "worker", "settings",
-            "edge", "proto", "http",
+            "edge", "proto", "http", "inspector",
         ],
     ),
     (
         "cli",
         &[
             "core", "facts", "transcripts", "store", "summarize", "engine", "worker", "settings",
-            "edge", "gateway", "server", "proto",
+            "edge", "gateway", "inspector", "server", "proto",
         ],
     ),
     ("proto", &[]),

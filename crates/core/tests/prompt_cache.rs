@@ -16,8 +16,8 @@ use palimpsest_core::message::{
     Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse,
 };
 use palimpsest_core::policy::{Policy, Prices};
-use palimpsest_core::tokens::PrefixTokens;
 use palimpsest_core::session::{CacheReport, Session};
+use palimpsest_core::tokens::PrefixTokens;
 use palimpsest_core::view::{Piece, Target};
 use palimpsest_histories::{Operation, SessionHarness, operation};
 use proptest::prelude::*;

@@ -1,6 +1,7 @@
 //! The credential of a person: a cookie that contains an API key or a token.
 //!
-//! The cookie is sent only to the inspector, and only by its own pages. The server keeps no state about it, so every
+//! The cookie is sent only to the inspector. A link in another page can lead to the inspector, and a form of another page
+//! cannot: browsers send no cookie with it, and its origin is checked. The server keeps no state about it, so every
 //! replica accepts it, and a revoked key ends the access at once.
 
 use http::header::{AUTHORIZATION, COOKIE};
@@ -53,7 +54,7 @@ pub(crate) fn remove_cookie(is_secure: bool) -> Option<HeaderValue> {
 fn cookie(value: &str, max_age: u32, is_secure: bool) -> Option<HeaderValue> {
     let secure = if is_secure { "; Secure" } else { "" };
     let text = format!(
-        "{COOKIE_NAME}={value}; Path=/inspector; Max-Age={max_age}; HttpOnly; SameSite=Strict{secure}"
+        "{COOKIE_NAME}={value}; Path=/inspector; Max-Age={max_age}; HttpOnly; SameSite=Lax{secure}"
     );
     let mut header = HeaderValue::try_from(text).ok()?;
     header.set_sensitive(true);
@@ -72,7 +73,10 @@ mod tests {
 
     #[test]
     fn the_key_comes_from_its_cookie() {
-        assert_eq!(of("a=b; palimpsest_key=k1.x_y-z"), Some("Bearer k1.x_y-z".to_owned()));
+        assert_eq!(
+            of("a=b; palimpsest_key=k1.x_y-z"),
+            Some("Bearer k1.x_y-z".to_owned())
+        );
         assert_eq!(of("palimpsest_key2=k"), None);
         assert_eq!(of("palimpsest_key="), None);
         assert_eq!(of("a=b"), None);
@@ -81,7 +85,14 @@ mod tests {
     #[test]
     fn only_texts_without_separators_are_stored() {
         assert!(set_cookie("k1", false).is_some());
-        for text in ["", "a b", "a;b", "a\nb", "ä", &"k".repeat(MAX_CREDENTIAL + 1)] {
+        for text in [
+            "",
+            "a b",
+            "a;b",
+            "a\nb",
+            "ä",
+            &"k".repeat(MAX_CREDENTIAL + 1),
+        ] {
             assert!(set_cookie(text, true).is_none(), "{text}");
         }
         let secure = set_cookie("k", true).unwrap();

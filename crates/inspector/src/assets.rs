@@ -1,4 +1,4 @@
-//! The style and the script of the pages.
+//! The style, the script and the icon of the pages.
 
 use http::{Response, StatusCode};
 use tonic::body::Body;
@@ -15,4 +15,10 @@ pub(crate) fn style() -> Response<Body> {
 pub(crate) fn script() -> Response<Body> {
     let text = include_str!("../assets/script.js");
     whole(StatusCode::OK, "text/javascript; charset=utf-8", text)
+}
+
+/// Returns the icon.
+pub(crate) fn icon() -> Response<Body> {
+    let text = include_str!("../assets/icon.svg");
+    whole(StatusCode::OK, "image/svg+xml", text)
 }

@@ -18,7 +18,9 @@ pub(crate) async fn stream(api: &Api, name: &SessionName) -> Result<Response<Bod
         ..WatchSessionRequest::default()
     };
     let watch = api.sessions().watch_session(api.endless(request)).await?;
-    let lines = watch.into_inner().map(|change| change.map(|change| line(&change)));
+    let lines = watch
+        .into_inner()
+        .map(|change| change.map(|change| line(&change)));
     // A failed watch ends the stream. The script connects again.
     let lines = lines.take_while(|line| futures::future::ready(line.is_ok()));
     Ok(response::events(lines))
@@ -31,4 +33,3 @@ fn line(change: &WatchSessionResponse) -> Bytes {
         Bytes::from_static(b":\n\n")
     }
 }
-

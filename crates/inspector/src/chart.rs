@@ -168,7 +168,8 @@ impl Scale {
         let sent = bars.iter().map(|bar| bar.tokens).max().unwrap_or(0);
         let most = largest.unwrap_or(0).min(window.max(sent).saturating_mul(2));
         let most = most.max(window).max(sent).max(1);
-        let step = f64::from(WIDTH - LEFT) / f64::from(u32::try_from(bars.len().max(1)).unwrap_or(1));
+        let step =
+            f64::from(WIDTH - LEFT) / f64::from(u32::try_from(bars.len().max(1)).unwrap_or(1));
         Self {
             tokens: f64::from(most),
             step: step.min(MAX_BAR),

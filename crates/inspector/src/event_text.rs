@@ -12,11 +12,18 @@ const QUOTE_CHARS: usize = 120;
 /// Returns the name and the description of an event.
 pub(crate) fn describe(event: &SessionEvent) -> (&'static str, String) {
     let Some(event) = &event.event else {
-        return ("Other", "a kind of event that this page does not know".to_owned());
+        return (
+            "Other",
+            "a kind of event that this page does not know".to_owned(),
+        );
     };
     match event {
         Event::SessionCreated(created) => {
-            let how = if created.implicit { "by its first write" } else { "by a call" };
+            let how = if created.implicit {
+                "by its first write"
+            } else {
+                "by a call"
+            };
             ("Created", how.to_owned())
         }
         Event::SessionUpdated(updated) => ("Updated", updated.paths.join(", ")),
@@ -25,8 +32,7 @@ pub(crate) fn describe(event: &SessionEvent) -> (&'static str, String) {
             let count = appended.message_ids.len() as u64;
             let last = (appended.first_ordinal + count).saturating_sub(1);
             let mut text = format!(
-                "{} {} ({}), {} tokens",
-                number(count),
+                "{} {}, {} tokens",
                 if count == 1 { "message" } else { "messages" },
                 range(appended.first_ordinal, last),
                 number(appended.tokens.into())
@@ -37,9 +43,10 @@ pub(crate) fn describe(event: &SessionEvent) -> (&'static str, String) {
             }
             ("Appended", text)
         }
-        Event::CallsInterrupted(interrupted) => {
-            ("Interrupted", count(interrupted.calls.len(), "open tool call"))
-        }
+        Event::CallsInterrupted(interrupted) => (
+            "Interrupted",
+            count(interrupted.calls.len(), "open tool call"),
+        ),
         Event::ViewServed(served) => {
             let model = served.target.as_ref().map_or("", |target| &target.model);
             let model = if model.is_empty() { "a model" } else { model };
@@ -59,7 +66,10 @@ pub(crate) fn describe(event: &SessionEvent) -> (&'static str, String) {
             ("Compaction failed", text)
         }
         Event::ResultsPersisted(persisted) => {
-            let tokens = persisted.results.iter().map(|one| u64::from(one.original_tokens));
+            let tokens = persisted
+                .results
+                .iter()
+                .map(|one| u64::from(one.original_tokens));
             let text = format!(
                 "{} of {} tokens",
                 count(persisted.results.len(), "large result"),
@@ -73,14 +83,15 @@ pub(crate) fn describe(event: &SessionEvent) -> (&'static str, String) {
                 count(snipped.message_ids.len(), "message"),
                 count(snipped.blocks.len(), "block")
             );
-            ("Snipped", join(&what, &one_line(&snipped.reason, QUOTE_CHARS)))
+            (
+                "Snipped",
+                join(&what, &one_line(&snipped.reason, QUOTE_CHARS)),
+            )
         }
         Event::ResultsCleared(cleared) => {
             ("Results cleared", count(cleared.calls.len(), "old result"))
         }
-        Event::CacheEditsIssued(edits) => {
-            ("Cache edits", count(edits.calls.len(), "old result"))
-        }
+        Event::CacheEditsIssued(edits) => ("Cache edits", count(edits.calls.len(), "old result")),
         Event::SpansStaged(staged) => ("Spans selected", count(staged.spans.len(), "span")),
         Event::SpansCollapsed(collapsed) => {
             let messages = collapsed.spans.iter().map(|span| u64::from(span.messages));
@@ -100,12 +111,14 @@ pub(crate) fn describe(event: &SessionEvent) -> (&'static str, String) {
             );
             ("Undone", text)
         }
-        Event::SessionRewound(rewound) => {
-            ("Rewound", format!("{} removed", count(rewound.message_ids.len(), "message")))
-        }
-        Event::MemoryUpdateStarted(started) => {
-            ("Memory update started", format!("version {}", number(started.version)))
-        }
+        Event::SessionRewound(rewound) => (
+            "Rewound",
+            format!("{} removed", count(rewound.message_ids.len(), "message")),
+        ),
+        Event::MemoryUpdateStarted(started) => (
+            "Memory update started",
+            format!("version {}", number(started.version)),
+        ),
         Event::MemoryUpdated(updated) => {
             let text = format!(
                 "version {}, {}, {} tokens, {} changed",
@@ -117,7 +130,10 @@ pub(crate) fn describe(event: &SessionEvent) -> (&'static str, String) {
             ("Memory updated", text)
         }
         Event::MemoryUpdateFailed(failed) => {
-            let detail = failed.failure.as_ref().map(|failure| failure.detail.clone());
+            let detail = failed
+                .failure
+                .as_ref()
+                .map(|failure| failure.detail.clone());
             ("Memory update failed", detail.unwrap_or_default())
         }
         Event::WorkingStateUpdated(updated) => ("Working state", updated.paths.join(", ")),
@@ -170,9 +186,9 @@ pub(crate) fn changes_view(event: &SessionEvent) -> bool {
 /// Returns positions of the transcript in words.
 pub(crate) fn range(first: u64, last: u64) -> String {
     if first >= last {
-        format!("number {}", number(first))
+        number(first)
     } else {
-        format!("numbers {} to {}", number(first), number(last))
+        format!("{} to {}", number(first), number(last))
     }
 }
 

@@ -77,6 +77,9 @@ mod tests {
     #[test]
     fn names_lose_their_prefix() {
         assert_eq!(words("BUDGET_STATE_NORMAL", "BUDGET_STATE_"), "normal");
-        assert_eq!(words("SESSION_STATE_AWAITING_MODEL", "SESSION_STATE_"), "awaiting model");
+        assert_eq!(
+            words("SESSION_STATE_AWAITING_MODEL", "SESSION_STATE_"),
+            "awaiting model"
+        );
     }
 }

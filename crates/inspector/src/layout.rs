@@ -41,7 +41,7 @@ impl Layout<'_> {
                     meta name="color-scheme" content="light dark";
                     title { (shown(self.title)) " · Palimpsest" }
                     link rel="stylesheet" href={ (ROOT) "/style.css" };
-                    link rel="icon" href="data:,";
+                    link rel="icon" type="image/svg+xml" href={ (ROOT) "/icon.svg" };
                     script src={ (ROOT) "/script.js" } defer {}
                 }
                 body data-changes=[self.changes.as_deref()] data-every=[self.every] {

@@ -22,4 +22,5 @@ mod routes;
 mod service;
 mod text;
 
+pub use routes::session_path;
 pub use service::{Inspector, InspectorService};

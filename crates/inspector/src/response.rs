@@ -20,7 +20,11 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; c
 const HTML: &str = "text/html; charset=utf-8";
 
 /// Creates a response with a body of a type.
-pub(crate) fn whole(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
+pub(crate) fn whole(
+    status: StatusCode,
+    kind: &'static str,
+    body: impl Into<Bytes>,
+) -> Response<Body> {
     with_headers(status, kind, Body::new(Full::new(body.into())))
 }
 
@@ -58,7 +62,10 @@ pub(crate) fn redirect(path: &str) -> Response<Body> {
 }
 
 /// Adds a cookie to a response.
-pub(crate) fn with_cookie(mut response: Response<Body>, cookie: Option<HeaderValue>) -> Response<Body> {
+pub(crate) fn with_cookie(
+    mut response: Response<Body>,
+    cookie: Option<HeaderValue>,
+) -> Response<Body> {
     if let Some(cookie) = cookie {
         response.headers_mut().insert(SET_COOKIE, cookie);
     }

@@ -32,6 +32,7 @@ pub(crate) enum Route {
     SignOut,
     Style,
     Script,
+    Icon,
 }
 
 /// A part of a session.
@@ -104,6 +105,11 @@ impl SessionName {
     }
 }
 
+/// Returns the path of the page of a session. `None` if the text is no resource name of a session.
+pub fn session_path(resource: &str) -> Option<String> {
+    SessionName::of_resource(resource).map(|name| name.path(SessionPage::Overview))
+}
+
 /// Returns the path of the page of a project.
 pub(crate) fn project_path(project: &str) -> String {
     format!("{ROOT}/projects/{}", utf8_percent_encode(project, ID))
@@ -124,6 +130,7 @@ pub(crate) fn find(path: &str) -> Option<Route> {
         "/sign-out" => return Some(Route::SignOut),
         "/style.css" => return Some(Route::Style),
         "/script.js" => return Some(Route::Script),
+        "/icon.svg" => return Some(Route::Icon),
         _ => {}
     }
     let mut parts = rest.strip_prefix("/projects/")?.splitn(4, '/');
@@ -158,9 +165,16 @@ mod tests {
         };
         for (page, _) in SessionPage::ALL {
             let path = name.path(page);
-            assert_eq!(find(&path), Some(Route::Session(name.clone(), page)), "{path}");
+            assert_eq!(
+                find(&path),
+                Some(Route::Session(name.clone(), page)),
+                "{path}"
+            );
         }
-        assert_eq!(find(&project_path("p 1")), Some(Route::Sessions("p 1".to_owned())));
+        assert_eq!(
+            find(&project_path("p 1")),
+            Some(Route::Sessions("p 1".to_owned()))
+        );
         assert_eq!(find("/inspector"), Some(Route::Projects));
     }
 

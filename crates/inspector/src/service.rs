@@ -98,7 +98,8 @@ where
             return futures::future::Either::Left(self.inner.call(request));
         };
         let service = self.inner.clone();
-        let service = service.map_response(|response: Response<ApiBody<B>>| response.map(Body::new));
+        let service =
+            service.map_response(|response: Response<ApiBody<B>>| response.map(Body::new));
         let service: GrpcService = BoxCloneSyncService::new(service);
         futures::future::Either::Right(Box::pin(async move {
             let response = answer(&settings, service, request).await;
@@ -108,13 +109,21 @@ where
 }
 
 /// Answers a request. Every failure is a page that says what to do.
-async fn answer(settings: &Settings, service: GrpcService, request: Request<Body>) -> Response<Body> {
+async fn answer(
+    settings: &Settings,
+    service: GrpcService,
+    request: Request<Body>,
+) -> Response<Body> {
     let (head, body) = request.into_parts();
     let credential = access::credential(&head.headers);
     let viewer = Viewer {
         is_signed_in: credential.is_some() && !settings.is_open,
     };
-    let here = head.uri.path_and_query().map_or(ROOT, |uri| uri.as_str()).to_owned();
+    let here = head
+        .uri
+        .path_and_query()
+        .map_or(ROOT, |uri| uri.as_str())
+        .to_owned();
     if !settings
         .origins
         .permits(&head.headers, &head.uri, settings.is_open)
@@ -161,7 +170,9 @@ async fn read_form(method: &Method, body: Body) -> Result<Option<Query>, PageErr
             let text = text.map_err(|_| PageError::Input("The form is not valid UTF-8."))?;
             Ok(Some(Query::read(&text)))
         }
-        _ => Err(PageError::Input("The inspector takes GET and POST requests only.")),
+        _ => Err(PageError::Input(
+            "The inspector takes GET and POST requests only.",
+        )),
     }
 }
 
@@ -181,6 +192,7 @@ impl Call {
         let page = match (route, &self.form) {
             (Route::Style, None) => return Ok(assets::style()),
             (Route::Script, None) => return Ok(assets::script()),
+            (Route::Icon, None) => return Ok(assets::icon()),
             (Route::SignIn, Some(form)) => return self.sign_in(form),
             (Route::SignOut, Some(_)) => {
                 let cookie = access::remove_cookie(self.is_secure);

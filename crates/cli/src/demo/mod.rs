@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::play::{DemoOutcome, DemoRun};
 use self::server::DemoServer;
@@ -40,12 +40,13 @@ const INTERRUPTED: i32 = 130;
 #[command(
     after_help = "The demo generates a coding session and plays it through a real server in this process. It needs no \
 API key and no database. A second session receives the same messages with every level off, for comparison. The data \
-is in a temporary folder, which is removed at the end. The exit code is 1 if a view is not valid, or if a message \
+is in a temporary folder, which is removed at the end. With --keep, the server runs until Ctrl-C. The exit code is 1 if a view is not valid, or if a message \
 cannot be read back byte for byte.
 
 Examples:
   palimpsest demo
   palimpsest demo --fast --seed 7
+  palimpsest demo --keep                    then look at the session in a browser
   palimpsest demo | cat                     plain lines, for logs"
 )]
 pub(super) struct Demo {
@@ -58,6 +59,9 @@ pub(super) struct Demo {
     /// Do not pause between requests; the default if the output is not a terminal
     #[arg(long)]
     fast: bool,
+    /// Keep the server at the end, and print the address of the page that shows the session
+    #[arg(long)]
+    keep: bool,
     /// Write the last picture to a file, as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -79,22 +83,21 @@ impl Demo {
             // The server is closed and its folder is removed, so the exit skips no cleanup.
             process::exit(INTERRUPTED);
         };
+        outcome.check()
+    }
+
+    /// Writes the picture and the report.
+    fn report(&self, outcome: &DemoOutcome) -> anyhow::Result<()> {
         if let Some(file) = &self.svg {
             std::fs::write(file, stage::svg(&outcome.picture))
                 .with_context(|| format!("cannot write {}", file.display()))?;
         }
-        print(&report::text(&outcome))?;
-        outcome.check()
+        print(&report::text(outcome))
     }
 
     /// Plays the whole session. Returns `None` if a signal interrupted it.
     async fn play(&self) -> anyhow::Result<Option<DemoOutcome>> {
-        let mut interrupts = [
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::hangup())?,
-        ];
-        let [int, term, hup] = &mut interrupts;
+        let mut interrupts = Interrupts::new()?;
         let story = Story::new(self.seed);
         let stage = Display::open();
         let time = (stage.is_live() && !self.fast).then(|| PLAYING.div_f64(self.speed));
@@ -105,12 +108,40 @@ impl Demo {
         };
         let played = tokio::select! {
             played = playing => played.map(Some),
-            _ = int.recv() => Ok(None),
-            _ = term.recv() => Ok(None),
-            _ = hup.recv() => Ok(None),
+            () = interrupts.next() => Ok(None),
         };
+        if let Ok(Some(outcome)) = &played {
+            self.report(outcome)?;
+            if self.keep {
+                print(&play::keep_text(server.address()))?;
+                interrupts.next().await;
+            }
+        }
         // This runs after a signal too, so that no folder is left behind.
         server.close().await?;
         played
+    }
+}
+
+/// The signals that end the demo.
+struct Interrupts([Signal; 3]);
+
+impl Interrupts {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self([
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        ]))
+    }
+
+    /// Waits for the next signal.
+    async fn next(&mut self) {
+        let [int, term, hup] = &mut self.0;
+        tokio::select! {
+            _ = int.recv() => {}
+            _ = term.recv() => {}
+            _ = hup.recv() => {}
+        }
     }
 }

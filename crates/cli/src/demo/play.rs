@@ -1,8 +1,10 @@
 //! Plays a story through two sessions and collects the events and figures of the service.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
+use palimpsest_inspector::session_path;
 use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
 use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
 use palimpsest_proto::context::v1::{
@@ -29,6 +31,17 @@ use crate::output::one_line;
 const PROJECT: &str = "projects/demo";
 const WITH: &str = "projects/demo/sessions/with-palimpsest";
 const WITHOUT: &str = "projects/demo/sessions/without";
+
+/// Returns the text that leads to the pages of the played session.
+pub(super) fn keep_text(address: SocketAddr) -> String {
+    let page = |session| session_path(session).unwrap_or_default();
+    format!(
+        "\nThe session: http://{address}{}\nWith every level off: http://{address}{}\n\nPress Ctrl-C to end the server.\n",
+        page(WITH),
+        page(WITHOUT)
+    )
+}
+
 /// The time-out of an update of session memory, in seconds. Only a hang takes as long.
 const MEMORY_WAIT_SECONDS: i64 = 60;
 /// The duration of one answer of the model, on the clock of the demo.

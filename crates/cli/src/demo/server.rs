@@ -1,5 +1,6 @@
 //! The server of the demo: a complete server on a temporary folder and free ports.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -52,6 +53,11 @@ impl DemoServer {
             server,
             folder,
         })
+    }
+
+    /// Returns the address of the server.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.server.address()
     }
 
     /// Shuts the server down and removes its folder.

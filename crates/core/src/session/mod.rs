@@ -13,6 +13,7 @@ mod coverage;
 mod later_messages;
 mod persist_decisions;
 mod prompt_cache;
+mod request_counts;
 mod requests;
 mod session_memory;
 mod snapshot;

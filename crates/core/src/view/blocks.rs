@@ -48,7 +48,9 @@ impl Session {
         for one in &shown {
             is_shown[one.index] = true;
         }
-        let mut unseen = (0..pieces.len()).filter(|index| !is_shown[*index]).peekable();
+        let mut unseen = (0..pieces.len())
+            .filter(|index| !is_shown[*index])
+            .peekable();
         let mut blocks = Vec::with_capacity(pieces.len());
         let hidden = |index: usize| ViewBlock {
             piece: pieces[index],

@@ -89,7 +89,10 @@ fn media(kind: &str, source: Option<&MediaSource>) -> Markup {
 /// Shows a text. A long one is folded, and a very long one is cut.
 pub(super) fn text(kind: &str, text: &str) -> Markup {
     let chars = text.chars().count();
-    let cut = text.char_indices().nth(MAX_TEXT).map_or(text, |(at, _)| &text[..at]);
+    let cut = text
+        .char_indices()
+        .nth(MAX_TEXT)
+        .map_or(text, |(at, _)| &text[..at]);
     let body = html! {
         pre.content { (shown(cut)) }
         @if cut.len() < text.len() {

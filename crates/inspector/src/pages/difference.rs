@@ -31,10 +31,8 @@ pub(crate) async fn page(
             "The address needs the parameter \"from\": the earlier revision.",
         ));
     };
-    let (before, after) = futures::try_join!(
-        whole(api, name, from),
-        whole(api, name, to.unwrap_or(0))
-    )?;
+    let (before, after) =
+        futures::try_join!(whole(api, name, from), whole(api, name, to.unwrap_or(0)))?;
     let rows = difference(&before.blocks, &after.blocks);
     let title = format!(
         "From revision {} to {}",
@@ -94,13 +92,21 @@ async fn whole(api: &Api, name: &SessionName, revision: u64) -> Result<GetViewRe
         max_text_chars: MAX_TEXT,
         ..GetViewRequest::default()
     };
-    let mut view = api.sessions().get_view(api.request(request.clone())).await?.into_inner();
+    let mut view = api
+        .sessions()
+        .get_view(api.request(request.clone()))
+        .await?
+        .into_inner();
     for _ in 1..MAX_PAGES {
         if view.next_page_token.is_empty() {
             break;
         }
         request.page_token = std::mem::take(&mut view.next_page_token);
-        let more = api.sessions().get_view(api.request(request.clone())).await?.into_inner();
+        let more = api
+            .sessions()
+            .get_view(api.request(request.clone()))
+            .await?
+            .into_inner();
         view.blocks.extend(more.blocks);
         view.next_page_token = more.next_page_token;
     }

@@ -18,7 +18,11 @@ use crate::text::shown;
 /// The number of versions in the history.
 const MAX_VERSIONS: u32 = 100;
 
-pub(crate) async fn page(api: &Api, name: &SessionName, viewer: Viewer) -> Result<Markup, PageError> {
+pub(crate) async fn page(
+    api: &Api,
+    name: &SessionName,
+    viewer: Viewer,
+) -> Result<Markup, PageError> {
     let of_memory = GetSessionMemoryRequest {
         session: name.resource(),
         ..GetSessionMemoryRequest::default()

@@ -42,7 +42,9 @@ impl Query {
     /// Returns a parameter. An empty one counts as missing.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(one, _)| one == name);
-        found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+        found
+            .map(|(_, value)| value.as_str())
+            .filter(|value| !value.is_empty())
     }
 
     /// Returns a parameter that is a number. `None` if it is missing.

@@ -54,7 +54,11 @@ pub(crate) async fn page(
     }
     let has_more = !page.next_page_token.is_empty();
     let ends = Ends {
-        has_earlier: if after.is_none() { has_more } else { after != Some(0) },
+        has_earlier: if after.is_none() {
+            has_more
+        } else {
+            after != Some(0)
+        },
         has_later: after.is_some() && has_more,
     };
     let title = if session.title.is_empty() {
@@ -62,7 +66,11 @@ pub(crate) async fn page(
     } else {
         one_line(&session.title, TITLE_CHARS)
     };
-    let title = if title.is_empty() { name.session.clone() } else { title };
+    let title = if title.is_empty() {
+        name.session.clone()
+    } else {
+        title
+    };
     let layout = Layout {
         title: &title,
         project: Some(&name.project),

@@ -44,7 +44,11 @@ pub(crate) async fn page(
     };
     let path = name.path(SessionPage::Transcript);
     let earlier = from.saturating_sub(PAGE_SIZE.into()).max(1).to_string();
-    let next = reply.messages.last().map_or(from, |last| last.ordinal + 1).to_string();
+    let next = reply
+        .messages
+        .last()
+        .map_or(from, |last| last.ordinal + 1)
+        .to_string();
     let pager = html! {
         nav.pager aria-label="Pages of the transcript" {
             @if from > 1 {

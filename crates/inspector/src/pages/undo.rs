@@ -41,7 +41,10 @@ pub(crate) async fn page(
 }
 
 fn content(name: &SessionName, to: u64, reply: &RestoreContextResponse) -> Markup {
-    let undone = reply.restored.as_ref().map_or(&[][..], |restored| &restored.undone);
+    let undone = reply
+        .restored
+        .as_ref()
+        .map_or(&[][..], |restored| &restored.undone);
     if undone.is_empty() {
         return html! { p { "No change of the view followed this revision, so there is nothing to undo." } };
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use maud::{Markup, html};
 use palimpsest_proto::context::v1::{
     BlockForm, GetViewRequest, GetViewResponse, HiddenRange, ListMessagesRequest, MessageFilter,
-    MessageForm, TranscriptMessage, ViewBlock, Visibility,
+    MessageForm, MessageKind, TranscriptMessage, ViewBlock, Visibility,
 };
 
 use super::{Query, Viewer, blocks, query};
@@ -34,10 +34,14 @@ pub(crate) async fn page(
         revision: revision.unwrap_or(0),
         page_size: PAGE_SIZE,
         page_token: parameters.get("page").unwrap_or_default().to_owned(),
-        max_text_chars: u32::try_from(blocks::MAX_TEXT + 1).unwrap_or(u32::MAX),
+        max_text_chars: u32::try_from(blocks::MAX_TEXT).unwrap_or(u32::MAX),
         ..GetViewRequest::default()
     };
-    let view = api.sessions().get_view(api.request(request)).await?.into_inner();
+    let view = api
+        .sessions()
+        .get_view(api.request(request))
+        .await?
+        .into_inner();
     let originals = originals(api, name, &view).await?;
     let title = format!("View at revision {}", number(view.revision));
     let layout = Layout {
@@ -111,7 +115,12 @@ async fn originals(
     name: &SessionName,
     view: &GetViewResponse,
 ) -> Result<HashMap<u64, TranscriptMessage>, PageError> {
-    let ordinals = || view.blocks.iter().filter(|block| differs(block)).map(|block| block.ordinal);
+    let ordinals = || {
+        view.blocks
+            .iter()
+            .filter(|block| differs(block))
+            .map(|block| block.ordinal)
+    };
     let (Some(first), Some(last)) = (ordinals().min(), ordinals().max()) else {
         return Ok(HashMap::new());
     };
@@ -138,7 +147,12 @@ fn rows(
     originals: &HashMap<u64, TranscriptMessage>,
     (is_first, is_last): (bool, bool),
 ) -> Markup {
-    let begins = view.blocks.iter().map(|block| block.ordinal).min().unwrap_or(0);
+    let begins = view
+        .blocks
+        .iter()
+        .map(|block| block.ordinal)
+        .min()
+        .unwrap_or(0);
     let mut hidden = view
         .hidden
         .iter()
@@ -163,7 +177,7 @@ fn hidden_row(name: &SessionName, hidden: &HiddenRange) -> Markup {
     html! {
         tr.hidden {
             td colspan="4" {
-                "Messages " (range(hidden.first_ordinal, hidden.last_ordinal)) ", " (number(hidden.tokens.into())) " tokens: "
+                (if hidden.first_ordinal == hidden.last_ordinal { "Message " } else { "Messages " }) (range(hidden.first_ordinal, hidden.last_ordinal)) ", " (number(hidden.tokens.into())) " tokens: "
                 (why_hidden(hidden.reason())) ". "
                 a href={ (name.path(SessionPage::Transcript)) (query(&[("from", &from)])) } { "Read them" }
             }
@@ -185,7 +199,11 @@ const fn why_hidden(reason: Visibility) -> &'static str {
     }
 }
 
-fn block_row(name: &SessionName, block: &ViewBlock, original: Option<&TranscriptMessage>) -> Markup {
+fn block_row(
+    name: &SessionName,
+    block: &ViewBlock,
+    original: Option<&TranscriptMessage>,
+) -> Markup {
     let form = words(block.form().as_str_name(), "BLOCK_FORM_");
     let of_block = original
         .and_then(|original| original.message.as_ref())
@@ -205,6 +223,9 @@ fn block_row(name: &SessionName, block: &ViewBlock, original: Option<&Transcript
             td {
                 span.form { (form) }
                 @if block.is_pinned { " " span.form { "pinned" } }
+                @if is_of_service(block.kind()) {
+                    " " span.form { (words(block.kind().as_str_name(), "MESSAGE_KIND_")) }
+                }
                 br;
                 span.note {
                     (number(block.tokens.into()))
@@ -216,7 +237,10 @@ fn block_row(name: &SessionName, block: &ViewBlock, original: Option<&Transcript
             }
             td {
                 @match &block.content {
-                    Some(content) => (blocks::block(content)),
+                    Some(content) => {
+                        (blocks::block(content))
+                        @if block.is_cut { p.note { "cut here; the transcript has the whole text" } }
+                    },
                     None => span.note { "not shown" },
                 }
             }
@@ -228,4 +252,12 @@ fn block_row(name: &SessionName, block: &ViewBlock, original: Option<&Transcript
             }
         }
     }
+}
+
+/// Returns true for messages that the service or a hook made.
+const fn is_of_service(kind: MessageKind) -> bool {
+    !matches!(
+        kind,
+        MessageKind::Unspecified | MessageKind::Ordinary | MessageKind::Summary
+    )
 }

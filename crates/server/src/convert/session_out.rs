@@ -2,12 +2,14 @@
 
 use palimpsest_core::event::ForkPoint;
 use palimpsest_core::ids::{Epoch, Revision, SessionKey};
-use palimpsest_core::session::{AwaitedParty, CallState, Session, SessionInfo, SessionTotals, Visibility};
+use palimpsest_core::session::{
+    AwaitedParty, CallState, Session, SessionInfo, SessionTotals, Visibility,
+};
 use palimpsest_proto::context::v1;
 
 use super::append_result::tool_call;
-use super::saturate_tokens;
 use super::policy::policy;
+use super::saturate_tokens;
 use super::scalars::export_timestamp;
 use super::target::export_target;
 use super::tokens::budget;

@@ -180,8 +180,8 @@ mod tests {
     use bytes::Bytes;
     use palimpsest_core::policy::Policy;
     use palimpsest_core::session::LastServed;
-    use palimpsest_core::tokens::TokenCounter;
     use palimpsest_core::tokens::PrefixTokens;
+    use palimpsest_core::tokens::TokenCounter;
 
     use super::*;
 

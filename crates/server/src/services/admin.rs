@@ -8,9 +8,10 @@ use palimpsest_engine::EngineError;
 use palimpsest_engine::backup::{self, PART_BYTES, SessionCopy};
 use palimpsest_proto::context::v1::admin_service_server::AdminService;
 use palimpsest_proto::context::v1::{
-    ListProjectsRequest, ListProjectsResponse, ListStoredSessionsRequest, ListStoredSessionsResponse, ReadStoredFileRequest,
-    ReadStoredFileResponse, ReadStoredSessionRequest, ReadStoredSessionResponse, StoredFile,
-    StoredSession, StoredSessionEnd,
+    ListProjectsRequest, ListProjectsResponse, ListStoredSessionsRequest,
+    ListStoredSessionsResponse, ReadStoredFileRequest, ReadStoredFileResponse,
+    ReadStoredSessionRequest, ReadStoredSessionResponse, StoredFile, StoredSession,
+    StoredSessionEnd,
 };
 use palimpsest_store::blobs::{BlobError, result_path};
 use palimpsest_store::{MAX_LIST, SessionHead, error_chain};

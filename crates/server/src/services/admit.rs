@@ -6,12 +6,12 @@ use palimpsest_core::ids::{ProjectId, SessionKey};
 use palimpsest_proto::context::v1::{
     AppendMessagesRequest, CallToolRequest, CommitSummaryRequest, CompactRequest,
     CreateSessionRequest, DeleteSessionRequest, ExportTranscriptRequest, ForkSessionRequest,
-    GetSessionMemoryRequest, GetSessionRequest, GetViewRequest, ListEventsRequest, ListMessagesRequest,
-    ListSessionsRequest, ListStoredSessionsRequest, ListToolsRequest, PersistToolResultRequest,
-    PrepareContextRequest, ReadStoredFileRequest, ReadStoredSessionRequest, ReadToolResultRequest,
-    RestoreContextRequest, RewindSessionRequest, SearchMessagesRequest, SnipRequest,
-    StreamContextRequest, SyncContextRequest, UpdateSessionRequest, UpdateWorkingStateRequest,
-    WatchSessionRequest,
+    GetSessionMemoryRequest, GetSessionRequest, GetViewRequest, ListEventsRequest,
+    ListMessagesRequest, ListSessionsRequest, ListStoredSessionsRequest, ListToolsRequest,
+    PersistToolResultRequest, PrepareContextRequest, ReadStoredFileRequest,
+    ReadStoredSessionRequest, ReadToolResultRequest, RestoreContextRequest, RewindSessionRequest,
+    SearchMessagesRequest, SnipRequest, StreamContextRequest, SyncContextRequest,
+    UpdateSessionRequest, UpdateWorkingStateRequest, WatchSessionRequest,
 };
 use tonic::{Request, Status};
 

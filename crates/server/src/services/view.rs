@@ -79,10 +79,7 @@ struct ViewPage {
 
 impl ViewPage {
     /// Reads the page. Also returns the index of the block with which the next page begins.
-    fn read(
-        &self,
-        session: &Session,
-    ) -> Result<(GetViewResponse, Option<u64>), ContentNotLoaded> {
+    fn read(&self, session: &Session) -> Result<(GetViewResponse, Option<u64>), ContentNotLoaded> {
         let (target, window) = session.target_of(&self.target);
         let blocks = session.view_blocks(&target)?;
         let reader = ViewReader::new(session, &target, self.max_text);

@@ -4,8 +4,8 @@ use palimpsest_core::event::Event;
 use palimpsest_core::ids::Revision;
 use palimpsest_core::levels::recovery::RecoveryIndex;
 use palimpsest_core::session::{ContentNotLoaded, Session};
-use palimpsest_core::view::{Target, TargetOverride};
 use palimpsest_core::tokens::PrefixTokens;
+use palimpsest_core::view::{Target, TargetOverride};
 use palimpsest_proto::context::v1;
 
 use super::Service;

@@ -161,6 +161,7 @@ impl SessionService for Double {
         update_session(UpdateSessionRequest) -> v1::UpdateSessionResponse;
         delete_session(DeleteSessionRequest) -> v1::DeleteSessionResponse;
         list_sessions(ListSessionsRequest) -> v1::ListSessionsResponse;
+        get_view(GetViewRequest) -> v1::GetViewResponse;
         list_messages(ListMessagesRequest) -> v1::ListMessagesResponse;
         search_messages(SearchMessagesRequest) -> v1::SearchMessagesResponse;
         list_events(ListEventsRequest) -> v1::ListEventsResponse;
@@ -191,6 +192,7 @@ impl AdminService for Double {
     type ReadStoredFileStream = Endless<v1::ReadStoredFileResponse>;
 
     refused! {
+        list_projects(ListProjectsRequest) -> v1::ListProjectsResponse;
         list_stored_sessions(ListStoredSessionsRequest) -> v1::ListStoredSessionsResponse;
         read_stored_session(ReadStoredSessionRequest) -> Self::ReadStoredSessionStream;
         read_stored_file(ReadStoredFileRequest) -> Self::ReadStoredFileStream;

@@ -7,8 +7,8 @@ use palimpsest_core::ids::{MessageId, Ordinal, SessionKey};
 use palimpsest_core::message::{CallKind, Digest};
 use palimpsest_core::policy::TokenEstimator;
 use palimpsest_core::session::{
-    AnsweredRequest, AwaitedParty, Call, PositionedResult, RequestStamp, SessionInfo, SessionTotals, Snapshot,
-    SnapshotEntry, SnipGrowth, TranscriptEntry,
+    AnsweredRequest, AwaitedParty, Call, PositionedResult, RequestStamp, SessionInfo,
+    SessionTotals, Snapshot, SnapshotEntry, SnipGrowth, TranscriptEntry,
 };
 use palimpsest_core::tokens::TokenSize;
 use palimpsest_core::view::{Seal, Sealed};

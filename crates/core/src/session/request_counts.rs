@@ -1,0 +1,80 @@
+//! Counts the model requests of a session, their tokens and the usage that providers report.
+
+use super::{CompactionBoundary, Session};
+use crate::event::ViewServed;
+use crate::message::{Message, Usage};
+use crate::tokens::{Anchor, PrefixTokens, RequestParts};
+
+impl Session {
+    /// Returns the tokens of the next request by kind of content. Without a prefix, the last known sum counts as the
+    /// system prompt.
+    pub fn request_parts(&self, prefix: Option<PrefixTokens>) -> RequestParts {
+        let prefix = prefix.unwrap_or(PrefixTokens {
+            system: self.last_served.overhead_tokens,
+            tools: 0,
+        });
+        let total = self.ledger.count(prefix.total()).tokens;
+        RequestParts::of(total, prefix, &self.ledger.all, self.ledger.calibration)
+    }
+
+    /// Returns the tokens by which the levels have made the next request smaller.
+    pub fn saved_tokens(&self) -> u64 {
+        self.ledger.calibration.apply(self.prompt_cache.saving)
+    }
+
+    /// Adds a served view to the totals.
+    pub(super) fn count_request(&mut self, event: &ViewServed) {
+        let totals = &mut self.info.totals;
+        if !event.pieces.is_empty() {
+            totals.requests += 1;
+            totals.sent_tokens = totals.sent_tokens.saturating_add(event.tokens);
+        }
+    }
+
+    /// Adds the usage of a message that the ledger has just read. `earlier` is the anchor before it.
+    pub(super) fn count_usage(&mut self, message: &Message, earlier: Option<&Anchor>) {
+        let Some(usage) = message.usage else {
+            return;
+        };
+        // Each fragment of a response reports the usage of the whole response so far.
+        let counted = earlier
+            .filter(|earlier| earlier.is_continued_by(message))
+            .map_or(Usage::default(), |earlier| earlier.usage);
+        let totals = &mut self.info.totals;
+        let add = |total: &mut u64, now: u64, before: u64| {
+            *total = total.saturating_add(now.saturating_sub(before));
+        };
+        add(
+            &mut totals.cache_read_tokens,
+            usage.cache_read_tokens,
+            counted.cache_read_tokens,
+        );
+        add(
+            &mut totals.cache_write_tokens,
+            usage.cache_write_tokens,
+            counted.cache_write_tokens,
+        );
+        add(
+            &mut totals.uncached_tokens,
+            usage.input_tokens,
+            counted.input_tokens,
+        );
+    }
+
+    /// Computes the totals anew that follow from the rest of the state.
+    pub(super) fn derive_totals(&mut self) {
+        let boundaries: &[CompactionBoundary] = &self.compactions.boundaries;
+        let compactions = crate::view::count(boundaries.len());
+        let view_tokens = self.tokens().tokens;
+        let thresholds = (self.info.totals.requests > 0).then(|| self.thresholds());
+        let totals = &mut self.info.totals;
+        totals.compactions = compactions;
+        totals.view_tokens = view_tokens;
+        totals.saved_tokens = self.prompt_cache.total_saved;
+        totals.rewritten_tokens = self.prompt_cache.total_invalidated;
+        if let Some(thresholds) = thresholds {
+            totals.window_tokens = thresholds.window;
+            totals.compact_at_tokens = thresholds.compact;
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Tests of the inspector in a real browser: every page, its forms, hostile contents, access and keyboard use.
+//!
+//! `scripts/install-tools` installs Chromium. The tests fail without it.
+
+mod access;
+mod api;
+mod browser;
+mod flows;
+mod hostile;
+mod structure;
+mod tour;
