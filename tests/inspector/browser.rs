@@ -151,7 +151,7 @@ impl Browser {
         self.value("window.earlier = true").await;
         let clicked = self
             .value(&format!(
-                "(() => {{ const all = [...document.querySelectorAll('a, button')]; \
+                "(() => {{ const all = [...document.querySelectorAll('main a, main button'), ...document.querySelectorAll('header a, header button')]; \
                  const found = all.find(one => one.innerText.trim() === {text:?}); \
                  found?.click(); return !!found; }})()"
             ))

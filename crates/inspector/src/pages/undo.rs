@@ -1,7 +1,9 @@
 //! An undo: first what it would bring back, then the undo itself.
 
 use maud::{Markup, html};
-use palimpsest_proto::context::v1::{RemovedItem, RestoreContextRequest, RestoreContextResponse};
+use palimpsest_proto::context::v1::{
+    GetSessionRequest, RemovedItem, RestoreContextRequest, RestoreContextResponse,
+};
 
 use super::{Query, Viewer};
 use crate::api::Api;
@@ -26,6 +28,17 @@ pub(crate) async fn page(
         dry_run: true,
         ..RestoreContextRequest::default()
     };
+    let of_session = GetSessionRequest {
+        session: name.resource(),
+        ..GetSessionRequest::default()
+    };
+    // The session is read first. If it changes afterwards, the undo fails instead of undoing something else.
+    let session = api
+        .sessions()
+        .get_session(api.request(of_session))
+        .await?
+        .into_inner();
+    let revision = session.session.map_or(0, |session| session.revision);
     let reply = api.context().restore_context(api.request(request)).await?;
     let reply = reply.into_inner();
     let title = format!("Undo to revision {}", number(to));
@@ -37,10 +50,14 @@ pub(crate) async fn page(
         every: None,
         is_signed_in: viewer.is_signed_in,
     };
-    Ok(layout.page(&content(name, to, &reply)))
+    Ok(layout.page(&content(name, (to, revision), &reply)))
 }
 
-fn content(name: &SessionName, to: u64, reply: &RestoreContextResponse) -> Markup {
+fn content(
+    name: &SessionName,
+    (to, revision): (u64, u64),
+    reply: &RestoreContextResponse,
+) -> Markup {
     let undone = reply
         .restored
         .as_ref()
@@ -68,8 +85,7 @@ fn content(name: &SessionName, to: u64, reply: &RestoreContextResponse) -> Marku
         }
         form method="post" action=(name.path(SessionPage::Undo)) {
             input type="hidden" name="to" value=(to);
-            // If the session changes after this page was made, the undo fails instead of undoing something else.
-            input type="hidden" name="expected" value=(reply.revision);
+            input type="hidden" name="expected" value=(revision);
             button type="submit" { "Undo" }
             " "
             a href=(name.path(SessionPage::Overview)) { "Cancel" }
