@@ -11,4 +11,5 @@ mod keys;
 mod tenants;
 mod tls;
 mod tokens;
+mod who;
 mod world;

@@ -26,7 +26,7 @@ pub struct Rpc {
     pub of_project: bool,
 }
 
-/// Returns all rpcs of the service.
+/// Returns all rpcs of the service that name a resource.
 pub fn all() -> Vec<Rpc> {
     let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
     let files: Vec<_> = set
@@ -55,10 +55,11 @@ pub fn all() -> Vec<Rpc> {
                     .cloned()
             };
             let parent = field(request, "parent");
-            let at = parent
-                .clone()
-                .or_else(|| field(request, "session"))
-                .unwrap();
+            let Some(at) = parent.clone().or_else(|| field(request, "session")) else {
+                // A call about all projects of a credential. It has tests of its own.
+                assert_eq!(method.name(), "ListProjects");
+                continue;
+            };
             let mut name_at = vec![u32::try_from(at.number()).unwrap()];
             if !at.type_name().is_empty() {
                 let inner = field(message(at.type_name()), "name").unwrap();

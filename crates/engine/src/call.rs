@@ -12,6 +12,10 @@ use tokio::time::Instant;
 /// The target of the spans that leave the process. Crates below name the text itself.
 pub const SPANS: &str = "palimpsest::span";
 
+/// The target of the events of the audit log: calls and tasks that change or delete something, without content. Crates
+/// below name the text itself.
+pub const AUDIT: &str = "palimpsest::audit";
+
 tokio::task_local! {
     static DEADLINE: Deadline;
     static CALLER: Arc<dyn Caller>;
@@ -55,6 +59,11 @@ pub trait Caller: Send + Sync {
     /// changed anything.
     fn may_start_change(&self) -> bool;
 
+    /// Returns the credential of the call: the id of a key, or the subject of a token. `None` if it has none.
+    fn credential(&self) -> Option<&str> {
+        None
+    }
+
     /// Stops counting the call as worked on. Returns false if it is not counted, as within another pause.
     fn pause(&self) -> bool;
 
@@ -78,6 +87,12 @@ impl CurrentCall {
         CALLER
             .try_with(|caller| caller.may_start_change())
             .unwrap_or(true)
+    }
+
+    /// Returns the credential of the call. `None` if it has none, and for work without a caller.
+    pub fn credential() -> Option<Box<str>> {
+        let credential = |caller: &Arc<dyn Caller>| caller.credential().map(Box::from);
+        CALLER.try_with(credential).ok().flatten()
     }
 
     /// Waits for a model, a hook or another call of the session. Meanwhile the call does not count as worked on, and

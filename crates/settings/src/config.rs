@@ -40,6 +40,8 @@ with_defaults! {
         pub blobs: BlobsConfig,
         /// Logging.
         pub log: LogConfig,
+        /// The audit log.
+        pub audit: AuditConfig,
         /// Export of spans and metrics.
         pub otlp: OtlpConfig,
         /// Limits of a single call.
@@ -91,6 +93,13 @@ with_defaults! {
 pub struct BlobsConfig {
     /// A URL such as `s3://bucket/prefix`. Default: a folder in the data directory.
     pub url: Option<String>,
+}
+
+/// The audit log.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AuditConfig {
+    /// The file to which the audit log is appended. `-` is standard output. Default: no audit log.
+    pub file: Option<PathBuf>,
 }
 
 /// Logging.

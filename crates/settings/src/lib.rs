@@ -39,8 +39,8 @@ mod value;
 
 pub use auth::{AuthConfig, JwtConfig, PlainText, TlsConfig};
 pub use config::{
-    AdminConfig, BlobsConfig, Config, GrpcConfig, LogConfig, PolicyConfig, SessionsConfig,
-    ShutdownConfig, StoreConfig,
+    AdminConfig, AuditConfig, BlobsConfig, Config, GrpcConfig, LogConfig, PolicyConfig,
+    SessionsConfig, ShutdownConfig, StoreConfig,
 };
 pub use gateway::{
     GatewayConfig, ProviderCompaction, UpstreamConfig, UpstreamUrl, UpstreamsConfig,

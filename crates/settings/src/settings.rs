@@ -96,6 +96,8 @@ settings! {
         "auto (pretty on a terminal, else JSON), pretty or json.";
     "log.level" => log.level,
         "error, warn, info, debug or trace (libraries: at most info), or levels by module, such as debug,sled=debug.";
+    "audit.file" => audit.file,
+        "The file to which the audit log is appended: one JSON object for each call that changes or deletes something. - is standard output. Default: no audit log.";
     "otlp.endpoint" => otlp.endpoint,
         "The OTLP collector that receives spans and metrics. Default: none. /metrics is always available.";
     "otlp.protocol" => otlp.protocol,

@@ -67,6 +67,7 @@ fn histories() -> (Vec<RecordedEvent>, Bytes) {
     };
     let edits = [None, Some(position)].map(|position| RecordedEvent {
         at: Timestamp::from_millis(7),
+        by: None,
         event: Event::CacheEditsIssued(CacheEditsIssued {
             calls: vec![CallKey::new(0), CallKey::new(5)],
             message: Ordinal::new(4),

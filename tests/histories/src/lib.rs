@@ -365,6 +365,7 @@ impl SessionHarness {
         let event = create_session(create_, context).unwrap();
         let first = RecordedEvent {
             at: context.now,
+            by: None,
             event,
         };
         let session = Session::replay(key, [first.clone()]).unwrap();
@@ -426,7 +427,12 @@ impl SessionHarness {
             self.check_files(decision);
             for event in &decision.events {
                 let event = event.clone();
-                let recorded = RecordedEvent { at: now, event };
+                let recorded = RecordedEvent {
+                    at: now,
+                    by: None,
+                    by: None,
+                    event,
+                };
                 self.session.apply(&recorded).unwrap();
                 self.log.push(recorded);
             }

@@ -151,7 +151,13 @@ impl SessionHarness {
                 let mut session = self.session.clone();
                 for event in &events {
                     let event = event.clone();
-                    session.apply(&RecordedEvent { at, event }).unwrap();
+                    session
+                        .apply(&RecordedEvent {
+                            at,
+                            by: None,
+                            event,
+                        })
+                        .unwrap();
                 }
                 let compacted = |event: &Event| matches!(event, Event::CompactionFinished(_));
                 let last = events.into_iter().next_back().filter(compacted);

@@ -169,7 +169,14 @@ impl Live {
         let key = SessionKey::parse("projects/peers/sessions/one")?;
         let at = context.now;
         Ok(Self {
-            session: Session::replay(key, [RecordedEvent { at, event }])?,
+            session: Session::replay(
+                key,
+                [RecordedEvent {
+                    at,
+                    by: None,
+                    event,
+                }],
+            )?,
             target: Target::default(),
             etag: None,
             array: Vec::new(),
@@ -252,6 +259,7 @@ impl Live {
         for event in decision.events {
             let recorded = RecordedEvent {
                 at: self.now,
+                by: None,
                 event,
             };
             self.session.apply(&recorded)?;

@@ -131,7 +131,14 @@ impl Plain {
         let event = create_session(command, context(&limits))?;
         let key = SessionKey::parse("projects/peers/sessions/plain")?;
         Ok(Self {
-            session: Session::replay(key, [RecordedEvent { at, event }])?,
+            session: Session::replay(
+                key,
+                [RecordedEvent {
+                    at,
+                    by: None,
+                    event,
+                }],
+            )?,
             limits,
         })
     }
@@ -143,7 +150,11 @@ impl Plain {
         };
         for event in decision.events {
             let at = Timestamp::default();
-            self.session.apply(&RecordedEvent { at, event })?;
+            self.session.apply(&RecordedEvent {
+                at,
+                by: None,
+                event,
+            })?;
         }
         Ok(())
     }

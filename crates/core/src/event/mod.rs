@@ -51,6 +51,9 @@ pub const RULES_VERSION: u32 = 1;
 pub struct RecordedEvent {
     /// The server's time when the event was decided.
     pub at: Timestamp,
+    /// The credential of the call that caused the event: the id of a key, or the subject of a token. `None` if calls need
+    /// no credential, or the service acted on its own.
+    pub by: Option<Box<str>>,
     /// The event.
     pub event: Event,
 }

@@ -342,7 +342,13 @@ impl Case {
         for event in &events {
             let event = event.clone();
             let at = context.now;
-            session.apply(&RecordedEvent { at, event }).unwrap();
+            session
+                .apply(&RecordedEvent {
+                    at,
+                    by: None,
+                    event,
+                })
+                .unwrap();
         }
         let last = events.into_iter().next_back();
         let event = last.filter(|event| matches!(event, Event::CompactionFinished(_)))?;

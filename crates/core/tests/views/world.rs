@@ -82,7 +82,15 @@ impl Play {
         };
         let event = create_session(new, context).unwrap();
         let at = context.now;
-        let session = Session::replay(key, [RecordedEvent { at, event }]).unwrap();
+        let session = Session::replay(
+            key,
+            [RecordedEvent {
+                at,
+                by: None,
+                event,
+            }],
+        )
+        .unwrap();
         Self {
             session,
             ids: vec![],
@@ -99,7 +107,13 @@ impl Play {
         };
         for event in events {
             let at = context.now;
-            self.session.apply(&RecordedEvent { at, event }).unwrap();
+            self.session
+                .apply(&RecordedEvent {
+                    at,
+                    by: None,
+                    event,
+                })
+                .unwrap();
         }
     }
 

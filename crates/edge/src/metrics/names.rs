@@ -88,6 +88,12 @@ metrics! {
         "Bytes of requests.";
     RPC_RESPONSE_BYTES = Counter, "palimpsest.rpc.response", "By", ["method"],
         "Bytes of responses.";
+    PROJECT_CALLS = Counter, "palimpsest.project.calls", "", ["project", "outcome"],
+        "Calls by project and outcome (ok or failed). The first 100 projects have labels of their own, the others share the label other.";
+    PROJECT_REQUEST_BYTES = Counter, "palimpsest.project.request", "By", ["project"],
+        "Bytes of requests by project.";
+    PROJECT_RESPONSE_BYTES = Counter, "palimpsest.project.response", "By", ["project"],
+        "Bytes of responses by project.";
     RPC_IN_FLIGHT = Gauge, "palimpsest.rpc.in_flight", "", ["kind"],
         "Calls in flight, by kind: call, and watch for streams without an end.";
     RPC_IN_FLIGHT_MAX = Gauge, "palimpsest.rpc.in_flight_max", "", ["kind"],

@@ -4,6 +4,7 @@
 //! All exported spans have the target `SPANS`, so no span of a library is exported by accident, above all none of the
 //! exporter's own transport. Without a collector this target has no subscriber, and a span costs one comparison.
 
+mod audit;
 mod export_stats;
 mod fields;
 mod ids;
@@ -17,6 +18,7 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fs::File;
 use std::io::{self, IsTerminal as _};
 use std::panic;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use opentelemetry_otlp::ExporterBuildError;
@@ -38,7 +40,7 @@ pub use self::trace::{CallTrace, TraceId, injected_headers};
 use palimpsest_settings::{Config, LogFormat};
 
 use crate::metrics::Metrics;
-pub use palimpsest_engine::call::SPANS;
+pub use palimpsest_engine::call::{AUDIT, SPANS};
 
 /// The reason for a failed setup of telemetry.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +51,14 @@ pub enum TelemetryError {
     /// The process already has a logger.
     #[error("failed to set up logging: {0}")]
     Init(#[from] TryInitError),
+    /// The file of the audit log cannot be opened.
+    #[error("failed to open audit.file {path}: {source}", path = path.display())]
+    Audit {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
     /// The runtime of the exporter cannot be started.
     #[error("failed to start the threads that export telemetry: {0}")]
     Runtime(#[source] io::Error),
@@ -102,7 +112,9 @@ fn set_up<W>(config: &Config, is_terminal: bool, writer: W) -> Result<Telemetry,
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
-    let filter = EnvFilter::try_new(directives(config.log.level.as_str()))?;
+    // The audit log has an output of its own.
+    let level = directives(config.log.level.as_str());
+    let filter = EnvFilter::try_new(format!("{level},{AUDIT}=off"))?;
     // The limiter lives as long as the process, because its report thread never ends.
     let limit: &'static LogRateLimit = Box::leak(Box::default());
     let lines = lines(config.log.format, is_terminal, writer);
@@ -129,7 +141,12 @@ where
             .with_context_activation(false)
             .with_filter(Sampled)
     });
-    Registry::default().with(lines).with(spans).try_init()?;
+    let audit = audit::layer(&config.audit)?;
+    Registry::default()
+        .with(lines)
+        .with(audit)
+        .with(spans)
+        .try_init()?;
     panic::set_hook(Box::new(log_panic));
     Ok(Telemetry { metrics, otlp })
 }

@@ -583,7 +583,11 @@ mod tests {
                 let after = revision;
                 for event in events {
                     let at = Timestamp::default();
-                    let frame = encode_frame(&[RecordedEvent { at, event }]);
+                    let frame = encode_frame(&[RecordedEvent {
+                        at,
+                        by: None,
+                        event,
+                    }]);
                     revision += 1;
                     let mut head = BytesMut::new();
                     head.put_u64(revision);

@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 
 use super::rules::{RetentionConfig, RetentionLimits, day_of};
 use crate::EngineError;
+use crate::call::AUDIT;
 use crate::sessions::Sessions;
 use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
@@ -221,6 +222,15 @@ impl Maintenance {
                         exported = self.exports.is_some(),
                         reason = over.as_str(),
                         "deleted an expired session"
+                    );
+                    tracing::info!(
+                        target: AUDIT,
+                        who = "retention",
+                        method = "DeleteSession",
+                        project = row.key.project.as_str(),
+                        session = %row.key,
+                        outcome = "OK",
+                        reason = over.as_str(),
                     );
                     continue;
                 }

@@ -17,6 +17,7 @@ use palimpsest_core::view::TargetOverride;
 use super::change::PendingCommit;
 use super::growth::{AllowedEvents, adds_storage};
 use super::handle::LoadedSession;
+use crate::call::CurrentCall;
 
 /// The outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,6 +137,7 @@ impl<'a> Transaction<'a> {
         }
         self.events.push(RecordedEvent {
             at: self.now,
+            by: CurrentCall::credential(),
             event,
         });
         Ok(())
@@ -301,6 +303,7 @@ impl<'a> Transaction<'a> {
                 for event in events {
                     let recorded = RecordedEvent {
                         at: self.now,
+                        by: CurrentCall::credential(),
                         event,
                     };
                     loaded

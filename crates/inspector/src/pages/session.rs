@@ -114,8 +114,13 @@ fn facts(session: &Session) -> Markup {
             (fact("Requests", &html! { (number(totals.requests)) ", " (short(totals.sent_tokens)) " tokens sent" }))
             (fact("Saved", &saved(totals.saved_tokens, totals.sent_tokens)))
             (fact("Prompt cache", &html! {
-                (short(totals.cache_read_tokens)) " read (" (percent(totals.cache_read_tokens, prompt)) "), "
-                (short(totals.cache_write_tokens)) " written, " (short(totals.rewritten_tokens)) " of them again after changes of the view"
+                @if prompt > 0 {
+                    (short(totals.cache_read_tokens)) " read (" (percent(totals.cache_read_tokens, prompt)) "), "
+                    (short(totals.cache_write_tokens)) " written"
+                } @else {
+                    "no usage was reported"
+                }
+                "; about " (short(totals.rewritten_tokens)) " written again because the view changed"
             }))
             (fact("Compactions", &html! { (number(counts.compactions.into())) }))
             (fact("Model", &html! { (shown(&session.last_model)) }))
@@ -208,6 +213,7 @@ fn table(name: &SessionName, events: &[SessionEvent]) -> Markup {
                         th scope="col" { "Details" }
                         th.number scope="col" { "Tokens freed" }
                         th scope="col" { "Reason" }
+                        th scope="col" { "By" }
                         th scope="col" { "Look" }
                     }
                 }
@@ -248,6 +254,7 @@ fn row(name: &SessionName, event: &SessionEvent, later: u64) -> Markup {
                     (words(effect.trigger().as_str_name(), "TRIGGER_"))
                 }
             }
+            td { (shown(&event.credential)) }
             td {
                 @if is_request {
                     a href={ (name.path(SessionPage::View)) (query(&[("revision", &revision)])) } { "View" }

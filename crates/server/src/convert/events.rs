@@ -114,6 +114,7 @@ pub fn events(
             revision: revision.get(),
             time: Some(export_timestamp(recorded.at)),
             request_id: request_id.clone(),
+            credential: recorded.by.as_deref().unwrap_or_default().to_owned(),
             epoch: session.epoch_at(revision).get().into(),
             effect: effect.clone(),
             event: Some(event),

@@ -13,9 +13,9 @@ use palimpsest_edge::budget::BudgetShare;
 use palimpsest_engine::call::{self, Caller, Deadline};
 use palimpsest_engine::quotas::{QuotaDemand, QuotaPermit};
 
+use super::audit;
 use super::span::CallSpan;
-
-use crate::access::Authentication;
+use crate::access::{Authentication, Right};
 use crate::errors::ServiceError;
 
 /// The context of one call. Each request has one in its extensions.
@@ -25,6 +25,10 @@ pub struct CallContext(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     project: OnceLock<ProjectId>,
+    /// The session of the call, for the audit log.
+    session: OnceLock<SessionKey>,
+    /// A right that the request needs in addition to that of its rpc.
+    further_right: OnceLock<Right>,
     authentication: OnceLock<Authentication>,
     /// The permit of the project's quotas.
     quota_permit: OnceLock<Option<QuotaPermit>>,
@@ -67,10 +71,31 @@ impl CallContext {
         if let Some(span) = &self.0.span {
             span.about(session);
         }
+        if audit::is_on() {
+            let _ = self.0.session.set(session.clone());
+        }
+    }
+
+    /// Returns the session of the call, if there is an audit log.
+    pub(super) fn session(&self) -> Option<&SessionKey> {
+        self.0.session.get()
+    }
+
+    /// Records that the request needs another right than its rpc.
+    pub fn needs_also(&self, right: Right) {
+        let _ = self.0.further_right.set(right);
+    }
+
+    /// Returns the right that the request needs in addition to that of its rpc.
+    pub(super) fn further_right(&self) -> Option<Right> {
+        self.0.further_right.get().copied()
     }
 
     /// Records the project of the call. Later calls have no effect.
     pub fn set_project(&self, project: ProjectId) {
+        if let Some(span) = &self.0.span {
+            span.of_project(&project);
+        }
         let _ = self.0.project.set(project);
     }
 
@@ -81,6 +106,9 @@ impl CallContext {
 
     /// Records the authenticated principal. Later calls have no effect.
     pub fn set_authentication(&self, authentication: Authentication) {
+        if let Some(span) = &self.0.span {
+            span.by(&authentication.principal.name);
+        }
         let _ = self.0.authentication.set(authentication);
     }
 
@@ -159,6 +187,11 @@ impl Caller for Inner {
         }
         self.is_started.store(true, Ordering::Relaxed);
         true
+    }
+
+    fn credential(&self) -> Option<&str> {
+        let authentication = self.authentication.get();
+        authentication.map(|authentication| &*authentication.principal.name)
     }
 
     fn pause(&self) -> bool {

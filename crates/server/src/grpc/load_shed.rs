@@ -32,6 +32,7 @@ impl ShedResponse {
     /// Returns the response for a call by its path. The call is counted in metrics and has no span.
     pub(super) fn answer(&self, path: &str, metrics: &CallMetrics) -> Response<ResponseBody> {
         metrics.ended(CallReport {
+            project: None,
             method: RpcMethod::of(path.trim_start_matches('/')),
             code: self.code,
             reason: self.reason.clone(),

@@ -5,6 +5,7 @@
 //! in through [`Services`].
 
 mod accept;
+mod audit;
 mod authn;
 mod call_context;
 mod call_limits;

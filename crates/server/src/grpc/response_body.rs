@@ -19,6 +19,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
+use super::audit;
 use super::call_context::CallContext;
 use super::call_limits::Permit;
 use super::span::CallSpan;
@@ -108,6 +109,8 @@ impl Drop for CallRecord {
         let code = self.code.unwrap_or(Code::Cancelled);
         let _entered = self.span.span().enter();
         self.span.end(code, self.reason.as_deref());
+        let outcome = (code, self.reason.as_deref());
+        audit::write(&self.context, &self.method, outcome, self.trace);
         let request_bytes = self.request_bytes.load(Relaxed);
         tracing::debug!(
             status = ?code,
@@ -119,6 +122,7 @@ impl Drop for CallRecord {
         );
         self.metrics.ended(CallReport {
             method: self.known,
+            project: self.context.project(),
             code,
             reason: self.reason.take(),
             took: self.is_timed.then_some(duration),

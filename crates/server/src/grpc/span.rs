@@ -2,7 +2,7 @@
 //! conventions for rpcs, which would be repeated on every log line as fields.
 
 use opentelemetry::trace::{Status, TraceContextExt as _};
-use palimpsest_core::ids::SessionKey;
+use palimpsest_core::ids::{ProjectId, SessionKey};
 use palimpsest_http::code_name;
 use tonic::Code;
 use tracing::{Span, field};
@@ -28,7 +28,9 @@ impl CallSpan {
             method = path,
             trace_id = %trace.id,
             span_id = field::Empty,
-            // Recorded later by the handler.
+            // Recorded later, by the edge and by the handler.
+            credential = field::Empty,
+            project = field::Empty,
             session = field::Empty,
         );
         if let Some(parent) = &trace.parent {
@@ -56,6 +58,14 @@ impl CallSpan {
 
     pub(super) fn span(&self) -> &Span {
         &self.span
+    }
+
+    pub(super) fn by(&self, credential: &str) {
+        self.span.record("credential", credential);
+    }
+
+    pub(super) fn of_project(&self, project: &ProjectId) {
+        self.span.record("project", project.as_str());
     }
 
     pub(super) fn about(&self, session: &SessionKey) {

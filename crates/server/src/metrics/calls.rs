@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use opentelemetry::metrics::{Counter, Histogram};
 use opentelemetry::{KeyValue, StringValue};
+use palimpsest_core::ids::ProjectId;
 use palimpsest_edge::metrics::instruments::{counter, histogram};
 use palimpsest_edge::metrics::{Metrics, names};
 use palimpsest_http::code_name;
 use palimpsest_proto::FILE_DESCRIPTOR_SET;
 use prost_reflect::DescriptorPool;
 use tonic::Code;
+
+use super::projects::ProjectMetrics;
 
 /// A method of the contract. Unknown methods share the name `other`, so that callers cannot create label values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -63,6 +66,8 @@ impl RpcMethod {
 #[derive(Debug)]
 pub(crate) struct CallReport<'a> {
     pub(crate) method: &'a RpcMethod,
+    /// The project. `None` if it is not known.
+    pub(crate) project: Option<&'a ProjectId>,
     pub(crate) code: Code,
     /// The reason of a failure, as the name of an `ErrorReason`.
     pub(crate) reason: Option<String>,
@@ -79,6 +84,7 @@ pub(crate) struct CallMetrics {
     errors: Counter<u64>,
     request_bytes: Counter<u64>,
     response_bytes: Counter<u64>,
+    projects: ProjectMetrics,
 }
 
 impl CallMetrics {
@@ -89,6 +95,7 @@ impl CallMetrics {
             errors: counter(meter, &names::RPC_ERRORS),
             request_bytes: counter(meter, &names::RPC_REQUEST_BYTES),
             response_bytes: counter(meter, &names::RPC_RESPONSE_BYTES),
+            projects: ProjectMetrics::new(metrics),
         }
     }
 
@@ -104,6 +111,9 @@ impl CallMetrics {
                 KeyValue::new("code", code_name(call.code)),
             ];
             self.duration.record(took.as_secs_f64(), &labels);
+        }
+        if let Some(project) = call.project {
+            self.projects.ended(project, &call);
         }
         let labels = [method.clone()];
         self.request_bytes.add(call.request_bytes, &labels);

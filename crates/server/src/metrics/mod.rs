@@ -3,6 +3,7 @@
 
 mod calls;
 mod observers;
+mod projects;
 
 pub(crate) use self::calls::{CallMetrics, CallReport, RpcMethod};
 pub(crate) use self::observers::observe_server;

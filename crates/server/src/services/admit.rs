@@ -136,6 +136,9 @@ impl Service {
     ) -> Result<(), ServiceError> {
         // Handlers get a request without its extensions, so the context of the task is used.
         let context = CallContext::current();
+        if let Some(context) = &context {
+            context.needs_also(right);
+        }
         if let Some(authentication) = self.authenticated(context.as_ref())? {
             let scope = ResourceScope::Session(session.clone());
             access::check_right(authentication, right, &scope)?;

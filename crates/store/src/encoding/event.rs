@@ -52,6 +52,7 @@ impl StoredAs<v1::Recorded> for RecordedEvent {
     fn to_proto(&self) -> v1::Recorded {
         v1::Recorded {
             at_ms: self.at.to_proto(),
+            by: self.by.as_deref().unwrap_or_default().to_owned(),
             event: Some(write_event(&self.event)),
         }
     }
@@ -62,6 +63,7 @@ impl StoredAs<v1::Recorded> for RecordedEvent {
         ))?;
         Ok(Self {
             at: StoredAs::from_proto(stored.at_ms)?,
+            by: (!stored.by.is_empty()).then(|| stored.by.into()),
             event: read_event(event)?,
         })
     }

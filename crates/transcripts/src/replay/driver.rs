@@ -207,6 +207,7 @@ impl Driver {
             limits,
             events: vec![RecordedEvent {
                 at,
+                by: None,
                 event: Event::SessionCreated(created),
             }],
             last_response: None,
@@ -402,6 +403,7 @@ impl Driver {
             self.counters.count(&event);
             let recorded = RecordedEvent {
                 at: self.now,
+                by: None,
                 event,
             };
             self.session

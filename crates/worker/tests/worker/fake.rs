@@ -215,7 +215,14 @@ impl Fake {
                 };
                 made = decision.events.len();
                 for event in decision.events {
-                    session.apply(&RecordedEvent { at: now, event }).unwrap();
+                    session
+                        .apply(&RecordedEvent {
+                            at: now,
+                            by: None,
+                            by: None,
+                            event,
+                        })
+                        .unwrap();
                 }
             }
             let all = session.revision().get() - before.get();

@@ -1,0 +1,90 @@
+//! Metrics of calls by project, with a bounded number of labels.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use opentelemetry::metrics::Counter;
+use opentelemetry::{KeyValue, StringValue};
+use palimpsest_core::ids::ProjectId;
+use palimpsest_edge::metrics::instruments::counter;
+use palimpsest_edge::metrics::{Metrics, names};
+use tonic::Code;
+
+use super::calls::CallReport;
+
+/// The maximum number of projects with a label of their own. Each of them is several time series.
+const MAX_PROJECTS: usize = 100;
+/// The label of all other projects.
+const OTHER: &str = "other";
+
+/// The instruments of calls by project.
+#[derive(Debug)]
+pub(super) struct ProjectMetrics {
+    /// The projects with a label of their own: those that were called first since the process started.
+    labels: RwLock<HashMap<ProjectId, Arc<str>>>,
+    calls: Counter<u64>,
+    request_bytes: Counter<u64>,
+    response_bytes: Counter<u64>,
+}
+
+impl ProjectMetrics {
+    pub(super) fn new(metrics: &Metrics) -> Self {
+        let meter = metrics.meter();
+        Self {
+            labels: RwLock::default(),
+            calls: counter(meter, &names::PROJECT_CALLS),
+            request_bytes: counter(meter, &names::PROJECT_REQUEST_BYTES),
+            response_bytes: counter(meter, &names::PROJECT_RESPONSE_BYTES),
+        }
+    }
+
+    /// Records a call of a project.
+    pub(super) fn ended(&self, project: &ProjectId, call: &CallReport<'_>) {
+        let project = KeyValue::new("project", self.label(project));
+        let outcome = if call.code == Code::Ok {
+            "ok"
+        } else {
+            "failed"
+        };
+        let of_project = [project.clone()];
+        self.request_bytes.add(call.request_bytes, &of_project);
+        self.response_bytes.add(call.response_bytes, &of_project);
+        self.calls
+            .add(1, &[project, KeyValue::new("outcome", outcome)]);
+    }
+
+    fn label(&self, project: &ProjectId) -> StringValue {
+        let known = self.labels.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(label) = known.get(project) {
+            return Arc::clone(label).into();
+        }
+        if known.len() >= MAX_PROJECTS {
+            return OTHER.into();
+        }
+        drop(known);
+        let mut labels = self.labels.write().unwrap_or_else(PoisonError::into_inner);
+        if labels.len() >= MAX_PROJECTS && !labels.contains_key(project) {
+            return OTHER.into();
+        }
+        let label = labels
+            .entry(project.clone())
+            .or_insert_with(|| project.as_str().into());
+        Arc::clone(label).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_projects_share_a_label() {
+        let metrics = ProjectMetrics::new(&Metrics::default());
+        let label = |n: usize| metrics.label(&ProjectId::new(format!("p{n}")).unwrap());
+        for n in 0..MAX_PROJECTS {
+            assert_eq!(label(n).as_str(), format!("p{n}"));
+        }
+        assert_eq!(label(MAX_PROJECTS).as_str(), OTHER);
+        assert_eq!(label(0).as_str(), "p0");
+    }
+}
