@@ -38,7 +38,11 @@ impl SummaryPrompt {
             };
             Some(Self {
                 rounds: InputRounds::of(told),
-                instruction: summary_request(session.policy().summary.style, extra),
+                instruction: summary_request(
+                    session.policy().summary.style,
+                    running.part,
+                    extra,
+                ),
                 counter: session.counter(),
             })
         });

@@ -9,6 +9,7 @@ use crate::levels::compaction::{
     KeepRule, MessagePartition, count_unanswered, limit_leaving_tokens, partition,
 };
 use crate::session::Session;
+use crate::summary::SummaryPart;
 
 /// The part of the view that a summary covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,6 +21,17 @@ pub enum CompactionScope {
     UpTo(MessageId),
     /// All messages from this one on.
     From(MessageId),
+}
+
+impl CompactionScope {
+    /// Returns the part of the conversation that the summary replaces.
+    pub(super) const fn part(self) -> SummaryPart {
+        match self {
+            Self::Whole => SummaryPart::Whole,
+            Self::UpTo(_) => SummaryPart::Beginning,
+            Self::From(_) => SummaryPart::End,
+        }
+    }
 }
 
 /// The parameters of a summary that has to be written.
