@@ -28,7 +28,7 @@ pub use append::{
     Append, AppendReceipt, AppendSource, ReplacedResponse, Warning, receipts, warnings,
 };
 pub use check_thresholds::CheckThresholds;
-pub use clear::{ClearResults, ClearTrigger};
+pub use clear::{ClearResults, ClearTrigger, cleared_for_summary};
 pub use clear_by_rule::{ClearAbove, ClearByRule};
 pub use collapse::{CollapseSpans, CollapseTrigger, StageSpans};
 pub(crate) use compact::render_session_memory;

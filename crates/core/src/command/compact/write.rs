@@ -66,7 +66,7 @@ impl SummarySpec {
     ) -> Result<Result<MessagePartition, SkipReason>, Rejection> {
         let least = u64::from(session.policy().autocompact.min_input_tokens);
         // A request of a caller or of the model has no minimum input.
-        let by_hand = matches!(asked, Trigger::Manual | Trigger::Model);
+        let by_hand = asked.is_by_hand();
         let enough = |kept: &MessagePartition| {
             by_hand
                 || session
