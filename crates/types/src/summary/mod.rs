@@ -16,6 +16,6 @@ mod tests;
 pub use document::{SummaryDocument, SummarySection};
 pub use frame::{SummaryFrame, dropped_notice, frame, is_framed, summary_in};
 pub use instructions::standing_instructions;
-pub use parse::{AcceptedSummary, SummaryRejection, parse_summary};
+pub use parse::{AcceptedSummary, SummaryRejection, parse_span_summary, parse_summary};
 pub use part::SummaryPart;
-pub use prompt::{ExtraInstructions, SYSTEM, memory_request, summary_request};
+pub use prompt::{ExtraInstructions, SYSTEM, memory_request, span_request, summary_request};

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::{
     AcceptedSummary, ExtraInstructions, SummaryDocument, SummaryFrame, SummaryPart,
     SummaryRejection, SummarySection, dropped_notice, frame, is_framed, memory_request,
-    parse_summary, standing_instructions, summary_request,
+    parse_span_summary, parse_summary, span_request, standing_instructions, summary_request,
 };
 use crate::memory::MemoryDocument;
 use crate::policy::SummaryStyle;
@@ -200,6 +200,26 @@ fn a_request_names_the_part_that_the_summary_replaces() {
     for part in [SummaryPart::Beginning, SummaryPart::End] {
         assert!(request(part).contains(moment), "{part:?}");
     }
+}
+
+#[test]
+fn the_summary_of_a_span_is_checked_like_other_summaries() {
+    let parse = parse_span_summary;
+    let answer = "<analysis>hm</analysis><summary>\nBoth files are empty. </summary>";
+    assert_eq!(parse(answer, false), Ok("Both files are empty."));
+    assert_eq!(parse("Both files.", false), Ok("Both files."));
+    assert_eq!(parse("Both fi", true), Err(SummaryRejection::Truncated));
+    assert_eq!(
+        parse("<analysis>hm</analysis>", false),
+        Err(SummaryRejection::Empty)
+    );
+    assert_eq!(
+        parse("I cannot help with that.", false),
+        Err(SummaryRejection::Refusal)
+    );
+    let request = span_request();
+    let rule = "Do not call any tool";
+    assert!(request[..80].contains(rule) && request[request.len() - 120..].contains(rule));
 }
 
 #[test]
