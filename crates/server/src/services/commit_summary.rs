@@ -53,7 +53,7 @@ fn delegate_result(
     if request.delegation_token.is_empty() {
         return Err(ServiceError::invalid(
             "delegation_token",
-            "must be set: it is in the request that Compact returned",
+            "must be set: it is in the delegated_request that Compact or PrepareContext returned",
         ));
     }
     // The model name becomes part of an event, so its length is limited.
