@@ -244,6 +244,20 @@ async fn a_range_is_compacted_up_to_or_from_a_message() {
     assert_eq!(boundary.summarized_messages, 16);
     assert_eq!(boundary.first_kept_message_id, listed[16].id);
     assert_eq!(boundary.last_summarized_message_id, listed[15].id);
+    let view = turn(&mut client, session, &mut array, vec![]).await;
+    assert_eq!(view.keep_messages, 0);
+    let first = text_of(&array.values()[0]);
+    assert!(
+        first.contains("replaces the beginning of this conversation")
+            && first.contains("messages after that part follow word for word"),
+        "{first}"
+    );
+    // The summary describes its part alone.
+    let (summary, _) = first.split_once("</conversation-summary>").unwrap();
+    assert!(
+        summary.contains("step 3") && !summary.contains("step 4"),
+        "{summary}"
+    );
     let from = CompactRequest {
         session: name(session),
         target: Some(small_window()),
@@ -253,6 +267,19 @@ async fn a_range_is_compacted_up_to_or_from_a_message() {
     let reply = client.compact(from).await.unwrap().into_inner();
     let boundary = reply.compaction.unwrap().boundary.unwrap();
     assert!(boundary.kept_before, "{boundary:?}");
+    turn(&mut client, session, &mut array, vec![]).await;
+    let values = array.values();
+    let later = text_of(values.last().unwrap());
+    assert!(
+        later.contains("replaces a later part of this conversation")
+            && later.contains("messages before that part precede this one"),
+        "{later}"
+    );
+    let (_, summary) = later.rsplit_once("<conversation-summary>").unwrap();
+    assert!(
+        summary.contains("step 5") && !summary.contains("step 3"),
+        "{summary}"
+    );
 }
 
 #[tokio::test]

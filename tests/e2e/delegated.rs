@@ -1,15 +1,21 @@
 //! Tests of compactions with the caller's model: the service writes the request and accepts the summary.
 
+use palimpsest_fake_provider::{Behaviour, FakeProvider};
+use palimpsest_proto::context::v1::message_input::Content;
 use palimpsest_proto::context::v1::{
     CommitSummaryRequest, CommitSummaryResponse, CompactRequest, CompactResponse,
-    CompactionFailureReason, CompactionOverrides, CompactionState, CompactionStrategy, MessageForm,
-    MessageInput, PromptTooLong, Provider, RewindSessionRequest, Target,
-    commit_summary_request::Outcome, rewind_session_request::TargetMessage,
+    CompactionFailureReason, CompactionMode, CompactionOverrides, CompactionState,
+    CompactionStrategy, DelegatedRequest, Format, Level, LevelAction, LevelReport, MessageForm,
+    MessageInput, PrepareContextRequest, PromptTooLong, Provider, RewindSessionRequest, SkipReason,
+    SyncContextRequest, Target, commit_summary_request::Outcome, level_report,
+    rewind_session_request::TargetMessage,
 };
-use palimpsest_tests::say::{assistant, assistant_call, prepare, result, summary, user};
+use palimpsest_tests::say::{
+    self, assistant, assistant_call, payload, prepare, result, small_window, summary, user,
+};
 use palimpsest_tests::server::Context;
 use palimpsest_tests::{Array, Server, name, refused, refused_field};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tonic::{Code, Status};
 
@@ -313,7 +319,7 @@ async fn a_delegated_request_fits_the_window_and_can_be_shortened() {
         said.push(assistant(&format!("Lamp {n} blinks. ").repeat(40)));
     }
     let mut request = prepare(&name("s"), said);
-    request.set_compaction_mode(palimpsest_proto::context::v1::CompactionMode::Never);
+    request.set_compaction_mode(CompactionMode::Never);
     world.client.prepare_context(request).await.unwrap();
     let small = Target {
         provider: Provider::Openai.into(),
@@ -388,4 +394,169 @@ async fn a_delegated_compaction_ends_after_too_many_shortenings() {
         token = reply.delegated_request.unwrap().delegation_token.to_vec();
     }
     panic!("the compaction did not end");
+}
+
+/// Appends turns until an automatic compaction is due at the next call.
+async fn grow(world: &mut World, session: &str) {
+    for number in 0..6 {
+        let mut request = prepare(&name(session), say::work(number));
+        request.target = Some(small_window());
+        request.set_compaction_mode(CompactionMode::Never);
+        world.client.prepare_context(request).await.unwrap();
+    }
+}
+
+fn delegating(session: &str, messages: Vec<MessageInput>) -> PrepareContextRequest {
+    PrepareContextRequest {
+        target: Some(small_window()),
+        delegate_summary: true,
+        ..prepare(&name(session), messages)
+    }
+}
+
+fn compaction_report(reports: &[LevelReport]) -> &LevelReport {
+    let mut reports = reports.iter();
+    reports
+        .find(|report| report.level() == Level::Compaction)
+        .unwrap()
+}
+
+/// Sends the request to a model as a caller does, and returns the text of the answer.
+async fn answer_of_model(provider: &FakeProvider, request: &DelegatedRequest) -> String {
+    let mut body: Value = serde_json::from_slice(&request.request_json).unwrap();
+    body["model"] = "claude-fake".into();
+    let url = format!("{}/v1/messages", provider.url());
+    let sent = reqwest::Client::new()
+        .post(url)
+        .header("x-api-key", "key-of-the-tests")
+        .header("anthropic-version", "2023-06-01")
+        .body(body.to_string());
+    let reply = sent.send().await.unwrap();
+    assert!(
+        reply.status().is_success(),
+        "{}",
+        reply.text().await.unwrap()
+    );
+    let reply: Value = serde_json::from_slice(&reply.bytes().await.unwrap()).unwrap();
+    reply["content"][0]["text"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_due_compaction_is_delegated_in_the_loop_of_the_caller() {
+    let provider = FakeProvider::start().await.unwrap();
+    let text = summary("The keeper wants two blinks");
+    provider.script("claude-fake", [Behaviour::Say(text)]);
+    let mut world = World::new(&[]).await;
+    grow(&mut world, "s").await;
+    let request = delegating("s", vec![user("and now the last step")]);
+    let reply = world.client.prepare_context(request).await.unwrap();
+    let reply = reply.into_inner();
+    // The reply has the view as it is, which can be sent.
+    let report = compaction_report(&reply.level_reports);
+    assert_eq!(report.action(), LevelAction::Started);
+    assert!(reply.sendable && reply.epoch == 0);
+    let before = reply.messages_json.clone();
+    let asked = reply.delegated_request.unwrap();
+    let body = String::from_utf8(asked.request_json.to_vec()).unwrap();
+    assert!(body.contains("step 0") && !body.contains("and now the last step"));
+    // Later calls return the same request, also after a restart. Other callers do not get it.
+    let mut world = world.restarted().await;
+    let again = world.client.prepare_context(delegating("s", vec![])).await;
+    let again = again.unwrap().into_inner();
+    assert_eq!(again.delegated_request.as_ref(), Some(&asked));
+    assert_eq!(again.messages_json, before);
+    let mut request = delegating("s", vec![]);
+    request.delegate_summary = false;
+    let other = world.client.prepare_context(request).await.unwrap();
+    let other = other.into_inner();
+    assert_eq!(other.delegated_request, None);
+    let report = compaction_report(&other.level_reports);
+    assert_eq!(report.skip_reason(), SkipReason::AlreadyRunning);
+
+    let answer = answer_of_model(&provider, &asked).await;
+    let outcome = Outcome::Summary(answer);
+    let done = world.commit("s", &asked.delegation_token, outcome).await;
+    let compaction = done.unwrap().compaction.unwrap();
+    assert_eq!(compaction.state(), CompactionState::Succeeded);
+    let after = world.client.prepare_context(delegating("s", vec![])).await;
+    let after = after.unwrap().into_inner();
+    assert_eq!((after.delegated_request, after.epoch), (None, 1));
+    let shown = String::from_utf8(after.messages_json.concat()).unwrap();
+    assert!(
+        shown.contains("The keeper wants two blinks") && shown.contains("and now the last step"),
+        "{shown}"
+    );
+    assert!(!shown.contains("0 line 17 of a listing"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_failed_delegation_leaves_the_view_and_counts_as_a_failed_attempt() {
+    let mut world = World::new(&["--set", "policy.autocompact.max_failures=1"]).await;
+    grow(&mut world, "s").await;
+    let first = world.client.prepare_context(delegating("s", vec![])).await;
+    let first = first.unwrap().into_inner();
+    let token = first.delegated_request.unwrap().delegation_token;
+    let failed = Outcome::FailureDetail("no credit".into());
+    let done = world.commit("s", &token, failed).await.unwrap();
+    assert_eq!(done.compaction.unwrap().state(), CompactionState::Failed);
+    let next = world.client.prepare_context(delegating("s", vec![])).await;
+    let next = next.unwrap().into_inner();
+    assert_eq!(next.messages_json, first.messages_json);
+    assert_eq!(next.delegated_request, None);
+    assert!(next.budget.unwrap().auto_paused);
+}
+
+#[tokio::test]
+async fn a_rejected_prompt_and_a_dry_run_are_not_delegated() {
+    let mut world = World::new(&[]).await;
+    grow(&mut world, "s").await;
+    let mut request = delegating("s", vec![]);
+    request.dry_run = true;
+    let reply = world.client.prepare_context(request).await.unwrap();
+    assert_eq!(reply.into_inner().delegated_request, None);
+    let mut request = delegating("s", vec![user("go on")]);
+    request.prompt_too_long = Some(PromptTooLong::default());
+    let reply = world.client.prepare_context(request).await.unwrap();
+    let reply = reply.into_inner();
+    assert_eq!(reply.delegated_request, None);
+    let report = compaction_report(&reply.level_reports);
+    let Some(level_report::Detail::Compaction(compaction)) = &report.detail else {
+        panic!("{report:?}")
+    };
+    assert_eq!(compaction.strategy(), CompactionStrategy::Extractive);
+}
+
+#[tokio::test]
+async fn a_whole_array_can_delegate_and_a_model_of_the_server_cannot_be_named() {
+    let mut world = World::new(&[]).await;
+    let words = "word ".repeat(4_000);
+    let turns = (0..6).flat_map(|turn| {
+        [
+            json!({"role": "user", "content": format!("question {turn} {words}")}),
+            json!({"role": "assistant", "content": format!("answer {turn}")}),
+        ]
+    });
+    let last = json!({"role": "user", "content": "the last question"});
+    let array: Vec<Value> = turns.chain([last]).collect();
+    let MessageInput { content, .. } = payload(Format::AnthropicMessages, json!(array).to_string());
+    let Some(Content::Payload(payload)) = content else {
+        panic!("no payload")
+    };
+    let request = SyncContextRequest {
+        session: name("s"),
+        payload: Some(payload),
+        target: Some(small_window()),
+        delegate_summary: true,
+        ..SyncContextRequest::default()
+    };
+    let reply = world.client.sync_context(request.clone()).await.unwrap();
+    let context = reply.into_inner().context.unwrap();
+    assert!(context.delegated_request.is_some());
+    let mut by_name = request;
+    by_name.compaction_overrides = Some(CompactionOverrides {
+        model: "some-model".into(),
+        ..CompactionOverrides::default()
+    });
+    let refusal = world.client.sync_context(by_name).await.unwrap_err();
+    refused_field(&refusal, "compaction_overrides.model");
 }

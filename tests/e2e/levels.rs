@@ -512,6 +512,13 @@ async fn p09_cache_edits_are_returned_once_and_stay_in_position() {
         block["edits"][0],
         json!({"type": "delete", "cache_reference": "e0"})
     );
+    // Each deleted result needs the name that the edit uses.
+    let named = edit.references.iter().map(|reference| {
+        let fields: Value = serde_json::from_slice(&reference.merge_json).unwrap();
+        assert_eq!(fields, json!({"cache_reference": reference.tool_use_id}));
+        reference.tool_use_id.clone()
+    });
+    assert_eq!(named.collect::<Vec<_>>(), ids[..7]);
     // The view does not change.
     assert_eq!(second.epoch, 0);
     assert_eq!(
@@ -529,5 +536,6 @@ async fn p09_cache_edits_are_returned_once_and_stay_in_position() {
     let again = third.cache_edits.unwrap();
     assert!(!again.edits[0].newly_added);
     assert_eq!(again.edits[0].block_json, edit.block_json);
+    assert_eq!(again.edits[0].references, edit.references);
     assert_eq!(again.edits[0].message_index, edit.message_index);
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 use palimpsest_fake_provider::{Behaviour, FakeProvider, Plan, Recorded};
 use palimpsest_proto::context::v1::{
     CompactRequest, CompactionOverrides, CompactionState, CompactionStrategy, CreateSessionRequest,
-    MessageInput, Policy, Session, SummaryPolicy, UpdateSessionRequest,
+    MessageInput, Policy, RestoreContextRequest, Session, SummaryPolicy, UpdateSessionRequest,
+    compact_request::Range,
 };
 use palimpsest_tests::array::values;
-use palimpsest_tests::say::{assistant, assistant_call, prepare, result, user};
+use palimpsest_tests::say::{assistant, assistant_call, prepare, result, user, uuid, with_id};
 use palimpsest_tests::server::Context;
 use palimpsest_tests::{Array, Server, fields, name, refused, refused_field};
 use serde_json::Value;
@@ -188,6 +189,103 @@ async fn the_view_contains_the_summary_of_the_model() {
         !asked.contains("tool_use") && !asked.contains("tool_result"),
         "{asked}"
     );
+}
+
+#[tokio::test]
+async fn a_model_is_told_which_part_it_summarizes() {
+    let mut world = World::new(&[]).await;
+    let ids: Vec<String> = (1..=9).map(uuid).collect();
+    // The latest request stays, whatever the range.
+    let said = work().into_iter().chain([user("Is it done?")]).zip(&ids);
+    let said = said.map(|(message, id)| with_id(id, message)).collect();
+    world.view("s", said).await;
+    let ranges = [
+        (
+            Range::FromMessageId(ids[4].clone()),
+            "later part of a longer conversation",
+            ("set that timer", "Make the harbour lights"),
+            "replaces a later part",
+        ),
+        (
+            Range::UpToMessageId(ids[3].clone()),
+            "beginning of a longer conversation",
+            ("Make the harbour lights", "set that timer"),
+            "replaces the beginning",
+        ),
+    ];
+    for (range, part, (inside, outside), frame) in ranges {
+        world
+            .provider
+            .script("claude-fake", [summary("The keeper wants two blinks")]);
+        let request = CompactRequest {
+            session: name("s"),
+            strategy: CompactionStrategy::Model.into(),
+            range: Some(range),
+            ..CompactRequest::default()
+        };
+        let reply = world.client.compact(request).await.unwrap().into_inner();
+        let compaction = reply.compaction.unwrap();
+        assert_eq!(compaction.strategy(), CompactionStrategy::Model);
+        assert!(
+            compaction.summary.contains(inside) && !compaction.summary.contains(outside),
+            "{}",
+            compaction.summary
+        );
+        let asked = world.bodies().pop().unwrap()["messages"].to_string();
+        assert!(
+            asked.contains(part) && asked.contains(inside) && !asked.contains(outside),
+            "{asked}"
+        );
+        assert!(!asked.contains("The conversation above is about to be replaced"));
+        let shown = text(&world.view("s", vec![]).await);
+        assert!(shown.contains(frame) && shown.contains(outside), "{shown}");
+        assert!(!shown.contains("continues an earlier conversation"));
+        // The other part is compacted from the original view.
+        let restore = RestoreContextRequest {
+            session: name("s"),
+            to_revision: reply.revision - 2,
+            ..RestoreContextRequest::default()
+        };
+        world.client.restore_context(restore).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_input_of_a_manual_summary_leaves_out_what_level_3_would_clear() {
+    let mut world = World::new(&[
+        "policy.microcompact.clearable_tools=read",
+        "policy.microcompact.size.enabled=true",
+        "policy.microcompact.size.target_tokens=0",
+        "policy.microcompact.size.keep_results=1",
+    ])
+    .await;
+    let before = world.view("s", work()).await;
+    world
+        .provider
+        .script("claude-fake", [summary("The keeper wants two blinks")]);
+    let request = CompactRequest {
+        session: name("s"),
+        strategy: CompactionStrategy::Model.into(),
+        ..CompactRequest::default()
+    };
+    let reply = world.client.compact(request).await.unwrap().into_inner();
+    let asked = world.bodies().pop().unwrap()["messages"].to_string();
+    assert!(
+        asked.contains("[the tool returned] [Old tool result content cleared]")
+            && asked.contains("[called read with")
+            && !asked.contains("source of the harbour lights")
+            && asked.contains("[the tool returned] timer of the harbour lights"),
+        "{asked}"
+    );
+    // The compaction is one change of the view, and an undo restores the results.
+    assert_eq!(reply.epoch, 1);
+    let restore = RestoreContextRequest {
+        session: name("s"),
+        to_revision: reply.revision - 2,
+        ..RestoreContextRequest::default()
+    };
+    world.client.restore_context(restore).await.unwrap();
+    assert_eq!(world.view("s", vec![]).await.messages, before.messages);
 }
 
 #[tokio::test]

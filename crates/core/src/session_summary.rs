@@ -13,20 +13,46 @@ use crate::ids::Ordinal;
 use crate::memory::MemoryContent;
 use crate::message::{Block, Message};
 use crate::session::Session;
-use crate::summary::{SummaryDocument, SummaryRejection, SummarySection, parse_summary};
+use crate::summary::{
+    SummaryDocument, SummaryPart, SummaryRejection, SummarySection, parse_summary,
+};
 
 /// Maximum tokens of user inputs in a summary.
 const MAX_INPUT_TOKENS: u32 = 4_000;
 
-/// Builds the summary of messages that leave the view. `inputs` contains all user inputs of the session, including
-/// those before earlier compactions, in order. With `redact`, secrets are removed; `inputs` must be redacted already.
+/// Returns the user inputs that the summary of `part` contains, in order. For the whole conversation these are all
+/// inputs of the session, including those before earlier compactions. Inputs that a rewind removed are left out.
+pub fn summary_inputs(session: &Session, part: SummaryPart, leaving: &[Ordinal]) -> Vec<Ordinal> {
+    let transcript = session.transcript();
+    let leaves = |at: &Ordinal| leaving.binary_search(at).is_ok();
+    let latest = session.latest_request();
+    // The latest request is named if the reader finds it after the summary.
+    let follows =
+        |at: &Ordinal| Some(*at) == latest && leaving.first().is_none_or(|first| first < at);
+    let inputs = session.turns().starts().iter().copied();
+    let inputs = inputs.filter(|at| {
+        let entry = transcript.get(*at);
+        entry.is_some_and(|entry| entry.visibility.is_in_effect())
+    });
+    let inputs = inputs.filter(|at| match part {
+        SummaryPart::Whole => true,
+        // Earlier compactions removed the other inputs, which the earlier summary in this part contains.
+        SummaryPart::Beginning => leaves(at) || follows(at) || !transcript.is_in_view(*at),
+        SummaryPart::End => leaves(at) || follows(at),
+    });
+    inputs.collect()
+}
+
+/// Builds the summary of messages that leave the view. `inputs` contains the texts of [`summary_inputs`]. With
+/// `redact`, secrets are removed; `inputs` must be redacted already.
 pub fn summary_of(
     session: &Session,
+    part: SummaryPart,
     leaving: &[Ordinal],
     inputs: &[String],
     redact: Option<Redact>,
 ) -> SummaryDocument {
-    let (mut memory, covers) = previous_memory(session);
+    let (mut memory, covers) = previous_memory(session, part, leaving);
     if let Some(redact) = redact {
         memory = memory.redacted(redact);
     }
@@ -42,11 +68,12 @@ pub fn summary_of(
     let clean: Vec<Cow<'_, Message>> = clean.collect();
     let facts = Facts::of(clean.iter().map(|message| -> &Message { message }));
     let said: Vec<&str> = inputs.iter().map(String::as_str).collect();
+    let latest = summary_inputs(session, part, leaving).pop();
     let inputs = UserInputs {
         all: &said,
-        is_last_visible: session
-            .latest_request()
-            .is_some_and(|at| leaving.binary_search(&at).is_err()),
+        is_last_visible: latest.is_some_and(|at| {
+            session.latest_request() == Some(at) && leaving.binary_search(&at).is_err()
+        }),
         max_tokens: MAX_INPUT_TOKENS,
     };
     build_summary(session.policy().summary.style, &memory, &facts, inputs)
@@ -78,9 +105,15 @@ pub fn accept_summary(
 }
 
 /// Returns session memory and the last message that it covers. Without session memory, the latest visible summary of
-/// an earlier compaction is used.
-fn previous_memory(session: &Session) -> (MemoryContent, Option<Ordinal>) {
-    if let Some(version) = session.memory().latest_written() {
+/// an earlier compaction is used. Session memory also describes the messages around a part, so the summary of a part
+/// extends only an earlier summary that leaves.
+fn previous_memory(
+    session: &Session,
+    part: SummaryPart,
+    leaving: &[Ordinal],
+) -> (MemoryContent, Option<Ordinal>) {
+    let is_whole = part == SummaryPart::Whole;
+    if is_whole && let Some(version) = session.memory().latest_written() {
         return (version.content.clone(), version.covered_through);
     }
     let boundaries = session.compactions().boundaries.iter().rev();
@@ -89,7 +122,8 @@ fn previous_memory(session: &Session) -> (MemoryContent, Option<Ordinal>) {
     let mut summaries =
         summaries.filter_map(|boundary| Some((boundary.summary?, boundary.strategy)));
     let content = summaries.find_map(|(at, strategy)| {
-        if !session.transcript().is_in_view(at) {
+        if !session.transcript().is_in_view(at) || !(is_whole || leaving.binary_search(&at).is_ok())
+        {
             return None;
         }
         let message = session.transcript().content(at)?;

@@ -49,6 +49,8 @@ pub struct Engine {
     /// The reader of whole arrays.
     pub arrays: Arc<ArrayReader>,
     pub(crate) span_passes: SpanPasses,
+    /// The sessions for whose staged spans a model writes summaries.
+    pub(crate) span_summaries: SpanPasses,
     /// Limits concurrent reads of event batches. Their memory is part of no other budget.
     pub(crate) event_batches: Arc<FairTurns>,
     /// Limits concurrent steps of session lists to one.
@@ -78,6 +80,7 @@ impl Engine {
             searches: Arc::default(),
             arrays: Arc::default(),
             span_passes: SpanPasses::default(),
+            span_summaries: SpanPasses::default(),
             event_batches: Arc::new(FairTurns::new(MAX_BATCHES)),
             lists: Arc::new(Semaphore::new(1)),
             project_counts: Arc::default(),

@@ -29,6 +29,7 @@ pub mod results;
 pub mod search_threads;
 pub mod searching;
 pub mod sessions;
+mod span_summaries;
 pub mod staging;
 pub mod tally;
 #[cfg(test)]

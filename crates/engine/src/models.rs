@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palimpsest_core::policy::Overlay;
-use palimpsest_summarize::{FallbackChain, Summarizer};
+use palimpsest_summarize::{FallbackChain, RedactingSummarizer, Summarizer};
 
 /// The models that write summaries: the main one, and an optional fallback.
 pub struct Models {
@@ -45,6 +45,18 @@ pub struct ModelAttempt {
     pub model: Box<str>,
     /// The client that calls it.
     pub summarizer: Arc<dyn Summarizer>,
+}
+
+impl ModelAttempt {
+    /// Returns the client of the attempt. With `redacts`, it removes secrets from requests and replies.
+    pub fn client(&self, redacts: bool) -> Arc<dyn Summarizer> {
+        let summarizer = Arc::clone(&self.summarizer);
+        if redacts {
+            Arc::new(RedactingSummarizer(summarizer))
+        } else {
+            summarizer
+        }
+    }
 }
 
 impl Models {

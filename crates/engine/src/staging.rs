@@ -10,7 +10,7 @@ use palimpsest_core::levels::collapse::{choose, is_due};
 use palimpsest_core::session::Session;
 
 use crate::sessions::{MissingSession, Transaction};
-use crate::{Engine, EngineError};
+use crate::{Engine, EngineError, span_summaries};
 
 /// The sessions with a running pass. If the maximum is reached, a session is tried again on its next call.
 #[derive(Debug, Clone, Default)]
@@ -20,7 +20,7 @@ pub struct SpanPasses(Arc<Mutex<HashSet<SessionKey>>>);
 const MAX_PASSES: usize = 4;
 
 impl SpanPasses {
-    fn begin(&self, key: &SessionKey) -> Option<PassGuard> {
+    pub(crate) fn begin(&self, key: &SessionKey) -> Option<PassGuard> {
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let begins = running.len() < MAX_PASSES && running.insert(key.clone());
         begins.then(|| PassGuard {
@@ -31,7 +31,7 @@ impl SpanPasses {
 }
 
 /// A running pass. Dropping the guard ends it.
-struct PassGuard {
+pub(crate) struct PassGuard {
     passes: SpanPasses,
     key: SessionKey,
 }
@@ -55,6 +55,7 @@ pub fn begin(engine: &Engine, key: &SessionKey) {
         }
         // The guard belongs to the task, so it also ends the pass if the task panics.
         drop(running);
+        span_summaries::write(&inner, &key).await;
     });
 }
 

@@ -36,7 +36,7 @@ pub use earlier_summary::{SummaryWriter, parse_earlier_summary};
 pub use facts::Facts;
 pub use redact::{Redact, redact_message};
 pub use shell::{command_family, display_command};
-pub use span::{SpanFeatures, describe_span, span_features};
+pub use span::{SpanFeatures, describe_span, fit_span_summary, span_features};
 pub use summary::{UserInputs, build_summary};
 pub use user_messages::user_messages;
 pub use user_text::user_text;

@@ -15,6 +15,8 @@ use super::user_guidance::find_guidance;
 
 /// The maximum size of a placeholder text, in tokens.
 const MAX_TOKENS: u32 = 120;
+/// The maximum size of a model's summary of a span, in tokens.
+const MAX_WRITTEN_TOKENS: u32 = 200;
 /// The maximum distance at which a call counts as a repetition, in calls.
 const MAX_COMPARED: usize = 400;
 
@@ -124,11 +126,21 @@ fn conclusion(timeline: &Timeline<'_>, max: usize) -> Option<String> {
     }
 }
 
+/// Returns a model's summary of a span as one paragraph of at most 200 tokens.
+pub fn fit_span_summary(text: &str) -> String {
+    let paragraph: Vec<&str> = text.split_whitespace().collect();
+    shortened_to(&paragraph.join(" "), 1_200, MAX_WRITTEN_TOKENS)
+}
+
 fn shortened(text: &str) -> String {
-    let mut max = 300;
+    shortened_to(text, 300, MAX_TOKENS)
+}
+
+/// Shortens a text to `max` characters, and further until it has at most `most` tokens.
+fn shortened_to(text: &str, mut max: usize, most: u32) -> String {
     loop {
         let text = truncate(text, max);
-        if estimate_text(&text) <= MAX_TOKENS || max == 0 {
+        if estimate_text(&text) <= most || max == 0 {
             return text;
         }
         max /= 2;
@@ -184,6 +196,21 @@ mod tests {
             extra: UnknownFields::default(),
         });
         Message::new(MessageId::new(Uuid::nil()), Role::Assistant, vec![call])
+    }
+
+    #[test]
+    fn the_summary_of_a_model_becomes_one_short_paragraph() {
+        assert_eq!(
+            fit_span_summary(" Both\n\nfiles are  empty. "),
+            "Both files are empty."
+        );
+        for word in ["word ", "字", "x"] {
+            let text = fit_span_summary(&word.repeat(5_000));
+            assert!(
+                text.ends_with('…') && estimate_text(&text) <= MAX_WRITTEN_TOKENS,
+                "{text}"
+            );
+        }
     }
 
     /// Counts the calls that repeat one of the preceding calls, by comparing all pairs.

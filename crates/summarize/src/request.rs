@@ -31,6 +31,8 @@ pub enum Purpose {
     Compaction,
     /// An update of session memory.
     Memory,
+    /// The placeholder of a span.
+    Span,
 }
 
 impl Purpose {
@@ -39,6 +41,7 @@ impl Purpose {
         match self {
             Self::Compaction => "compaction",
             Self::Memory => "memory",
+            Self::Span => "span",
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of level 4: placeholders replace old rounds, and every recovery handle leads to the original content.
 
 mod by_hand;
+mod by_model;
 mod pressure;
 mod reading;
 mod undo;

@@ -29,7 +29,8 @@ use palimpsest_core::command::{
     Append, ClearAbove, ClearByRule, ClearResults, ClearTrigger, CollapseSpans, CollapseTrigger,
     Command, ConfirmMemoryFile, CreateSession, Decided, Decision, DecisionContext,
     FailMemoryUpdate, RecordMemoryVersion, Rejection, RestoreContext, Rewind, ServeView, Snip,
-    StageSpans, StartMemoryUpdate, UpdateSession, create_session, decide,
+    SpanSummary, StageSpans, StartMemoryUpdate, SummarizeSpans, UpdateSession, create_session,
+    decide,
 };
 use palimpsest_core::event::{Event, RecordedEvent, Trigger, Visibility};
 use palimpsest_core::ids::{MessageId, Revision, SessionKey, Timestamp, TurnNumber};
@@ -298,7 +299,7 @@ fn policy() -> Policy {
          microcompact.cached = { over_results = 1, keep_results = 1 }\n\
          microcompact.size = { keep_results = 1 }\n\
          autocompact = { min_input_tokens = 0 }\n\
-         collapse = { enabled = true, min_freed_tokens = 1, max_risk = 1.0, pass_every_tokens = 50 }\n",
+         collapse = { enabled = true, min_freed_tokens = 1, max_risk = 1.0, pass_every_tokens = 50, summarize_with_model = true }\n",
     );
     overlay.unwrap().resolve(Preset::ClaudeCode).unwrap()
 }
@@ -581,10 +582,16 @@ impl SessionHarness {
                 assert!(!matches!(refused, Err(Rejection::ContentNotLoaded)));
             }
             Operation::Clear(target) => self.clear(u64::from(*target)),
-            Operation::Collapse { stage: true, .. } => {
+            Operation::Collapse {
+                stage: true,
+                target,
+            } => {
                 self.load_content();
                 let spans = choose(&self.session).unwrap();
                 self.run(Command::StageSpans(StageSpans { spans }));
+                if target.is_multiple_of(2) {
+                    self.summarize_spans();
+                }
             }
             Operation::Collapse { target, .. } => {
                 self.run(Command::CollapseSpans(CollapseSpans {
@@ -728,6 +735,20 @@ impl SessionHarness {
             .filter(|(_, entry)| entry.visibility == Visibility::Visible)
             .map(|(_, entry)| entry.id)
             .collect()
+    }
+
+    /// Replaces the summaries of staged spans as a model does.
+    fn summarize_spans(&mut self) {
+        let staged = self.session.spans().staged().iter();
+        let summaries = staged.map(|span| SpanSummary {
+            key: span.key,
+            text: "Done.".into(),
+            model: "small".into(),
+        });
+        self.run(Command::SummarizeSpans(SummarizeSpans {
+            epoch: self.session.sealed().epoch(),
+            summaries: summaries.collect(),
+        }));
     }
 
     /// Returns the session after a reload from its snapshot, with the minimum of message contents.

@@ -22,7 +22,8 @@ use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Message, Usage};
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{Session, Strategy};
-use palimpsest_core::session_summary::summary_of;
+use palimpsest_core::session_summary::{summary_inputs, summary_of};
+use palimpsest_core::summary::SummaryPart;
 use palimpsest_core::view::{Etag, Provider, Target};
 use palimpsest_facts::user_text;
 use serde_json::json;
@@ -337,17 +338,12 @@ impl Live {
 
     /// Returns an extractive summary of the leaving messages.
     fn summarize(&self, leaving: &[Ordinal]) -> String {
-        let starts = self.session.turns().starts().iter();
-        let transcript = self.session.transcript();
-        let said: Vec<String> = starts
-            .filter(|at| {
-                transcript
-                    .get(**at)
-                    .is_some_and(|it| it.visibility.is_in_effect())
-            })
+        let part = SummaryPart::Whole;
+        let said: Vec<String> = summary_inputs(&self.session, part, leaving)
+            .iter()
             .filter_map(|at| user_text(self.log.get(at.index())?))
             .collect();
-        summary_of(&self.session, leaving, &said, None).render()
+        summary_of(&self.session, part, leaving, &said, None).render()
     }
 
     /// Returns ids that no message of a conversation has.

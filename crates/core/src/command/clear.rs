@@ -10,7 +10,7 @@ use crate::event::{
     ArrayPosition, CacheEditsIssued, ClearMode, Event, RequestStamp, ResultsCleared, StoredResult,
     Trigger,
 };
-use crate::ids::{CallKey, Ordinal, Revision};
+use crate::ids::{CallKey, Ordinal, Revision, Timestamp};
 use crate::levels::clearing::{hidden_paths, is_clearable, read_tool};
 use crate::levels::repair::{PieceAction, repair_layout};
 use crate::levels::results::stored_for_clearing;
@@ -72,7 +72,7 @@ impl ClearResults {
             ClearTrigger::Auto { cache_edits, last } => {
                 // The order follows the cost. A cold cache makes clearing free, and a cache edit keeps the cached
                 // prefix. Clearing by size and pruning rewrite the prefix.
-                let mut outcome = plan_by_time(session, context);
+                let mut outcome = plan_by_time(session, context.now);
                 if outcome.is_err()
                     && cache_edits
                     && policy.cached.enabled
@@ -82,8 +82,9 @@ impl ClearResults {
                 }
                 if let Err(first) = outcome {
                     outcome = plan_by_pressure(session).or_else(|second| {
+                        let least = policy.prune.min_freed_tokens.into();
                         // The most specific reason is reported: the first that is not `Disabled`.
-                        plan_by_pruning(session).map_err(|third| {
+                        plan_by_pruning(session, least).map_err(|third| {
                             [first, second, third]
                                 .into_iter()
                                 .find(|skip| *skip != SkipReason::Disabled)
@@ -96,6 +97,29 @@ impl ClearResults {
         };
         decide_plan(plan, session, (asked, self.request), context)
     }
+}
+
+/// Returns the results that the input of a summary leaves out. Before a compaction by hand, these are the results that
+/// the enabled modes of level 3 would clear without their thresholds. Before other compactions, level 3 has run on the
+/// view already.
+pub fn cleared_for_summary(
+    session: &Session,
+    trigger: Trigger,
+    now: Timestamp,
+) -> BTreeSet<CallKey> {
+    let policy = &session.policy().microcompact;
+    if !policy.enabled || !trigger.is_by_hand() {
+        return BTreeSet::new();
+    }
+    let by_size = |_| {
+        let size = &policy.size;
+        let is_enabled = size.enabled.then_some(()).ok_or(SkipReason::Disabled);
+        is_enabled.and_then(|()| plan_by_size(session, size.target_tokens.into(), 0))
+    };
+    let plan = plan_by_time(session, now)
+        .or_else(by_size)
+        .or_else(|_| plan_by_pruning(session, 0));
+    plan.map_or_else(|_| BTreeSet::new(), |plan| plan.calls.into_iter().collect())
 }
 
 /// Carries out a plan.
@@ -208,14 +232,14 @@ pub(super) fn freed_tokens(session: &Session, call: CallKey) -> u64 {
 }
 
 /// Clears all but the latest results, because the prompt cache is cold.
-fn plan_by_time(session: &Session, context: DecisionContext<'_>) -> Result<ClearPlan, SkipReason> {
+fn plan_by_time(session: &Session, now: Timestamp) -> Result<ClearPlan, SkipReason> {
     // Subagent sessions are never cleared by time.
     let policy = &session.policy().microcompact.time;
     if !policy.enabled || session.info().parent.is_some() {
         return Err(SkipReason::Disabled);
     }
     let last = session.last_response().ok_or(SkipReason::NothingEligible)?;
-    if context.now.millis_since(last) <= policy.idle.get() {
+    if now.millis_since(last) <= policy.idle.get() {
         return Err(SkipReason::UnderThreshold);
     }
     let mut calls = clearable(session);
@@ -275,8 +299,8 @@ fn plan_by_size(session: &Session, target: u64, least: u64) -> Result<ClearPlan,
 }
 
 /// Clears backwards from the end. The latest turns and the latest `keep_tokens` of results stay. The search stops at
-/// the newest result that was cleared before.
-fn plan_by_pruning(session: &Session) -> Result<ClearPlan, SkipReason> {
+/// the newest result that was cleared before. Skips unless more than `least` tokens are freed.
+fn plan_by_pruning(session: &Session, least: u64) -> Result<ClearPlan, SkipReason> {
     let policy = &session.policy().microcompact.prune;
     if !policy.enabled {
         return Err(SkipReason::Disabled);
@@ -311,7 +335,7 @@ fn plan_by_pruning(session: &Session) -> Result<ClearPlan, SkipReason> {
         return Err(SkipReason::NothingEligible);
     }
     // Pruning frees more than the minimum or nothing. Clearing by size accepts the minimum itself.
-    if gain <= u64::from(policy.min_freed_tokens) {
+    if gain <= least {
         return Err(SkipReason::TooLittleGain);
     }
     calls.reverse();

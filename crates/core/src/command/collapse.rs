@@ -1,13 +1,13 @@
-//! Level 4: stages spans, and replaces spans by placeholders.
+//! Level 4: stages spans, takes their summaries from a model, and replaces spans by placeholders.
 
 use std::collections::BTreeSet;
 
 use super::decision::{Decided, SkipReason};
 use super::reject::Rejection;
 use crate::event::{Event, RequestStamp, Span, SpansCollapsed, SpansStaged, Trigger};
-use crate::ids::{CallKey, Ordinal, Revision};
+use crate::ids::{CallKey, Epoch, Ordinal, Revision, SpanKey};
 use crate::levels::clearing::hidden_paths;
-use crate::levels::collapse::{CollapsibleSpan, choose, collapsible_spans, is_due};
+use crate::levels::collapse::{CollapsibleSpan, choose, collapsible_spans, is_due, with_summary};
 use crate::levels::repair::{PieceAction, repair_layout};
 use crate::session::Session;
 use crate::view::{Piece, PieceForm};
@@ -17,6 +17,26 @@ use crate::view::{Piece, PieceForm};
 pub struct StageSpans {
     /// The spans, in the order of the transcript.
     pub spans: Vec<Span>,
+}
+
+/// Replaces the summaries of staged spans by those that a model wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SummarizeSpans {
+    /// The epoch of the view that the model read.
+    pub epoch: Epoch,
+    /// The summaries.
+    pub summaries: Vec<SpanSummary>,
+}
+
+/// The summary of a staged span.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpanSummary {
+    /// The key of the span.
+    pub key: SpanKey,
+    /// The text.
+    pub text: Box<str>,
+    /// The model that wrote the text.
+    pub model: Box<str>,
 }
 
 /// Replaces spans by placeholders.
@@ -53,6 +73,39 @@ impl StageSpans {
             armed: !self.spans.is_empty(),
             spans: self.spans,
             pass_tokens: session.tokens().tokens,
+        })])
+    }
+}
+
+impl SummarizeSpans {
+    pub(super) fn decide(self, session: &Session) -> Decided {
+        let policy = session.policy();
+        if !policy.collapse.enabled || !policy.collapse.summarize_with_model {
+            return Decided::Skipped(SkipReason::Disabled);
+        }
+        // The summaries could bring back content that has left the view since the model read it.
+        if session.sealed().epoch() != self.epoch {
+            return Decided::Skipped(SkipReason::NothingEligible);
+        }
+        let staged = session.spans();
+        let mut spans = staged.staged().to_vec();
+        let mut is_changed = false;
+        for span in &mut spans {
+            let written = self.summaries.iter().find(|one| one.key == span.key);
+            let written = written.and_then(|one| with_summary(policy, span, &one.text, &one.model));
+            if let Some(written) = written {
+                (*span, is_changed) = (written, true);
+            }
+        }
+        // The spans may have been collapsed meanwhile.
+        if !is_changed {
+            return Decided::Skipped(SkipReason::NothingEligible);
+        }
+        Decided::events(vec![Event::SpansStaged(SpansStaged {
+            spans,
+            armed: staged.armed(),
+            // No span was selected anew, so the next pass is due at the same size as before.
+            pass_tokens: staged.pass_tokens(),
         })])
     }
 }

@@ -28,9 +28,9 @@ pub use append::{
     Append, AppendReceipt, AppendSource, ReplacedResponse, Warning, receipts, warnings,
 };
 pub use check_thresholds::CheckThresholds;
-pub use clear::{ClearResults, ClearTrigger};
+pub use clear::{ClearResults, ClearTrigger, cleared_for_summary};
 pub use clear_by_rule::{ClearAbove, ClearByRule};
-pub use collapse::{CollapseSpans, CollapseTrigger, StageSpans};
+pub use collapse::{CollapseSpans, CollapseTrigger, SpanSummary, StageSpans, SummarizeSpans};
 pub(crate) use compact::render_session_memory;
 pub use compact::{
     AdvanceCompaction, CompactionInput, CompactionMessages, CompactionScope, DropRule,
@@ -93,6 +93,8 @@ pub enum Command {
     ConfirmMemoryFile(ConfirmMemoryFile),
     /// Stages spans.
     StageSpans(StageSpans),
+    /// Replaces the summaries of staged spans by those of a model.
+    SummarizeSpans(SummarizeSpans),
     /// Replaces spans by placeholders.
     CollapseSpans(CollapseSpans),
     /// Undoes view-changing events.
@@ -209,6 +211,7 @@ fn decide_command(
         Command::FailMemoryUpdate(fail) => Ok(fail.decide(session)),
         Command::ConfirmMemoryFile(file) => Ok(file.decide(session)),
         Command::StageSpans(stage) => Ok(stage.decide(session)),
+        Command::SummarizeSpans(summarize) => Ok(summarize.decide(session)),
         Command::CollapseSpans(collapse) => collapse.decide(session),
         Command::Restore(restore) => restore.decide(session),
         Command::Rewind(rewind) => rewind.decide(session),

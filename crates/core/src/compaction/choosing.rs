@@ -62,13 +62,15 @@ impl Choosing {
                 let memory = request.takes_any().then_some(Source::SessionMemory);
                 memory.into_iter().collect()
             }
-            (_, None) if !request.takes_any() => VecDeque::from([Source::Write(context.usual())]),
+            (_, None) if !request.takes_any() => {
+                VecDeque::from([Source::Write(request.writer(context))])
+            }
             (_, None) => {
                 let first = session.policy().autocompact.session_memory_first;
                 let memory = first.then_some(Source::SessionMemory);
                 memory
                     .into_iter()
-                    .chain([Source::Prepared, Source::Write(context.usual())])
+                    .chain([Source::Prepared, Source::Write(request.writer(context))])
                     .collect()
             }
         };

@@ -1,6 +1,6 @@
 //! The request for a compaction.
 
-use super::step::CompactionOutcome;
+use super::step::{CompactionContext, CompactionOutcome};
 use crate::command::{CompactionScope, DropRule, is_compaction_due};
 use crate::event::{Event, RequestStamp, Strategy, Trigger};
 use crate::ids::Revision;
@@ -15,6 +15,8 @@ pub struct CompactionRequest {
     pub purpose: Purpose,
     /// The strategy that the caller chose. `None` selects it by policy and server configuration.
     pub strategy: Option<Strategy>,
+    /// True if the caller's model writes a summary that does not exist yet. Ignored if the caller chose a strategy.
+    pub is_delegated: bool,
     /// The part of the view that the summary covers.
     pub scope: CompactionScope,
     /// The model for the summary. `None` selects the policy's model.
@@ -50,6 +52,7 @@ impl CompactionRequest {
             trigger,
             purpose: Purpose::Replace,
             strategy: None,
+            is_delegated: false,
             scope: CompactionScope::Whole,
             model: None,
             instructions: None,
@@ -104,6 +107,15 @@ impl CompactionRequest {
             request: None,
             ..self.clone()
         })
+    }
+
+    /// Returns the writer of a summary that does not exist yet, if the caller chose no strategy.
+    pub(super) fn writer(&self, context: &CompactionContext) -> Strategy {
+        if self.is_delegated {
+            Strategy::Delegated
+        } else {
+            context.usual()
+        }
     }
 
     /// Returns true if a summary that was written independently of this request may be used.

@@ -5,6 +5,7 @@ use super::levels::Trigger;
 use super::parts::{AttachmentRecord, DroppedContent, HookCall, RequestStamp, Strategy};
 use crate::ids::{CallKey, CompactionKey, Ordinal, Timestamp};
 use crate::message::Usage;
+use crate::summary::SummaryPart;
 use crate::tokens::TokenLedger;
 use crate::view::LayoutChange;
 
@@ -19,6 +20,8 @@ pub struct CompactionStarted {
     pub strategy: Strategy,
     /// The deadline. After it the compaction counts as failed.
     pub deadline: Timestamp,
+    /// The part of the conversation that the summary replaces.
+    pub part: SummaryPart,
     /// The messages that the summary replaces, in order.
     pub leaving: Vec<Ordinal>,
     /// Tokens of the view at the start.

@@ -50,6 +50,13 @@ pub enum Trigger {
     PromptTooLong,
 }
 
+impl Trigger {
+    /// Returns true if a caller or the model requested the action. The thresholds of the policy are ignored then.
+    pub const fn is_by_hand(self) -> bool {
+        matches!(self, Self::Manual | Self::Model)
+    }
+}
+
 /// Level 2 removed turns, messages or blocks from the view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContentSnipped {

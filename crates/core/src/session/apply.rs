@@ -141,7 +141,12 @@ impl Session {
                 self.add_stored_results(&event.results);
                 self.update_sizes(&event.sizes);
             }
-            Event::ContentSnipped(event) => self.snipped(event),
+            Event::ContentSnipped(event) => {
+                self.snipped(event);
+                // A placeholder must not quote a block that was removed from a message of its span.
+                let is_cut = |message| event.blocks.iter().any(|(at, _)| *at == message);
+                self.spans.forget_written(is_cut);
+            }
             Event::ResultsCleared(event) => {
                 self.add_stored_results(&event.stored);
                 self.update_sizes(&event.sizes);

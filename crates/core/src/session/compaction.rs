@@ -9,6 +9,7 @@ use crate::event::{
 use crate::ids::{CompactionKey, Ordinal, Revision, Timestamp};
 use crate::message::Usage;
 use crate::policy::AutocompactPolicy;
+use crate::summary::SummaryPart;
 use crate::view::LayoutChange;
 
 /// A compaction that has started and has no outcome yet.
@@ -24,6 +25,8 @@ pub struct RunningCompaction {
     pub started_at: Timestamp,
     /// The deadline. After it the compaction counts as failed.
     pub deadline: Timestamp,
+    /// The part of the conversation that the summary replaces.
+    pub part: SummaryPart,
     /// The messages that the summary replaces, in order.
     pub leaving: Vec<Ordinal>,
     /// Number of sealed pieces at the start.
@@ -171,6 +174,7 @@ impl Compactions {
             strategy: event.strategy,
             started_at,
             deadline: event.deadline,
+            part: event.part,
             leaving: event.leaving.clone(),
             pieces_at_start,
             range_changed: false,

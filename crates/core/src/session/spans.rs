@@ -3,7 +3,7 @@
 use crate::event::{Placeholder, Span};
 use std::collections::BTreeMap;
 
-use crate::ids::{Revision, SpanKey};
+use crate::ids::{Ordinal, Revision, SpanKey};
 
 /// The staged and collapsed spans of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -86,6 +86,13 @@ impl Spans {
             self.next = self.next.max(one.span.key.get() + 1);
             self.placeholders.insert(one.span.key, (at, one.clone()));
         }
+    }
+
+    /// Removes the staged spans with a summary of a model that describes one of these messages.
+    pub(crate) fn forget_written(&mut self, messages: impl Fn(Ordinal) -> bool) {
+        self.staged.retain(|span| {
+            span.model.is_empty() || !span.messages.iter().any(|message| messages(*message))
+        });
     }
 
     /// Lowers the base from which growth counts, because the view became smaller.

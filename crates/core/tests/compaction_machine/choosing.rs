@@ -183,6 +183,34 @@ fn row_4_custom_instructions_model_or_scope_require_a_new_summary() {
 }
 
 #[test]
+fn row_4_a_delegated_summary_takes_the_place_of_the_models() {
+    let delegated = CompactionRequest {
+        is_delegated: true,
+        ..automatic()
+    };
+    Case::new(MODEL_FIRST).check(
+        delegated.clone(),
+        [],
+        expect![[r"
+        load
+        start Prepared: Skipped(NothingEligible)
+        start Write Delegated: Started Delegated
+        end: Running(compaction-0)
+    "]],
+    );
+    // Session memory still comes first.
+    Case::new(MEMORY_FIRST).with_memory().check(
+        delegated,
+        [],
+        expect![[r"
+            load
+            start SessionMemory: Compacted SessionMemory
+            end: Compacted SessionMemory
+        "]],
+    );
+}
+
+#[test]
 fn row_5_a_comparison_waits_once_for_a_memory_update() {
     let case = Case::new(MEMORY_FIRST).with_memory().with_update();
     let script = [Then::Estimate(Some(9_000)), Then::Estimate(Some(8_000))];

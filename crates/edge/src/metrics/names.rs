@@ -216,7 +216,7 @@ metrics! {
 
     PROVIDER_DURATION = Histogram(MODELS), "palimpsest.provider.request.duration", "s",
         ["endpoint", "purpose", "outcome"],
-        "Duration of requests to a model, including retries, by endpoint (main or fallback), purpose (compaction, or memory for session memory) and outcome (ok, or the kind of the error).";
+        "Duration of requests to a model, including retries, by endpoint (main or fallback), purpose (compaction, memory for session memory, or span for placeholders of level 4) and outcome (ok, or the kind of the error).";
     PROVIDER_TOKENS = Counter, "palimpsest.provider.tokens", "", ["endpoint", "kind"],
         "Tokens of requests to a model, by endpoint and kind: cache_read, cache_write, input (all other input), output.";
     BREAKER_OPEN = Gauge, "palimpsest.provider.breaker_open", "", ["endpoint"],

@@ -97,6 +97,17 @@ async fn compact_and_drop(
             None => Ok(ViewCompaction { rounds, dropped }),
         };
     }
+    // The oldest rounds stay until the caller's model has summarized them.
+    let awaits_caller = matches!(
+        rounds.last(),
+        Some(
+            CompactionOutcome::Running(_) | CompactionOutcome::Skipped(SkipReason::AlreadyRunning)
+        )
+    );
+    if call.request.is_delegated && awaits_caller {
+        let dropped = DropOutcome::NotNeeded;
+        return Ok(ViewCompaction { rounds, dropped });
+    }
     // A rejected prompt must shrink by its gap. Other views are truncated only if the policy permits it.
     let request = match rejected {
         Some(RejectedPrompt {

@@ -32,6 +32,7 @@ pub use self::error::CompactionError;
 pub use self::hooks::{HookCaller, HookDecision, HookReply, refusal};
 pub use self::prompt::instructions_of;
 pub use self::repeat::outcome;
+pub(crate) use self::rounds::InputRounds;
 pub use self::run::render_now;
 use self::run::{DriveUntil, Driver};
 pub use self::token::{DelegationOptions, MessageForm};

@@ -1,7 +1,6 @@
 //! Summaries written by the server's models: the order of models, their time limits, and the acceptance of the
 //! answer.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::call::{CurrentCall, Deadline};
@@ -16,9 +15,8 @@ use palimpsest_core::session::{RunningCompaction, Strategy};
 use palimpsest_core::session_summary::accept_summary;
 use palimpsest_core::summary::{SYSTEM, SummaryDocument, SummaryRejection};
 use palimpsest_summarize::{
-    self as summarize, ChunkPosition, ChunkSettings, Error, Purpose, RedactingSummarizer,
-    ShortenSettings, StopReason, Summarizer, SummaryReply, SummaryRequest, redact,
-    summarize_in_chunks, summarize_with_retries,
+    self as summarize, ChunkPosition, ChunkSettings, Error, Purpose, ShortenSettings, StopReason,
+    Summarizer, SummaryReply, SummaryRequest, redact, summarize_in_chunks, summarize_with_retries,
 };
 use tokio::time::Instant;
 
@@ -117,11 +115,7 @@ impl SummaryQuery<'_> {
         usage: &mut Usage,
     ) -> Result<WrittenSummary, SummaryFailure> {
         // The request goes to another system, so secrets are redacted in the prompt and not only in the answer.
-        let summarizer: Arc<dyn Summarizer> = if self.redacts {
-            Arc::new(RedactingSummarizer(attempt.summarizer))
-        } else {
-            attempt.summarizer
-        };
+        let summarizer = attempt.client(self.redacts);
         // The output may use at most a quarter of the window, so that a small window keeps space for the input.
         let most = u32::try_from(self.window / 4).unwrap_or(u32::MAX);
         let request = SummaryRequest {

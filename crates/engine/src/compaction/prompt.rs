@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use palimpsest_core::command::cleared_for_summary;
 use palimpsest_core::compaction::StartedCompaction;
 use palimpsest_core::levels::compaction::summary_input;
 use palimpsest_core::message::{Block, MessageKind, Role};
@@ -29,7 +30,9 @@ impl SummaryPrompt {
         let (session, running) = (Arc::clone(&started.session), started.running.clone());
         // Rendering and counting a whole conversation would block the async runtime.
         let read = tokio::task::spawn_blocking(move || {
-            let told = summary_input(&session, &running.leaving).ok()?;
+            // The start time keeps the input of a repeated request the same.
+            let cleared = cleared_for_summary(&session, running.trigger, running.started_at);
+            let told = summary_input(&session, &running.leaving, &cleared).ok()?;
             let standing = instructions_for(&session);
             let extra = ExtraInstructions {
                 standing: standing.as_deref(),
@@ -38,7 +41,7 @@ impl SummaryPrompt {
             };
             Some(Self {
                 rounds: InputRounds::of(told),
-                instruction: summary_request(session.policy().summary.style, extra),
+                instruction: summary_request(session.policy().summary.style, running.part, extra),
                 counter: session.counter(),
             })
         });

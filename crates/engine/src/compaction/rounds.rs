@@ -9,14 +9,14 @@ use palimpsest_summarize::{ChatMessage, Round};
 /// Rounds in order, oldest first. A round is a model response with the results of its calls, and is kept or dropped
 /// as a whole.
 #[derive(Debug, Default)]
-pub(super) struct InputRounds {
-    pub(super) all: Vec<Round>,
+pub(crate) struct InputRounds {
+    pub(crate) all: Vec<Round>,
     /// The messages of each round, parallel to `all`.
     sources: Vec<Vec<Ordinal>>,
 }
 
 impl InputRounds {
-    pub(super) fn of(messages: Vec<SummaryInputMessage>) -> Self {
+    pub(crate) fn of(messages: Vec<SummaryInputMessage>) -> Self {
         let mut rounds = Self::default();
         for one in messages {
             let turn = match one.role {

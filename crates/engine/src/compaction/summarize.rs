@@ -97,13 +97,14 @@ pub(super) async fn extract_document(
     started: &StartedCompaction,
 ) -> Result<SummaryDocument, EngineError> {
     let redact = redactor(engine, &started.session);
-    let words = user_inputs(engine, key, &started.session, redact).await?;
-    let (session, leaving) = (
+    let words = user_inputs(engine, key, started, redact).await?;
+    let (session, part, leaving) = (
         Arc::clone(&started.session),
+        started.running.part,
         started.running.leaving.clone(),
     );
     let extracted =
-        tokio::task::spawn_blocking(move || summary_of(&session, &leaving, &words, redact));
+        tokio::task::spawn_blocking(move || summary_of(&session, part, &leaving, &words, redact));
     extracted
         .await
         .map_err(|error| EngineError::internal("extract a summary", error))

@@ -16,6 +16,7 @@ use palimpsest_core::ids::{CompactionKey, SessionKey, Timestamp};
 use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_core::policy::HookPolicy;
 use palimpsest_core::session::{HookResult, RunningCompaction, Session, Strategy};
+use palimpsest_core::summary::SummaryPart;
 use palimpsest_core::view::TargetOverride;
 
 use super::*;
@@ -174,6 +175,7 @@ async fn an_unreadable_store_is_not_reported_as_a_failed_model() {
                 strategy: Strategy::Extractive,
                 started_at: Timestamp::default(),
                 deadline: Timestamp::from_millis(i64::MAX),
+                part: SummaryPart::Whole,
                 leaving: Vec::new(),
                 pieces_at_start: 1,
                 range_changed: false,

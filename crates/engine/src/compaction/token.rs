@@ -154,6 +154,7 @@ mod tests {
             strategy: Strategy::Delegated,
             started_at: Timestamp::from_millis(5),
             deadline: Timestamp::from_millis(50),
+            part: palimpsest_core::summary::SummaryPart::Whole,
             leaving: Vec::new(),
             pieces_at_start: 0,
             range_changed: false,

@@ -1,7 +1,9 @@
-//! The user inputs of the whole session, which a summary contains in addition to the messages that leave.
+//! The user inputs that a summary contains in addition to the facts of the messages that leave.
 
+use palimpsest_core::compaction::StartedCompaction;
 use palimpsest_core::ids::{Ordinal, SessionKey};
-use palimpsest_core::session::{Session, TranscriptEntry};
+use palimpsest_core::session::TranscriptEntry;
+use palimpsest_core::session_summary::summary_inputs;
 use palimpsest_facts::{Redact, redact_message, user_text};
 
 use crate::originals::{OriginalMessage, contents};
@@ -10,25 +12,21 @@ use crate::{Engine, EngineError};
 /// The maximum number of user inputs in a summary. The latest are kept.
 const MAX_INPUTS: usize = 500;
 
-/// Returns the texts of all user inputs, oldest first, including those that earlier compactions removed from the
-/// view.
+/// Returns the texts of the user inputs of a summary, oldest first, including those that earlier compactions removed
+/// from the view.
 pub(super) async fn user_inputs(
     engine: &Engine,
     key: &SessionKey,
-    session: &Session,
+    started: &StartedCompaction,
     redact: Option<Redact>,
 ) -> Result<Vec<String>, EngineError> {
-    let starts = session.turns().starts().iter();
-    // Inputs that a rewind removed are left out.
-    let held = starts.filter_map(|at| {
-        let entry = session.transcript().get(*at)?;
-        entry
-            .visibility
-            .is_in_effect()
-            .then(|| (*at, entry.clone()))
-    });
-    let mut entries: Vec<(Ordinal, TranscriptEntry)> = held.rev().take(MAX_INPUTS).collect();
-    entries.reverse();
+    let (session, running) = (&started.session, &started.running);
+    let inputs = summary_inputs(session, running.part, &running.leaving);
+    let latest = inputs.len().saturating_sub(MAX_INPUTS);
+    let entries: Vec<(Ordinal, TranscriptEntry)> = inputs[latest..]
+        .iter()
+        .filter_map(|at| Some((*at, session.transcript().get(*at)?.clone())))
+        .collect();
     let originals = contents(engine, key, entries).await?;
     let words = move |original: &OriginalMessage| match redact {
         Some(redact) => user_text(&redact_message(&original.message, redact)),

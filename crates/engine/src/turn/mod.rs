@@ -58,6 +58,10 @@ use crate::staging;
 
 /// The options of a turn.
 #[derive(Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an independent option of a call"
+)]
 pub struct TurnCall {
     /// The target of the view. Omitted parts are those of the last call that served the view.
     pub target: TargetOverride,
@@ -75,6 +79,8 @@ pub struct TurnCall {
     pub model: Option<Box<str>>,
     /// Instructions for a summary.
     pub instructions: Option<Box<str>>,
+    /// True if the caller's model writes the summary of a compaction that is due.
+    pub delegates_summary: bool,
     /// The size of the view at which the caller requests a compaction, in tokens. The caller gets its summary, and may
     /// send the summary in place of the messages before it.
     pub compact_at: Option<u64>,
@@ -371,6 +377,8 @@ impl TurnCall {
         let request = CompactionRequest {
             model: self.model.clone(),
             instructions: self.instructions.clone(),
+            // A rejected prompt cannot wait for the caller's model.
+            is_delegated: self.delegates_summary && trigger == Trigger::Auto,
             // Session memory that is behind keeps recent messages word for word. The view would soon be as large again.
             max_memory_view_tokens: self.compact_at.map(|at| at / 2),
             ..CompactionRequest::new(trigger)

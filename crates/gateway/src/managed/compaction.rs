@@ -3,6 +3,8 @@
 //! The session takes the conversation as for a request to a model. Then a manual compaction runs. The answer contains the
 //! view: the summary, and the messages beside it in the form that the client knows.
 
+use std::collections::BTreeSet;
+
 use palimpsest_core::array::own_summary_tip;
 use palimpsest_core::command::{
     Command, ExternalSummary, Rejection, SkipReason, StartCompaction, SummarySource,
@@ -142,13 +144,15 @@ fn quote_all(
     };
     let pieces = session.sealed().pieces().iter();
     let shown: Vec<Ordinal> = pieces.map(|piece| piece.message).collect();
-    let quoted = summary_input(session, &shown)?.into_iter().map(|message| {
-        let author = match message.role {
-            Role::Assistant => "Assistant",
-            _ => "User",
-        };
-        format!("{author}: {}", message.text)
-    });
+    let quoted = summary_input(session, &shown, &BTreeSet::new())?
+        .into_iter()
+        .map(|message| {
+            let author = match message.role {
+                Role::Assistant => "Assistant",
+                _ => "User",
+            };
+            format!("{author}: {}", message.text)
+        });
     let quoted = quoted.collect::<Vec<_>>().join("\n\n");
     let text = frame(&quoted, SummaryFrame::default());
     let external = ExternalSummary {

@@ -342,6 +342,12 @@ struct Edit<'s> {
     cache_reference: Cow<'s, str>,
 }
 
+/// The fields that a tool result needs so that an edit can name it.
+#[derive(Serialize)]
+struct ReferenceFields<'s> {
+    cache_reference: &'s str,
+}
+
 /// Returns the cache edits that one message carries.
 pub fn cache_edit(session: &Session, pin: &CacheEditBatch, place: u32, new: bool) -> v1::CacheEdit {
     // No other provider has cache edits.
@@ -354,11 +360,21 @@ pub fn cache_edit(session: &Session, pin: &CacheEditBatch, place: u32, new: bool
         kind: "cache_edits",
         edits: pin.calls.iter().map(edit).collect(),
     };
+    let reference = |edit: &Edit<'_>| {
+        let fields = ReferenceFields {
+            cache_reference: &edit.cache_reference,
+        };
+        v1::CacheReference {
+            tool_use_id: edit.cache_reference.to_string(),
+            merge_json: serde_json::to_vec(&fields).unwrap_or_default().into(),
+        }
+    };
     v1::CacheEdit {
         message_index: place,
         block_json: serde_json::to_vec(&block).unwrap_or_default().into(),
         calls: calls(session, &pin.calls),
         newly_added: new,
+        references: block.edits.iter().map(reference).collect(),
     }
 }
 

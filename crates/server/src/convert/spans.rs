@@ -41,6 +41,7 @@ fn span(span: &Span, session: &Session) -> v1::Span {
         risk: f64::from(span.risk.milli()) / 1_000.0,
         freed_tokens: span.freed_tokens,
         summary_message_id: String::new(),
+        model: span.model.to_string(),
     }
 }
 

@@ -6,15 +6,13 @@ use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::{Digest, Usage};
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::view::TargetOverride;
-use palimpsest_engine::compaction::{
-    self, DelegateAnswer, DelegateResult, DelegatedBody, DelegatedRequest,
-};
+use palimpsest_engine::compaction::{self, DelegateAnswer, DelegateResult};
 use palimpsest_proto::context::v1::{
-    self, CommitSummaryRequest, CommitSummaryResponse, PromptTooLong, commit_summary_request,
+    CommitSummaryRequest, CommitSummaryResponse, PromptTooLong, commit_summary_request,
 };
 
-use super::Service;
 use super::view_report::{budget, cache_ledger, tokens};
+use super::{Service, delegation};
 use crate::convert::{self, MAX_MODEL_BYTES};
 use crate::errors::ServiceError;
 
@@ -42,7 +40,7 @@ pub(super) async fn commit(
         |session: &Session, ended: &CompactionOutcome| commit_response(service, session, ended);
     let response = Box::pin(compaction::render_now(service, &key, &ended, tell)).await?;
     Ok(CommitSummaryResponse {
-        delegated_request: delegated.map(export),
+        delegated_request: delegated.map(delegation::export),
         ..response
     })
 }
@@ -55,7 +53,7 @@ fn delegate_result(
     if request.delegation_token.is_empty() {
         return Err(ServiceError::invalid(
             "delegation_token",
-            "must be set: it is in the request that Compact returned",
+            "must be set: it is in the delegated_request that Compact or PrepareContext returned",
         ));
     }
     // The model name becomes part of an event, so its length is limited.
@@ -162,27 +160,4 @@ fn commit_response(
         cache_ledger: Some(cache_ledger(service, session, target)?),
         ..CommitSummaryResponse::default()
     })
-}
-
-/// Converts the request for the caller's model to its proto form.
-pub(super) fn export(delegated: DelegatedRequest) -> v1::DelegatedRequest {
-    let mut out = v1::DelegatedRequest {
-        delegation_token: delegated.token.into(),
-        expire_time: Some(convert::export_timestamp(delegated.expires)),
-        input_tokens: u32::try_from(delegated.input_tokens).unwrap_or(u32::MAX),
-        ..v1::DelegatedRequest::default()
-    };
-    match delegated.body {
-        DelegatedBody::Json(body) => out.request_json = body,
-        DelegatedBody::Typed {
-            system,
-            turns,
-            max_output_tokens,
-        } => {
-            out.system_prompt = system;
-            out.messages = convert::turns(&turns);
-            out.max_output_tokens = max_output_tokens;
-        }
-    }
-    out
 }

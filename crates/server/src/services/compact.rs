@@ -7,16 +7,15 @@ use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::{ContentNotLoaded, RequestStamp, Session, Strategy};
 use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::change::{ChangeCall, ChangeOutcome, Reduction};
-use palimpsest_engine::compaction::{self, CompactionCall, DelegationOptions};
+use palimpsest_engine::compaction::{self, CompactionCall};
 use palimpsest_proto::context::v1::compact_request::Range;
 use palimpsest_proto::context::v1::{
     self, CompactRequest, CompactResponse, CompactionMode, CompactionStrategy, Level,
 };
 
-use super::Service;
-use super::commit_summary;
 use super::overrides::{NO_MODEL, Overrides};
 use super::view_report::{budget, budget_warnings, cache_ledger, removed, tokens};
+use super::{Service, delegation};
 use crate::convert::{self, MessageForm};
 use crate::errors::ServiceError;
 
@@ -183,39 +182,17 @@ impl Autocompact<'_> {
             response = Box::pin(compaction::render_now(service, key, &ended, all)).await?;
         }
         if let CompactionOutcome::Running(which) = ended {
-            let options = service
-                .sessions
-                .read(key, |session| self.delegation_options(session))
-                .await?;
-            if let Some(options) = options {
-                let delegated = Box::pin(compaction::request(service, key, which, options)).await?;
-                response.delegated_request = delegated.map(commit_summary::export);
-                // `request` may have dropped rounds to fit the window, so the running compaction is read again.
+            let options = (&self.target, self.form);
+            let delegated = delegation::request(service, key, Some(which), options).await?;
+            if delegated.is_some() {
+                response.delegated_request = delegated;
+                // The request may have dropped rounds to fit the window, so the running compaction is read again.
                 let running = |session: &Session| convert::running_compaction(session);
                 let running = service.sessions.read(key, running).await?;
                 response.compaction = running.or(response.compaction);
             }
         }
         Ok(response)
-    }
-
-    /// Returns the target and limits for the request of a delegated compaction, or `None` if none is running.
-    fn delegation_options(&self, session: &Session) -> Option<DelegationOptions> {
-        let running = session.compactions().running.as_ref();
-        running.filter(|running| running.is_delegated())?;
-        let (target, window) = session.target_of(&self.target);
-        // Without a hint, only the policy and the window limit the output.
-        let most = window.max_output_tokens.unwrap_or(u64::MAX);
-        let thresholds = session.policy().thresholds(window);
-        Some(DelegationOptions {
-            form: self.form,
-            provider: target.provider,
-            // The provider's input limit can be smaller than the window.
-            window_tokens: window
-                .input_limit_tokens
-                .map_or(thresholds.window, |limit| limit.min(thresholds.window)),
-            max_output_tokens: u32::try_from(most).unwrap_or(u32::MAX),
-        })
     }
 
     fn reply(
@@ -378,6 +355,7 @@ fn wanted(
             },
             purpose: Purpose::Replace,
             strategy,
+            is_delegated: false,
             scope,
             model,
             instructions,

@@ -11,6 +11,7 @@ mod append;
 mod commit_summary;
 mod compact;
 mod context;
+mod delegation;
 mod delete;
 mod etag;
 mod events;

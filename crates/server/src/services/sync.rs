@@ -58,6 +58,7 @@ pub(super) async fn sync(
     response.session = key.to_string();
     if let Some(context) = &mut response.context {
         report_omitted(service, &key, done.omitted, context).await?;
+        context.delegated_request = call.delegated_request(service, &key).await;
     }
     Ok(response)
 }
@@ -159,6 +160,7 @@ fn options(request: SyncContextRequest) -> PrepareContextRequest {
         interrupt_open_calls: request.interrupt_open_calls,
         compaction_mode: request.compaction_mode,
         compaction_overrides: request.compaction_overrides,
+        delegate_summary: request.delegate_summary,
         prompt_prefix: request.prompt_prefix,
         cache_edits_supported: request.cache_edits_supported,
         cache_breakpoints: request.cache_breakpoints,

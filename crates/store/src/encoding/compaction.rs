@@ -8,6 +8,7 @@ use palimpsest_core::message::Usage;
 use palimpsest_core::session::{
     CompactionBoundary, Compactions, DroppedContent, PreparedSummary, RunningCompaction, Strategy,
 };
+use palimpsest_core::summary::SummaryPart;
 
 use super::error::DecodeError;
 use super::stored_as::StoredAs;
@@ -26,6 +27,8 @@ stored_enum! {
     or "a failure without a reason"
 }
 
+stored_enum! { SummaryPart = SummaryPart { Whole = Unspecified, Beginning, End } }
+
 stored_struct! {
     DroppedContent = Dropped { messages, rounds, tokens, first, last }
     or "a shorter input without the dropped content"
@@ -33,7 +36,7 @@ stored_struct! {
 
 stored_struct! {
     CompactionStarted = CompactionStarted {
-        key, strategy, leaving, before_tokens, ahead, instructions, request,
+        key, strategy, part, leaving, before_tokens, ahead, instructions, request,
     }
     renamed { trigger = asked, deadline = expires_ms }
 }
@@ -110,7 +113,7 @@ impl StoredAs<v1::PreparedSummary> for PreparedSummary {
 // A running compaction is part of the snapshot, so that a restarted process finds and expires it.
 stored_struct! {
     RunningCompaction = RunningCompaction {
-        key, strategy, leaving, ahead, instructions, attempt, dropped, hooks, request,
+        key, strategy, part, leaving, ahead, instructions, attempt, dropped, hooks, request,
     }
     renamed { trigger = asked, started_at = at_ms, deadline = expires_ms, pieces_at_start = pieces, range_changed = touched }
 }

@@ -30,6 +30,7 @@ impl StoredAs<v1::Span> for Span {
             summary: self.summary.to_proto(),
             risk_milli: self.risk.to_proto(),
             freed: self.freed_tokens,
+            model: self.model.to_proto(),
         }
     }
 
@@ -43,6 +44,7 @@ impl StoredAs<v1::Span> for Span {
             summary: StoredAs::from_proto(stored.summary)?,
             risk: StoredAs::from_proto(stored.risk_milli)?,
             freed_tokens: stored.freed,
+            model: StoredAs::from_proto(stored.model)?,
         })
     }
 }

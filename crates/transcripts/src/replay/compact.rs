@@ -16,7 +16,7 @@ use palimpsest_core::ids::{MessageId, Ordinal};
 use palimpsest_core::memory::MemoryContent;
 use palimpsest_core::message::{Block, Message, Usage};
 use palimpsest_core::session::{Author, Strategy};
-use palimpsest_core::session_summary::summary_of;
+use palimpsest_core::session_summary::{summary_inputs, summary_of};
 use palimpsest_core::view::{Piece, PieceForm, WireBlock, wire};
 use palimpsest_facts::memory::update;
 use palimpsest_facts::{Facts, user_text};
@@ -130,18 +130,12 @@ impl Driver {
     /// Writes a summary from the structure of the messages.
     fn summarize(&self, task: &SummaryTask) -> Result<WrittenSummary, SummaryFailure> {
         let StartedCompaction { session, running } = &task.started;
-        let starts = session.turns().starts().iter();
-        let transcript = session.transcript();
-        let holds = |at: &&Ordinal| {
-            transcript
-                .get(**at)
-                .is_some_and(|it| it.visibility.is_in_effect())
-        };
-        let said: Vec<String> = starts
-            .filter(holds)
+        let inputs = summary_inputs(session, running.part, &running.leaving);
+        let said: Vec<String> = inputs
+            .iter()
             .filter_map(|at| user_text(&self.log.get(at.index())?.1))
             .collect();
-        let summary = summary_of(session, &running.leaving, &said, None).render();
+        let summary = summary_of(session, running.part, &running.leaving, &said, None).render();
         if summary.trim().is_empty() {
             return Err(SummaryFailure {
                 why: CompactionFailureReason::Empty,

@@ -159,6 +159,8 @@ pub struct CollapsePolicy {
     pub pass_every_tokens: u32,
     /// The minimum number of tokens that a span must free.
     pub min_freed_tokens: u32,
+    /// True if the server's model writes the summaries of staged spans.
+    pub summarize_with_model: bool,
 }
 
 /// The estimated loss of information by a collapse, between 0 and 1, stored in thousandths.

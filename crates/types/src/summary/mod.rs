@@ -7,6 +7,7 @@ mod document;
 mod frame;
 mod instructions;
 mod parse;
+mod part;
 mod prompt;
 pub(crate) mod refusal;
 #[cfg(test)]
@@ -15,5 +16,6 @@ mod tests;
 pub use document::{SummaryDocument, SummarySection};
 pub use frame::{SummaryFrame, dropped_notice, frame, is_framed, summary_in};
 pub use instructions::standing_instructions;
-pub use parse::{AcceptedSummary, SummaryRejection, parse_summary};
-pub use prompt::{ExtraInstructions, SYSTEM, memory_request, summary_request};
+pub use parse::{AcceptedSummary, SummaryRejection, parse_span_summary, parse_summary};
+pub use part::SummaryPart;
+pub use prompt::{ExtraInstructions, SYSTEM, memory_request, span_request, summary_request};

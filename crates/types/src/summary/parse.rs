@@ -116,6 +116,21 @@ pub fn parse_summary(
     })
 }
 
+/// Validates a model's answer and returns the summary of a span in it.
+///
+/// # Errors
+///
+/// Returns the reason if the answer is no summary. `truncated` is true if the answer ended at the output token limit.
+pub fn parse_span_summary(answer: &str, truncated: bool) -> Result<&str, SummaryRejection> {
+    let text = summary_in(answer).trim();
+    match text {
+        _ if truncated => Err(SummaryRejection::Truncated),
+        "" => Err(SummaryRejection::Empty),
+        _ if is_refusal(text) => Err(SummaryRejection::Refusal),
+        _ => Ok(text),
+    }
+}
+
 /// Returns true if a section has content. `N/A` is a valid body, but not in a required section.
 fn has_content(body: &str) -> bool {
     let bare = body

@@ -244,6 +244,7 @@ impl End<'_> {
             trigger: running.trigger,
             strategy: summary.strategy,
             summary: &summary.text,
+            part: running.part,
             must_keep: &running.hooks.must_keep,
             partition,
             adopted: None,

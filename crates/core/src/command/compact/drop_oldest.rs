@@ -8,6 +8,7 @@ use crate::command::reject::Rejection;
 use crate::event::{CompactionFinished, DroppedContent, Strategy, Trigger};
 use crate::levels::compaction::oldest_rounds;
 use crate::session::Session;
+use crate::summary::SummaryPart;
 
 /// The tokens that must leave when the oldest rounds are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +85,7 @@ pub(super) fn without(
         trigger: asked,
         strategy: Strategy::DropOldest,
         summary: "",
+        part: SummaryPart::Whole,
         must_keep: &[],
         partition,
         adopted: None,

@@ -10,6 +10,7 @@ use crate::ids::Timestamp;
 use crate::levels::compaction::{KeepRule, MessagePartition, partition, without_pinned};
 use crate::memory::MemoryContent;
 use crate::session::Session;
+use crate::summary::SummaryPart;
 
 /// Replaces messages by the text of session memory.
 pub(super) fn session_memory(
@@ -37,6 +38,7 @@ pub(super) fn session_memory(
         trigger: asked,
         strategy: Strategy::SessionMemory,
         summary: &summary,
+        part: SummaryPart::Whole,
         must_keep: &[],
         partition: kept,
         adopted: None,
@@ -78,6 +80,7 @@ pub(super) fn prepared(
         trigger: asked,
         strategy: prepared.strategy,
         summary: &prepared.text,
+        part: SummaryPart::Whole,
         must_keep: &prepared.hooks.must_keep,
         partition,
         adopted: None,

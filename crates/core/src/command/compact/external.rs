@@ -12,6 +12,7 @@ use crate::ids::{MessageId, Ordinal};
 use crate::levels::compaction::partition_where;
 use crate::message::{Block, Digest, Message, MessageKind, Role};
 use crate::session::Session;
+use crate::summary::SummaryPart;
 
 /// A summary of another program, with the messages that it replaced there. The view must be served before, because
 /// only messages of the view are replaced.
@@ -72,6 +73,7 @@ impl ExternalSummary {
             trigger: asked,
             strategy: Strategy::Delegated,
             summary: "",
+            part: SummaryPart::Whole,
             must_keep: &[],
             partition,
             adopted: Some(Arc::new(self.stored())),

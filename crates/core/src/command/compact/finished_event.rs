@@ -18,7 +18,7 @@ use crate::levels::repair::{PieceAction, repair_layout_with};
 use crate::message::{Block, Message, MessageKind, Role, Usage};
 use crate::policy::ModelTool;
 use crate::session::{ContentNotLoaded, Session};
-use crate::summary::{SummaryFrame, dropped_notice, frame};
+use crate::summary::{SummaryFrame, SummaryPart, dropped_notice, frame};
 use crate::tokens::{TokenCounter, TokenLedger};
 use crate::view::{Piece, PieceForm, Speaker, speaker};
 
@@ -41,6 +41,8 @@ pub(super) struct CompactionSpec<'a> {
     pub(super) trigger: Trigger,
     pub(super) strategy: Strategy,
     pub(super) summary: &'a str,
+    /// The part of the conversation that the summary replaces.
+    pub(super) part: SummaryPart,
     /// Texts that stay verbatim next to the summary.
     pub(super) must_keep: &'a [Box<str>],
     pub(super) partition: MessagePartition,
@@ -64,7 +66,6 @@ impl CompactionMessages {
         // The event appends the boundary first and the summary second, so their ordinals are known.
         let mark = session.transcript().next();
         let summary_at = Ordinal::new(mark.get() + 1);
-        let mut messages = self.messages(session, &what);
         let removed_calls: BTreeSet<CallKey> = session.calls().of_all(&leaving).collect();
         // A synthetic answer leaves together with its call.
         let leaves = |piece: &Piece| match piece.form.answered_call_key() {
@@ -78,6 +79,8 @@ impl CompactionMessages {
         else {
             return Ok(Err(CompactionFailureReason::NotSmaller));
         };
+        let others = MessagesAround::of(session, at, leaves);
+        let mut messages = self.messages(session, &what, others);
         let summary = Piece {
             message: summary_at,
             block: 0,
@@ -176,7 +179,12 @@ impl CompactionMessages {
     }
 
     /// Builds the boundary message, the summary and the messages of hooks.
-    fn messages(&self, session: &Session, what: &CompactionSpec<'_>) -> Vec<AppendedMessage> {
+    fn messages(
+        &self,
+        session: &Session,
+        what: &CompactionSpec<'_>,
+        others: MessagesAround,
+    ) -> Vec<AppendedMessage> {
         let mut mark = Message::new(
             self.boundary_id,
             Role::User,
@@ -211,8 +219,17 @@ impl CompactionMessages {
             frame(
                 what.summary,
                 SummaryFrame {
+                    // A part that nothing stays beside is the whole conversation.
+                    part: match what.part {
+                        SummaryPart::Beginning if !others.has_later => SummaryPart::Whole,
+                        SummaryPart::End if !others.has_earlier => SummaryPart::Whole,
+                        part => part,
+                    },
                     automatic: what.trigger != Trigger::Manual,
-                    has_recent_messages: !what.partition.kept.is_empty(),
+                    has_recent_messages: match what.part {
+                        SummaryPart::Whole => !what.partition.kept.is_empty(),
+                        SummaryPart::Beginning | SummaryPart::End => others.has_later,
+                    },
                     read_tool: read_tool.as_deref(),
                     search_tool: search_tool.as_deref(),
                     replaced_range: first.map(number).zip(last.map(number)),
@@ -253,6 +270,29 @@ impl CompactionMessages {
         });
         let text = texts.collect::<Vec<_>>().join("\n\n");
         (!text.is_empty()).then_some(text)
+    }
+}
+
+/// The messages of the conversation that stay around a summary.
+#[derive(Debug, Clone, Copy)]
+struct MessagesAround {
+    has_earlier: bool,
+    has_later: bool,
+}
+
+impl MessagesAround {
+    /// Finds the messages that stay before and after the position of the summary.
+    fn of(session: &Session, at: usize, leaves: impl Fn(&Piece) -> bool) -> Self {
+        let stays = |piece: &Piece| {
+            piece.form.is_shown()
+                && !leaves(piece)
+                && speaker(piece, session.transcript()) != Speaker::System
+        };
+        let (earlier, later) = session.sealed().pieces().split_at(at);
+        Self {
+            has_earlier: earlier.iter().any(stays),
+            has_later: later.iter().any(stays),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::command::reject::Rejection;
 use crate::event::{CompactionFinished, CompactionStarted, Event, RequestStamp, Trigger};
 use crate::ids::{Revision, Timestamp};
 use crate::session::Session;
+use crate::summary::SummaryPart;
 
 /// Starts a compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,6 +92,7 @@ impl StartCompaction {
                         trigger: self.trigger,
                         strategy: spec.strategy,
                         deadline: deadline(session, context.now),
+                        part: spec.scope.part(),
                         leaving: kept.leaving,
                         before_tokens: session.tokens().tokens,
                         ahead: spec.ahead,
@@ -166,6 +168,7 @@ fn start_of(compacted: CompactionFinished, deadline: Timestamp) -> CompactionSta
         trigger: compacted.trigger,
         strategy: compacted.strategy,
         deadline,
+        part: SummaryPart::Whole,
         leaving: compacted.leaving,
         before_tokens: compacted.before_tokens,
         ahead: false,

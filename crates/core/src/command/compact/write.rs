@@ -9,6 +9,7 @@ use crate::levels::compaction::{
     KeepRule, MessagePartition, count_unanswered, limit_leaving_tokens, partition,
 };
 use crate::session::Session;
+use crate::summary::SummaryPart;
 
 /// The part of the view that a summary covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,6 +21,17 @@ pub enum CompactionScope {
     UpTo(MessageId),
     /// All messages from this one on.
     From(MessageId),
+}
+
+impl CompactionScope {
+    /// Returns the part of the conversation that the summary replaces.
+    pub(super) const fn part(self) -> SummaryPart {
+        match self {
+            Self::Whole => SummaryPart::Whole,
+            Self::UpTo(_) => SummaryPart::Beginning,
+            Self::From(_) => SummaryPart::End,
+        }
+    }
 }
 
 /// The parameters of a summary that has to be written.
@@ -54,7 +66,7 @@ impl SummarySpec {
     ) -> Result<Result<MessagePartition, SkipReason>, Rejection> {
         let least = u64::from(session.policy().autocompact.min_input_tokens);
         // A request of a caller or of the model has no minimum input.
-        let by_hand = matches!(asked, Trigger::Manual | Trigger::Model);
+        let by_hand = asked.is_by_hand();
         let enough = |kept: &MessagePartition| {
             by_hand
                 || session

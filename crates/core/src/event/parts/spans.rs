@@ -17,6 +17,8 @@ pub struct Span {
     pub risk: Risk,
     /// Estimated tokens that a collapse frees.
     pub freed_tokens: u32,
+    /// The model that wrote the summary. Empty if it comes from the structure of the messages.
+    pub model: Box<str>,
 }
 
 impl Span {

@@ -54,19 +54,48 @@ pub fn choose(session: &Session) -> Result<Vec<Span>, ContentNotLoaded> {
     Ok(spans)
 }
 
-/// Assigns keys to spans. A span with the same first and last message as a staged span keeps that key. Others get new
-/// keys.
+/// Assigns keys to spans. A span with the same first and last message as a staged span keeps that key and the summary
+/// of a model. Others get new keys.
 fn assign_keys(session: &Session, spans: &mut [Span]) {
     let place = |span: &Span| (span.first(), span.last());
     let staged = session.spans().staged().iter();
-    let known: HashMap<_, _> = staged.map(|span| (place(span), span.key)).collect();
+    let known: HashMap<_, _> = staged.map(|span| (place(span), span)).collect();
     let mut next = session.spans().next_key().get();
     for span in spans {
-        span.key = known.get(&place(span)).copied().unwrap_or_else(|| {
-            next += 1;
-            SpanKey::new(next - 1)
+        let staged = known.get(&place(span)).copied();
+        span.key = staged.map_or_else(
+            || {
+                next += 1;
+                SpanKey::new(next - 1)
+            },
+            |staged| staged.key,
+        );
+        // The messages between the same ends can differ, and the summary would then describe other messages.
+        let is_same = |staged: &&Span| !staged.model.is_empty() && staged.messages == span.messages;
+        let written = staged.filter(is_same).and_then(|staged| {
+            with_summary(session.policy(), span, &staged.summary, &staged.model)
         });
+        if let Some(written) = written {
+            *span = written;
+        }
     }
+}
+
+/// Returns the span with a summary that a model wrote. `None` if its placeholder would free too little.
+pub(crate) fn with_summary(policy: &Policy, span: &Span, text: &str, model: &str) -> Option<Span> {
+    let written = Span {
+        summary: text.into(),
+        model: model.into(),
+        ..span.clone()
+    };
+    // The placeholders differ in the summary only, so the difference of their sizes is the difference of the gain.
+    let of_structure = placeholder(policy, span).tokens;
+    let of_model = placeholder(policy, &written).tokens;
+    let freed_tokens = (span.freed_tokens + of_structure).checked_sub(of_model)?;
+    (freed_tokens >= policy.collapse.min_freed_tokens.max(1)).then_some(Span {
+        freed_tokens,
+        ..written
+    })
 }
 
 /// Returns true if the view has grown by `pass_every_tokens` since the last selection, and the level is enabled.
@@ -206,6 +235,7 @@ fn span(
         summary: described.summary.into(),
         risk,
         freed_tokens: 0,
+        model: "".into(),
     };
     let tokens = rounds
         .iter()

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::ids::Ordinal;
+use crate::ids::{CallKey, Ordinal};
 use crate::message::Role;
 use crate::session::{ContentNotLoaded, Session};
 use crate::tokens::TokenCounter;
@@ -24,10 +24,12 @@ pub struct SummaryInputMessage {
     pub messages: Vec<Ordinal>,
 }
 
-/// Renders those of some messages that the view shows, in the order and form of the view. Attachments are skipped.
+/// Renders those of some messages that the view shows, in the order and form of the view. Attachments are skipped, and
+/// a marker replaces the results of the `cleared` calls.
 pub fn summary_input(
     session: &Session,
     messages: &[Ordinal],
+    cleared: &BTreeSet<CallKey>,
 ) -> Result<Vec<SummaryInputMessage>, ContentNotLoaded> {
     let asked: BTreeSet<Ordinal> = messages.iter().copied().collect();
     let target = Target {
@@ -48,6 +50,7 @@ pub fn summary_input(
         .iter()
         .filter(|piece| asked.contains(&piece.message) && !is_attachment(piece))
         .filter_map(without_annotations)
+        .map(|piece| without_result(piece, cleared))
         .collect();
     let messages = wire(session, &pieces, &target)?;
     let sources = sources(&pieces, &messages);
@@ -69,6 +72,19 @@ fn without_annotations(piece: &Piece) -> Option<Piece> {
         form => form,
     };
     Some(Piece { form, ..*piece })
+}
+
+/// Replaces the result of a cleared call by its marker.
+fn without_result(piece: Piece, cleared: &BTreeSet<CallKey>) -> Piece {
+    let form = match piece.form {
+        PieceForm::Result(call) | PieceForm::ResultWithoutMedia(call)
+            if cleared.contains(&call) =>
+        {
+            PieceForm::Cleared(call)
+        }
+        form => form,
+    };
+    Piece { form, ..piece }
 }
 
 /// Returns the transcript messages of each wire message.

@@ -14,6 +14,7 @@ use palimpsest_engine::turn::{
     CompactionMode, OmittedCompaction, Overflow, TurnCall, TurnOutcome, turn,
 };
 use palimpsest_proto::context::v1::{self, PrepareContextRequest, PrepareContextResponse};
+use palimpsest_store::error_chain;
 
 use self::render::{management, put_messages};
 pub(super) use self::render::{messages_json, typed};
@@ -21,7 +22,7 @@ use super::append::AppendCall;
 use super::commit_summary::gap_tokens;
 use super::overrides::Overrides;
 use super::view_report::{budget, budget_warnings, prepared_cache_ledger, removed, tokens};
-use super::{Service, etag};
+use super::{Service, delegation, etag};
 use crate::convert::{self, BreakpointOptions, MessageForm};
 use crate::errors::ServiceError;
 
@@ -46,6 +47,7 @@ pub(super) async fn prepare(
     let done = turn(service, &key, &missing, &call.turn, intake, finish).await?;
     let mut response = done.answer;
     report_omitted(service, &key, done.omitted, &mut response).await?;
+    response.delegated_request = call.delegated_request(service, &key).await;
     // A repeat returns the recorded result of its append.
     if let Some(original) = done.original {
         let result = |session: &Session| call.append.result(session, &original);
@@ -94,6 +96,12 @@ pub(super) fn read_call(
     let breakpoints = convert::breakpoint_options(asked, request.prompt_prefix.as_ref())?;
     let overrides = request.compaction_overrides.as_ref();
     let overrides = Overrides::read(service, "compaction_overrides", overrides)?;
+    if request.delegate_summary && overrides.model.is_some() {
+        return Err(ServiceError::invalid(
+            "compaction_overrides.model",
+            "has no effect with delegate_summary, because the caller chooses the model: omit it",
+        ));
+    }
     // An invalid etag counts as unknown, so the reply contains the whole view. An etag is valid for its form only.
     // The domain checks its target.
     let known = etag::read(&request.known_etag).filter(|named| named.form == form);
@@ -114,6 +122,7 @@ pub(super) fn read_call(
             },
             model: overrides.model,
             instructions: overrides.instructions,
+            delegates_summary: request.delegate_summary,
             overflow: request.prompt_too_long.as_ref().map(|told| Overflow {
                 gap_tokens: gap_tokens(told),
             }),
@@ -150,7 +159,9 @@ fn level_reports(session: &Session, outcome: &TurnOutcome, dry_run: bool) -> Vec
     let compacted = match &outcome.compacted {
         Some(CompactionOutcome::Event(event, _)) => convert::stage(event, session, dry_run),
         Some(CompactionOutcome::Skipped(skip)) => skipped(v1::Level::Compaction, Some(*skip)),
-        Some(CompactionOutcome::Answered(_) | CompactionOutcome::Running(_)) | None => None,
+        // The compaction waits for the summary of the caller's model.
+        Some(CompactionOutcome::Running(_)) => Some(compaction_started()),
+        Some(CompactionOutcome::Answered(_)) | None => None,
     };
     let mut reports: Vec<_> = outcome.levels.iter().filter_map(report).collect();
     reports.extend(skipped(v1::Level::Microcompact, outcome.clear_skip));
@@ -161,6 +172,25 @@ fn level_reports(session: &Session, outcome: &TurnOutcome, dry_run: bool) -> Vec
 }
 
 impl PrepareCall {
+    /// Returns the request for the caller's model if a delegated compaction awaits its summary. The view is valid
+    /// without it, so an error is logged and the next call tries again.
+    pub(super) async fn delegated_request(
+        &self,
+        service: &Service,
+        key: &SessionKey,
+    ) -> Option<v1::DelegatedRequest> {
+        if !self.turn.delegates_summary || self.turn.dry_run {
+            return None;
+        }
+        let options = (&self.turn.target, self.form);
+        let request = Box::pin(delegation::request(service, key, None, options)).await;
+        request.unwrap_or_else(|error| {
+            let error = error_chain(&error);
+            tracing::warn!(session = %key, error, "failed to write the request for a summary; the next call tries again");
+            None
+        })
+    }
+
     /// Builds the reply with its cache ledger.
     pub(super) fn respond(
         &self,
