@@ -45,7 +45,10 @@ pub struct ProjectCounts {
 
 /// The latest counts, by project. `None` counts all projects.
 #[derive(Debug, Default)]
-pub(crate) struct CountCache(Mutex<HashMap<Option<ProjectId>, (Duration, Arc<ProjectCounts>)>>);
+pub(crate) struct CountCache(Mutex<HashMap<Option<ProjectId>, TimedCounts>>);
+
+/// Counts, with the monotonic time of the count.
+type TimedCounts = (Duration, Arc<ProjectCounts>);
 
 impl Engine {
     /// Counts the sessions of a project, or of all projects. The result can be up to 10 s old.
