@@ -207,6 +207,7 @@ impl Event {
             Self::CompactionFinished(event) => event.request.as_ref(),
             Self::PersistDecided(event) => event.request.as_ref(),
             Self::WorkingStateUpdated(event) => event.request.as_ref(),
+            Self::MemoryUpdated(event) => event.request.as_ref(),
             Self::ViewServed(_)
             | Self::ArraySynced(_)
             | Self::PersistDecisionsConsumed(_)
@@ -216,7 +217,6 @@ impl Event {
             | Self::SpansStaged(_)
             | Self::SummaryPrepared(_)
             | Self::MemoryUpdateStarted(_)
-            | Self::MemoryUpdated(_)
             | Self::MemoryUpdateFailed(_)
             | Self::MemoryFileWritten(_)
             | Self::CacheEditsIssued(_) => None,
@@ -241,6 +241,7 @@ impl Event {
             Self::CompactionFinished(event) => event.request = None,
             Self::PersistDecided(event) => event.request = None,
             Self::WorkingStateUpdated(event) => event.request = None,
+            Self::MemoryUpdated(event) => event.request = None,
             Self::ViewServed(_)
             | Self::ArraySynced(_)
             | Self::PersistDecisionsConsumed(_)
@@ -250,7 +251,6 @@ impl Event {
             | Self::SpansStaged(_)
             | Self::SummaryPrepared(_)
             | Self::MemoryUpdateStarted(_)
-            | Self::MemoryUpdated(_)
             | Self::MemoryUpdateFailed(_)
             | Self::MemoryFileWritten(_)
             | Self::CacheEditsIssued(_) => {}
