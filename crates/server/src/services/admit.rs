@@ -8,8 +8,8 @@ use palimpsest_proto::context::v1::{
     ListSessionsRequest, ListStoredSessionsRequest, ListToolsRequest, PersistToolResultRequest,
     PrepareContextRequest, ReadStoredFileRequest, ReadStoredSessionRequest, ReadToolResultRequest,
     RestoreContextRequest, RewindSessionRequest, SearchMessagesRequest, SnipRequest,
-    StreamContextRequest, SyncContextRequest, UpdateSessionRequest, UpdateWorkingStateRequest,
-    WatchSessionRequest,
+    StreamContextRequest, SyncContextRequest, UpdateSessionMemoryRequest, UpdateSessionRequest,
+    UpdateWorkingStateRequest, WatchSessionRequest,
 };
 use tonic::{Request, Status};
 
@@ -45,6 +45,7 @@ names!(
     PersistToolResultRequest.session,
     ReadToolResultRequest.session,
     GetSessionMemoryRequest.session,
+    UpdateSessionMemoryRequest.session,
     UpdateWorkingStateRequest.session,
     RestoreContextRequest.session,
     RewindSessionRequest.session,
