@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
 
 use self::play::{DemoOutcome, DemoRun};
 use self::server::DemoServer;
@@ -29,11 +28,10 @@ use self::stage::Display;
 use self::story::Story;
 use super::client::block_on;
 use super::output::print;
+use super::screen::{INTERRUPTED, Interrupt};
 
 /// The duration of the demo at speed 1.
 const PLAYING: Duration = Duration::from_secs(20);
-/// The exit code of an interrupted demo: 128 plus the number of SIGINT, as in shells.
-const INTERRUPTED: i32 = 130;
 
 /// Play a generated session and watch its context window; needs no setup
 #[derive(Debug, Args)]
@@ -89,12 +87,7 @@ impl Demo {
 
     /// Plays the whole session. Returns `None` if a signal interrupted it.
     async fn play(&self) -> anyhow::Result<Option<DemoOutcome>> {
-        let mut interrupts = [
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::hangup())?,
-        ];
-        let [int, term, hup] = &mut interrupts;
+        let mut interrupt = Interrupt::new()?;
         let story = Story::new(self.seed);
         let stage = Display::open();
         let time = (stage.is_live() && !self.fast).then(|| PLAYING.div_f64(self.speed));
@@ -105,9 +98,7 @@ impl Demo {
         };
         let played = tokio::select! {
             played = playing => played.map(Some),
-            _ = int.recv() => Ok(None),
-            _ = term.recv() => Ok(None),
-            _ = hup.recv() => Ok(None),
+            () = interrupt.received() => Ok(None),
         };
         // This runs after a signal too, so that no folder is left behind.
         server.close().await?;
