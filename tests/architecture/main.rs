@@ -75,7 +75,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
         "cli",
         &[
             "core", "facts", "transcripts", "store", "summarize", "engine", "worker", "settings",
-            "edge", "gateway", "server", "proto",
+            "edge", "gateway", "server", "proto", "http",
         ],
     ),
     ("proto", &[]),
