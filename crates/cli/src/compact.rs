@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use palimpsest_proto::context::v1::{
     CompactRequest, CompactResponse, Compaction, CompactionOverrides, CompactionState,
-    CompactionStrategy,
+    CompactionStrategy, LevelEffect,
 };
 use tonic::Request;
 
@@ -131,15 +131,11 @@ fn print(session: &str, reply: &CompactResponse) -> anyhow::Result<()> {
     }
     print_removed(reply.recovery.as_ref())?;
     // The boundary has the tokens of this compaction, also if other changes followed.
-    let effect =
-        compaction
-            .boundary
-            .as_ref()
-            .map(|boundary| palimpsest_proto::context::v1::LevelEffect {
-                before_tokens: boundary.before_tokens,
-                after_tokens: boundary.after_tokens,
-                ..Default::default()
-            });
+    let effect = compaction.boundary.as_ref().map(|boundary| LevelEffect {
+        before_tokens: boundary.before_tokens,
+        after_tokens: boundary.after_tokens,
+        ..LevelEffect::default()
+    });
     ChangeReport {
         effect: effect.as_ref(),
         cache_ledger: reply.cache_ledger.as_ref(),

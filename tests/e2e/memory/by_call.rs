@@ -138,6 +138,26 @@ async fn an_edit_of_the_file_that_is_not_recorded_yet_is_kept() {
     assert_eq!(memory(&mut client, &session).await.version, edited.version);
 }
 
+/// An editor that only adds blank lines makes a file with another digest and the same lines.
+#[tokio::test]
+async fn a_file_with_the_same_lines_does_not_replace_the_text_of_a_call() {
+    let running = SERVER.get();
+    let (server, folder) = &*running;
+    let mut client = server.context().await;
+    let session = named("by-call-same-file");
+    say(&mut client, &session, turn(1, 3, 12_000)).await;
+    let first = memory_when(&mut client, &session, |it| it.state() == MemoryState::Ready).await;
+    let path = file(folder.path(), &session);
+    let text = file_when(&path, |text| text == first.text).await;
+    std::fs::write(&path, format!("\n\n{text}\n\n")).unwrap();
+    let by_call = text.replace("# Key results\n", "By call.\n\n# Key results\n");
+    let edited = update(&mut client, edit(&session, &by_call, first.version));
+    let edited = edited.await.unwrap();
+    assert_eq!(edited.version, first.version + 1);
+    file_when(&path, |text| text == edited.text).await;
+    assert_eq!(memory(&mut client, &session).await.version, edited.version);
+}
+
 #[tokio::test]
 async fn a_person_can_write_the_first_text() {
     let running = SERVER.get();

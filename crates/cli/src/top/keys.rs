@@ -13,8 +13,8 @@ impl QuitKey {
     pub(super) fn listen() -> Self {
         let (sender, receiver) = oneshot::channel();
         thread::spawn(move || {
-            let keys = io::stdin().lock().bytes().map_while(Result::ok);
-            if keys.into_iter().any(|key| matches!(key, b'q' | b'Q')) {
+            let mut keys = io::stdin().lock().bytes().map_while(Result::ok);
+            if keys.any(|key| matches!(key, b'q' | b'Q')) {
                 // The screen has ended already if nobody receives.
                 let _ = sender.send(());
             }

@@ -2,17 +2,16 @@
 //!
 //! Each interval reads one page of `ListSessions` and nothing else, so the command costs a busy server next to nothing.
 
+mod frame;
 mod keys;
 mod rows;
-mod screen;
 
 use std::process;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use jiff::SignedDuration;
-use palimpsest_core::ids::Timestamp;
 use palimpsest_engine::clock::{Clock as _, SystemClock};
 use palimpsest_proto::context::v1::{ListSessionsRequest, ListSessionsResponse};
 use tokio::time::sleep;
@@ -44,7 +43,7 @@ pub(super) struct Top {
     interval: Duration,
     /// Column that orders the rows
     #[arg(long, value_enum, default_value = "changed")]
-    sort: SortArg,
+    sort: SortKey,
     /// Maximum number of sessions, from 1 to 1000
     #[arg(long, value_name = "COUNT", default_value_t = 200)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000))]
@@ -54,32 +53,6 @@ pub(super) struct Top {
     once: bool,
     #[command(flatten)]
     remote: Remote,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum SortArg {
-    /// Latest change first
-    Changed,
-    /// Most messages first
-    Messages,
-    /// Most reported tokens first
-    Reported,
-    /// By name
-    Session,
-    /// By state
-    State,
-}
-
-impl From<SortArg> for SortKey {
-    fn from(sort: SortArg) -> Self {
-        match sort {
-            SortArg::Changed => Self::Changed,
-            SortArg::Messages => Self::Messages,
-            SortArg::Reported => Self::Reported,
-            SortArg::Session => Self::Session,
-            SortArg::State => Self::State,
-        }
-    }
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -135,7 +108,7 @@ impl Top {
         loop {
             let rows = self.rows(&page);
             let size = Terminal::size();
-            terminal.paint(screen::draw(&rows, problem.as_deref(), self.interval, size))?;
+            terminal.paint(frame::draw(&rows, problem.as_deref(), self.interval, size))?;
             sleep(self.interval).await;
             match self.read(clients).await {
                 Ok(next) => (page, problem) = (next, None),
@@ -146,8 +119,8 @@ impl Top {
     }
 
     fn rows<'a>(&'a self, page: &'a ListSessionsResponse) -> TopRows<'a> {
-        let now = Timestamp::from_millis(SystemClock::new().now().as_millis());
-        TopRows::new(&self.remote.project, page, self.sort.into(), now)
+        let now = SystemClock::new().now();
+        TopRows::new(&self.remote.project, page, self.sort, now)
     }
 
     async fn read(&self, clients: &mut Clients) -> anyhow::Result<ListSessionsResponse> {

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use clap::ValueEnum;
 use palimpsest_core::ids::Timestamp;
 use palimpsest_proto::context::v1::{ListSessionsResponse, Session, SessionState};
 
@@ -24,12 +25,17 @@ pub(super) const NUMBERS: [usize; 3] = [2, 3, 4];
 const MAX_TITLE: usize = 60;
 
 /// The column that orders the rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum SortKey {
+    /// Latest change first
     Changed,
+    /// Most messages first
     Messages,
+    /// Most reported tokens first
     Reported,
+    /// By name
     Session,
+    /// By state
     State,
 }
 
