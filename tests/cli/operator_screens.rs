@@ -182,13 +182,12 @@ async fn the_live_table_is_updated_and_the_terminal_restored() {
             .await
             .unwrap();
         read_until(&mut screen, &format!("late-{code}"));
-        match key {
-            Some(key) => screen.write_all(key).unwrap(),
-            None => {
-                let pid = child.id().to_string();
-                let kill = Command::new("kill").args(["-s", "INT", &pid]).status();
-                assert!(kill.unwrap().success());
-            }
+        if let Some(key) = key {
+            screen.write_all(key).unwrap();
+        } else {
+            let pid = child.id().to_string();
+            let kill = Command::new("kill").args(["-s", "INT", &pid]).status();
+            assert!(kill.unwrap().success());
         }
         read_until(&mut screen, LEAVE_SCREEN);
         assert_eq!(child.wait().unwrap().code(), Some(code));

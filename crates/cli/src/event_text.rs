@@ -2,7 +2,8 @@
 
 use palimpsest_proto::context::v1::session_event::Event;
 use palimpsest_proto::context::v1::{
-    CompactionState, CompactionStrategy, ForkOrigin, MemorySource, MicrocompactMode, SessionCreated,
+    CompactionState, CompactionStrategy, ForkOrigin, MemorySource, MicrocompactMode,
+    SessionCreated, ViewServed,
 };
 
 use super::output::{bytes, count, number, words};
@@ -78,18 +79,7 @@ pub(super) fn describe(event: &Event) -> (&'static str, String) {
                 count(interrupted.calls.len(), "call")
             ),
         ),
-        Event::ViewServed(served) => {
-            let model = served.target.as_ref().map_or("", |target| &target.model);
-            let model = if model.is_empty() {
-                String::new()
-            } else {
-                format!(" for {model}")
-            };
-            (
-                "view_served",
-                format!("{} tokens{model}", number(served.tokens.into())),
-            )
-        }
+        Event::ViewServed(view) => ("view_served", served(view)),
         Event::LevelStarted(_) => ("level_started", "a compaction started".to_owned()),
         Event::LevelFailed(failed) => {
             let failure = failed.failure.clone().unwrap_or_default();
@@ -157,6 +147,14 @@ pub(super) fn describe(event: &Event) -> (&'static str, String) {
             "summary_prepared",
             summary_source(prepared.strategy(), &prepared.model),
         ),
+    }
+}
+
+fn served(view: &ViewServed) -> String {
+    let tokens = number(view.tokens.into());
+    match view.target.as_ref().map(|target| target.model.as_str()) {
+        None | Some("") => format!("{tokens} tokens"),
+        Some(model) => format!("{tokens} tokens for {model}"),
     }
 }
 

@@ -49,12 +49,12 @@ pub(super) fn changes(before: &SessionMemory, after: &SessionMemory) -> Vec<Sect
         found.map_or_else(String::new, |section| section.body.clone())
     };
     // A memory without a text has no sections.
-    let titled = if after.sections.is_empty() {
+    let named = if after.sections.is_empty() {
         before
     } else {
         after
     };
-    let titles = titled.sections.iter().map(|section| &section.title);
+    let titles = named.sections.iter().map(|section| &section.title);
     let changes = titles.map(|title| SectionChange {
         title: title.clone(),
         lines: changed_lines(&body(before, title), &body(after, title)),

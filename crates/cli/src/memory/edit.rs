@@ -58,12 +58,11 @@ impl Edit {
             let mut clients = self.remote.connect().await?;
             fetch(&mut clients, &session).await
         })?;
-        let (text, edited) = match self.given()? {
-            Some(text) => (text, None),
-            None => {
-                let edited = EditedFile::open(&before.text)?;
-                (edited.text()?, Some(edited))
-            }
+        let (text, edited) = if let Some(text) = self.given()? {
+            (text, None)
+        } else {
+            let edited = EditedFile::open(&before.text)?;
+            (edited.text()?, Some(edited))
         };
         if edited.is_some() && text == before.text {
             return print_line(&format!("{session}: nothing was edited"));

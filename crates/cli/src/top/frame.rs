@@ -21,15 +21,12 @@ pub(super) fn draw(
 ) -> Grid {
     let mut grid = Grid::new(width, height);
     grid.put_cut(0, 0, &table.headline(), width, Style::new().bold());
-    match problem {
-        Some(problem) => {
-            let red = Style::new().fg_color(Some(AnsiColor::Red.into()));
-            grid.put_cut(0, 1, problem, width, red);
-        }
-        None => {
-            let hint = format!("updated every {interval:?} · q ends");
-            grid.put_cut(0, 1, &hint, width, Style::new().dimmed());
-        }
+    if let Some(problem) = problem {
+        let red = Style::new().fg_color(Some(AnsiColor::Red.into()));
+        grid.put_cut(0, 1, problem, width, red);
+    } else {
+        let hint = format!("updated every {interval:?} · q ends");
+        grid.put_cut(0, 1, &hint, width, Style::new().dimmed());
     }
     let widths = widths(table, width);
     let header = COLUMNS.map(str::to_owned);

@@ -29,6 +29,6 @@ impl QuitKey {
         {
             return;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
