@@ -17,7 +17,7 @@ the form of the REST API.
 
 Examples:
   palimpsest snip my-session --turns a1b2c3,d4e5f6 --dry-run
-  palimpsest snip my-session --messages 0192a4c0-0000-7000-8000-000000000021 --reason 'contains a password'"
+  palimpsest snip my-session --messages 0192a4c0-0000-7000-8000-000000000021 --reason secret"
 )]
 pub(super) struct Snip {
     /// Id or full name of the session
