@@ -159,3 +159,20 @@ async fn the_text_of_an_editor_is_sent_and_never_lost() {
     contains(&fs::read_to_string(kept).unwrap(), &["Slower."]);
     assert_eq!(version(&world), first + 2);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_text_is_written_below_the_headings() {
+    let world = Operator::new(&["worker.enabled=false"]).await;
+    contains(
+        &String::from_utf8_lossy(&world.run(&["memory", "show", "work"]).stderr),
+        &["work: "],
+    );
+    let script = "grep -q '# Session Title' \"$1\" && echo 'Done so far.' >> \"$1\"";
+    let output = edit_with(&world, script);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    contains(
+        &String::from_utf8_lossy(&output.stdout),
+        &["changed Worklog", "version 1 by a person"],
+    );
+}

@@ -173,6 +173,23 @@ async fn a_person_can_write_the_first_text() {
     file_when(&path, |text| text == edited.text).await;
 }
 
+/// The commit of the call puts the session into the work queue, so a worker that starts later writes the file.
+#[tokio::test]
+async fn a_text_reaches_the_file_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = own(folder.path(), &["--set", "worker.enabled=false"]);
+    let mut client = server.context().await;
+    let session = named("by-call-restart");
+    say(&mut client, &session, turn(1, 1, 100)).await;
+    let text = "# Task specification\nMend the importer.\n";
+    let edited = update(&mut client, edit(&session, text, 0)).await.unwrap();
+    let path = file(folder.path(), &session);
+    assert!(!path.exists());
+    server.kill();
+    let _server = own(folder.path(), &[]);
+    file_when(&path, |text| text == edited.text).await;
+}
+
 #[tokio::test]
 async fn an_unusable_text_is_rejected_and_changes_nothing() {
     let running = SERVER.get();

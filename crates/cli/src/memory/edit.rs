@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use palimpsest_core::memory::MemoryDocument;
 use palimpsest_proto::context::v1::{
-    SessionMemory, UpdateSessionMemoryRequest, UpdateSessionMemoryResponse,
+    MemoryState, SessionMemory, UpdateSessionMemoryRequest, UpdateSessionMemoryResponse,
 };
 
 use super::diff::{self, SectionChange};
@@ -61,12 +62,14 @@ impl Edit {
         let (text, edited) = if let Some(text) = self.given()? {
             (text, None)
         } else {
-            let edited = EditedFile::open(&before.text)?;
-            (edited.text()?, Some(edited))
+            let opened = text_to_open(&before)?;
+            let edited = EditedFile::open(&opened)?;
+            let text = edited.text()?;
+            if text == opened {
+                return print_line(&format!("{session}: nothing was edited"));
+            }
+            (text, Some(edited))
         };
-        if edited.is_some() && text == before.text {
-            return print_line(&format!("{session}: nothing was edited"));
-        }
         let version = self.version.unwrap_or(before.version);
         match block_on(self.call(&session, text, version)) {
             Ok(reply) => self.print(&session, &before, &reply),
@@ -149,4 +152,19 @@ impl Edit {
         print_line(&format!("{session}: changed {}", titles.join(", ")))?;
         print_line(&format!("{}, revision {}", about(&after), reply.revision))
     }
+}
+
+/// Returns the text for the editor: the current one, or the headings of a first text.
+fn text_to_open(before: &SessionMemory) -> anyhow::Result<String> {
+    // The server would reject the text only after the person has written it.
+    if before.state() == MemoryState::Disabled {
+        bail!(
+            "the policy of the session disables session memory: set session_memory.enabled, and \
+             session_memory.include_subagents for a subagent session, with UpdateSession"
+        );
+    }
+    if before.version == 0 {
+        return Ok(MemoryDocument::template().render());
+    }
+    Ok(before.text.clone())
 }

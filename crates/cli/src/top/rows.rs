@@ -46,6 +46,8 @@ pub(super) struct TopRows<'a> {
     /// The number of rows by state.
     states: BTreeMap<String, usize>,
     is_cut: bool,
+    /// The number of sessions of the project whose rows cannot be decoded.
+    unreadable: u32,
     now: Timestamp,
 }
 
@@ -75,6 +77,7 @@ impl<'a> TopRows<'a> {
             rows: sessions.iter().map(|session| row(session, now)).collect(),
             states,
             is_cut: !page.next_page_token.is_empty(),
+            unreadable: page.unreadable_sessions,
             now,
         }
     }
@@ -99,8 +102,12 @@ impl<'a> TopRows<'a> {
         let time = time.strftime("%H:%M:%SZ");
         let states = states.join(", ");
         let end = if states.is_empty() { "" } else { ": " };
+        let unreadable = match self.unreadable {
+            0 => String::new(),
+            more => format!(" · {} cannot be read", number(more.into())),
+        };
         format!(
-            "project {} · {time} · {sessions}{end}{states}",
+            "project {} · {time} · {sessions}{end}{states}{unreadable}",
             self.project
         )
     }
@@ -206,11 +213,12 @@ pub(super) mod tests {
 
     #[test]
     fn the_headline_counts_the_sessions_by_state() {
-        let page = page();
+        let mut page = page();
+        page.unreadable_sessions = 2;
         let rows = TopRows::new("p", &page, SortKey::Changed, NOW);
         assert_eq!(
             rows.headline(),
-            "project p · 00:16:40Z · 3 sessions: 1 awaiting model, 2 idle"
+            "project p · 00:16:40Z · 3 sessions: 1 awaiting model, 2 idle · 2 cannot be read"
         );
         let changed: Vec<_> = rows.rows().iter().map(|row| row[2].as_str()).collect();
         assert_eq!(changed, ["10 s", "10 min", "1 d"]);
