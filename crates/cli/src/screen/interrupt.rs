@@ -1,5 +1,5 @@
-//! The signals that end a screen. A handler replaces their default effect, which would leave the terminal in the state of
-//! the screen.
+//! The signals that end a screen. A handler replaces their default effect, which would leave the terminal in the state
+//! of the screen.
 
 use std::io;
 
