@@ -76,7 +76,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
         "cli",
         &[
             "core", "facts", "transcripts", "store", "summarize", "engine", "worker", "settings",
-            "edge", "gateway", "inspector", "server", "proto",
+            "edge", "gateway", "inspector", "server", "proto", "http",
         ],
     ),
     ("proto", &[]),

@@ -13,8 +13,8 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 /// The documentation promises 30 seconds. This limit allows for an unoptimized build.
 const IN_TIME: Duration = Duration::from_mins(1);
 
-const ENTER_SCREEN: &str = "\u{1b}[?1049h";
-const LEAVE_SCREEN: &str = "\u{1b}[?1049l";
+pub(super) const ENTER_SCREEN: &str = "\u{1b}[?1049h";
+pub(super) const LEAVE_SCREEN: &str = "\u{1b}[?1049l";
 const SHOW_CURSOR: &str = "\u{1b}[?25h";
 
 fn demo(temporary: &Path) -> Command {
@@ -167,7 +167,7 @@ fn a_closed_output_ends_the_demo_without_leftover_files() {
 }
 
 /// Returns both ends of a pseudo terminal: the end that reads the screen and the end that a process writes to.
-fn terminal(columns: u16, rows: u16) -> (File, File) {
+pub(super) fn terminal(columns: u16, rows: u16) -> (File, File) {
     let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&screen).unwrap();
     unlockpt(&screen).unwrap();

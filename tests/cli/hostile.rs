@@ -103,7 +103,32 @@ async fn every_command_escapes_control_characters_in_stored_content() {
     context.append_messages(request).await.unwrap();
     let file = transcript(folder.path());
     let remote = ["--server", address.as_str(), "--project", "demo"];
-    let of_server: [(&[&str], bool); 6] = [
+    let text = folder.path().join("text.md");
+    fs::write(&text, format!("# Learnings\n{HOSTILE}\n")).unwrap();
+    let text = text.to_str().unwrap();
+    let edit: &[&str] = &["memory", "edit", "hostile", "--file", text];
+    let of_server: [(&[&str], bool); 16] = [
+        (&["top", "--once"], true),
+        (&["watch", "hostile", "--from", "0", "--once"], false),
+        (
+            &["watch", "hostile", "--from", "0", "--once", "--json"],
+            false,
+        ),
+        (
+            &[
+                "compact", "hostile", "--strategy", "extractive", "--dry-run",
+            ],
+            false,
+        ),
+        (
+            &["compact", "hostile", "--strategy", "extractive", "--json"],
+            false,
+        ),
+        (&["undo", "hostile"], false),
+        (&["snip", "hostile", "--turns", HOSTILE], true),
+        (&["fork", "hostile", "--at", HOSTILE, "--dry-run"], false),
+        (&[edit, &["--dry-run"]].concat(), true),
+        (&[edit, &["--json"]].concat(), true),
         (&["sessions"], true),
         (&["sessions", "--json"], true),
         (&["inspect", "hostile"], true),

@@ -3,9 +3,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    backup, compact_store, completions, config, demo, export, health, import, inspect, keys, man,
-    migrate, recall, replay, restore, retention, run, schema, serve, sessions, terminal, tune,
-    verify, verify_store, view, worker,
+    backup, compact, compact_store, completions, config, demo, export, fork, health, import,
+    inspect, keys, man, memory, migrate, recall, replay, restore, retention, run, schema, serve,
+    sessions, snip, terminal, top, tune, undo, verify, verify_store, view, watch, worker,
 };
 
 /// A gRPC service that owns the context of LLM agents
@@ -30,7 +30,7 @@ Exit codes:
   0      success
   1      the command failed; the error is on standard error
   64     the command line or the configuration is invalid
-  130    a signal interrupted `demo`
+  130    a signal interrupted `demo` or the screen of `top`
   128+N  a second signal N ended `serve` or `worker` during the drain
   any    `run` returns the exit code of the agent")]
 pub struct Cli {
@@ -49,6 +49,13 @@ enum Command {
     Sessions(sessions::SessionsCommand),
     Inspect(inspect::Inspect),
     View(view::ViewCommand),
+    Top(top::Top),
+    Watch(watch::Watch),
+    Compact(compact::Compact),
+    Undo(undo::Undo),
+    Snip(snip::Snip),
+    Fork(fork::Fork),
+    Memory(memory::MemoryCommand),
     Export(export::Export),
     Verify(verify::Verify),
     Replay(replay::Replay),
@@ -80,6 +87,13 @@ impl Cli {
             Command::Sessions(command) => command.run(),
             Command::Inspect(command) => command.run(),
             Command::View(command) => command.run(),
+            Command::Top(command) => command.run(),
+            Command::Watch(command) => command.run(),
+            Command::Compact(command) => command.run(),
+            Command::Undo(command) => command.run(),
+            Command::Snip(command) => command.run(),
+            Command::Fork(command) => command.run(),
+            Command::Memory(command) => command.run(),
             Command::Export(command) => command.run(),
             Command::Verify(command) => command.run(),
             Command::Replay(command) => command.run(),

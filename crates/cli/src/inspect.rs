@@ -10,7 +10,7 @@ use palimpsest_proto::context::v1::{
 
 use super::client::{Clients, Remote, block_on, reply_of};
 use super::output::{
-    BarSegment, align_right, context_bar, number, one_line, print, print_styled, table,
+    BarSegment, align_right, context_bar, number, one_line, print, print_styled, table, words,
 };
 use super::view::{ProviderArg, prepare};
 
@@ -100,18 +100,19 @@ fn show_messages(messages: &[TranscriptMessage], limit: usize) -> anyhow::Result
             number(messages.len() as u64)
         ))?;
     }
-    let mut table = table(&["#", "role", "tokens", "id", "content"]);
+    let mut table = table(&["#", "role", "turn", "tokens", "id", "content"]);
     for message in &messages[skipped..] {
         let content = message.message.as_ref();
         table.add_row([
             number(message.ordinal),
             content.map_or("", role).to_owned(),
+            message.turn_id.clone(),
             number(message.tokens.into()),
             message.id.clone(),
             content.map(outline).unwrap_or_default(),
         ]);
     }
-    align_right(&mut table, &[0, 2]);
+    align_right(&mut table, &[0, 3]);
     print(&format!("{table}\n"))
 }
 
@@ -213,8 +214,7 @@ fn show_state(view: &PrepareContextResponse) -> anyhow::Result<()> {
         "sendable".to_owned()
     } else {
         let reason = view.not_sendable_reason().as_str_name();
-        let reason = reason.trim_start_matches("NOT_SENDABLE_REASON_");
-        format!("not sendable ({})", reason.to_lowercase().replace('_', " "))
+        format!("not sendable ({})", words(reason, "NOT_SENDABLE_REASON_"))
     };
     print(&format!(
         "{} messages to send, {} repairs, revision {}, epoch {}: {sendable}\n",

@@ -67,6 +67,27 @@ pub(super) fn number(n: u64) -> String {
     out
 }
 
+/// Formats a count with its noun: `3 turns`, `1 turn`.
+pub(super) fn count(n: usize, what: &str) -> String {
+    let end = if n == 1 { "" } else { "s" };
+    format!("{} {what}{end}", number(n as u64))
+}
+
+/// Returns the name of an enum value of the contract as words: `TRIGGER_PROMPT_TOO_LONG` of `TRIGGER_` is `prompt too
+/// long`.
+pub(super) fn words(name: &str, prefix: &str) -> String {
+    let own = name.strip_prefix(prefix).unwrap_or(name);
+    own.to_lowercase().replace('_', " ")
+}
+
+/// Formats a time in UTC, with seconds. Empty if the time is not set.
+pub(super) fn time_text(time: Option<&prost_types::Timestamp>) -> String {
+    let time = time.and_then(|time| jiff::Timestamp::new(time.seconds, time.nanos).ok());
+    time.map_or_else(String::new, |time| {
+        time.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
+    })
+}
+
 /// Formats a number of bytes with one decimal, in powers of 1,024.
 #[expect(clippy::cast_precision_loss, reason = "one decimal is shown")]
 pub(super) fn bytes(n: u64) -> String {
@@ -130,9 +151,14 @@ pub(super) fn print(text: &str) -> anyhow::Result<()> {
 
 /// Writes one line to standard output. Line breaks in the text are escaped.
 pub(super) fn print_line(text: &str) -> anyhow::Result<()> {
+    print_next(text).map(drop)
+}
+
+/// Like [`print_line`], for lines without an end. Returns false if the reader has closed the pipe.
+pub(super) fn print_next(text: &str) -> anyhow::Result<bool> {
     let mut line = terminal::line(text).into_owned();
     line.push('\n');
-    write(anstream::stdout(), &line)
+    write_open(anstream::stdout(), &line)
 }
 
 /// Writes one line to standard error.
@@ -160,9 +186,14 @@ pub(super) fn print_styled(text: &str) -> anyhow::Result<()> {
 
 /// Writes a line of JSON to standard output. Control characters become JSON escapes.
 pub(super) fn print_json(text: &str) -> anyhow::Result<()> {
+    print_next_json(text).map(drop)
+}
+
+/// Like [`print_json`], for lines without an end. Returns false if the reader has closed the pipe.
+pub(super) fn print_next_json(text: &str) -> anyhow::Result<bool> {
     let mut text = terminal::document(text).into_owned();
     text.push('\n');
-    write(io::stdout(), &text)
+    write_open(io::stdout(), &text)
 }
 
 /// Writes a document to standard output: unchanged to files and pipes, escaped on a terminal.
@@ -171,11 +202,17 @@ pub(super) fn print_document(text: &str) -> anyhow::Result<()> {
 }
 
 /// Writes and flushes text. A closed pipe is no error, because its reader has read enough.
-fn write(mut out: impl io::Write, text: &str) -> anyhow::Result<()> {
+fn write(out: impl io::Write, text: &str) -> anyhow::Result<()> {
+    write_open(out, text).map(drop)
+}
+
+/// Like [`write`]. Returns false if the pipe is closed.
+fn write_open(mut out: impl io::Write, text: &str) -> anyhow::Result<bool> {
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        outcome => Ok(outcome?),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error.into()),
+        Ok(()) => Ok(true),
     }
 }
 

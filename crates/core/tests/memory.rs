@@ -8,17 +8,19 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, Command, ConfirmMemoryFile, Decided, Decision, FailMemoryUpdate, RecordMemoryVersion,
-    Rejection, StartMemoryUpdate, is_memory_update_running, memory_due_at,
+    Append, Command, ConfirmMemoryFile, Decided, Decision, EditSessionMemory, FailMemoryUpdate,
+    RecordMemoryVersion, Rejection, StartMemoryUpdate, UpdateSession, is_memory_update_running,
+    memory_due_at,
 };
+use palimpsest_core::effect::Effect;
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{MessageId, Ordinal, Timestamp};
 use palimpsest_core::memory::{MemoryContent, MemoryDocument, SectionKind};
 use palimpsest_core::message::{
-    Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse,
+    Block, Digest, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse,
 };
-use palimpsest_core::policy::Policy;
-use palimpsest_core::session::{Author, text_digest};
+use palimpsest_core::policy::{Overlay, Policy};
+use palimpsest_core::session::{Author, RequestMethod, RequestStamp, text_digest};
 use palimpsest_histories::SessionHarness;
 use uuid::Uuid;
 
@@ -399,4 +401,82 @@ fn a_file_with_the_wording_of_an_earlier_release_is_not_an_edit() {
     assert!(!memory.is_known_text(earlier.as_bytes()));
     memory.version.as_mut().unwrap().digest = text_digest(earlier.as_bytes());
     assert!(memory.is_known_text(earlier.as_bytes()));
+}
+
+impl Told {
+    fn edit(&mut self, text: &str, expected_version: u64, id: &str) -> Result<Decided, Rejection> {
+        let command = Command::EditSessionMemory(EditSessionMemory {
+            content: MemoryContent::verbatim(&MemoryDocument::parse(text)),
+            expected_version,
+            same_file: None,
+            request: Some(RequestStamp {
+                id: id.into(),
+                method: RequestMethod::Memory,
+                digest: Digest::of_bytes(text.as_bytes()),
+            }),
+        });
+        self.world.try_run(command)
+    }
+}
+
+#[test]
+fn an_edit_of_a_call_is_a_version_of_a_person_and_reaches_the_file() {
+    let mut told = Told::new();
+    let asked = told.user(10_000);
+    told.update(Author::Extractive).unwrap();
+    let text = "# Learnings\nAsk Ann first.\n";
+    let Decided::Now(decision) = told.edit(text, 1, "e").unwrap() else {
+        panic!("the edit was not recorded");
+    };
+    assert!(
+        matches!(
+            decision.effects[..],
+            [Effect::MemoryDue(_), Effect::WakeWorker]
+        ),
+        "the worker must write the file: {:?}",
+        decision.effects
+    );
+    let version = told.world.session.memory().version.clone().unwrap();
+    assert_eq!((version.number, version.author), (2, Author::Person));
+    assert_eq!(
+        (version.read_through, version.covered_through),
+        (Some(asked), Some(asked)),
+        "the text replaces the version that covers the message"
+    );
+    // A repeat is answered, although its expected version has passed.
+    let again = told.edit(text, 1, "e").unwrap();
+    assert_eq!(again, Decided::Answered(told.world.session.revision()));
+    // The same text under another id changes nothing.
+    let revision = told.world.session.revision();
+    assert_eq!(told.edit(text, 2, "f"), Ok(Decided::events(Vec::new())));
+    assert_eq!(told.world.session.revision(), revision);
+}
+
+#[test]
+fn an_edit_of_a_call_fails_for_another_version_and_for_disabled_memory() {
+    let mut told = Told::new();
+    told.user(10_000);
+    let text = "# Learnings\nAsk Ann first.\n";
+    assert_eq!(
+        told.edit(text, 1, "e"),
+        Err(Rejection::MemoryVersionMismatch {
+            expected: 1,
+            current: 0
+        })
+    );
+    // A person can write the first text.
+    told.edit(text, 0, "e").unwrap();
+    let version = told.world.session.memory().version.clone().unwrap();
+    assert_eq!((version.number, version.covered_through), (1, None));
+    assert!(told.is_due(), "the messages must still be read");
+    told.world.run(Command::UpdateSession(UpdateSession {
+        policy: Some(Overlay::from_toml("session_memory.enabled = false").unwrap()),
+        ..UpdateSession::default()
+    }));
+    assert_eq!(
+        told.edit("# Learnings\nAsk Bob.\n", 1, "g"),
+        Err(Rejection::MemoryDisabled {
+            setting: "session_memory.enabled"
+        })
+    );
 }

@@ -5,7 +5,8 @@
 //! rights, limits and errors are therefore those of gRPC. A body is turned into a message ([`BodyDecoder`]) after its
 //! caller was authenticated and its bytes were counted.
 //!
-//! `json` reads and writes messages as JSON, without decoding them. `openapi` describes the REST API.
+//! `json` reads and writes messages as JSON, without decoding them. `openapi` describes the REST API. [`PlainJson`] writes
+//! replies for commands.
 
 mod body;
 mod call;
@@ -15,6 +16,7 @@ mod decoder;
 mod error;
 mod json;
 mod openapi;
+mod plain;
 mod rest;
 mod service;
 mod thread;
@@ -24,5 +26,6 @@ pub use cors::AllowedOrigins;
 pub use decoder::{BodyDecoder, BodyProblem};
 pub use error::code_name;
 pub use openapi::document as openapi_document;
+pub use plain::PlainJson;
 pub use service::{ApiService, BuildError, HttpApi};
 pub use thread::on_fitting_thread;

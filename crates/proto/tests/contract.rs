@@ -136,8 +136,8 @@ fn the_services_have_exactly_the_documented_methods() {
         (
             "ContextService",
             "AppendMessages PrepareContext SyncContext StreamContext Compact CommitSummary Snip PersistToolResult \
-             ReadToolResult GetSessionMemory UpdateWorkingState RestoreContext RewindSession ListTools \
-             CallTool",
+             ReadToolResult GetSessionMemory UpdateSessionMemory UpdateWorkingState RestoreContext \
+             RewindSession ListTools CallTool",
         ),
         ("HookService", "PreCompact PostCompact SessionStart"),
         (
@@ -224,9 +224,21 @@ fn every_writing_method_has_a_request_id() {
         field == "request_id" || (name == "DeleteSessionRequest" && field == "allow_missing")
     };
     let writing = [
-        "AppendMessages", "PrepareContext", "Compact", "CommitSummary", "Snip",
-        "PersistToolResult", "UpdateWorkingState", "RestoreContext", "RewindSession", "CallTool",
-        "CreateSession", "ForkSession", "UpdateSession", "DeleteSession",
+        "AppendMessages",
+        "PrepareContext",
+        "Compact",
+        "CommitSummary",
+        "Snip",
+        "PersistToolResult",
+        "UpdateSessionMemory",
+        "UpdateWorkingState",
+        "RestoreContext",
+        "RewindSession",
+        "CallTool",
+        "CreateSession",
+        "ForkSession",
+        "UpdateSession",
+        "DeleteSession",
     ];
     let files = files();
     for method in writing {

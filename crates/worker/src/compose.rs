@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use palimpsest_core::ids::{Ordinal, SessionKey};
-use palimpsest_core::memory::{MemoryContent, MemoryDocument, apply_sections};
+use palimpsest_core::memory::{MemoryContent, apply_sections};
 use palimpsest_core::message::Message;
 use palimpsest_core::policy::{SessionMemoryPolicy, SummaryPolicy};
 use palimpsest_core::session::Author;
@@ -52,7 +52,7 @@ fn writer<'a>(
         .filter(|_| policy.use_for_session_memory)
 }
 
-fn redactor(shared: &WorkerContext, policy: &SummaryPolicy) -> Option<Redact> {
+pub(crate) fn redactor(shared: &WorkerContext, policy: &SummaryPolicy) -> Option<Redact> {
     shared.redact.filter(|_| policy.redact_secrets)
 }
 
@@ -171,7 +171,7 @@ async fn write_by_model(
 }
 
 /// Returns content as it is stored: redacted and within its limits.
-fn finalize(
+pub(crate) fn finalize(
     content: &MemoryContent,
     redact: Option<Redact>,
     limits: &SessionMemoryPolicy,
@@ -179,16 +179,6 @@ fn finalize(
     let clean = redact.map(|redact| content.redacted(redact));
     let content = clean.as_ref().unwrap_or(content);
     content.fit(limits.max_section_tokens, limits.max_tokens)
-}
-
-/// Returns the content of a text that a person edited, under the same rules. Lines that the person left unchanged stay
-/// facts.
-pub(crate) fn finalize_edit(shared: &WorkerContext, job: &MemoryJob, text: &str) -> MemoryContent {
-    let version = job.session_memory.version.as_ref();
-    let template = MemoryContent::default();
-    let before = version.map_or(&template, |version| &version.content);
-    let edited = before.aligned(&MemoryDocument::parse(text));
-    finalize(&edited, redactor(shared, &job.summary), &job.memory)
 }
 
 /// Runs long computations on a blocking thread. The number of concurrent computations is limited, so calls in flight
@@ -199,6 +189,13 @@ async fn run_blocking_limited<T: Send + 'static>(
 ) -> T {
     // The semaphore is never closed.
     let _permit = shared.cores.acquire().await.ok();
+    run_blocking(work).await
+}
+
+/// Runs a long computation on a blocking thread.
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
     match spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {

@@ -1,18 +1,18 @@
 //! `summary.md`: a copy of session memory that a person may edit.
 
 use bytes::Bytes;
-use palimpsest_core::command::{FailMemoryUpdate, RecordMemoryVersion};
+use palimpsest_core::command::FailMemoryUpdate;
 use palimpsest_core::ids::{Ordinal, Revision, SessionKey};
 use palimpsest_core::memory::MemoryContent;
-use palimpsest_core::session::{Author, SessionMemory, text_digest};
-use palimpsest_store::blobs::{BlobError, ReplaceOutcome, SummaryFile};
+use palimpsest_core::session::SessionMemory;
+use palimpsest_store::blobs::{BlobError, Blobs, ReplaceOutcome, SummaryFile};
 use palimpsest_store::error_chain;
 use tokio::time::sleep;
 
 use crate::host::{HostError, MemoryJob};
 use crate::version_mark::MarkedFile;
 use crate::worker::WorkerContext;
-use crate::{backoff, compose, version_mark};
+use crate::{backoff, compose, edit, version_mark};
 
 /// Maximum number of reads of a file that keeps changing.
 const MAX_READS: usize = 5;
@@ -63,6 +63,22 @@ fn is_own_text(notes: &SessionMemory, text: &[u8]) -> bool {
     notes.is_known_text(text) || ended.is_some_and(|text| notes.is_known_text(text))
 }
 
+fn is_edit(notes: &SessionMemory, marked: &MarkedFile) -> bool {
+    marked.version.is_none() && !is_own_text(notes, &marked.text)
+}
+
+/// Reads the file once, and returns its text if a person has edited it since the latest version. An unreadable file
+/// contains no edit here: the next write of the file reports the error.
+pub(crate) async fn unrecorded_edit(
+    blobs: &Blobs,
+    key: &SessionKey,
+    notes: &SessionMemory,
+) -> Option<Bytes> {
+    let found = blobs.summary(key).await.ok()??;
+    let marked = version_mark::read(key, &found.text);
+    (!is_blank(&found.text) && is_edit(notes, &marked)).then_some(marked.text)
+}
+
 /// Reads and classifies a session's file. A recent edit is read again after a delay, because the editor may still be
 /// writing.
 pub(crate) async fn read_state(
@@ -79,7 +95,7 @@ pub(crate) async fn read_state(
         // An empty file contains nothing of a person: it was truncated, or its content is about to be written.
         let is_blank = is_blank(&found.text);
         let marked = version_mark::read(key, &found.text);
-        if marked.version.is_some() || is_own_text(notes, &marked.text) {
+        if !is_edit(notes, &marked) {
             return Ok(classify(key, notes, found, marked));
         }
         let age = shared.clock.now().millis_since(found.written);
@@ -104,18 +120,8 @@ pub(crate) async fn import(
     edited: &Bytes,
     read_through: Option<Ordinal>,
 ) -> Result<(), HostError> {
-    // Invalid UTF-8 is replaced, so that every edit can be imported.
-    let text = String::from_utf8_lossy(edited);
-    let version = job.session_memory.version.as_ref();
-    let edit = RecordMemoryVersion {
-        content: compose::finalize_edit(shared, job, &text),
-        author: Author::Person,
-        base_version: version.map_or(0, |version| version.number),
-        source: job.revision,
-        read_through,
-        edited_file: Some(text_digest(edited)),
-        duration_ms: 0,
-    };
+    let redact = compose::redactor(shared, &job.summary);
+    let edit = edit::of_file(job, edited, redact, read_through);
     if shared.host.commit(key, None, None, edit).await? {
         shared.stats.edit();
         tracing::info!(session = %key, "imported a manual edit of summary.md");

@@ -31,6 +31,14 @@ pub struct MemoryJob {
     pub summary: SummaryPolicy,
 }
 
+impl MemoryJob {
+    /// Returns the number of the latest version. 0 if there is none.
+    pub(crate) fn version_number(&self) -> u64 {
+        let version = self.session_memory.version.as_ref();
+        version.map_or(0, |version| version.number)
+    }
+}
+
 /// A page of messages in the order of the session.
 #[derive(Debug, Clone, Default)]
 pub struct MessagePage {

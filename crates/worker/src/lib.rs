@@ -10,6 +10,7 @@
 mod backoff;
 mod by_model;
 mod compose;
+mod edit;
 mod file;
 mod host;
 mod lease;
@@ -22,6 +23,7 @@ mod version_mark;
 mod worker;
 mod writer;
 
+pub use edit::{MemoryEdit, prepare_edit};
 pub use host::{HostError, MemoryJob, MessagePage, SessionHost};
 pub use options::{WorkerConfig, WorkerOptions};
 pub use palimpsest_facts::Redact;

@@ -203,11 +203,10 @@ async fn commit(
     });
     // The duration is measured by the monotonic clock, because the wall clock may be set during a long model call.
     let took = shared.clock.monotonic().saturating_sub(began.by_clock);
-    let version = job.session_memory.version.as_ref();
     let update = RecordMemoryVersion {
         content: draft.content,
         author: draft.author,
-        base_version: version.map_or(0, |version| version.number),
+        base_version: job.version_number(),
         source: job.revision,
         read_through: job.readable_through,
         edited_file: None,

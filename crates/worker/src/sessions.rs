@@ -47,11 +47,33 @@ pub fn worker(
     )
     // The sessions of this process notify the worker directly, without a poll.
     .woken_by(sessions.waker())
-    .with_redact(|text| redact(text).text.into_owned());
+    .with_redact(redact_text);
     match models {
         Some(models) => worker.with_writer(Arc::new(ModelMemoryWriter(models))),
         None => worker,
     }
+}
+
+/// Removes secrets from a text.
+pub(crate) fn redact_text(text: &str) -> String {
+    redact(text).text.into_owned()
+}
+
+/// Reads the state of a session that an update or an edit needs.
+pub(crate) async fn read_job(
+    sessions: &Sessions,
+    begin: ReadMode,
+    key: &SessionKey,
+) -> Result<MemoryJob, EngineError> {
+    let now = sessions.clock().now();
+    // A session's policy cannot disable the redaction that the configuration requires.
+    let required = sessions.policies().of(&key.project).summary.redact_secrets;
+    let read = sessions.read_with(begin, key, |session| {
+        let mut job = job(session, now);
+        job.summary.redact_secrets |= required;
+        job
+    });
+    read.await
 }
 
 /// The sessions of this process as a [`SessionHost`].
@@ -82,15 +104,7 @@ impl LocalHost {
         begin: ReadMode,
         key: &SessionKey,
     ) -> Result<Option<MemoryJob>, HostError> {
-        let now = self.0.clock().now();
-        // A session's policy cannot disable the redaction that the configuration requires.
-        let required = self.0.policies().of(&key.project).summary.redact_secrets;
-        let read = self.0.read_with(begin, key, |session| {
-            let mut job = job(session, now);
-            job.summary.redact_secrets |= required;
-            job
-        });
-        match read.await {
+        match read_job(&self.0, begin, key).await {
             Ok(job) => Ok(Some(job)),
             Err(EngineError::SessionNotFound(_)) => Ok(None),
             Err(error) => Err(host_error(error)),

@@ -5,6 +5,7 @@
     reason = "what happens in the background takes real time"
 )]
 
+mod by_call;
 mod by_model;
 mod economy;
 mod edits;

@@ -28,9 +28,9 @@ use crate::items::item;
 use palimpsest_core::command::{
     Append, ClearAbove, ClearByRule, ClearResults, ClearTrigger, CollapseSpans, CollapseTrigger,
     Command, ConfirmMemoryFile, CreateSession, Decided, Decision, DecisionContext,
-    FailMemoryUpdate, RecordMemoryVersion, Rejection, RestoreContext, Rewind, ServeView, Snip,
-    SpanSummary, StageSpans, StartMemoryUpdate, SummarizeSpans, UpdateSession, create_session,
-    decide,
+    EditSessionMemory, FailMemoryUpdate, RecordMemoryVersion, Rejection, RestoreContext, Rewind,
+    ServeView, Snip, SpanSummary, StageSpans, StartMemoryUpdate, SummarizeSpans, UpdateSession,
+    create_session, decide,
 };
 use palimpsest_core::event::{Event, RecordedEvent, Trigger, Visibility};
 use palimpsest_core::ids::{MessageId, Revision, SessionKey, Timestamp, TurnNumber};
@@ -693,6 +693,23 @@ impl SessionHarness {
         };
         let command = match what % 7 {
             0 => Command::StartMemoryUpdate(StartMemoryUpdate),
+            // A person gives the text in a call, or edits the file.
+            1 if what >= 128 => {
+                let document = MemoryDocument::parse(&format!("# Learnings\nsay {what}\n"));
+                let edit = Command::EditSessionMemory(EditSessionMemory {
+                    content: MemoryContent::verbatim(&document),
+                    expected_version: version.map_or(0, |version| version.number),
+                    same_file: None,
+                    request: Some(session::RequestStamp {
+                        id: format!("memory-{what}").into(),
+                        method: session::RequestMethod::Memory,
+                        digest: palimpsest_core::message::Digest::of_bytes(&[what]),
+                    }),
+                });
+                // The policy can disable session memory.
+                let _ = self.try_run(edit);
+                return;
+            }
             1 => update(session::Author::Person, notes.edit_read_through()),
             2 => fail(false),
             3 => fail(true),

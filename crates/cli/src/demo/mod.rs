@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::play::{DemoOutcome, DemoRun};
 use self::server::DemoServer;
@@ -29,11 +28,10 @@ use self::stage::Display;
 use self::story::Story;
 use super::client::block_on;
 use super::output::print;
+use super::screen::{INTERRUPTED, Interrupt};
 
 /// The duration of the demo at speed 1.
 const PLAYING: Duration = Duration::from_secs(20);
-/// The exit code of an interrupted demo: 128 plus the number of SIGINT, as in shells.
-const INTERRUPTED: i32 = 130;
 
 /// Play a generated session and watch its context window; needs no setup
 #[derive(Debug, Args)]
@@ -97,7 +95,7 @@ impl Demo {
 
     /// Plays the whole session. Returns `None` if a signal interrupted it.
     async fn play(&self) -> anyhow::Result<Option<DemoOutcome>> {
-        let mut interrupts = Interrupts::new()?;
+        let mut interrupt = Interrupt::new()?;
         let story = Story::new(self.seed);
         let stage = Display::open();
         let time = (stage.is_live() && !self.fast).then(|| PLAYING.div_f64(self.speed));
@@ -108,40 +106,17 @@ impl Demo {
         };
         let played = tokio::select! {
             played = playing => played.map(Some),
-            () = interrupts.next() => Ok(None),
+            () = interrupt.received() => Ok(None),
         };
         if let Ok(Some(outcome)) = &played {
             self.report(outcome)?;
             if self.keep {
                 print(&play::keep_text(server.address()))?;
-                interrupts.next().await;
+                interrupt.received().await;
             }
         }
         // This runs after a signal too, so that no folder is left behind.
         server.close().await?;
         played
-    }
-}
-
-/// The signals that end the demo.
-struct Interrupts([Signal; 3]);
-
-impl Interrupts {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self([
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::hangup())?,
-        ]))
-    }
-
-    /// Waits for the next signal.
-    async fn next(&mut self) {
-        let [int, term, hup] = &mut self.0;
-        tokio::select! {
-            _ = int.recv() => {}
-            _ = term.recv() => {}
-            _ = hup.recv() => {}
-        }
     }
 }

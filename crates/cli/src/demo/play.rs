@@ -23,10 +23,10 @@ use super::readback::{ReadBack, read_back};
 use super::server::{DemoServer, OffsetClock};
 use super::stage::Display;
 use super::story::{ServiceToolCall, Story, StoryStep};
-use super::timeline::{Actor, TimelineEntry, count};
+use super::timeline::{Actor, TimelineEntry};
 use super::watch::Events;
 use crate::client::reply_of;
-use crate::output::one_line;
+use crate::output::{count, one_line};
 
 const PROJECT: &str = "projects/demo";
 const WITH: &str = "projects/demo/sessions/with-palimpsest";

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::play::DemoOutcome;
 use super::player::WINDOW;
-use super::timeline::{Actor, count};
-use crate::output::{align_right, bytes, number, table};
+use super::timeline::Actor;
+use crate::output::{align_right, bytes, count, number, table};
 
 /// Returns the report as text.
 pub(super) fn text(outcome: &DemoOutcome) -> String {

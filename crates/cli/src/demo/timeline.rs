@@ -1,11 +1,9 @@
-//! Events of the service as lines of text.
+//! Entries of the timeline: the actions of levels, the calls of the model, and pauses.
 
-use palimpsest_proto::context::v1::session_event::Event;
-use palimpsest_proto::context::v1::{
-    CompactionState, CompactionStrategy, MicrocompactMode, SessionEvent,
-};
+use palimpsest_proto::context::v1::SessionEvent;
 
-use crate::output::{bytes, number};
+use crate::event_text::level_action;
+use crate::output::number;
 
 /// The cause of a timeline entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,47 +30,9 @@ impl TimelineEntry {
     /// Creates an entry for an action of a level. Returns `None` for all other events.
     pub(super) fn of(request: usize, event: &SessionEvent) -> Option<Self> {
         let freed = event.effect.as_ref().map(|effect| effect.freed_tokens);
-        let (actor, text) = match event.event.as_ref()? {
-            Event::ResultsPersisted(persisted) => {
-                let all = &persisted.results;
-                let size: u64 = all.iter().map(|one| one.original_bytes).sum();
-                let tools = names(all.iter().map(|one| one.tool_name.as_str()));
-                (
-                    Actor::Level(1),
-                    format!("{} of {tools} stored", bytes(size)),
-                )
-            }
-            Event::ContentSnipped(snipped) => {
-                let turns = count(snipped.turn_ids.len(), "turn");
-                let messages = count(snipped.message_ids.len(), "message");
-                (Actor::Level(2), format!("{turns}, {messages} snipped"))
-            }
-            Event::ResultsCleared(cleared) => {
-                let why = match cleared.mode() {
-                    MicrocompactMode::Time => ": cold cache",
-                    _ => "",
-                };
-                let results = count(cleared.calls.len(), "result");
-                (Actor::Level(3), format!("{results} cleared{why}"))
-            }
-            Event::SpansCollapsed(collapsed) => {
-                let spans = count(collapsed.spans.len(), "span");
-                (Actor::Level(4), format!("{spans} collapsed"))
-            }
-            Event::Compacted(done) if done.state() == CompactionState::Succeeded => {
-                let from = match done.strategy() {
-                    CompactionStrategy::SessionMemory => "summary.md",
-                    CompactionStrategy::Extractive => "extractive summary",
-                    _ => "summary",
-                };
-                let boundary = done.boundary.as_ref();
-                let messages = boundary.map_or(0, |one| one.summarized_messages);
-                let messages = count(messages as usize, "message");
-                (Actor::Level(5), format!("{messages} → {from}"))
-            }
-            // Other events, such as appends and served views, are too frequent for the timeline.
-            _ => return None,
-        };
+        // Other events, such as appends and served views, are too frequent for the timeline.
+        let (level, text) = level_action(event.event.as_ref()?)?;
+        let actor = Actor::Level(level);
         Some(Self {
             request,
             actor,
@@ -104,17 +64,4 @@ impl Actor {
             Self::Time => "time".to_owned(),
         }
     }
-}
-
-/// Formats a count with its noun: `3 turns`, `1 turn`.
-pub(super) fn count(n: usize, what: &str) -> String {
-    let end = if n == 1 { "" } else { "s" };
-    format!("{} {what}{end}", number(n as u64))
-}
-
-fn names<'a>(tools: impl Iterator<Item = &'a str>) -> String {
-    let mut tools: Vec<&str> = tools.collect();
-    tools.sort_unstable();
-    tools.dedup();
-    tools.join(" and ")
 }

@@ -45,8 +45,9 @@ pub use restore::RestoreContext;
 pub use rewind::Rewind;
 pub use serve::ServeView;
 pub use session_memory::{
-    ConfirmMemoryFile, FailMemoryUpdate, RecordMemoryVersion, StartMemoryUpdate, effects_of_state,
-    is_memory_enabled, is_memory_update_running, memory_due_at, memory_update_due_at,
+    ConfirmMemoryFile, EditSessionMemory, FailMemoryUpdate, RecordMemoryVersion, StartMemoryUpdate,
+    check_memory_size, effects_of_state, is_memory_enabled, is_memory_update_running,
+    memory_due_at, memory_update_due_at,
 };
 pub use snip::Snip;
 pub use sync_array::{ConfirmResponse, SyncArray};
@@ -87,6 +88,8 @@ pub enum Command {
     StartMemoryUpdate(StartMemoryUpdate),
     /// Records a new version of session memory.
     RecordMemoryVersion(RecordMemoryVersion),
+    /// Records a text that a person gave.
+    EditSessionMemory(EditSessionMemory),
     /// Records a failed update of session memory.
     FailMemoryUpdate(FailMemoryUpdate),
     /// Records that the file of session memory contains the latest text. See [`ConfirmMemoryFile`].
@@ -208,6 +211,7 @@ fn decide_command(
         Command::AdvanceCompaction(advance) => advance.decide(session, context),
         Command::StartMemoryUpdate(start) => Ok(start.decide(session)),
         Command::RecordMemoryVersion(update) => update.decide(session),
+        Command::EditSessionMemory(edit) => edit.decide(session, context),
         Command::FailMemoryUpdate(fail) => Ok(fail.decide(session)),
         Command::ConfirmMemoryFile(file) => Ok(file.decide(session)),
         Command::StageSpans(stage) => Ok(stage.decide(session)),

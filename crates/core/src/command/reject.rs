@@ -182,6 +182,22 @@ pub enum Rejection {
         /// The limit, in bytes.
         limit: u64,
     },
+    /// The policy disables session memory.
+    #[error("the session's policy disables this: see {setting}")]
+    MemoryDisabled {
+        /// The setting of the policy.
+        setting: &'static str,
+    },
+    /// Session memory has another version than the edited one.
+    #[error(
+        "session memory has version {current}, not {expected}: read it again, then edit the current text"
+    )]
+    MemoryVersionMismatch {
+        /// The version that the caller edited.
+        expected: u64,
+        /// The current version.
+        current: u64,
+    },
     /// The session has the maximum number of pending persist decisions.
     #[error("{0} stored results wait for their messages: append these messages first")]
     TooManyPendingResults(usize),

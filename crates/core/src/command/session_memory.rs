@@ -1,15 +1,16 @@
-//! Commands that record the progress of session memory: an update starts, succeeds or fails.
+//! Commands that record the progress of session memory: an update starts, succeeds or fails, or a person edits the text.
 
-use super::decision::{Decided, SkipReason};
+use super::decision::{Decided, DecisionContext, SkipReason, answered};
 use super::reject::Rejection;
 use crate::effect::Effect;
 use crate::event::{
     Author, Event, MemoryFileWritten, MemoryUpdateFailed, MemoryUpdateStarted, MemoryUpdated,
-    TextDigest, Visibility,
+    RequestStamp, TextDigest, Visibility,
 };
 use crate::ids::{Ordinal, Revision, Timestamp};
 use crate::memory::MemoryContent;
 use crate::message::Role;
+use crate::policy::SessionMemoryPolicy;
 use crate::session::{MemoryFailure, Session, text_digest};
 
 /// Maximum size of `summary.md` per token that the policy allows, in bytes. Applies to all authors.
@@ -45,6 +46,20 @@ pub struct RecordMemoryVersion {
     pub duration_ms: u64,
 }
 
+/// Records a text of session memory that a person gave in a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EditSessionMemory {
+    /// The facts of the text.
+    pub content: MemoryContent,
+    /// The number of the version that the person edited. 0 if there is none.
+    pub expected_version: u64,
+    /// The digest of a file that a person edited to the same text as this version. Its text is then known, so that the
+    /// worker does not take it for a later edit. `None` for any other file.
+    pub same_file: Option<TextDigest>,
+    /// Identifies a repeat.
+    pub request: Option<RequestStamp>,
+}
+
 /// Records a failed update, or a failed write of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailMemoryUpdate {
@@ -72,19 +87,87 @@ impl StartMemoryUpdate {
     }
 }
 
+impl EditSessionMemory {
+    pub(super) fn decide(
+        self,
+        session: &Session,
+        context: DecisionContext<'_>,
+    ) -> Result<Decided, Rejection> {
+        // Only an edit of this command has a request, so the rules of a version apply without it.
+        if let Some(revision) = answered(session, self.request.as_ref(), context)? {
+            return Ok(Decided::Answered(revision));
+        }
+        check_edit(session, self.expected_version)?;
+        let version = session.memory().version.as_ref();
+        let record = RecordMemoryVersion {
+            content: self.content,
+            author: Author::Person,
+            base_version: self.expected_version,
+            source: session.revision(),
+            // The person edited the text of the log, which is never older than this version.
+            read_through: version.and_then(|version| version.read_through),
+            edited_file: self.same_file,
+            duration_ms: 0,
+        };
+        let mut decided = record.decide(session)?;
+        if let Decided::Now(decision) = &mut decided {
+            for event in &mut decision.events {
+                if let Event::MemoryUpdated(event) = event {
+                    event.request.clone_from(&self.request);
+                }
+            }
+            // The text must reach the file, although no update is due.
+            if !decision.events.is_empty() {
+                let due = [Effect::MemoryDue(context.now), Effect::WakeWorker];
+                decision.effects.extend(due);
+            }
+        }
+        Ok(decided)
+    }
+}
+
+/// Rejects an edit of a version that is not the latest, or while the policy disables session memory.
+fn check_edit(session: &Session, expected_version: u64) -> Result<(), Rejection> {
+    if !is_memory_enabled(session) {
+        let setting = if session.policy().session_memory.enabled {
+            "session_memory.include_subagents"
+        } else {
+            "session_memory.enabled"
+        };
+        return Err(Rejection::MemoryDisabled { setting });
+    }
+    let current = latest_version(session);
+    if current != expected_version {
+        return Err(Rejection::MemoryVersionMismatch {
+            expected: expected_version,
+            current,
+        });
+    }
+    Ok(())
+}
+
+/// Rejects a text that is larger than the policy allows. `field` names the text.
+pub fn check_memory_size(
+    policy: &SessionMemoryPolicy,
+    field: &str,
+    text: &str,
+) -> Result<(), Rejection> {
+    let limit = (policy.max_tokens as usize).saturating_mul(MAX_BYTES_PER_TOKEN);
+    let limit = limit.max(MIN_LIMIT_BYTES);
+    if text.len() > limit {
+        return Err(Rejection::TooLarge {
+            field: field.into(),
+            limit,
+            actual: text.len(),
+        });
+    }
+    Ok(())
+}
+
 impl RecordMemoryVersion {
     pub(super) fn decide(self, session: &Session) -> Result<Decided, Rejection> {
-        let policy = &session.policy().session_memory;
-        let limit = (policy.max_tokens as usize).saturating_mul(MAX_BYTES_PER_TOKEN);
-        let limit = limit.max(MIN_LIMIT_BYTES);
         let text = self.content.text();
-        if text.len() > limit {
-            return Err(Rejection::TooLarge {
-                field: "summary.md".into(),
-                limit,
-                actual: text.len(),
-            });
-        }
+        check_memory_size(&session.policy().session_memory, "summary.md", text)?;
         let digest = text_digest(text.as_bytes());
         // An unchanged text by a model or the service is recorded all the same, because it ends the running update.
         let before = session.memory().version.as_ref();
@@ -127,6 +210,7 @@ impl RecordMemoryVersion {
             author: self.author,
             source: self.source,
             file: self.edited_file,
+            request: None,
             duration_ms: self.duration_ms,
         })]))
     }

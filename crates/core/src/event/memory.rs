@@ -1,6 +1,6 @@
 //! Events of session memory.
 
-use super::parts::{Author, TextDigest};
+use super::parts::{Author, RequestStamp, TextDigest};
 use crate::ids::{Ordinal, Revision, Timestamp};
 use crate::memory::{MemoryContent, SectionKind};
 
@@ -32,6 +32,8 @@ pub struct MemoryUpdated {
     pub changed: Vec<SectionKind>,
     /// Digest of the file as a person left it. `None` for other authors.
     pub file: Option<TextDigest>,
+    /// The request with the text. `None` if no call gave the text.
+    pub request: Option<RequestStamp>,
     /// Duration, in milliseconds.
     pub duration_ms: u64,
 }

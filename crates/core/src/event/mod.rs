@@ -210,6 +210,7 @@ impl Event {
             Self::CompactionFinished(event) => event.request.as_ref(),
             Self::PersistDecided(event) => event.request.as_ref(),
             Self::WorkingStateUpdated(event) => event.request.as_ref(),
+            Self::MemoryUpdated(event) => event.request.as_ref(),
             Self::ViewServed(_)
             | Self::ArraySynced(_)
             | Self::PersistDecisionsConsumed(_)
@@ -219,7 +220,6 @@ impl Event {
             | Self::SpansStaged(_)
             | Self::SummaryPrepared(_)
             | Self::MemoryUpdateStarted(_)
-            | Self::MemoryUpdated(_)
             | Self::MemoryUpdateFailed(_)
             | Self::MemoryFileWritten(_)
             | Self::CacheEditsIssued(_) => None,
@@ -244,6 +244,7 @@ impl Event {
             Self::CompactionFinished(event) => event.request = None,
             Self::PersistDecided(event) => event.request = None,
             Self::WorkingStateUpdated(event) => event.request = None,
+            Self::MemoryUpdated(event) => event.request = None,
             Self::ViewServed(_)
             | Self::ArraySynced(_)
             | Self::PersistDecisionsConsumed(_)
@@ -253,7 +254,6 @@ impl Event {
             | Self::SpansStaged(_)
             | Self::SummaryPrepared(_)
             | Self::MemoryUpdateStarted(_)
-            | Self::MemoryUpdated(_)
             | Self::MemoryUpdateFailed(_)
             | Self::MemoryFileWritten(_)
             | Self::CacheEditsIssued(_) => {}

@@ -30,6 +30,7 @@ const TABLE: &[(&str, Right)] = &[
     ("ContextService/PersistToolResult", Write),
     ("ContextService/ReadToolResult", Read),
     ("ContextService/GetSessionMemory", Read),
+    ("ContextService/UpdateSessionMemory", Write),
     ("ContextService/UpdateWorkingState", Write),
     ("ContextService/RestoreContext", Compact),
     ("ContextService/RewindSession", Compact),

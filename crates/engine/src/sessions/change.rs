@@ -335,7 +335,11 @@ impl PendingCommit {
         for effect in effects.into_iter().chain(of_state.into_iter().flatten()) {
             match effect {
                 Effect::StoreFile(file) => pending.files.push(file),
-                Effect::MemoryDue(due) => pending.memory_due = Some(due),
+                // A command can call for an earlier time than the state.
+                Effect::MemoryDue(due) => {
+                    let earlier = pending.memory_due.filter(|earlier| *earlier < due);
+                    pending.memory_due = earlier.or(Some(due));
+                }
                 Effect::WakeWorker => pending.wakes_worker = true,
                 Effect::FollowUp(follow_up) => pending.follow_ups.push(follow_up),
             }

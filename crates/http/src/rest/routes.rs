@@ -94,7 +94,7 @@ const fn act(rest: &'static str, service: &'static str, rpc: &'static str) -> Ro
 }
 
 /// All routes.
-pub(crate) const ROUTES: [Route; 27] = [
+pub(crate) const ROUTES: [Route; 28] = [
     Route {
         parameters: Parameters::ModelRequest,
         ..act(":sync", CONTEXT, "SyncContext")
@@ -109,6 +109,7 @@ pub(crate) const ROUTES: [Route; 27] = [
     act(":readToolResult", CONTEXT, "ReadToolResult"),
     act(":restore", CONTEXT, "RestoreContext"),
     act(":rewind", CONTEXT, "RewindSession"),
+    act(":updateSessionMemory", CONTEXT, "UpdateSessionMemory"),
     act(":updateWorkingState", CONTEXT, "UpdateWorkingState"),
     act(":callTool", CONTEXT, "CallTool"),
     read("/tools", CONTEXT, "ListTools"),

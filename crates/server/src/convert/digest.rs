@@ -147,6 +147,7 @@ mutations! {
         of_inputs(&mut request.messages)
     };
     PersistToolResultRequest = Persist, no_maps;
+    UpdateSessionMemoryRequest = Memory, no_maps;
     UpdateWorkingStateRequest = Working, |request| {
         let tasks = request.set.iter_mut().flat_map(|set| &mut set.tasks);
         tasks.map(|task| take(&mut task.metadata)).collect()

@@ -163,6 +163,12 @@ impl From<Rejection> for ServiceError {
                 )
                 .meta("size_bytes", &bytes)
                 .meta("limit_bytes", &limit),
+            Rejection::MemoryDisabled { setting } => Self::disabled_by_policy(setting),
+            Rejection::MemoryVersionMismatch { expected, current } => {
+                error(Reason::MemoryVersionMismatch)
+                    .meta("expected_version", &expected)
+                    .meta("current_version", &current)
+            }
             Rejection::TooManyPendingResults(limit) => error(Reason::QuotaExceeded)
                 .quota("call", format!("at most {limit} results can wait"))
                 .meta("quota", "waiting_results")

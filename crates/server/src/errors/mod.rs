@@ -241,9 +241,10 @@ fn code(reason: ErrorReason) -> Code {
         | Reason::MessageConflict
         | Reason::RequestConflict
         | Reason::ResultConflict => Code::AlreadyExists,
-        Reason::RevisionMismatch | Reason::CompactionRangeChanged | Reason::ViewChanged => {
-            Code::Aborted
-        }
+        Reason::RevisionMismatch
+        | Reason::CompactionRangeChanged
+        | Reason::ViewChanged
+        | Reason::MemoryVersionMismatch => Code::Aborted,
         Reason::TurnAlreadySnipped
         | Reason::TurnNotVisible
         | Reason::TurnIsCurrent

@@ -144,6 +144,10 @@ fn every_error() -> Vec<ServiceError> {
             expected: Revision::new(3),
             current: Revision::new(5),
         }),
+        E::from(Rejection::MemoryVersionMismatch {
+            expected: 3,
+            current: 5,
+        }),
         E::view_changed(Revision::new(5)),
         E::message_not_visible(id(), Visibility::Compacted),
         E::not_snippable(&[RejectedTarget {
@@ -277,6 +281,8 @@ fn every_error_maps_to_its_status() {
           ErrorInfo palimpsest/REQUEST_CONFLICT given_digest=836d69d0eed52279bdede1e86df8aa2b request_id=r1 stored_digest=57feb47890e14caeeef4fed93f6b8fce
         Aborted: the session is at revision 5, not at 3: read the session again, then retry
           ErrorInfo palimpsest/REVISION_MISMATCH current_revision=5 expected_revision=3
+        Aborted: session memory has version 5, not 3: read it again, then edit the current text
+          ErrorInfo palimpsest/MEMORY_VERSION_MISMATCH current_version=5 expected_version=3
         Aborted: the view of this etag has changed: call PrepareContext again
           ErrorInfo palimpsest/VIEW_CHANGED current_revision=5
         FailedPrecondition: message 01890a5d-ac96-774b-bcce-b302099a8057 is not in the view (COMPACTED): choose a visible message

@@ -11,7 +11,8 @@ use palimpsest_proto::context::v1::{
     PersistToolResultRequest, PrepareContextRequest, ReadStoredFileRequest,
     ReadStoredSessionRequest, ReadToolResultRequest, RestoreContextRequest, RewindSessionRequest,
     SearchMessagesRequest, SnipRequest, StreamContextRequest, SyncContextRequest,
-    UpdateSessionRequest, UpdateWorkingStateRequest, WatchSessionRequest,
+    UpdateSessionMemoryRequest, UpdateSessionRequest, UpdateWorkingStateRequest,
+    WatchSessionRequest,
 };
 use tonic::{Request, Status};
 
@@ -47,6 +48,7 @@ names!(
     PersistToolResultRequest.session,
     ReadToolResultRequest.session,
     GetSessionMemoryRequest.session,
+    UpdateSessionMemoryRequest.session,
     UpdateWorkingStateRequest.session,
     RestoreContextRequest.session,
     RewindSessionRequest.session,

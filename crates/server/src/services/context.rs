@@ -29,6 +29,7 @@ rpcs! { impl ContextService for ContextHandlers {
     change commit_summary(CommitSummaryRequest) -> CommitSummaryResponse = commit_summary::commit;
     change snip(SnipRequest) -> SnipResponse = snip::snip;
     change persist_tool_result(PersistToolResultRequest) -> PersistToolResultResponse = persist::persist;
+    change update_session_memory(UpdateSessionMemoryRequest) -> UpdateSessionMemoryResponse = memory::update;
     change update_working_state(UpdateWorkingStateRequest) -> UpdateWorkingStateResponse = working_state::update;
     change restore_context(RestoreContextRequest) -> RestoreContextResponse = restore::restore;
     change call_tool(CallToolRequest) -> CallToolResponse = tools::call;

@@ -1,12 +1,17 @@
-//! `GetSessionMemory`: returns session memory and its coverage.
+//! `GetSessionMemory` returns session memory and its coverage. `UpdateSessionMemory` records the text of a person.
 
 use std::time::Duration;
 
-use palimpsest_core::command::{is_memory_update_running, memory_due_at};
+use palimpsest_core::command::{Command, is_memory_update_running, memory_due_at};
 use palimpsest_core::ids::Timestamp;
 use palimpsest_core::session::Session;
 use palimpsest_engine::call::Deadline;
-use palimpsest_proto::context::v1::{GetSessionMemoryRequest, GetSessionMemoryResponse};
+use palimpsest_engine::sessions::{MissingSession, Transaction};
+use palimpsest_proto::context::v1::{
+    GetSessionMemoryRequest, GetSessionMemoryResponse, UpdateSessionMemoryRequest,
+    UpdateSessionMemoryResponse,
+};
+use palimpsest_worker::{MemoryEdit, prepare_edit};
 use tokio::time::Instant;
 
 use super::Service;
@@ -46,5 +51,39 @@ pub(super) async fn get(
     Ok(GetSessionMemoryResponse {
         memory: Some(memory),
         unchanged,
+    })
+}
+
+pub(super) async fn update(
+    service: &Service,
+    request: UpdateSessionMemoryRequest,
+) -> Result<UpdateSessionMemoryResponse, ServiceError> {
+    let key = convert::session_key(&request.session, "session")?;
+    let stamp = convert::request_stamp(&request, service.limits())?;
+    let (sessions, dry_run) = (&service.sessions, request.dry_run);
+    let edit = MemoryEdit {
+        text: request.text,
+        expected_version: request.expected_version,
+        request: stamp,
+    };
+    let edit = prepare_edit(sessions, &service.blobs, &key, edit, dry_run).await?;
+    let decide = |transaction: &mut Transaction<'_>| {
+        let command = Command::EditSessionMemory(edit.clone());
+        transaction.run(command).map(drop)
+    };
+    let now = sessions.clock().now();
+    let finish = |session: &Session, (): &()| {
+        let revision = session.revision().get();
+        Ok((MemoryView::of(session, now), revision))
+    };
+    let missing = MissingSession::Reject;
+    let (view, revision) = sessions
+        .run(&key, &missing, dry_run, decide, finish)
+        .await?;
+    // A caller that knows no version gets the text of any version.
+    let (memory, _) = view.into_proto(&key, 0);
+    Ok(UpdateSessionMemoryResponse {
+        memory: Some(memory),
+        revision,
     })
 }

@@ -131,6 +131,7 @@ impl ContextService for Double {
         persist_tool_result(PersistToolResultRequest) -> v1::PersistToolResultResponse;
         read_tool_result(ReadToolResultRequest) -> Self::ReadToolResultStream;
         get_session_memory(GetSessionMemoryRequest) -> v1::GetSessionMemoryResponse;
+        update_session_memory(UpdateSessionMemoryRequest) -> v1::UpdateSessionMemoryResponse;
         update_working_state(UpdateWorkingStateRequest) -> v1::UpdateWorkingStateResponse;
         restore_context(RestoreContextRequest) -> v1::RestoreContextResponse;
         rewind_session(RewindSessionRequest) -> v1::RewindSessionResponse;

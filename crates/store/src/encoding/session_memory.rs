@@ -55,6 +55,7 @@ fn write_updated(event: &MemoryUpdated) -> v1::MemoryUpdated {
         file: event.file.iter().flatten().copied().collect(),
         sections: event.content.to_proto(),
         digest: event.digest.to_proto(),
+        request: event.request.to_proto(),
     }
 }
 
@@ -84,6 +85,7 @@ fn read_updated(stored: v1::MemoryUpdated) -> Result<MemoryUpdated, DecodeError>
         // The optional digest is stored as a list with at most one id.
         file: split_ids(&stored.file)?.first().copied(),
         duration_ms: stored.took_ms,
+        request: StoredAs::from_proto(stored.request)?,
     })
 }
 
@@ -128,9 +130,11 @@ pub(super) fn write(notes: &SessionMemory) -> v1::Notes {
             covers: version.covered_through.map(Ordinal::get),
             took_ms: version.duration_ms,
             read: version.read_through.map(Ordinal::get),
-            // The state keeps neither the changed sections nor the digest of a person's file: only events have them.
+            // The state keeps neither the changed sections nor the digest of a person's file nor the request: only
+            // events have them.
             changed: Vec::new(),
             file: Vec::new().into(),
+            request: None,
             sections: version.content.to_proto(),
             digest: version.digest.to_proto(),
         }),
@@ -177,6 +181,10 @@ pub(super) fn read(stored: Option<v1::Notes>) -> Result<SessionMemory, DecodeErr
 
 #[cfg(test)]
 mod tests {
+    use palimpsest_core::message::Digest;
+    use palimpsest_core::session::{RequestMethod, RequestStamp};
+    use prost::Message as _;
+
     use super::*;
 
     /// Versions before 0.1.0 stored the text.
@@ -196,6 +204,38 @@ mod tests {
         assert_eq!(event.digest, text_digest(text.as_bytes()));
         // The new form of the same version is equal.
         assert_eq!(read_updated(write_updated(&event)), Ok(event));
+    }
+
+    #[test]
+    fn a_text_of_a_call_keeps_its_request() {
+        let event = MemoryUpdated {
+            version: 1,
+            digest: text_digest(b"x"),
+            author: Author::Person,
+            source: Revision::new(7),
+            content: MemoryContent::default(),
+            covered_through: None,
+            read_through: None,
+            changed: Vec::new(),
+            file: None,
+            request: Some(RequestStamp {
+                id: "r".into(),
+                method: RequestMethod::Memory,
+                digest: Digest::of_bytes(b"body"),
+            }),
+            duration_ms: 0,
+        };
+        let stored = write_updated(&event);
+        let bytes = stored.encode_to_vec();
+        // The field has number 12: its key is 12 * 8 + 2. The method has number 36.
+        let request = stored.request.as_ref().unwrap().encode_to_vec();
+        let length = u8::try_from(request.len()).unwrap();
+        assert!(bytes.ends_with(&[&[98, length][..], &request].concat()));
+        assert!(
+            request.windows(2).any(|pair| pair == [16, 36]),
+            "{request:?}"
+        );
+        assert_eq!(read_updated(stored), Ok(event));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::v1;
 stored_enum! {
     RequestMethod = Method {
         Append, Create, Update, Rewind, Prepare, Snip, Compact, Restore, Persist, Working, Commit,
-        Delegation, Fork,
+        Delegation, Fork, Memory,
     }
     or "an unknown method"
 }

@@ -1,7 +1,7 @@
 //! The session memory document and its sections.
 
 use super::fit::{self, Fitted, is_cut_note};
-use super::section::SectionKind;
+use super::section::{Fence, SectionKind, heading};
 use super::{parse, placeholder};
 use crate::tokens::estimate_text;
 
@@ -21,6 +21,15 @@ impl MemoryDocument {
     /// Unknown headings and text outside of sections are kept in the body of the nearest section.
     pub fn parse(text: &str) -> Self {
         parse::parse(text)
+    }
+
+    /// Returns true if a text contains the heading of a section outside of code fences. A text without one is parsed too:
+    /// all its lines then belong to the first section.
+    pub fn has_heading(text: &str) -> bool {
+        let mut fence = Fence::default();
+        text.lines().any(|line| {
+            !fence.take(line) && heading(line).and_then(SectionKind::of_title).is_some()
+        })
     }
 
     /// Renders the document. [`MemoryDocument::parse`] restores the same document from the text.

@@ -53,6 +53,26 @@ fn placeholders_are_never_ready() {
 }
 
 #[test]
+fn a_heading_of_a_section_is_found_outside_of_fences_in_any_spelling() {
+    for text in [
+        "# Learnings\n",
+        "x\n## errors and corrections:\ny",
+        "  # WORKLOG",
+    ] {
+        assert!(MemoryDocument::has_heading(text), "{text}");
+    }
+    for text in [
+        "",
+        "Learnings",
+        "# My notes\ntext",
+        "```\n# Learnings\n```",
+        "#Learnings",
+    ] {
+        assert!(!MemoryDocument::has_heading(text), "{text}");
+    }
+}
+
+#[test]
 fn text_of_a_person_is_kept_in_any_position() {
     let text = "before all\n# session title:\nMy title\n## Own heading\nown text\n\n# WORKLOG\n\
         ```\n# Learnings\n```\n- one\n# Learnings\nnone of it\n# Worklog\n- two\n";

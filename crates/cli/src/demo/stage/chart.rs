@@ -2,9 +2,9 @@
 
 use anstyle::{AnsiColor, Style};
 
-use super::grid::Grid;
 use super::style::{colour, dim};
 use crate::demo::picture::Picture;
+use crate::screen::Grid;
 
 /// Bars with a height of 0 to 8 eighths of a cell.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

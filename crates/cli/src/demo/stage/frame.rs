@@ -4,11 +4,10 @@ use anstyle::{AnsiColor, Style};
 use palimpsest_proto::context::v1::MemorySectionKind;
 
 use super::chart::{self, short};
-use super::grid::Grid;
 use super::style::{self, WindowShare, bold, colour, dim};
 use crate::demo::picture::Picture;
-use crate::demo::timeline::count;
-use crate::output::number;
+use crate::output::{count, number};
+use crate::screen::Grid;
 
 /// The width of the margin on both sides.
 const MARGIN: usize = 2;

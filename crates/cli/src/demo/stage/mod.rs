@@ -5,20 +5,17 @@
 
 mod chart;
 mod frame;
-mod grid;
 mod style;
 mod svg;
-mod terminal;
 #[cfg(test)]
 mod tests;
 
 use std::fmt::Write as _;
 
-use self::grid::runs;
-use self::terminal::Terminal;
 use super::picture::Picture;
 use super::timeline::TimelineEntry;
 use crate::output::{number, print, print_line, print_styled};
+use crate::screen::{Terminal, runs};
 
 /// The width and height of the SVG in cells. The height also limits the picture in the scrollback.
 const PAGE: (usize, usize) = (110, 34);

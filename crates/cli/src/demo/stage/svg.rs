@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Color, Effects, Style};
 
-use super::grid::{Cell, Grid};
+use crate::screen::{Cell, Grid};
 
 /// The width and height of a cell in a common monospaced font of 14 pixels.
 const CELL: (f64, f64) = (8.4, 18.0);

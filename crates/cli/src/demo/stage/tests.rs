@@ -5,10 +5,10 @@ use palimpsest_proto::context::v1::{
     Budget, BudgetState, MemorySection, MemorySectionKind, TokenBreakdown,
 };
 
-use super::grid::Grid;
 use super::{frame, progress, svg};
 use crate::demo::picture::Picture;
 use crate::demo::timeline::{Actor, TimelineEntry};
+use crate::screen::Grid;
 
 fn picture() -> Picture {
     let mut picture = Picture::new(1, 4, 2, Prices::default());

@@ -27,6 +27,8 @@ pub enum RequestMethod {
     Persist,
     /// `UpdateWorkingState`.
     Working,
+    /// `UpdateSessionMemory`.
+    Memory,
     /// `CommitSummary`.
     Commit,
     /// `CommitSummary`, identified by its token and not by a request id.

@@ -20,17 +20,17 @@ const USUAL_SIZE: (u16, u16) = (80, 24);
 /// The value that disables a special character.
 const NO_CHARACTER: u8 = 0;
 
-/// The terminal during the demo. Dropping the value restores the terminal, also after an error or a panic.
-pub(in crate::demo) struct Terminal {
+/// The terminal while a command shows a screen. Dropping the value restores the terminal, also after an error or a panic.
+pub(crate) struct Terminal {
     colour: bool,
-    /// The input mode before the demo, if standard input is a terminal.
+    /// The input mode before, if standard input is a terminal.
     keys: Option<Termios>,
     painted: Option<Grid>,
 }
 
 impl Terminal {
     /// Opens the alternate screen, if standard output is a terminal that supports it.
-    pub(super) fn open() -> Option<Self> {
+    pub(crate) fn open() -> Option<Self> {
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         if !io::stdout().is_terminal() || is_dumb {
             return None;
@@ -46,12 +46,12 @@ impl Terminal {
         })
     }
 
-    pub(super) fn colour(&self) -> bool {
+    pub(crate) fn colour(&self) -> bool {
         self.colour
     }
 
     /// Returns the current columns and rows.
-    pub(super) fn size() -> (usize, usize) {
+    pub(crate) fn size() -> (usize, usize) {
         let (width, height) = match size() {
             Ok((0, _) | (_, 0)) | Err(_) => USUAL_SIZE,
             Ok(size) => size,
@@ -60,7 +60,7 @@ impl Terminal {
     }
 
     /// Paints the rows that changed.
-    pub(super) fn paint(&mut self, grid: Grid) -> io::Result<()> {
+    pub(crate) fn paint(&mut self, grid: Grid) -> io::Result<()> {
         let mut out = Vec::new();
         // The terminal shows all changes at once, so no half-painted frame is visible.
         queue!(out, BeginSynchronizedUpdate)?;
@@ -97,7 +97,7 @@ impl Drop for Terminal {
         let mut stdout = io::stdout().lock();
         let _ = stdout.write_all(&out).and_then(|()| stdout.flush());
         if let Some(keys) = &self.keys {
-            // The flush discards keys that were typed during the demo, which are not meant for the shell.
+            // The flush discards keys that were typed meanwhile, which are not meant for the shell.
             let _ = tcsetattr(io::stdin(), OptionalActions::Flush, keys);
         }
     }

@@ -4,21 +4,21 @@ use anstyle::Style;
 
 /// A character with its style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Cell {
-    pub(super) glyph: char,
-    pub(super) style: Style,
+pub(crate) struct Cell {
+    pub(crate) glyph: char,
+    pub(crate) style: Style,
 }
 
 /// Rows of cells. Drawing outside the grid has no effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Grid {
-    pub(super) width: usize,
-    pub(super) height: usize,
+pub(crate) struct Grid {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
     cells: Vec<Cell>,
 }
 
 impl Grid {
-    pub(super) fn new(width: usize, height: usize) -> Self {
+    pub(crate) fn new(width: usize, height: usize) -> Self {
         let blank = Cell {
             glyph: ' ',
             style: Style::new(),
@@ -31,12 +31,12 @@ impl Grid {
     }
 
     /// Returns a row, or no cells if the row does not exist.
-    pub(super) fn row(&self, y: usize) -> &[Cell] {
+    pub(crate) fn row(&self, y: usize) -> &[Cell] {
         let cells = y * self.width..(y + 1) * self.width;
         self.cells.get(cells).unwrap_or_default()
     }
 
-    pub(super) fn set(&mut self, x: usize, y: usize, glyph: char, style: Style) {
+    pub(crate) fn set(&mut self, x: usize, y: usize, glyph: char, style: Style) {
         if x < self.width && y < self.height {
             self.cells[y * self.width + x] = Cell { glyph, style };
         }
@@ -45,7 +45,7 @@ impl Grid {
     /// Writes a text and returns the column after it.
     ///
     /// Control characters and characters that can be wider than a cell are replaced, so that no text breaks the picture.
-    pub(super) fn put(&mut self, x: usize, y: usize, text: &str, style: Style) -> usize {
+    pub(crate) fn put(&mut self, x: usize, y: usize, text: &str, style: Style) -> usize {
         let mut at = x;
         for glyph in text.chars() {
             let glyph = match glyph {
@@ -61,7 +61,7 @@ impl Grid {
     }
 
     /// Writes a text, truncated to a width with an ellipsis.
-    pub(super) fn put_cut(&mut self, x: usize, y: usize, text: &str, width: usize, style: Style) {
+    pub(crate) fn put_cut(&mut self, x: usize, y: usize, text: &str, width: usize, style: Style) {
         if text.chars().count() <= width {
             self.put(x, y, text, style);
             return;
@@ -74,7 +74,7 @@ impl Grid {
     }
 
     /// Writes a text that ends before a column. Returns its first column.
-    pub(super) fn put_right(&mut self, end: usize, y: usize, text: &str, style: Style) -> usize {
+    pub(crate) fn put_right(&mut self, end: usize, y: usize, text: &str, style: Style) -> usize {
         let x = end.saturating_sub(text.chars().count());
         self.put(x, y, text, style);
         x
@@ -82,7 +82,7 @@ impl Grid {
 }
 
 /// Returns the cells of a row as runs of one style, without trailing blanks.
-pub(super) fn runs(row: &[Cell]) -> Vec<(usize, Style, String)> {
+pub(crate) fn runs(row: &[Cell]) -> Vec<(usize, Style, String)> {
     let blank = |cell: &Cell| cell.glyph == ' ';
     let end = row
         .iter()
