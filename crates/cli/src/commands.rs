@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     backup, compact_store, completions, config, demo, export, health, import, inspect, keys, man,
-    migrate, recall, replay, restore, retention, run, schema, serve, sessions, terminal, tune,
+    mcp, migrate, recall, replay, restore, retention, run, schema, serve, sessions, terminal, tune,
     verify, verify_store, view, worker,
 };
 
@@ -50,6 +50,7 @@ enum Command {
     Inspect(inspect::Inspect),
     View(view::ViewCommand),
     Export(export::Export),
+    Mcp(mcp::McpCommand),
     Verify(verify::Verify),
     Replay(replay::Replay),
     Recall(recall::Recall),
@@ -81,6 +82,7 @@ impl Cli {
             Command::Inspect(command) => command.run(),
             Command::View(command) => command.run(),
             Command::Export(command) => command.run(),
+            Command::Mcp(command) => command.run(),
             Command::Verify(command) => command.run(),
             Command::Replay(command) => command.run(),
             Command::Recall(command) => command.run(),

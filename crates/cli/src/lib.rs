@@ -22,6 +22,7 @@ mod import;
 mod inspect;
 mod keys;
 mod man;
+mod mcp;
 mod migrate;
 mod output;
 mod policies;

@@ -5,6 +5,8 @@
 //! rights, limits and errors are therefore those of gRPC. A body is turned into a message ([`BodyDecoder`]) after its
 //! caller was authenticated and its bytes were counted.
 //!
+//! [`Mount`] adds a protocol of another crate.
+//!
 //! `json` reads and writes messages as JSON, without decoding them. `openapi` describes the REST API.
 
 mod body;
@@ -14,6 +16,7 @@ mod cors;
 mod decoder;
 mod error;
 mod json;
+mod mount;
 mod openapi;
 mod rest;
 mod service;
@@ -23,6 +26,7 @@ pub use body::ApiBody;
 pub use cors::AllowedOrigins;
 pub use decoder::{BodyDecoder, BodyProblem};
 pub use error::code_name;
+pub use mount::{GrpcPath, Mount};
 pub use openapi::document as openapi_document;
 pub use service::{ApiService, BuildError, HttpApi};
 pub use thread::on_fitting_thread;
