@@ -98,7 +98,11 @@ mod tests {
     fn the_uri_of_a_resource_names_its_session() {
         let session = "projects/p/sessions/s";
         assert_eq!(session_of(&resource(session).uri), Some(session));
-        for other in ["file:///memory", "palimpsest://memory", "palimpsest:///memory"] {
+        for other in [
+            "file:///memory",
+            "palimpsest://memory",
+            "palimpsest:///memory",
+        ] {
             assert_eq!(session_of(other), None, "{other}");
         }
     }

@@ -16,11 +16,11 @@ use rmcp::model::{
     PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
     ResourceContents, ServerCapabilities, ServerConfig,
 };
-use rmcp::transport::stdio_pipes;
 use rmcp::service::{NotificationContext, RequestContext};
+use rmcp::transport::stdio_pipes;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::Value;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use crate::channel::GrpcChannel;
 use crate::failure::{ToolFailure, protocol_error};
@@ -94,12 +94,12 @@ impl McpServer {
 
     /// Fails unless the caller may read the project of the scope.
     pub async fn verify(&self) -> Result<(), Status> {
-        self.list(self.scope.listed()).await.map(drop)
+        self.list_scope().await.map(drop)
     }
 
     /// Returns a handler for one request whose caller may read the project, or the reason for a rejection.
     pub(crate) async fn verified(mut self) -> Result<Self, Status> {
-        let listed = self.list(self.scope.listed()).await?;
+        let listed = self.list_scope().await?;
         self.listed = Some(Arc::new(listed));
         Ok(self)
     }
@@ -111,6 +111,18 @@ impl McpServer {
         // The only other end is a panic, which the panic hook has reported.
         let _ = running.waiting().await;
         Ok(())
+    }
+
+    async fn list_scope(&self) -> Result<Vec<ToolDefinition>, Status> {
+        let listed = self.list(self.scope.listed()).await;
+        // The session need not exist, so only a project can be missing. A caller without a right in it learns no more.
+        listed.map_err(|status| match status.code() {
+            Code::NotFound => Status::not_found(format!(
+                "{} does not exist, or the credential of this client has no right in it: check the project and the key",
+                self.scope.parent()
+            )),
+            _ => status,
+        })
     }
 
     async fn list(&self, session: String) -> Result<Vec<ToolDefinition>, Status> {
@@ -140,7 +152,10 @@ impl McpServer {
             return Ok(name.to_owned());
         }
         // The client knows the names of the project's policy, and the session can have its own.
-        let listed = self.definitions(&self.scope.listed()).await.map_err(failed)?;
+        let listed = self
+            .definitions(&self.scope.listed())
+            .await
+            .map_err(failed)?;
         let known = listed.iter().find(|tool| tool.name == name);
         let known = known.ok_or(ToolFailure::UnknownTool)?;
         let renamed = of_session.iter().find(|tool| tool.tool == known.tool);

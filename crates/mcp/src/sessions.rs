@@ -59,7 +59,13 @@ pub(crate) async fn call(
 ) -> Result<String, ToolFailure> {
     let input: Input = parse(arguments)?;
     let count = input.max_sessions.unwrap_or(DEFAULT_SESSIONS);
-    let page = page(clients, scope, count.clamp(1, MAX_SESSIONS), input.page_token).await;
+    let page = page(
+        clients,
+        scope,
+        count.clamp(1, MAX_SESSIONS),
+        input.page_token,
+    )
+    .await;
     let page = page.map_err(|status| ToolFailure::of(&status, scope))?;
     if page.sessions.is_empty() {
         return Ok(format!("{} has no sessions.", scope.parent()));
@@ -91,7 +97,11 @@ pub(crate) async fn page(
         page_token,
         ..ListSessionsRequest::default()
     };
-    Ok(clients.sessions().list_sessions(request).await?.into_inner())
+    Ok(clients
+        .sessions()
+        .list_sessions(request)
+        .await?
+        .into_inner())
 }
 
 fn line(session: &Session, out: &mut String) {
@@ -129,7 +139,11 @@ mod tests {
         let mut text = String::new();
         line(&session, &mut text);
         assert_eq!(text.lines().count(), 1);
-        assert!(text.starts_with("projects/p/sessions/s (1970-01-01T00:00:00Z, 0 messages): a projects"));
+        assert!(
+            text.starts_with(
+                "projects/p/sessions/s (1970-01-01T00:00:00Z, 0 messages): a projects"
+            )
+        );
         assert!(text.chars().count() < 200);
     }
 }

@@ -128,7 +128,10 @@ mod tests {
         assert!(matches!(missing, ToolFailure::Reported(text) if text.contains("ListSessions")));
         arguments.insert("session".into(), json!("s"));
         let found = take_session(&mut arguments, &Scope::project("q")).unwrap();
-        assert_eq!((found.as_str(), arguments.len()), ("projects/q/sessions/s", 0));
+        assert_eq!(
+            (found.as_str(), arguments.len()),
+            ("projects/q/sessions/s", 0)
+        );
     }
 
     #[test]

@@ -314,9 +314,10 @@ fn http_api(config: &Config) -> Result<HttpApi, BoxError> {
     }
     let origins = AllowedOrigins::new(config.http.allowed_origins.as_slice());
     let body_timeout = Duration::from_millis(config.grpc.body_timeout_ms);
-    let mcp = config.mcp.enabled.then(|| -> Arc<dyn Mount> {
-        Arc::new(McpApi::new(config.mcp.allow_snip, body_timeout))
-    });
+    let mcp = config
+        .mcp
+        .enabled
+        .then(|| -> Arc<dyn Mount> { Arc::new(McpApi::new(config.mcp.allow_snip, body_timeout)) });
     Ok(HttpApi::new(origins, !config.auth.is_on(), mcp)?)
 }
 
