@@ -43,7 +43,12 @@ async fn a_caller_reads_its_own_project_only() {
         ),
         // A project without a right looks like one that does not exist.
         (Some(&*other), path("private"), 404, "NOT_FOUND"),
-        (Some(&*other), "/mcp/projects/p".to_owned(), 404, "NOT_FOUND"),
+        (
+            Some(&*other),
+            "/mcp/projects/p".to_owned(),
+            404,
+            "NOT_FOUND",
+        ),
         (Some(&*writer), path("private"), 403, "PERMISSION_DENIED"),
     ] {
         for method in ["initialize", "tools/list"] {
@@ -81,7 +86,10 @@ async fn a_caller_reads_its_own_project_only() {
     for (key, expected) in [
         (None, "PALIMPSEST_API_KEY"),
         (Some("nonsense"), "PALIMPSEST_API_KEY"),
-        (Some(&*other), "or the credential of this client has no right"),
+        (
+            Some(&*other),
+            "or the credential of this client has no right",
+        ),
         (Some(&*writer), "PERMISSION_DENIED"),
     ] {
         let output = command(key).spawn().unwrap().wait_with_output();

@@ -320,7 +320,11 @@ async fn a_large_result_is_cut_like_that_of_the_rpc() {
         let next: usize = next.trim_end_matches(']').parse().unwrap();
         let rest = json!({"reference": reference, "first_line": next});
         let rest = client.reads("ReadToolResult", rest).await;
-        assert!(rest.starts_with(&format!("line {next}\n")), "{}", &rest[..40]);
+        assert!(
+            rest.starts_with(&format!("line {next}\n")),
+            "{}",
+            &rest[..40]
+        );
         let last = json!({"reference": reference, "tail_lines": 1});
         let last = client.reads("ReadToolResult", last).await;
         assert!(last.contains(&format!("line {LINES}")), "{last}");
