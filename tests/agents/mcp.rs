@@ -2,8 +2,10 @@
 //! next request contains the answer.
 
 use std::fs;
+use std::path::Path;
 
 use palimpsest_fake_provider::FakeProvider;
+use palimpsest_tests::markdown::blocks_of;
 use palimpsest_tests::say::{append, user};
 use palimpsest_tests::{Server, binary, name};
 use serde_json::{Value, json};
@@ -16,20 +18,32 @@ use crate::kinds::{Kind, Prompt};
 const SESSION: &str = "earlier";
 const SENTENCE: &str = "The keeper of the lighthouse is a heron.";
 
-/// Adds the server of the session to the settings of the user. Returns the call of the search for the fake model.
+/// The page with the settings, which these tests use.
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/mcp.md");
+
+/// Returns the only block of the page in a language that contains a text.
+fn snippet(language: &str, part: &str) -> String {
+    let blocks = blocks_of(Path::new(PAGE)).into_iter();
+    let mut fitting = blocks.filter(|it| it.language == language && it.text.contains(part));
+    let block = fitting.next().unwrap();
+    assert!(fitting.next().is_none(), "{part}");
+    block.text
+}
+
+/// Adds the server of the session to the settings of the user, as the page describes. Returns the call of the search for
+/// the fake model.
 fn configure(kind: Kind, job: &Job, server: &str) -> Value {
     let input = json!({"pattern": "lighthouse"});
     match kind {
         // Over standard input and output.
         Kind::Codex => {
             let path = job.home.path().join(".codex/config.toml");
-            let mut config = fs::read_to_string(&path).unwrap();
-            let (command, session) = (binary().display(), name(SESSION));
-            config += &format!(
-                "[mcp_servers.palimpsest]\ncommand = \"{command}\"\n\
-                 args = [\"mcp\", \"--server\", \"{server}\", \"--session\", \"{session}\"]\n"
-            );
-            fs::write(path, config).unwrap();
+            let settings = snippet("toml", "command = \"palimpsest\"");
+            let settings = settings.replace("\"palimpsest\"", &json!(binary()).to_string());
+            let arguments = json!([name(SESSION), "--server", server]).to_string();
+            let settings = settings.replace("\"my-session\"]", &arguments[1..]);
+            let config = fs::read_to_string(&path).unwrap();
+            fs::write(path, config + &settings).unwrap();
             json!({"namespace": "mcp__palimpsest", "name": "SearchTranscript", "input": input})
         }
         // Over HTTP.
@@ -37,8 +51,12 @@ fn configure(kind: Kind, job: &Job, server: &str) -> Value {
             let path = job.home.path().join(".config/opencode/opencode.json");
             let config = fs::read(&path).unwrap();
             let mut config: Value = serde_json::from_slice(&config).unwrap();
-            let url = format!("http://{server}/mcp/{}", name(SESSION));
-            config["mcp"] = json!({"palimpsest": {"type": "remote", "url": url}});
+            let settings = snippet("json", "\"type\": \"remote\"");
+            let settings = settings.replace("127.0.0.1:50051", server);
+            let session = "projects/default/sessions/my-session";
+            let settings = settings.replace(session, &name(SESSION));
+            let settings: Value = serde_json::from_str(&settings).unwrap();
+            config["mcp"] = settings["mcp"].clone();
             fs::write(path, config.to_string()).unwrap();
             json!({"name": "palimpsest_SearchTranscript", "input": input})
         }
@@ -64,11 +82,6 @@ async fn reads_back(kind: Kind) {
         .add_script(serde_json::from_value(script).unwrap())
         .unwrap();
     let done = output(&job.through_run(&provider, Prompt::First(&job.first())));
-    if std::env::var_os("SHOW").is_some() {
-        for request in provider.requests() {
-            println!("{} {}", request.status, request.body);
-        }
-    }
     assert_answer(&done, FIRST_ANSWER);
     assert_all_accepted(&job, &provider);
     let requests = job.round_requests(&provider);

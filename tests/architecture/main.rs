@@ -42,7 +42,7 @@ const PURE: [(&str, &[&str]); 4] = [
 ];
 
 /// The crates of the product that each crate may depend on. Dependencies point down only.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("types", &[]),
     ("facts", &["types"]),
     ("core", &["types", "facts"]),
@@ -64,18 +64,19 @@ const ALLOWED: [(&str, &[&str]); 15] = [
         &["core", "summarize", "engine", "settings", "edge"],
     ),
     ("http", &["proto"]),
+    ("mcp", &["http", "proto"]),
     (
         "server",
         &[
             "core", "facts", "transcripts", "store", "summarize", "engine", "worker", "settings",
-            "edge", "proto", "http",
+            "edge", "proto", "http", "mcp",
         ],
     ),
     (
         "cli",
         &[
             "core", "facts", "transcripts", "store", "summarize", "engine", "worker", "settings",
-            "edge", "gateway", "server", "proto",
+            "edge", "gateway", "server", "proto", "mcp",
         ],
     ),
     ("proto", &[]),

@@ -19,7 +19,7 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::transport::stdio_pipes;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tonic::{Code, Status};
 
 use crate::channel::GrpcChannel;
@@ -321,7 +321,8 @@ impl ServerHandler for McpServer {
         let session = session.filter(|name| self.scope.fixed().is_none_or(|fixed| fixed == *name));
         let Some(session) = session else {
             let text = "there is no such resource: resources/list returns the resources";
-            return Err(ErrorData::resource_not_found(text, None));
+            let data = json!({"uri": request.uri});
+            return Err(ErrorData::resource_not_found(text, Some(data)));
         };
         let text = memory::read(&self.clients, session.to_owned()).await;
         let text = text.map_err(|status| protocol_error(&status, &self.scope))?;
