@@ -143,6 +143,72 @@ async fn requests_are_bounded() {
 }
 
 #[tokio::test]
+async fn requests_in_progress_are_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &["--set", "worker.enabled=false"]);
+    let url = format!("http://{}/mcp", server.address());
+    let mut held = tokio::task::JoinSet::new();
+    for _ in 0..128 {
+        let body = futures::stream::pending::<Result<Vec<u8>, std::io::Error>>();
+        let body = reqwest::Body::wrap_stream(body);
+        held.spawn(reqwest::Client::new().post(&url).body(body).send());
+    }
+    // The requests arrive one by one.
+    let rejected = loop {
+        let response = post(server.address(), "/mcp", list(), None).await;
+        if response.status() != 200 {
+            break response;
+        }
+    };
+    assert_eq!(rejected.status(), 429);
+    assert!(rejected.text().await.unwrap().contains("128 MCP requests"));
+    held.shutdown().await;
+    while post(server.address(), "/mcp", list(), None).await.status() != 200 {}
+}
+
+#[tokio::test]
+async fn bodies_that_are_no_requests_are_rejected() {
+    let shared = SERVER.get();
+    let address = shared.0.address();
+    let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
+    let deep_call = list().replace("{}", &format!("{{\"x\": {deep}}}"));
+    for body in [
+        "",
+        "nonsense",
+        "{",
+        "[]",
+        "null",
+        "{\"jsonrpc\": \"1.0\"}",
+        &deep,
+        &deep_call,
+    ] {
+        let response = post(address, "/mcp", body.to_owned(), None).await;
+        let status = response.status();
+        assert!(
+            status.is_client_error(),
+            "{status} {}",
+            &body[..body.len().min(40)]
+        );
+    }
+    let send = |content_type: &'static str, accept: &'static str| {
+        let request = reqwest::Client::new().post(format!("http://{address}/mcp"));
+        let request = request.header("content-type", content_type);
+        request.header("accept", accept).body(list()).send()
+    };
+    let both = "application/json, text/event-stream";
+    assert_eq!(send("text/plain", both).await.unwrap().status(), 415);
+    assert_eq!(
+        send("application/json", "text/html")
+            .await
+            .unwrap()
+            .status(),
+        406
+    );
+    // The server still answers.
+    assert_eq!(post(address, "/mcp", list(), None).await.status(), 200);
+}
+
+#[tokio::test]
 async fn the_protocol_can_be_switched_off() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &["--set", "mcp.enabled=false"]);
