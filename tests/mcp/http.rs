@@ -1,6 +1,7 @@
 //! Requests to the HTTP API: paths, methods, web pages and sizes.
 
 use palimpsest_tests::Server;
+use palimpsest_tests::tenant::keys;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 
@@ -145,25 +146,39 @@ async fn requests_are_bounded() {
 #[tokio::test]
 async fn requests_in_progress_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(folder.path(), &["--set", "worker.enabled=false"]);
+    let file = folder.path().join("keys.toml");
+    std::fs::write(&file, "").unwrap();
+    let key = || {
+        keys(
+            &file,
+            &["create", "--project", "default", "--right", "read"],
+        )
+    };
+    let (held_key, other_key) = (key(), key());
+    let keys_file = format!("auth.keys_file={}", file.display());
+    let settings = ["--set", &keys_file, "--set", "worker.enabled=false"];
+    let server = Server::start(&folder.path().join("data"), &settings);
+    let send = async |key: &str| post(server.address(), "/mcp", list(), Some(key)).await;
     let url = format!("http://{}/mcp", server.address());
     let mut held = tokio::task::JoinSet::new();
     for _ in 0..128 {
         let body = futures::stream::pending::<Result<Vec<u8>, std::io::Error>>();
         let body = reqwest::Body::wrap_stream(body);
-        held.spawn(reqwest::Client::new().post(&url).body(body).send());
+        let request = reqwest::Client::new().post(&url).bearer_auth(&held_key);
+        held.spawn(request.body(body).send());
     }
     // The requests arrive one by one.
     let rejected = loop {
-        let response = post(server.address(), "/mcp", list(), None).await;
+        let response = send(&held_key).await;
         if response.status() != 200 {
             break response;
         }
     };
     assert_eq!(rejected.status(), 429);
     assert!(rejected.text().await.unwrap().contains("128 MCP requests"));
+    assert_eq!(send(&other_key).await.status(), 200);
     held.shutdown().await;
-    while post(server.address(), "/mcp", list(), None).await.status() != 200 {}
+    while send(&held_key).await.status() != 200 {}
 }
 
 #[tokio::test]

@@ -11,7 +11,6 @@ use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use palimpsest_http::{GrpcPath, Mount};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -21,13 +20,12 @@ use tower::ServiceExt as _;
 use crate::channel::channel;
 use crate::scope::{PATH, Scope, no_such_path};
 use crate::server::{MAX_REQUEST_BYTES, McpServer};
+use crate::slots::{MAX_OF_CREDENTIAL, MAX_REQUESTS, Slots};
 
-/// The maximum number of requests in progress. With the maximum size of a request, they need 32 MiB.
-const MAX_REQUESTS: usize = 128;
-/// The headers that calls of the contract take from the request.
-const HEADERS: [HeaderName; 4] = [
-    AUTHORIZATION,
-    HeaderName::from_static("x-api-key"),
+/// The headers with a credential.
+const CREDENTIALS: [HeaderName; 2] = [AUTHORIZATION, HeaderName::from_static("x-api-key")];
+/// The headers with the trace of the caller.
+const TRACE: [HeaderName; 2] = [
     HeaderName::from_static("traceparent"),
     HeaderName::from_static("tracestate"),
 ];
@@ -40,7 +38,7 @@ pub struct McpApi {
     allows_snip: bool,
     /// The maximum time for the body of a request.
     body_timeout: Duration,
-    slots: Arc<Semaphore>,
+    slots: Slots,
 }
 
 impl McpApi {
@@ -49,7 +47,7 @@ impl McpApi {
         Self {
             allows_snip,
             body_timeout,
-            slots: Arc::new(Semaphore::new(MAX_REQUESTS)),
+            slots: Slots::default(),
         }
     }
 }
@@ -66,7 +64,7 @@ impl Mount for McpApi {
         request: Request<Body>,
     ) -> BoxFuture<'static, Result<Response<Body>, Status>> {
         let (allows_snip, body_timeout) = (self.allows_snip, self.body_timeout);
-        let slots = Arc::clone(&self.slots);
+        let slots = self.slots.clone();
         async move {
             let scope = Scope::of_path(request.uri().path()).ok_or_else(no_such_path)?;
             let (head, body) = request.into_parts();
@@ -74,7 +72,8 @@ impl Mount for McpApi {
             // The caller is authenticated before a byte of the body is stored.
             let server = McpServer::new(&calls, scope, allows_snip).verified();
             let server = server.await?;
-            let slot = slots.try_acquire_owned().map_err(|_| busy())?;
+            let credentials = selected(&head.headers, &CREDENTIALS);
+            let slot = slots.take(&credentials).ok_or_else(busy)?;
             let body = Limited::new(body, MAX_REQUEST_BYTES).collect();
             let body = timeout(body_timeout, body).await.map_err(|_| too_slow())?;
             let body = body.map_err(|error| unreadable(&*error))?.to_bytes();
@@ -110,18 +109,25 @@ fn with_caller(
 + Send
 + Sync
 + 'static {
-    let mut headers = HeaderMap::new();
-    for name in HEADERS {
-        for value in head.headers.get_all(&name) {
-            headers.append(&name, value.clone());
-        }
-    }
+    let mut headers = selected(&head.headers, &CREDENTIALS);
+    headers.extend(selected(&head.headers, &TRACE));
     let extensions = head.extensions.clone();
     grpc.map_request(move |mut call: Request<Body>| {
         call.headers_mut().extend(headers.clone());
         call.extensions_mut().extend(extensions.clone());
         call
     })
+}
+
+/// Returns the headers with these names.
+fn selected(headers: &HeaderMap, names: &[HeaderName]) -> HeaderMap {
+    let mut found = HeaderMap::new();
+    for name in names {
+        for value in headers.get_all(name) {
+            found.append(name, value.clone());
+        }
+    }
+    found
 }
 
 /// Returns the configuration of the transport: one JSON response for each request, and no sessions of the protocol.
@@ -137,7 +143,8 @@ fn config() -> StreamableHttpServerConfig {
 
 fn busy() -> Status {
     Status::resource_exhausted(format!(
-        "the server has {MAX_REQUESTS} MCP requests in progress; try again later"
+        "the server has {MAX_REQUESTS} MCP requests in progress, or {MAX_OF_CREDENTIAL} with this credential; try \
+         again later"
     ))
 }
 

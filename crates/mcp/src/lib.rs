@@ -14,6 +14,7 @@ mod memory;
 mod scope;
 mod server;
 mod sessions;
+mod slots;
 mod tools;
 
 pub use api::McpApi;
