@@ -2,6 +2,7 @@
 //! requests, and the official conformance suite.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+#![expect(clippy::large_futures, reason = "a test runs once")]
 
 mod access;
 mod client;

@@ -132,12 +132,14 @@ impl McpServer {
         };
         let reply = self.clients.context().list_tools(request).await?;
         let mut tools = reply.into_inner().tools;
+        // A tool that is switched off must not be callable either, so all calls look up their tool here.
         tools.retain(|tool| self.allows_snip || tool.tool() != ModelTool::Snip);
         Ok(tools)
     }
 
     /// Returns the tools of a session, without those that are switched off.
     async fn definitions(&self, session: &str) -> Result<Vec<ToolDefinition>, Status> {
+        // Saves a call if the session is the one that was listed to authenticate the caller.
         match &self.listed {
             Some(listed) if session == self.scope.listed() => Ok(listed.to_vec()),
             _ => self.list(session.to_owned()).await,
@@ -175,6 +177,7 @@ impl McpServer {
             }
         };
         let name = self.name_in(&session, name).await?;
+        // The service parses the arguments, because the schemas are its own.
         let call = ToolUseBlock {
             tool_use_id: CALL_ID.to_owned(),
             tool_name: name,
@@ -282,6 +285,7 @@ impl ServerHandler for McpServer {
                 session,
             )]));
         }
+        // The cursor of the protocol is the page token of the contract.
         let token = request.and_then(|request| request.cursor);
         let page = sessions::page(
             &self.clients,

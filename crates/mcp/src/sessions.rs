@@ -58,6 +58,7 @@ pub(crate) async fn call(
     scope: &Scope,
 ) -> Result<String, ToolFailure> {
     let input: Input = parse(arguments)?;
+    // Models ignore the limits of a schema, so the number is corrected instead of rejected.
     let count = input.max_sessions.unwrap_or(DEFAULT_SESSIONS);
     let page = page(
         clients,

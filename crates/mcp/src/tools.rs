@@ -52,6 +52,7 @@ pub(crate) fn with_session(mut schema: JsonObject, scope: &Scope) -> Arc<JsonObj
         if let Some(properties) = object_at(&mut schema, "properties") {
             properties.insert(SESSION.to_owned(), argument);
         }
+        // The first argument, because models write arguments in the order of the schema.
         let required = schema.entry("required").or_insert_with(|| json!([]));
         if let Some(required) = required.as_array_mut() {
             required.insert(0, json!(SESSION));

@@ -12,3 +12,14 @@ with_defaults! {
         pub allow_snip: bool,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_only_read_by_default() {
+        let default = McpConfig::default();
+        assert!(default.enabled && !default.allow_snip);
+    }
+}
