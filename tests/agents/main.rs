@@ -15,6 +15,7 @@ mod job;
 mod kinds;
 mod logs;
 mod managed;
+mod mcp;
 mod readme;
 mod resumed;
 

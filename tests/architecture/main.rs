@@ -42,7 +42,7 @@ const PURE: [(&str, &[&str]); 4] = [
 ];
 
 /// The crates of the product that each crate may depend on. Dependencies point down only.
-const ALLOWED: [(&str, &[&str]); 16] = [
+const ALLOWED: [(&str, &[&str]); 17] = [
     ("types", &[]),
     ("facts", &["types"]),
     ("core", &["types", "facts"]),
@@ -65,18 +65,19 @@ const ALLOWED: [(&str, &[&str]); 16] = [
     ),
     ("http", &["proto"]),
     ("inspector", &["proto", "http"]),
+    ("mcp", &["http", "proto"]),
     (
         "server",
         &[
             "core", "facts", "transcripts", "store", "summarize", "engine", "worker", "settings",
-            "edge", "proto", "http", "inspector",
+            "edge", "proto", "http", "inspector", "mcp",
         ],
     ),
     (
         "cli",
         &[
             "core", "facts", "transcripts", "store", "summarize", "engine", "worker", "settings",
-            "edge", "gateway", "inspector", "server", "proto", "http",
+            "edge", "gateway", "inspector", "server", "proto", "http", "mcp",
         ],
     ),
     ("proto", &[]),

@@ -120,6 +120,11 @@ fn check_shell(block: &Block, targets: &BTreeSet<String>) {
 }
 
 fn check_toml(block: &Block) {
+    // Settings of Codex, with which `tests/agents` runs it.
+    if block.text.starts_with("[mcp_servers.") {
+        let read = "import sys, tomllib; tomllib.loads(sys.stdin.read())";
+        return accepted(block, "python3", &["-c", read]);
+    }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("palimpsest.toml");
     fs::write(&file, &block.text).unwrap();

@@ -244,6 +244,7 @@ async fn a_held_key_that_is_revoked_within_a_response_stays_here() {
             agent.model = format!("{}-{name}-after+window=200000", api.model());
             // After the compaction, the model calls a tool of the service, and the provider rejects the next request.
             let search = Call {
+                namespace: None,
                 name: "palimpsest_SearchTranscript".to_owned(),
                 input: json!({"pattern": "line"}),
             };

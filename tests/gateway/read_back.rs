@@ -31,7 +31,11 @@ pub(crate) async fn compacted(world: &World, api: Api, name: &str) -> Agent {
 
 fn call(name: &str, input: Value) -> Call {
     let name = name.to_owned();
-    Call { name, input }
+    Call {
+        namespace: None,
+        name,
+        input,
+    }
 }
 
 pub(crate) fn search() -> Call {

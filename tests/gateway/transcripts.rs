@@ -57,6 +57,7 @@ fn recording(path: &Path) -> Option<Recording> {
                 match block {
                     Block::Text { text, .. } => turn.text.push_str(&text),
                     Block::ToolUse(call) => turn.calls.push(Call {
+                        namespace: None,
                         name: call.name.to_string(),
                         input: serde_json::from_str(call.input.as_str()).unwrap_or(json!({})),
                     }),
@@ -124,6 +125,7 @@ fn made(seed: u64) -> Recording {
         }
         open = if round % 9 == 8 { 0 } else { 1 + next(2) };
         let call = |number| Call {
+            namespace: None,
             name: "Bash".to_owned(),
             input: json!({"command": format!("cat file-{seed}-{round}-{number}.rs")}),
         };

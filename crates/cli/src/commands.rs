@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     backup, compact, compact_store, completions, config, demo, export, fork, health, import,
-    inspect, keys, man, memory, migrate, recall, replay, restore, retention, run, schema, serve,
-    sessions, snip, terminal, top, tune, undo, verify, verify_store, view, watch, worker,
+    inspect, keys, man, mcp, memory, migrate, recall, replay, restore, retention, run, schema,
+    serve, sessions, snip, terminal, top, tune, undo, verify, verify_store, view, watch, worker,
 };
 
 /// A gRPC service that owns the context of LLM agents
@@ -57,6 +57,7 @@ enum Command {
     Fork(fork::Fork),
     Memory(memory::MemoryCommand),
     Export(export::Export),
+    Mcp(mcp::McpCommand),
     Verify(verify::Verify),
     Replay(replay::Replay),
     Recall(recall::Recall),
@@ -95,6 +96,7 @@ impl Cli {
             Command::Fork(command) => command.run(),
             Command::Memory(command) => command.run(),
             Command::Export(command) => command.run(),
+            Command::Mcp(command) => command.run(),
             Command::Verify(command) => command.run(),
             Command::Replay(command) => command.run(),
             Command::Recall(command) => command.run(),

@@ -26,6 +26,7 @@ mod import;
 mod inspect;
 mod keys;
 mod man;
+mod mcp;
 mod memory;
 mod migrate;
 mod output;

@@ -5,6 +5,8 @@
 //! rights, limits and errors are therefore those of gRPC. A body is turned into a message ([`BodyDecoder`]) after its
 //! caller was authenticated and its bytes were counted.
 //!
+//! [`Mount`] adds a protocol of another crate, such as MCP.
+//!
 //! `json` reads and writes messages as JSON, without decoding them. `openapi` describes the REST API. [`PlainJson`] writes
 //! replies for commands.
 
@@ -15,6 +17,7 @@ mod cors;
 mod decoder;
 mod error;
 mod json;
+mod mount;
 mod openapi;
 mod plain;
 mod rest;
@@ -25,6 +28,7 @@ pub use body::ApiBody;
 pub use cors::AllowedOrigins;
 pub use decoder::{BodyDecoder, BodyProblem};
 pub use error::code_name;
+pub use mount::{GrpcPath, Mount};
 pub use openapi::document as openapi_document;
 pub use plain::PlainJson;
 pub use service::{ApiService, BuildError, HttpApi};

@@ -15,13 +15,15 @@ use palimpsest_proto::FILE_DESCRIPTOR_SET;
 use prost_reflect::DescriptorPool;
 use tonic::Status;
 use tonic_web::GrpcWebLayer;
+use tower::util::BoxCloneSyncService;
 use tower::{Layer, Service, ServiceExt as _};
 
 use crate::body::ApiBody;
 use crate::connect::ConnectApi;
 use crate::cors::AllowedOrigins;
-use crate::error::defect;
+use crate::error::{self, defect};
 use crate::json::{Schema, SchemaError};
+use crate::mount::{GrpcPath, Mount};
 use crate::openapi;
 use crate::rest::RestApi;
 
@@ -43,6 +45,7 @@ struct Shared {
     origins: AllowedOrigins,
     /// True if calls need no credential.
     is_open: bool,
+    mount: Option<Arc<dyn Mount>>,
 }
 
 /// The reason for a contract without an HTTP API. It is a defect of the binary.
@@ -67,8 +70,12 @@ pub(crate) fn descriptors() -> Result<DescriptorPool, BuildError> {
 
 impl HttpApi {
     /// Creates the API for web pages of some origins. `is_open` is true if calls need no credential.
-    pub fn new(origins: AllowedOrigins, is_open: bool) -> Result<Self, BuildError> {
-        Self::for_contract(&descriptors()?, origins, is_open)
+    pub fn new(
+        origins: AllowedOrigins,
+        is_open: bool,
+        mount: Option<Arc<dyn Mount>>,
+    ) -> Result<Self, BuildError> {
+        Self::build(&descriptors()?, (origins, is_open), mount)
     }
 
     /// Creates a layer that lets gRPC calls pass and serves nothing else.
@@ -87,6 +94,14 @@ impl HttpApi {
         origins: AllowedOrigins,
         is_open: bool,
     ) -> Result<Self, BuildError> {
+        Self::build(pool, (origins, is_open), None)
+    }
+
+    fn build(
+        pool: &DescriptorPool,
+        (origins, is_open): (AllowedOrigins, bool),
+        mount: Option<Arc<dyn Mount>>,
+    ) -> Result<Self, BuildError> {
         let schema = Arc::new(Schema::new(pool)?);
         Ok(Self(Some(Arc::new(Shared {
             rest: RestApi::new(pool, Arc::clone(&schema)),
@@ -96,6 +111,7 @@ impl HttpApi {
             openapi: OnceLock::new(),
             origins,
             is_open,
+            mount,
         }))))
     }
 }
@@ -219,11 +235,42 @@ impl Shared {
             Protocol::Connect => self.connect.answer(service, request).await,
             Protocol::Grpc => self.needs_http2(),
             Protocol::Rest if request.uri().path() == OPENAPI_PATH => self.document().await,
-            Protocol::Rest => self.rest.answer(service, request).await,
+            Protocol::Rest => match self.mount_of(&request) {
+                Some(mount) => self.mounted(mount, service, request).await,
+                None => self.rest.answer(service, request).await,
+            },
         };
         self.origins
             .describe(origin.as_ref(), response.headers_mut());
         response
+    }
+
+    fn mount_of<R>(&self, request: &Request<R>) -> Option<&dyn Mount> {
+        let mount = self.mount.as_deref();
+        mount.filter(|mount| mount.serves(request.uri().path()))
+    }
+
+    async fn mounted<S, B>(
+        &self,
+        mount: &dyn Mount,
+        service: S,
+        request: Request<tonic::body::Body>,
+    ) -> Response<ApiBody<B>>
+    where
+        S: Service<Request<tonic::body::Body>, Response = Response<B>, Error = Infallible>,
+        S: Clone + Send + Sync + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data = Bytes, Error = Status> + Unpin + Send + 'static,
+    {
+        let grpc: GrpcPath = BoxCloneSyncService::new(service.map_response(boxed::<B>));
+        match mount.answer(grpc, request).await {
+            Ok(response) => response.map(ApiBody::boxed),
+            Err(status) => {
+                let mut response = self.rest.failed(&status);
+                response.headers_mut().extend(error::metadata(&status));
+                response
+            }
+        }
     }
 
     fn needs_http2<B>(&self) -> Response<ApiBody<B>> {
@@ -268,11 +315,17 @@ where
     S::Future: Send + 'static,
     B: Body<Data = Bytes, Error = Status> + Unpin + Send + 'static,
 {
-    let boxed: fn(Response<B>) -> Response<tonic::body::Body> =
-        |response| response.map(tonic::body::Body::new);
+    let boxed: fn(Response<B>) -> Response<tonic::body::Body> = boxed;
     let service = GrpcWebLayer::new().layer(service.map_response(boxed));
     match service.oneshot(request).await {
         Ok(response) => response.map(|body| ApiBody::boxed(tonic::body::Body::new(body))),
         Err(impossible) => match impossible {},
     }
+}
+
+fn boxed<B>(response: Response<B>) -> Response<tonic::body::Body>
+where
+    B: Body<Data = Bytes, Error = Status> + Send + 'static,
+{
+    response.map(tonic::body::Body::new)
 }

@@ -16,8 +16,9 @@ use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
 use palimpsest_engine::maintenance;
 use palimpsest_engine::quotas::QuotaTracker;
 use palimpsest_engine::tools::ToolRunner;
-use palimpsest_http::{AllowedOrigins, HttpApi};
+use palimpsest_http::{AllowedOrigins, HttpApi, Mount};
 use palimpsest_inspector::Inspector;
+use palimpsest_mcp::McpApi;
 use palimpsest_settings::Config;
 use palimpsest_store::StoreError;
 use palimpsest_worker::WorkerStats;
@@ -314,7 +315,12 @@ fn http_api(config: &Config) -> Result<HttpApi, BoxError> {
         return Ok(HttpApi::off());
     }
     let origins = AllowedOrigins::new(config.http.allowed_origins.as_slice());
-    Ok(HttpApi::new(origins, !config.auth.is_on())?)
+    let body_timeout = Duration::from_millis(config.grpc.body_timeout_ms);
+    let mcp = config
+        .mcp
+        .enabled
+        .then(|| -> Arc<dyn Mount> { Arc::new(McpApi::new(config.mcp.allow_snip, body_timeout)) });
+    Ok(HttpApi::new(origins, !config.auth.is_on(), mcp)?)
 }
 
 /// Creates the inspector, if it is on. Its pages are on the port of the HTTP API.

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use crate::value::with_defaults;
 use crate::{
-    AuthConfig, GatewayConfig, HooksConfig, HttpConfig, LogFilter, LogFormat, OtlpConfig,
-    PostgresConfig, Role, SummarizerConfig, TlsConfig,
+    AuthConfig, GatewayConfig, HooksConfig, HttpConfig, LogFilter, LogFormat, McpConfig,
+    OtlpConfig, PostgresConfig, Role, SummarizerConfig, TlsConfig,
 };
 
 with_defaults! {
@@ -54,6 +54,8 @@ with_defaults! {
         pub grpc: GrpcConfig,
         /// The HTTP API on the port of gRPC.
         pub http: HttpConfig,
+        /// The Model Context Protocol over HTTP.
+        pub mcp: McpConfig,
         /// The HTTP gateway.
         pub gateway: GatewayConfig,
         /// Shutdown.

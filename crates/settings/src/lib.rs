@@ -15,6 +15,7 @@ mod gateway;
 mod hooks;
 mod http;
 mod load;
+mod mcp;
 mod models;
 mod otel;
 mod otlp;
@@ -48,6 +49,7 @@ pub use gateway::{
 pub use hooks::{EndpointConfig, EndpointName, EndpointUrl, HooksConfig};
 pub use http::{HttpConfig, WebOrigins};
 pub use load::{Flags, LoadedConfig, load};
+pub use mcp::McpConfig;
 pub use otlp::{OtlpConfig, OtlpProtocol, Ratio, ResourceAttributes, ServiceName};
 pub use policy_fields::{FieldKind, PolicyField, policy_fields};
 pub use postgres::{DatabaseUrl, PostgresConfig, SchemaName};

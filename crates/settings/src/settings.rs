@@ -216,6 +216,10 @@ settings! {
         "Whether the inspector is served on the same port, below /inspector: pages that show sessions, requests and events. Needs http.enabled.";
     "http.allowed_origins" => http.allowed_origins,
         "The origins of the web pages that may use the API, separated by commas. Default: only pages of the server's own origin.";
+    "mcp.enabled" => mcp.enabled,
+        "Serves the Model Context Protocol at /mcp, for agents that read sessions back. Requires http.enabled.";
+    "mcp.allow_snip" => mcp.allow_snip,
+        "Offers the tool Snip to MCP clients over HTTP. Its caller needs the right compact.";
     "gateway.enabled" => gateway.enabled,
         "Opens an HTTP port that manages the conversations of agents and forwards their requests to model providers. Not in the role worker.";
     "gateway.listen" => gateway.listen,

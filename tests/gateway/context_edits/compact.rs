@@ -147,6 +147,7 @@ async fn a_response_with_a_summary_can_contain_calls_that_the_gateway_runs() {
         while client.step().await.prompt_tokens() < TRIGGER * 8 / 10 {}
         let question = format!("Which line was first? {streams}");
         let call = Call {
+            namespace: None,
             name: "palimpsest_SearchTranscript".to_owned(),
             input: json!({"pattern": "round 000001 line 00000001"}),
         };

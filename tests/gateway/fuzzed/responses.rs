@@ -69,6 +69,7 @@ async fn a_changed_response_arrives_as_it_is() {
             .map(|(side, api)| Talk::new(api, &fuzzed.world.url, format!("{id}{side}")));
         for talk in &talks {
             let call = Call {
+                namespace: None,
                 name: "Bash".to_owned(),
                 input: json!({"command": format!("echo {}", talk.marker)}),
             };

@@ -24,9 +24,10 @@ pub struct Round {
 /// Returns the first shell-like tool.
 pub(crate) fn shell<'a, 'b>(tools: &'b [Offered<'a>]) -> Option<&'b Offered<'a>> {
     let is_shell = |tool: &&Offered<'_>| {
-        SHELLS
+        let is_named = SHELLS
             .iter()
-            .any(|shell| tool.name.eq_ignore_ascii_case(shell))
+            .any(|shell| tool.name.eq_ignore_ascii_case(shell));
+        is_named && tool.namespace.is_none()
     };
     tools.iter().find(is_shell)
 }
@@ -39,6 +40,7 @@ pub(crate) fn turn(round: &Round, tools: &[Offered<'_>]) -> Turn {
         // A line has the same length in each round, so that the output has the scripted size.
         let command = format!("seq -f 'round {number:06} line %08.0f of the output.' 1 {lines}");
         Call {
+            namespace: None,
             name: tool.name.to_owned(),
             input: input(tool.schema, &command),
         }
@@ -102,11 +104,8 @@ mod tests {
 
     fn call(name: &str, schema: &Value) -> Option<Value> {
         let tools = [
-            Offered {
-                name: "Read",
-                schema: &Value::Null,
-            },
-            Offered { name, schema },
+            Offered::new("Read", &Value::Null),
+            Offered::new(name, schema),
         ];
         let round = Round {
             number: 7,

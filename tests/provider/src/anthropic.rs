@@ -142,9 +142,9 @@ pub(crate) fn prompt(body: &Value) -> Prompt<'_> {
     Prompt {
         texts: texts.collect(),
         tools: tools
-            .map(|tool| Offered {
-                name: tool["name"].as_str().unwrap_or_default(),
-                schema: &tool["input_schema"],
+            .map(|tool| {
+                let name = tool["name"].as_str().unwrap_or_default();
+                Offered::new(name, &tool["input_schema"])
             })
             .collect(),
         array: messages,

@@ -103,10 +103,8 @@ pub(crate) fn prompt(body: &Value) -> Prompt<'_> {
         texts: said.map(text).collect(),
         tools: functions
             .filter_map(|function| {
-                Some(Offered {
-                    name: function["name"].as_str()?,
-                    schema: &function["parameters"],
-                })
+                let name = function["name"].as_str()?;
+                Some(Offered::new(name, &function["parameters"]))
             })
             .collect(),
         array: &body["messages"],

@@ -98,15 +98,23 @@ impl Default for Plan {
 impl Plan {
     /// Rejects the request if it does not offer a scripted tool.
     pub(crate) fn fits(&self, offered: &[Offered<'_>]) -> Result<(), Refusal> {
-        let wanted: Vec<&str> = match &self.behaviour {
-            Behaviour::Call(name) => vec![name],
-            Behaviour::Turn(turn) => turn.calls.iter().map(|call| call.name.as_str()).collect(),
+        let wanted: Vec<(Option<&str>, &str)> = match &self.behaviour {
+            Behaviour::Call(name) => vec![(None, name)],
+            Behaviour::Turn(turn) => {
+                let calls = turn.calls.iter();
+                let names = calls.map(|call| (call.namespace.as_deref(), call.name.as_str()));
+                names.collect()
+            }
             _ => Vec::new(),
         };
-        let is_missing = |name: &&str| !offered.iter().any(|tool| tool.name == *name);
+        let is_missing = |wanted: &(Option<&str>, &str)| {
+            !offered
+                .iter()
+                .any(|tool| (tool.namespace, tool.name) == *wanted)
+        };
         match wanted.into_iter().find(is_missing) {
             None => Ok(()),
-            Some(missing) => Err(Refusal::invalid(format!(
+            Some((_, missing)) => Err(Refusal::invalid(format!(
                 "the fake model should call {missing}, which the request does not offer"
             ))),
         }

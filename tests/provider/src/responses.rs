@@ -114,19 +114,31 @@ pub(crate) fn prompt(body: &Value) -> Prompt<'_> {
     let tools = array(&body["tools"]).iter().chain(added);
     Prompt {
         texts,
-        tools: tools
-            .filter(|tool| tool["type"] == "function" || tool["type"] == "custom")
-            .filter_map(|tool| {
-                Some(Offered {
-                    name: tool["name"].as_str()?,
-                    schema: &tool["parameters"],
-                })
-            })
-            .collect(),
+        tools: tools.flat_map(offered).collect(),
         array: &body["input"],
         max_output: body["max_output_tokens"].as_u64().unwrap_or(MAX_OUTPUT),
         thinks: !body["reasoning"].is_null() || openai::reasons(&body["model"]),
     }
+}
+
+/// Returns the tools of an entry of `tools`: one, or those of a namespace.
+fn offered(entry: &Value) -> Vec<Offered<'_>> {
+    let (namespace, tools) = if entry["type"] == "namespace" {
+        (entry["name"].as_str(), array(&entry["tools"]))
+    } else {
+        (None, std::slice::from_ref(entry))
+    };
+    let callable = tools
+        .iter()
+        .filter(|tool| tool["type"] == "function" || tool["type"] == "custom");
+    let described = callable.filter_map(|tool| {
+        Some(Offered {
+            namespace,
+            name: tool["name"].as_str()?,
+            schema: &tool["parameters"],
+        })
+    });
+    described.collect()
 }
 
 /// Returns the response to a valid request, and stores it if the request wants that.
@@ -256,10 +268,14 @@ fn output(state: &mut State, body: &Value, answer: &Answer) -> Vec<Value> {
                 "call_id": call_id, "name": name, "input": input,
             })
         } else {
-            json!({
+            let mut item = json!({
                 "id": state.id("fc_"), "type": "function_call", "status": status,
                 "call_id": call_id, "name": name, "arguments": call.input.to_string(),
-            })
+            });
+            if let Some(namespace) = &call.namespace {
+                item["namespace"] = json!(namespace);
+            }
+            item
         });
     }
     output

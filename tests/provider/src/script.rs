@@ -250,10 +250,7 @@ mod tests {
     fn plan(scripts: &mut Scripts, key: &str, text: &str, has_shell: bool) -> Option<Plan> {
         let mut headers = HeaderMap::new();
         headers.insert("x-api-key", key.parse().unwrap());
-        let shell = Offered {
-            name: "Bash",
-            schema: &Value::Null,
-        };
+        let shell = Offered::new("Bash", &Value::Null);
         let prompt = Prompt {
             texts: vec![text.to_owned()],
             tools: if has_shell { vec![shell] } else { Vec::new() },

@@ -26,6 +26,9 @@ pub struct Turn {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Call {
+    /// The namespace of the tool. Only the Responses API has namespaces.
+    #[serde(default)]
+    pub namespace: Option<String>,
     /// The name of the tool.
     pub name: String,
     /// The input.
@@ -53,9 +56,22 @@ pub struct Usage {
 
 /// A tool that a request offers.
 pub(crate) struct Offered<'a> {
+    /// The namespace, in the Responses API.
+    pub(crate) namespace: Option<&'a str>,
     pub(crate) name: &'a str,
     /// The JSON schema of its input. Null for a tool without one.
     pub(crate) schema: &'a Value,
+}
+
+impl<'a> Offered<'a> {
+    /// Describes a tool outside of namespaces.
+    pub(crate) const fn new(name: &'a str, schema: &'a Value) -> Self {
+        Self {
+            namespace: None,
+            name,
+            schema,
+        }
+    }
 }
 
 /// The parts of a request that decide about the answer.
@@ -104,6 +120,7 @@ impl Answer {
             Behaviour::Round(round) => agent::turn(round, &prompt.tools),
             Behaviour::Call(name) => Turn {
                 calls: vec![Call {
+                    namespace: None,
                     name: name.clone(),
                     input: input_of(name, prompt.array),
                 }],

@@ -69,12 +69,17 @@ impl Remote {
         connected.map_err(|error| security::connect_error(server, &error))
     }
 
-    pub(super) async fn connect(&self) -> anyhow::Result<Clients> {
+    /// Connects to the server. The connection sends the credential.
+    pub(super) async fn authenticated(&self) -> anyhow::Result<AuthenticatedChannel> {
         let credential = self.security.credential(self.server())?;
-        let channel = self.channel().await?;
-        let context = ContextServiceClient::with_interceptor(channel.clone(), credential.clone());
-        let admin = AdminServiceClient::with_interceptor(channel.clone(), credential.clone());
-        let sessions = SessionServiceClient::with_interceptor(channel, credential);
+        Ok(InterceptedService::new(self.channel().await?, credential))
+    }
+
+    pub(super) async fn connect(&self) -> anyhow::Result<Clients> {
+        let channel = self.authenticated().await?;
+        let context = ContextServiceClient::new(channel.clone());
+        let admin = AdminServiceClient::new(channel.clone());
+        let sessions = SessionServiceClient::new(channel);
         Ok(Clients {
             context: context
                 .max_decoding_message_size(MAX_REPLY_BYTES)

@@ -42,6 +42,9 @@ use palimpsest_settings::{Config, LogFormat};
 use crate::metrics::Metrics;
 pub use palimpsest_engine::call::{AUDIT, SPANS};
 
+/// The SDK of MCP logs each request at `info`, with texts of the client. The call of the request is logged anyway.
+const QUIET: &str = "rmcp=error";
+
 /// The reason for a failed setup of telemetry.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
@@ -160,9 +163,11 @@ fn directives(level: &str) -> String {
     let is_bare = |name: &str| level.trim().eq_ignore_ascii_case(name);
     if is_bare("debug") || is_bare("trace") {
         // The names of all crates of this repository begin with `palimpsest`, which is a prefix match here.
-        format!("info,palimpsest={level},{SPANS}=info")
-    } else {
+        format!("{QUIET},info,palimpsest={level},{SPANS}=info")
+    } else if is_bare("off") {
         format!("{level},{SPANS}=info")
+    } else {
+        format!("{QUIET},{level},{SPANS}=info")
     }
 }
 
@@ -242,10 +247,12 @@ mod tests {
 
     #[test]
     fn the_level_debug_excludes_the_transport() {
-        assert!(directives("debug").starts_with("info,palimpsest=debug,"));
+        assert!(directives("debug").starts_with("rmcp=error,info,palimpsest=debug,"));
         for other in ["info", "warn", "debug,h2=trace", "palimpsest_server=debug"] {
-            assert_eq!(directives(other), format!("{other},palimpsest::span=info"));
+            let expected = format!("rmcp=error,{other},palimpsest::span=info");
+            assert_eq!(directives(other), expected);
         }
+        assert_eq!(directives("off"), "off,palimpsest::span=info");
         assert!(EnvFilter::try_new(directives("trace")).is_ok());
     }
 
