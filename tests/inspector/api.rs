@@ -3,8 +3,8 @@
 use palimpsest_proto::context::v1::admin_service_client::AdminServiceClient;
 use palimpsest_proto::context::v1::session_event::Event;
 use palimpsest_proto::context::v1::{
-    BlockForm, GetViewRequest, GetViewResponse, ListEventsRequest, ListProjectsRequest,
-    ListSessionsRequest, PrepareContextRequest, ViewBlock, Visibility,
+    BlockForm, GetViewRequest, GetViewResponse, HiddenRange, ListEventsRequest,
+    ListProjectsRequest, ListSessionsRequest, PrepareContextRequest, ViewBlock, Visibility,
 };
 use palimpsest_tests::array::values;
 use palimpsest_tests::say::prepare;
@@ -58,7 +58,7 @@ async fn a_view_is_shown_as_it_was_at_each_revision() {
 
     let compacted = view(&server, at.compacted).await;
     assert!(forms(&compacted).contains(&BlockForm::Summary));
-    let reasons: Vec<_> = compacted.hidden.iter().map(|one| one.reason()).collect();
+    let reasons: Vec<_> = compacted.hidden.iter().map(HiddenRange::reason).collect();
     assert!(reasons.contains(&Visibility::Compacted), "{reasons:?}");
 
     // Each view is what it was, even after a restart, and the totals of its parts are its tokens.
@@ -187,18 +187,18 @@ async fn requests_have_their_parts_and_lists_have_totals() {
         .unwrap()
         .into_inner()
         .events;
-    let served: Vec<_> = events
+    let requests: Vec<_> = events
         .iter()
         .filter_map(|event| match &event.event {
-            Some(Event::ViewServed(served)) => Some(served),
+            Some(Event::ViewServed(request)) => Some(request),
             _ => None,
         })
         .collect();
-    assert_eq!(served.len(), REQUESTS);
-    assert_eq!(served[0].saved_tokens, 0);
-    assert!(served[REQUESTS - 1].saved_tokens > 1_000, "{served:?}");
-    let sent: u64 = served.iter().map(|one| u64::from(one.tokens)).sum();
-    assert!(served.iter().all(|one| one.breakdown.is_some()));
+    assert_eq!(requests.len(), REQUESTS);
+    assert_eq!(requests[0].saved_tokens, 0);
+    assert!(requests[REQUESTS - 1].saved_tokens > 1_000, "{requests:?}");
+    let sent: u64 = requests.iter().map(|one| u64::from(one.tokens)).sum();
+    assert!(requests.iter().all(|one| one.breakdown.is_some()));
 
     let list = ListSessionsRequest {
         parent: "projects/p".into(),

@@ -148,6 +148,8 @@ impl Browser {
 
     /// Clicks the link or button with a text, and waits for the page to which it leads.
     pub(crate) async fn follow(&self, text: &str) {
+        // The click can end the page at once, so its text is read before.
+        let body = self.text("body").await;
         self.value("window.earlier = true").await;
         let clicked = self
             .value(&format!(
@@ -156,9 +158,12 @@ impl Browser {
                  found?.click(); return !!found; }})()"
             ))
             .await;
-        if clicked != Value::Bool(true) {
-            panic!("no link or button {text:?} in {}", self.text("body").await);
-        }
+        let body = self.text("body").await;
+        assert_eq!(
+            clicked,
+            Value::Bool(true),
+            "no link or button {text:?} in {body}"
+        );
         self.until("window.earlier === undefined && document.readyState === 'complete'")
             .await;
     }

@@ -138,3 +138,36 @@ async fn a_search_leads_to_the_message() {
     assert!(article.contains("the first line"), "{article}");
     browser.close(&[]).await;
 }
+
+#[tokio::test]
+async fn session_memory_is_edited() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(
+        folder.path(),
+        &["--set", "policy.session_memory.start_tokens=1"],
+    );
+    play(&server, TOUR).await;
+    let browser = Browser::open().await;
+    let base = format!(
+        "http://{}/inspector/projects/p/sessions/{TOUR}",
+        server.address()
+    );
+    browser.goto(&format!("{base}/memory")).await;
+    // The worker writes the first version, and the page shows it without a reload. The editor comes with the next one.
+    browser
+        .until("document.querySelector('pre.memory') !== null")
+        .await;
+    browser.goto(&format!("{base}/memory")).await;
+    browser
+        .value(
+            "(() => { const text = document.getElementById('text'); \
+             text.closest('details').open = true; \
+             text.value = text.value.replace('# Learnings', '# Learnings\\n\\n- Never use the file <b>c7</b>.'); })()",
+        )
+        .await;
+    browser.follow("Save as a new version").await;
+    let shown = browser.text("pre.memory").await;
+    assert!(shown.contains("Never use the file <b>c7</b>."), "{shown}");
+    assert!(browser.text("#versions").await.contains("edited"));
+    browser.close(&[]).await;
+}

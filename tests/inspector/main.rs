@@ -2,6 +2,8 @@
 //!
 //! `scripts/install-tools` installs Chromium. The tests fail without it.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+
 mod access;
 mod api;
 mod browser;

@@ -52,8 +52,7 @@ impl<B> ApiBody<B> {
         Self::of(Content::Parts(Box::pin(parts)))
     }
 
-    /// Creates the body of another layer.
-    pub fn boxed(body: tonic::body::Body) -> Self {
+    pub(crate) fn boxed(body: tonic::body::Body) -> Self {
         Self::of(Content::Boxed(body))
     }
 

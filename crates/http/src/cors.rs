@@ -41,7 +41,7 @@ impl AllowedOrigins {
     ///
     /// `is_open` is true if calls need no credential. A page could then give its own host name the address of this
     /// machine, and be of the same origin. So the host must be a name of this machine.
-    pub fn permits(&self, headers: &HeaderMap, target: &Uri, is_open: bool) -> bool {
+    pub(crate) fn permits(&self, headers: &HeaderMap, target: &Uri, is_open: bool) -> bool {
         let origin = headers.get(ORIGIN);
         if origin.is_none() && !headers.contains_key(FETCH_SITE) {
             return true;

@@ -5,7 +5,7 @@
 //! rights, limits and errors are therefore those of gRPC. A body is turned into a message ([`BodyDecoder`]) after its
 //! caller was authenticated and its bytes were counted.
 //!
-//! [`Mount`] adds a protocol of another crate, such as MCP.
+//! [`Mount`] adds a protocol of another crate, such as MCP and the pages of the inspector.
 //!
 //! `json` reads and writes messages as JSON, without decoding them. `openapi` describes the REST API. [`PlainJson`] writes
 //! replies for commands.

@@ -45,7 +45,7 @@ struct Shared {
     origins: AllowedOrigins,
     /// True if calls need no credential.
     is_open: bool,
-    mount: Option<Arc<dyn Mount>>,
+    mounts: Vec<Arc<dyn Mount>>,
 }
 
 /// The reason for a contract without an HTTP API. It is a defect of the binary.
@@ -73,9 +73,9 @@ impl HttpApi {
     pub fn new(
         origins: AllowedOrigins,
         is_open: bool,
-        mount: Option<Arc<dyn Mount>>,
+        mounts: Vec<Arc<dyn Mount>>,
     ) -> Result<Self, BuildError> {
-        Self::build(&descriptors()?, (origins, is_open), mount)
+        Self::build(&descriptors()?, (origins, is_open), mounts)
     }
 
     /// Creates a layer that lets gRPC calls pass and serves nothing else.
@@ -94,13 +94,13 @@ impl HttpApi {
         origins: AllowedOrigins,
         is_open: bool,
     ) -> Result<Self, BuildError> {
-        Self::build(pool, (origins, is_open), None)
+        Self::build(pool, (origins, is_open), Vec::new())
     }
 
     fn build(
         pool: &DescriptorPool,
         (origins, is_open): (AllowedOrigins, bool),
-        mount: Option<Arc<dyn Mount>>,
+        mounts: Vec<Arc<dyn Mount>>,
     ) -> Result<Self, BuildError> {
         let schema = Arc::new(Schema::new(pool)?);
         Ok(Self(Some(Arc::new(Shared {
@@ -111,7 +111,7 @@ impl HttpApi {
             openapi: OnceLock::new(),
             origins,
             is_open,
-            mount,
+            mounts,
         }))))
     }
 }
@@ -246,8 +246,8 @@ impl Shared {
     }
 
     fn mount_of<R>(&self, request: &Request<R>) -> Option<&dyn Mount> {
-        let mount = self.mount.as_deref();
-        mount.filter(|mount| mount.serves(request.uri().path()))
+        let mut mounts = self.mounts.iter().map(|mount| &**mount);
+        mounts.find(|mount| mount.serves(request.uri().path()))
     }
 
     async fn mounted<S, B>(

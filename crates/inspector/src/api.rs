@@ -1,18 +1,13 @@
 //! The gRPC calls behind the pages.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
-use http::{HeaderValue, Request, Response};
+use http::HeaderValue;
+use palimpsest_http::GrpcPath;
 use palimpsest_proto::context::v1::admin_service_client::AdminServiceClient;
 use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
 use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
-use tonic::body::Body;
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
-use tower::util::BoxCloneSyncService;
-
-/// The service behind the layer.
-pub(crate) type GrpcService = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
 
 /// The maximum duration of a call for a page: 30 s.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -22,7 +17,7 @@ const MAX_REPLY: usize = 64 * 1024 * 1024;
 /// Calls with the credential of one request.
 #[derive(Clone)]
 pub(crate) struct Api {
-    service: GrpcService,
+    service: GrpcPath,
     extensions: http::Extensions,
     credential: Option<AsciiMetadataValue>,
 }
@@ -30,7 +25,7 @@ pub(crate) struct Api {
 impl Api {
     /// Creates the calls of a request. `extensions` are those of the request: they name its connection.
     pub(crate) fn new(
-        service: GrpcService,
+        service: GrpcPath,
         extensions: http::Extensions,
         credential: Option<&HeaderValue>,
     ) -> Self {
@@ -42,15 +37,15 @@ impl Api {
         }
     }
 
-    pub(crate) fn sessions(&self) -> SessionServiceClient<GrpcService> {
+    pub(crate) fn sessions(&self) -> SessionServiceClient<GrpcPath> {
         SessionServiceClient::new(self.service.clone()).max_decoding_message_size(MAX_REPLY)
     }
 
-    pub(crate) fn context(&self) -> ContextServiceClient<GrpcService> {
+    pub(crate) fn context(&self) -> ContextServiceClient<GrpcPath> {
         ContextServiceClient::new(self.service.clone()).max_decoding_message_size(MAX_REPLY)
     }
 
-    pub(crate) fn admin(&self) -> AdminServiceClient<GrpcService> {
+    pub(crate) fn admin(&self) -> AdminServiceClient<GrpcPath> {
         AdminServiceClient::new(self.service.clone()).max_decoding_message_size(MAX_REPLY)
     }
 

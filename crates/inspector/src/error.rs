@@ -12,8 +12,6 @@ pub(crate) enum PageError {
     NoPage,
     /// The request cannot be read. The text says what is wrong with it.
     Input(&'static str),
-    /// The request comes from a page of another origin.
-    ForeignOrigin,
 }
 
 impl From<Status> for PageError {
@@ -32,7 +30,6 @@ impl PageError {
         match self {
             Self::NoPage => StatusCode::NOT_FOUND,
             Self::Input(_) => StatusCode::BAD_REQUEST,
-            Self::ForeignOrigin => StatusCode::FORBIDDEN,
             Self::Call(status) => match status.code() {
                 Code::Unauthenticated => StatusCode::UNAUTHORIZED,
                 Code::PermissionDenied => StatusCode::FORBIDDEN,
@@ -55,9 +52,6 @@ impl PageError {
             Self::Call(status) => status.message(),
             Self::NoPage => "The inspector has no page with this address.",
             Self::Input(problem) => problem,
-            Self::ForeignOrigin => {
-                "The request comes from the page of another site, so it was not performed."
-            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Events in words.
 
+use std::fmt::Write as _;
+
 use palimpsest_proto::context::v1::session_event::Event;
 use palimpsest_proto::context::v1::{Compaction, SessionEvent, Usage};
 
@@ -52,10 +54,36 @@ pub(crate) fn describe(event: &SessionEvent) -> (&'static str, String) {
             let model = if model.is_empty() { "a model" } else { model };
             let mut text = format!("{} tokens to {model}", number(served.tokens.into()));
             if served.saved_tokens > 0 {
-                text.push_str(&format!("; {} saved", number(served.saved_tokens.into())));
+                let saved = number(served.saved_tokens.into());
+                let _ = write!(text, "; {saved} saved");
             }
             ("Request", text)
         }
+        Event::ContextRestored(restored) => {
+            let text = format!(
+                "{} undone, back to revision {}",
+                count(restored.undone.len(), "change"),
+                number(restored.to_revision)
+            );
+            ("Undone", text)
+        }
+        Event::SessionRewound(rewound) => (
+            "Rewound",
+            format!("{} removed", count(rewound.message_ids.len(), "message")),
+        ),
+        Event::WorkingStateUpdated(updated) => ("Working state", updated.paths.join(", ")),
+        Event::HookCalled(called) => {
+            let outcome = called.outcome.as_ref();
+            let text = outcome.map(|outcome| words(outcome.hook().as_str_name(), "HOOK_"));
+            ("Hook called", text.unwrap_or_default())
+        }
+        level => of_level(level),
+    }
+}
+
+/// Returns the name and the description of an event of a level.
+fn of_level(event: &Event) -> (&'static str, String) {
+    match event {
         Event::LevelStarted(_) => ("Compaction started", String::new()),
         Event::LevelFailed(failed) => {
             let reason = failed.failure.as_ref();
@@ -103,18 +131,14 @@ pub(crate) fn describe(event: &SessionEvent) -> (&'static str, String) {
             ("Collapsed", text)
         }
         Event::Compacted(compaction) => ("Compacted", compacted(compaction)),
-        Event::ContextRestored(restored) => {
-            let text = format!(
-                "{} undone, back to revision {}",
-                count(restored.undone.len(), "change"),
-                number(restored.to_revision)
-            );
-            ("Undone", text)
-        }
-        Event::SessionRewound(rewound) => (
-            "Rewound",
-            format!("{} removed", count(rewound.message_ids.len(), "message")),
-        ),
+        Event::SummaryPrepared(_) => ("Summary prepared", "for the next compaction".to_owned()),
+        memory => of_memory(memory),
+    }
+}
+
+/// Returns the name and the description of an event of session memory.
+fn of_memory(event: &Event) -> (&'static str, String) {
+    match event {
         Event::MemoryUpdateStarted(started) => (
             "Memory update started",
             format!("version {}", number(started.version)),
@@ -136,13 +160,7 @@ pub(crate) fn describe(event: &SessionEvent) -> (&'static str, String) {
                 .map(|failure| failure.detail.clone());
             ("Memory update failed", detail.unwrap_or_default())
         }
-        Event::WorkingStateUpdated(updated) => ("Working state", updated.paths.join(", ")),
-        Event::HookCalled(called) => {
-            let outcome = called.outcome.as_ref();
-            let text = outcome.map(|outcome| words(outcome.hook().as_str_name(), "HOOK_"));
-            ("Hook called", text.unwrap_or_default())
-        }
-        Event::SummaryPrepared(_) => ("Summary prepared", "for the next compaction".to_owned()),
+        _ => ("Other", String::new()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The inspector: pages that show sessions, the requests of their models, and the reasons for every change of a view.
 //!
-//! [`Inspector`] is a layer around the HTTP API. It answers requests below `/inspector` and lets all others pass. Each
-//! page is made from replies of gRPC calls to the service behind the layer (`api`), with the credential of the person who
+//! [`Inspector`] is a part of the HTTP API, which checks the origin of each request. It answers requests below
+//! `/inspector`. Each page is made from replies of gRPC calls (`api`), with the credential of the person who
 //! looks. Rights, limits and errors are therefore those of gRPC.
 //!
 //! `routes` reads paths, `pages` has one file for each page, `chart` draws requests, and `text` shows content of
@@ -23,4 +23,4 @@ mod service;
 mod text;
 
 pub use routes::session_path;
-pub use service::{Inspector, InspectorService};
+pub use service::Inspector;

@@ -1,119 +1,65 @@
-//! The layer that answers requests for pages.
+//! The part of the HTTP API that answers requests for pages.
 
-use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::time::Duration;
 
-use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Limited};
-use palimpsest_http::{AllowedOrigins, ApiBody};
+use palimpsest_http::{GrpcPath, Mount};
+use tokio::time::timeout;
 use tonic::Status;
 use tonic::body::Body;
-use tower::util::BoxCloneSyncService;
-use tower::{Layer, Service, ServiceExt as _};
 
-use crate::api::{Api, GrpcService};
+use crate::api::Api;
 use crate::error::PageError;
 use crate::pages::{self, Query, Viewer};
 use crate::routes::{self, ROOT, Route, SessionPage};
 use crate::{access, assets, changes, response};
 
-/// The maximum size of a submitted form: 1 MiB.
-const MAX_FORM: usize = 1024 * 1024;
+/// The maximum size of a submitted form: 256 KiB.
+const MAX_FORM: usize = 256 * 1024;
 
-/// The inspector, as a layer around the HTTP API.
-#[derive(Debug, Clone)]
-pub struct Inspector(Option<Settings>);
-
-#[derive(Debug, Clone)]
-struct Settings {
-    origins: AllowedOrigins,
+/// The pages, as a part of the HTTP API.
+#[derive(Debug, Clone, Copy)]
+pub struct Inspector {
     /// True if calls need no credential.
     is_open: bool,
     /// True if the port has TLS.
     has_tls: bool,
+    /// The maximum time for a form to arrive.
+    body_timeout: Duration,
 }
 
 impl Inspector {
-    /// Creates the layer. `is_open` is true if calls need no credential, and `has_tls` if the port has TLS.
-    pub fn new(is_open: bool, has_tls: bool) -> Self {
-        Self(Some(Settings {
-            // Only its own pages use the inspector.
-            origins: AllowedOrigins::default(),
+    /// Creates the pages. `is_open` is true if calls need no credential, and `has_tls` if the port has TLS. A form must
+    /// arrive within `body_timeout`.
+    pub const fn new((is_open, has_tls): (bool, bool), body_timeout: Duration) -> Self {
+        Self {
             is_open,
             has_tls,
-        }))
-    }
-
-    /// Creates a layer without pages.
-    pub const fn off() -> Self {
-        Self(None)
-    }
-}
-
-impl<S> Layer<S> for Inspector {
-    type Service = InspectorService<S>;
-
-    fn layer(&self, inner: S) -> InspectorService<S> {
-        InspectorService {
-            inner,
-            settings: self.0.clone(),
+            body_timeout,
         }
     }
 }
 
-/// The inspector around the HTTP API.
-#[derive(Debug, Clone)]
-pub struct InspectorService<S> {
-    inner: S,
-    settings: Option<Settings>,
-}
-
-type PageFuture<B> = Pin<Box<dyn Future<Output = Result<Response<ApiBody<B>>, Infallible>> + Send>>;
-
-impl<S, B> Service<Request<Body>> for InspectorService<S>
-where
-    S: Service<Request<Body>, Response = Response<ApiBody<B>>, Error = Infallible>,
-    S: Clone + Send + Sync + 'static,
-    S::Future: Send + 'static,
-    B: http_body::Body<Data = Bytes, Error = Status> + Unpin + Send + 'static,
-{
-    type Response = Response<ApiBody<B>>;
-    type Error = Infallible;
-    type Future = futures::future::Either<S::Future, PageFuture<B>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(cx)
+impl Mount for Inspector {
+    fn serves(&self, path: &str) -> bool {
+        routes::is_own(path)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let settings = self
-            .settings
-            .as_ref()
-            .filter(|_| routes::is_own(request.uri().path()));
-        let Some(settings) = settings.cloned() else {
-            return futures::future::Either::Left(self.inner.call(request));
-        };
-        let service = self.inner.clone();
-        let service =
-            service.map_response(|response: Response<ApiBody<B>>| response.map(Body::new));
-        let service: GrpcService = BoxCloneSyncService::new(service);
-        futures::future::Either::Right(Box::pin(async move {
-            let response = answer(&settings, service, request).await;
-            Ok(response.map(ApiBody::boxed))
-        }))
+    fn answer(
+        &self,
+        grpc: GrpcPath,
+        request: Request<Body>,
+    ) -> BoxFuture<'static, Result<Response<Body>, Status>> {
+        let settings = *self;
+        Box::pin(async move { Ok(answer(settings, grpc, request).await) })
     }
 }
 
 /// Answers a request. Every failure is a page that says what to do.
-async fn answer(
-    settings: &Settings,
-    service: GrpcService,
-    request: Request<Body>,
-) -> Response<Body> {
+async fn answer(settings: Inspector, service: GrpcPath, request: Request<Body>) -> Response<Body> {
     let (head, body) = request.into_parts();
     let credential = access::credential(&head.headers);
     let viewer = Viewer {
@@ -124,16 +70,10 @@ async fn answer(
         .path_and_query()
         .map_or(ROOT, |uri| uri.as_str())
         .to_owned();
-    if !settings
-        .origins
-        .permits(&head.headers, &head.uri, settings.is_open)
-    {
-        return pages::failed(&PageError::ForeignOrigin, &here, viewer);
-    }
     let Some(route) = routes::find(head.uri.path()) else {
         return pages::failed(&PageError::NoPage, &here, viewer);
     };
-    let form = match read_form(&head.method, body).await {
+    let form = match read_form(&head.method, body, settings.body_timeout).await {
         Ok(form) => form,
         Err(error) => return pages::failed(&error, &here, viewer),
     };
@@ -156,16 +96,21 @@ fn is_forwarded_https(headers: &http::HeaderMap) -> bool {
 }
 
 /// Reads a submitted form. `None` for a request that only reads.
-async fn read_form(method: &Method, body: Body) -> Result<Option<Query>, PageError> {
+async fn read_form(
+    method: &Method,
+    body: Body,
+    within: Duration,
+) -> Result<Option<Query>, PageError> {
     match *method {
         Method::GET | Method::HEAD => Ok(None),
         Method::POST => {
             if body.size_hint().lower() > MAX_FORM as u64 {
-                return Err(PageError::Input("The form is larger than 1 MiB."));
+                return Err(PageError::Input("The form is larger than 256 KiB."));
             }
-            let whole = Limited::new(body, MAX_FORM).collect().await;
-            let whole =
-                whole.map_err(|_| PageError::Input("The form is cut off or larger than 1 MiB."))?;
+            let whole = timeout(within, Limited::new(body, MAX_FORM).collect()).await;
+            let whole = whole.map_err(|_| PageError::Input("The form did not arrive in time."))?;
+            let whole = whole
+                .map_err(|_| PageError::Input("The form is cut off or larger than 256 KiB."))?;
             let text = String::from_utf8(whole.to_bytes().to_vec());
             let text = text.map_err(|_| PageError::Input("The form is not valid UTF-8."))?;
             Ok(Some(Query::read(&text)))
@@ -193,7 +138,7 @@ impl Call {
             (Route::Style, None) => return Ok(assets::style()),
             (Route::Script, None) => return Ok(assets::script()),
             (Route::Icon, None) => return Ok(assets::icon()),
-            (Route::SignIn, Some(form)) => return self.sign_in(form),
+            (Route::SignIn, Some(form)) => return Ok(self.sign_in(form)),
             (Route::SignOut, Some(_)) => {
                 let cookie = access::remove_cookie(self.is_secure);
                 return Ok(response::with_cookie(response::redirect(ROOT), cookie));
@@ -224,6 +169,10 @@ impl Call {
                 let path = pages::undo::undo(api, &name, form).await?;
                 return Ok(response::redirect(&path));
             }
+            (Route::Session(name, SessionPage::Memory), Some(form)) => {
+                let path = pages::memory::edit(api, &name, form).await?;
+                return Ok(response::redirect(&path));
+            }
             (_, Some(_)) => return Err(PageError::Input("This page takes no form.")),
             (Route::SignOut, None) => return Ok(response::redirect(ROOT)),
         };
@@ -231,18 +180,15 @@ impl Call {
     }
 
     /// Stores a key in the browser, and returns to the page that needed it.
-    fn sign_in(&self, form: &Query) -> Result<Response<Body>, PageError> {
+    fn sign_in(&self, form: &Query) -> Response<Body> {
         let key = form.get("key").unwrap_or_default().trim();
         let next = form.get("next").filter(|next| is_own_page(next));
         let cookie = access::set_cookie(key, self.is_secure);
         if cookie.is_none() {
             let page = pages::sign_in::page(next.unwrap_or(ROOT), Some("This text is no API key."));
-            return Ok(response::page(StatusCode::BAD_REQUEST, page));
+            return response::page(StatusCode::BAD_REQUEST, page);
         }
-        Ok(response::with_cookie(
-            response::redirect(next.unwrap_or(ROOT)),
-            cookie,
-        ))
+        response::with_cookie(response::redirect(next.unwrap_or(ROOT)), cookie)
     }
 }
 

@@ -240,7 +240,6 @@ impl Server {
             &context.metrics,
         );
         let http = http_api(&context.config).map_err(ServeError::Start)?;
-        let inspector = inspector(&context.config, http.is_on());
         let config = Arc::clone(&context.config);
         let closing = CancellationToken::new();
         let accepting = closing.clone();
@@ -257,7 +256,7 @@ impl Server {
         // A task of its own, which the drain can abort.
         let mut serving = tokio::spawn(async move {
             let listener = (listener, connections);
-            let layers = (edge, http, inspector);
+            let layers = (edge, http);
             let grpc = grpc::serve(
                 listener,
                 routes,
@@ -316,19 +315,16 @@ fn http_api(config: &Config) -> Result<HttpApi, BoxError> {
     }
     let origins = AllowedOrigins::new(config.http.allowed_origins.as_slice());
     let body_timeout = Duration::from_millis(config.grpc.body_timeout_ms);
-    let mcp = config
-        .mcp
-        .enabled
-        .then(|| -> Arc<dyn Mount> { Arc::new(McpApi::new(config.mcp.allow_snip, body_timeout)) });
-    Ok(HttpApi::new(origins, !config.auth.is_on(), mcp)?)
-}
-
-/// Creates the inspector, if it is on. Its pages are on the port of the HTTP API.
-fn inspector(config: &Config, has_api: bool) -> Inspector {
-    if !config.http.inspector || !has_api {
-        return Inspector::off();
+    let is_open = !config.auth.is_on();
+    let mut mounts: Vec<Arc<dyn Mount>> = Vec::new();
+    if config.mcp.enabled {
+        mounts.push(Arc::new(McpApi::new(config.mcp.allow_snip, body_timeout)));
     }
-    Inspector::new(!config.auth.is_on(), config.tls.cert_file.is_some())
+    if config.http.inspector {
+        let has_tls = config.tls.cert_file.is_some();
+        mounts.push(Arc::new(Inspector::new((is_open, has_tls), body_timeout)));
+    }
+    Ok(HttpApi::new(origins, is_open, mounts)?)
 }
 
 async fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {

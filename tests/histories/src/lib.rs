@@ -431,7 +431,6 @@ impl SessionHarness {
                 let recorded = RecordedEvent {
                     at: now,
                     by: None,
-                    by: None,
                     event,
                 };
                 self.session.apply(&recorded).unwrap();

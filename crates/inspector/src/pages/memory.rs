@@ -1,12 +1,13 @@
-//! Session memory: the running summary, and the history of its versions.
+//! Session memory: the running summary, the history of its versions, and an editor.
 
 use maud::{Markup, html};
 use palimpsest_proto::context::v1::session_event::Event;
 use palimpsest_proto::context::v1::{
     EventKind, GetSessionMemoryRequest, ListEventsRequest, SessionEvent, SessionMemory,
+    UpdateSessionMemoryRequest,
 };
 
-use super::Viewer;
+use super::{Query, Viewer};
 use crate::api::Api;
 use crate::error::PageError;
 use crate::event_text::describe;
@@ -54,6 +55,7 @@ pub(crate) async fn page(
     };
     Ok(layout.page(&html! {
         section #memory data-part { (content(&memory)) }
+        @if !memory.text.is_empty() { (editor(name, &memory)) }
         section #versions data-part {
             h2 { "Versions" }
             @if versions.is_empty() { p { "None yet." } }
@@ -87,6 +89,41 @@ fn content(memory: &SessionMemory) -> Markup {
             p.note { "The file is " code { (shown(&memory.reference)) } "." }
         }
     }
+}
+
+/// Returns the form that changes the text. The page is not read again while somebody writes in it.
+fn editor(name: &SessionName, memory: &SessionMemory) -> Markup {
+    html! {
+        details {
+            summary { "Edit" }
+            form.stacked.wide-form method="post" action=(name.path(SessionPage::Memory)) {
+                label for="text" { "Text of " code { "summary.md" } }
+                textarea #text name="text" rows="24" spellcheck="true" { "\n" (memory.text) }
+                // If a later version is written meanwhile, the edit fails instead of replacing it.
+                input type="hidden" name="version" value=(memory.version);
+                button type="submit" { "Save as a new version" }
+                p.note { "The headings stay as they are. The next update of the worker continues from your text." }
+            }
+        }
+    }
+}
+
+/// Saves an edit, and returns the path of the page to show next.
+pub(crate) async fn edit(api: &Api, name: &SessionName, form: &Query) -> Result<String, PageError> {
+    let text = form
+        .get("text")
+        .ok_or(PageError::Input("The form has no text."))?;
+    let request = UpdateSessionMemoryRequest {
+        session: name.resource(),
+        // Browsers send two characters for the end of a line.
+        text: text.replace("\r\n", "\n"),
+        expected_version: form.number("version")?.unwrap_or(0),
+        ..UpdateSessionMemoryRequest::default()
+    };
+    api.context()
+        .update_session_memory(api.request(request))
+        .await?;
+    Ok(name.path(SessionPage::Memory))
 }
 
 fn item(event: &SessionEvent) -> Markup {

@@ -1,5 +1,6 @@
 //! The audit log of calls: who changed or deleted what, and the outcome.
 
+use palimpsest_core::ids::ProjectId;
 use palimpsest_http::code_name;
 use tonic::Code;
 
@@ -38,7 +39,7 @@ pub(super) fn write(
         who,
         method,
         right = right.name(),
-        project = context.project().map(|project| project.as_str()),
+        project = context.project().map(ProjectId::as_str),
         session = context.session().map(tracing::field::display),
         outcome = code_name(code),
         reason,

@@ -29,7 +29,6 @@ mod status_details;
 use palimpsest_core::limits::Limits;
 use palimpsest_edge::tls::ServerTls;
 use palimpsest_http::HttpApi;
-use palimpsest_inspector::Inspector;
 use palimpsest_proto::FILE_DESCRIPTOR_SET;
 use palimpsest_proto::context::v1::admin_service_server::{AdminService, AdminServiceServer};
 use palimpsest_proto::context::v1::context_service_server::{ContextService, ContextServiceServer};
@@ -126,7 +125,7 @@ const HEALTH_SERVICE: &str = <HealthServer<HealthService> as NamedService>::NAME
 pub(crate) async fn serve(
     (listener, connections): (TcpListener, Connections),
     routes: Routes,
-    (edge, http, inspector): (Edge, HttpApi, Inspector),
+    (edge, http): (Edge, HttpApi),
     config: &GrpcConfig,
     tls: Option<ServerTls>,
     stop: CancellationToken,
@@ -134,6 +133,6 @@ pub(crate) async fn serve(
     let max_handshakes = tls.as_ref().map(ServerTls::max_handshakes);
     let door = Acceptor::new(listener, connections, max_handshakes);
     let times = (ConnectionTimeouts::of(config), http.is_on());
-    let service = inspector.layer(http.layer(edge.layer(routes.prepare())));
+    let service = http.layer(edge.layer(routes.prepare()));
     accept::serve(door, tls, service, times, stop).await;
 }

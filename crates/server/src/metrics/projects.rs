@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn later_projects_share_a_label() {
         let metrics = ProjectMetrics::new(&Metrics::default());
-        let label = |n: usize| metrics.label(&ProjectId::new(format!("p{n}")).unwrap());
+        let label = |n: usize| metrics.label(&ProjectId::new(&format!("p{n}")).unwrap());
         for n in 0..MAX_PROJECTS {
             assert_eq!(label(n).as_str(), format!("p{n}"));
         }

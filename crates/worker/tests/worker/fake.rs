@@ -219,7 +219,6 @@ impl Fake {
                         .apply(&RecordedEvent {
                             at: now,
                             by: None,
-                            by: None,
                             event,
                         })
                         .unwrap();
