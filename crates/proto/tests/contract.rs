@@ -131,7 +131,7 @@ fn the_services_have_exactly_the_documented_methods() {
     let promised = [
         (
             "AdminService",
-            "ListStoredSessions ReadStoredSession ReadStoredFile",
+            "ListStoredSessions ReadStoredSession ReadStoredFile ListProjects",
         ),
         (
             "ContextService",
@@ -142,7 +142,7 @@ fn the_services_have_exactly_the_documented_methods() {
         ("HookService", "PreCompact PostCompact SessionStart"),
         (
             "SessionService",
-            "CreateSession ForkSession GetSession UpdateSession DeleteSession ListSessions ListMessages \
+            "CreateSession ForkSession GetSession UpdateSession DeleteSession ListSessions GetView ListMessages \
              SearchMessages ListEvents WatchSession ExportTranscript",
         ),
     ];

@@ -60,8 +60,7 @@ fn names_and_labels_follow_the_rules_of_prometheus() {
             // The metrics by project limit the number of their labels.
             let is_by_project = *label == "project" && name.starts_with("palimpsest_project_");
             assert!(
-                is_by_project
-                    || !["session", "project", "le", "job", "instance"].contains(label),
+                is_by_project || !["session", "project", "le", "job", "instance"].contains(label),
                 "{name}"
             );
         }

@@ -155,7 +155,17 @@ stored_struct! {
         requests, sent_tokens, saved_tokens, rewritten_tokens, cache_read_tokens, cache_write_tokens, uncached_tokens,
         compactions, view_tokens, window_tokens, compact_at_tokens,
     }
-    or default
+}
+
+/// Totals of nothing are not stored, and older records lack them.
+impl StoredAs<Option<v1::Totals>> for SessionTotals {
+    fn to_proto(&self) -> Option<v1::Totals> {
+        (*self != Self::default()).then(|| StoredAs::<v1::Totals>::to_proto(self))
+    }
+
+    fn from_proto(stored: Option<v1::Totals>) -> Result<Self, DecodeError> {
+        StoredAs::<v1::Totals>::from_proto(stored.unwrap_or_default())
+    }
 }
 
 stored_struct! {
