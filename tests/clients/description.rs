@@ -71,5 +71,5 @@ async fn the_api_is_as_described() {
         .current_dir(folder.path());
     let (output, text) = run(&mut command);
     assert!(output.status.success(), "{text}");
-    assert_eq!(text.matches("Tested: 26").count(), 1, "{text}");
+    assert_eq!(text.matches("Tested: 27").count(), 1, "{text}");
 }
