@@ -2,8 +2,8 @@
 //!
 //! [`McpServer`] answers MCP requests with calls of the contract. It takes any gRPC channel: the connection of a command,
 //! or the path of calls inside of a server ([`McpApi`]). Authentication, rights, limits and errors are therefore those of
-//! gRPC. The tools of the service have one source, `ListTools`: this crate adds the tools of [session memory](memory) and
-//! of [lists](sessions), and no second definition.
+//! gRPC. The tools of the service have one source, `ListTools`: this crate adds the tools of session memory (`memory`) and
+//! of lists (`sessions`), and no second definition.
 //!
 //! Not in this crate: the command `palimpsest mcp`, and the settings.
 
