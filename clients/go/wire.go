@@ -194,13 +194,15 @@ type Event struct {
 	Revision int64
 	Time     time.Time
 	Epoch    int64
+	// Credential caused the event: "key" and the id of an API key, or the subject of a token.
+	Credential string
 	// Kind is the name of the field with the content, such as compacted or messages_appended.
 	Kind string
 	// Content is the JSON of this field.
 	Content json.RawMessage
 }
 
-// UnmarshalJSON finds the kind, which is the only field that not all events have.
+// UnmarshalJSON finds the kind: the field with the content.
 func (e *Event) UnmarshalJSON(data []byte) error {
 	type plain Event
 	var object fields
@@ -212,9 +214,12 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 	}
 	for name, value := range object {
 		switch name {
-		case "revision", "time", "epoch", "request_id", "effect":
+		case "effect":
 		default:
-			e.Kind, e.Content = name, value
+			// The content is an object. Fields that later servers add to all events are not.
+			if len(value) > 0 && value[0] == '{' {
+				e.Kind, e.Content = name, value
+			}
 		}
 	}
 	return nil

@@ -403,11 +403,10 @@ export async function* list<Name extends string, Entry>(
   } while (token);
 }
 
-const COMMON_FIELDS = new Set(["revision", "time", "epoch", "request_id", "effect"]);
-
-/** Returns the kind of an event. */
+/** Returns the kind of an event: the field with the content, an object. Later servers can add other fields to all events. */
 function kindOf(event: SessionEvent): string {
-  return Object.keys(event).find((field) => !COMMON_FIELDS.has(field)) ?? "";
+  const content = Object.entries(event).find(([field, value]) => field !== "effect" && typeof value === "object");
+  return content?.[0] ?? "";
 }
 
 /** Returns the key of an event. A revision has at most one event of each kind. */

@@ -247,6 +247,8 @@ export type SessionEvent = {
   time: string;
   epoch: number;
   request_id: string;
+  /** The credential that caused the event: `key` and the id of an API key, or the subject of a token. */
+  credential?: string;
   effect?: LevelEffect;
   context_restored?: RestoreReply["restored"];
 } & { [kind in Exclude<EventKind, "context_restored">]?: Record<string, unknown> };

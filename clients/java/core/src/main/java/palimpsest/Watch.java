@@ -11,9 +11,6 @@ import java.util.Set;
 
 /** Events as they happen. Reconnects after errors that can be retried, and continues after the last event. */
 final class Watch implements Iterator<ObjectNode>, AutoCloseable {
-    /** The field with the content of an event, its kind, is the only other one. */
-    private static final Set<String> COMMON_FIELDS = Set.of("revision", "time", "epoch", "request_id", "effect");
-
     private final Http http;
     private final String path;
     private final Map<String, Object> query;
@@ -71,9 +68,13 @@ final class Watch implements Iterator<ObjectNode>, AutoCloseable {
 
     /** Two events of one kind have different revisions. */
     private boolean isNew(ObjectNode event) {
+        // The kind is the field with the content, an object. Later servers can add other fields to all events.
         Set<String> kind = new HashSet<>();
-        event.fieldNames().forEachRemaining(kind::add);
-        kind.removeAll(COMMON_FIELDS);
+        event.fields().forEachRemaining(field -> {
+            if (field.getValue().isObject() && !field.getKey().equals("effect")) {
+                kind.add(field.getKey());
+            }
+        });
         long revision = event.path("revision").asLong();
         boolean isNew = latest.getOrDefault(kind, -1L) < revision;
         if (isNew) {
