@@ -405,7 +405,9 @@ export async function* list<Name extends string, Entry>(
 
 /** Returns the kind of an event: the field with the content, an object. Later servers can add other fields to all events. */
 function kindOf(event: SessionEvent): string {
-  const content = Object.entries(event).find(([field, value]) => field !== "effect" && typeof value === "object");
+  const content = Object.entries(event).find(
+    ([field, value]) => field !== "effect" && typeof value === "object",
+  );
   return content?.[0] ?? "";
 }
 
