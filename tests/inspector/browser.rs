@@ -150,12 +150,13 @@ impl Browser {
     pub(crate) async fn follow(&self, text: &str) {
         // The click can end the page at once, so its text is read before.
         let body = self.text("body").await;
+        // The click comes after the reply, because it ends the page that replies.
         self.value("window.earlier = true").await;
         let clicked = self
             .value(&format!(
                 "(() => {{ const all = [...document.querySelectorAll('main a, main button'), ...document.querySelectorAll('header a, header button')]; \
                  const found = all.find(one => one.innerText.trim() === {text:?}); \
-                 found?.click(); return !!found; }})()"
+                 if (found) setTimeout(() => found.click(), 20); return !!found; }})()"
             ))
             .await;
         let body = self.text("body").await;

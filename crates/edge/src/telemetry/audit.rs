@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use palimpsest_engine::call::AUDIT;
 use palimpsest_settings::AuditConfig;
@@ -13,6 +14,14 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, fmt};
 
 use super::TelemetryError;
+
+static IS_ON: AtomicBool = AtomicBool::new(false);
+
+/// Returns true if there is an audit log. `tracing::enabled!` cannot be used for that: with filters of single layers, a
+/// check can make the thread lose its next log line.
+pub fn is_audited() -> bool {
+    IS_ON.load(Ordering::Relaxed)
+}
 
 /// Returns the layer that writes the audit log. `None` if there is none.
 ///
@@ -36,6 +45,7 @@ where
         .with_ansi(false)
         .with_writer(writer(path)?)
         .with_filter(filter_fn(|event| event.target() == AUDIT));
+    IS_ON.store(true, Ordering::Relaxed);
     Ok(Some(layer.boxed()))
 }
 

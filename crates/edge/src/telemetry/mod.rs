@@ -31,6 +31,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
+pub use self::audit::is_audited;
 pub(crate) use self::export_stats::ExportStats;
 use self::otlp::Otlp;
 use self::rate_limit::{LogRateLimit, RateLimitedLayer};

@@ -6,12 +6,7 @@ use tonic::Code;
 
 use super::call_context::CallContext;
 use crate::access::{RequiredAccess, Right, required_access};
-use crate::telemetry::{AUDIT, TraceId};
-
-/// Returns true if there is an audit log.
-pub(super) fn is_on() -> bool {
-    tracing::enabled!(target: AUDIT, tracing::Level::INFO)
-}
+use crate::telemetry::{AUDIT, TraceId, is_audited};
 
 /// Adds a call to the audit log if it can change or delete something, or was denied a right.
 pub(super) fn write(
@@ -20,7 +15,7 @@ pub(super) fn write(
     (code, reason): (Code, Option<&str>),
     trace: TraceId,
 ) {
-    if !is_on() {
+    if !is_audited() {
         return;
     }
     let right = match required_access(&format!("/{path}"), false) {

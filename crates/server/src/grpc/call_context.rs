@@ -13,10 +13,10 @@ use palimpsest_edge::budget::BudgetShare;
 use palimpsest_engine::call::{self, Caller, Deadline};
 use palimpsest_engine::quotas::{QuotaDemand, QuotaPermit};
 
-use super::audit;
 use super::span::CallSpan;
 use crate::access::{Authentication, Right};
 use crate::errors::ServiceError;
+use crate::telemetry::is_audited;
 
 /// The context of one call. Each request has one in its extensions.
 #[derive(Debug, Clone, Default)]
@@ -71,7 +71,7 @@ impl CallContext {
         if let Some(span) = &self.0.span {
             span.about(session);
         }
-        if audit::is_on() {
+        if is_audited() {
             let _ = self.0.session.set(session.clone());
         }
     }
