@@ -159,7 +159,6 @@ impl Browser {
                  if (found) setTimeout(() => found.click(), 20); return !!found; }})()"
             ))
             .await;
-        let body = self.text("body").await;
         assert_eq!(
             clicked,
             Value::Bool(true),
