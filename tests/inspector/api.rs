@@ -7,13 +7,13 @@ use palimpsest_proto::context::v1::{
     ListProjectsRequest, ListSessionsRequest, PrepareContextRequest, ViewBlock, Visibility,
 };
 use palimpsest_tests::array::values;
-use palimpsest_tests::say::prepare;
+use palimpsest_tests::say::{assistant, prepare, user};
 use palimpsest_tests::server::Server;
 use palimpsest_tests::{name, refused};
 use serde_json::Value;
 use tonic::Code;
 
-use crate::tour::{REQUESTS, TOUR, play};
+use crate::tour::{REQUESTS, TOUR, Tour, play};
 
 async fn view(server: &Server, revision: u64) -> GetViewResponse {
     let mut sessions = server.sessions().await;
@@ -154,6 +154,37 @@ async fn pages_of_a_view_join_to_the_whole() {
     // Long texts are cut, and marked.
     assert!(blocks.iter().any(|block| block.is_cut));
     assert!(whole.blocks.iter().all(|block| !block.is_cut));
+}
+
+#[tokio::test]
+async fn all_pages_of_the_current_view_are_of_one_revision() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &["--set", "worker.enabled=false"]);
+    let mut tour = Tour::begin(&server, TOUR).await;
+    tour.request(vec![user("one"), assistant("two"), user("three")])
+        .await;
+    let whole = view(&server, 0).await;
+    let mut sessions = server.sessions().await;
+    let mut request = GetViewRequest {
+        session: name(TOUR),
+        page_size: 1,
+        ..GetViewRequest::default()
+    };
+    let mut blocks = Vec::new();
+    loop {
+        let page = sessions.get_view(request.clone()).await.unwrap();
+        let page = page.into_inner();
+        assert_eq!(page.revision, whole.revision);
+        blocks.extend(page.blocks);
+        request.page_token = page.next_page_token;
+        if request.page_token.is_empty() {
+            break;
+        }
+        // The session goes on between two pages.
+        tour.request(vec![assistant("an answer"), user("more")])
+            .await;
+    }
+    assert_eq!(blocks, whole.blocks);
 }
 
 #[tokio::test]

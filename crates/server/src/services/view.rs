@@ -6,7 +6,6 @@ use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::view::TargetOverride;
 use palimpsest_engine::EngineError;
 use palimpsest_proto::context::v1::{GetViewRequest, GetViewResponse};
-use palimpsest_store::Position;
 use prost::Message as _;
 use tokio::task::spawn_blocking;
 
@@ -26,11 +25,14 @@ pub(super) async fn get(
     let limits = service.limits_of(&key).await?;
     let size = convert::page_size(request.page_size, DEFAULT_PAGE, limits.max_page_size)?;
     let digest = convert::body_digest(&request);
-    let from = convert::page_token(&request.page_token, digest)?;
-    let from = place(service, &key, from.as_ref()).await?.unwrap_or(0);
+    let token = convert::page_token(&request.page_token, digest)?;
+    let from = place(service, &key, token.as_ref()).await?.unwrap_or(0);
     let target = convert::target_override(request.target, &service.model_table)?;
-    let look = |_: &Session, position: Position| position;
-    let position = service.sessions.read_positioned(&key, look).await?;
+    // All pages show the view that the first one showed, also if the session has changed since.
+    let position = match token {
+        Some(PageCursor::Within(position, _)) => position,
+        _ => service.sessions.position(&key).await?,
+    };
     let page = ViewPage {
         from: usize::try_from(from).unwrap_or(usize::MAX),
         size,
@@ -41,23 +43,23 @@ pub(super) async fn get(
         },
         target,
     };
-    let current = position.revision;
-    // Later pages of the current view are pages of the revision at which the first one was read.
     let revision = match request.revision {
-        0 => current,
+        0 => position.revision,
         revision => Revision::new(revision),
     };
-    let (mut response, next) = if revision == current {
-        let read = |session: &Session| page.read(session);
-        service.sessions.read_full(&key, read).await?
+    let read = |session: &Session| (session.revision() == revision).then(|| page.read(session));
+    let current = service.sessions.read_full(&key, read).await?;
+    let page = if let Some(current) = current {
+        current
     } else {
         let past = service.sessions.session_at(&key, revision).await?;
+        let current = position.revision;
         let past = past.ok_or(Rejection::RevisionNotFound { revision, current });
         let past = past.map_err(EngineError::from)?;
         let read = spawn_blocking(move || page.read(&past.session)).await;
         read.map_err(|_| ServiceError::fault("read the view: its task ended early"))?
-    }
-    .map_err(|_: ContentNotLoaded| {
+    };
+    let (mut response, next) = page.map_err(|_: ContentNotLoaded| {
         ServiceError::fault("read the view: the content of a message is not loaded")
     })?;
     // The view was read in several steps. `confirm` fails if another history has replaced the session meanwhile.
