@@ -353,9 +353,8 @@ impl Session {
         // Reported usage measures one view, so the ledger uses it as an anchor only within its epoch.
         let (epoch, window) = (self.sealed.epoch(), self.thresholds().window);
         let calibration = self.ledger.calibration;
-        let earlier = self.ledger.anchor.clone();
+        self.count_usage(message);
         let reported = self.ledger.add(message, ordinal, size, epoch, window);
-        self.count_usage(message, earlier.as_ref());
         // The ledger learns from reported usage. With `tokens.calibrate` off, the earlier factor is restored.
         if !self.policy.tokens.calibrate {
             self.ledger.calibration = calibration;

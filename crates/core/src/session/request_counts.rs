@@ -3,7 +3,7 @@
 use super::{CompactionBoundary, Session};
 use crate::event::ViewServed;
 use crate::message::{Message, Usage};
-use crate::tokens::{Anchor, PrefixTokens, RequestParts};
+use crate::tokens::{PrefixTokens, RequestParts};
 
 impl Session {
     /// Returns the tokens of the next request by kind of content. Without a prefix, the last known sum counts as the
@@ -31,12 +31,13 @@ impl Session {
         }
     }
 
-    /// Adds the usage of a message that the ledger has just read. `earlier` is the anchor before it.
-    pub(super) fn count_usage(&mut self, message: &Message, earlier: Option<&Anchor>) {
+    /// Adds the usage of a message. Must be called before the ledger reads the message.
+    pub(super) fn count_usage(&mut self, message: &Message) {
         let Some(usage) = message.usage else {
             return;
         };
         // Each fragment of a response reports the usage of the whole response so far.
+        let earlier = self.ledger.anchor.as_ref();
         let counted = earlier
             .filter(|earlier| earlier.is_continued_by(message))
             .map_or(Usage::default(), |earlier| earlier.usage);
