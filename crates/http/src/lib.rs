@@ -28,7 +28,7 @@ pub use body::ApiBody;
 pub use cors::AllowedOrigins;
 pub use decoder::{BodyDecoder, BodyProblem};
 pub use error::code_name;
-pub use mount::{GrpcPath, Mount};
+pub use mount::{CREDENTIALS, GrpcPath, Mount, selected_headers, with_caller};
 pub use openapi::document as openapi_document;
 pub use plain::PlainJson;
 pub use service::{ApiService, BuildError, HttpApi};

@@ -6,6 +6,7 @@
 
 use http::header::{AUTHORIZATION, COOKIE};
 use http::{HeaderMap, HeaderValue};
+use palimpsest_http::CREDENTIALS;
 
 const COOKIE_NAME: &str = "palimpsest_key";
 /// The lifetime of the cookie: 12 hours.
@@ -13,20 +14,27 @@ const MAX_AGE_SECONDS: u32 = 12 * 60 * 60;
 /// The maximum length of a credential, in bytes. A browser keeps no longer cookie.
 const MAX_CREDENTIAL: usize = 4_000;
 
-/// Returns the value of the header `authorization` for a request: its own, or that of its cookie.
-pub(crate) fn credential(headers: &HeaderMap) -> Option<HeaderValue> {
-    if let Some(own) = headers.get(AUTHORIZATION) {
-        return Some(own.clone());
+/// Adds the key of the cookie to headers without a credential. Returns true if they have one then.
+pub(crate) fn add_credential(headers: &mut HeaderMap) -> bool {
+    if CREDENTIALS.iter().any(|name| headers.contains_key(name)) {
+        return true;
     }
+    let of_cookie = key(headers).and_then(bearer);
+    let has_one = of_cookie.is_some();
+    headers.extend(of_cookie.map(|value| (AUTHORIZATION, value)));
+    has_one
+}
+
+/// Returns the key of the cookie.
+fn key(headers: &HeaderMap) -> Option<&str> {
     let cookies = headers.get_all(COOKIE).iter();
     let cookies = cookies.filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|value| value.split(';'));
-    let key = pairs.find_map(|pair| pair.trim().strip_prefix(COOKIE_NAME)?.strip_prefix('='))?;
-    bearer(key)
+    pairs.find_map(|pair| pair.trim().strip_prefix(COOKIE_NAME)?.strip_prefix('='))
 }
 
 /// Returns the header for a key. `None` if the text cannot be a key.
-pub(crate) fn bearer(key: &str) -> Option<HeaderValue> {
+fn bearer(key: &str) -> Option<HeaderValue> {
     if !is_key(key) {
         return None;
     }
@@ -68,7 +76,10 @@ mod tests {
     fn of(cookie: &str) -> Option<String> {
         let mut headers = HeaderMap::new();
         headers.insert(COOKIE, cookie.parse().unwrap());
-        credential(&headers).map(|value| value.to_str().unwrap().to_owned())
+        let has_one = add_credential(&mut headers);
+        let added = headers.get(AUTHORIZATION);
+        assert_eq!(has_one, added.is_some());
+        added.map(|value| value.to_str().unwrap().to_owned())
     }
 
     #[test]

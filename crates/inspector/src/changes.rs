@@ -17,7 +17,10 @@ pub(crate) async fn stream(api: &Api, name: &SessionName) -> Result<Response<Bod
         session: name.resource(),
         ..WatchSessionRequest::default()
     };
-    let watch = api.sessions().watch_session(api.endless(request)).await?;
+    let watch = api
+        .sessions()
+        .watch_session(tonic::Request::new(request))
+        .await?;
     let lines = watch
         .into_inner()
         .map(|change| change.map(|change| line(&change)));

@@ -41,7 +41,7 @@ pub(crate) fn parts(breakdown: &TokenBreakdown) -> [u32; 6] {
 /// A bar.
 #[derive(Debug, Clone)]
 pub(crate) struct Bar {
-    /// The number of the request in the chart's list.
+    /// The revision of the request.
     pub(crate) revision: u64,
     pub(crate) tokens: u32,
     pub(crate) parts: [u32; 6],
@@ -95,14 +95,13 @@ pub(crate) fn requests(bars: &[Bar], lines: &[Line]) -> Markup {
                     text.axis x=(LEFT - 6) y=(y) text-anchor="end" dominant-baseline="middle" { (short(line.tokens.into())) }
                 }
                 @for (index, bar) in bars.iter().enumerate() {
-                    @let (x, width) = scale.bar(index);
-                    @let (x, width) = (format!("{x:.1}"), format!("{width:.1}"));
+                    @let (left, width) = scale.bar(index);
+                    @let (x, width) = (format!("{left:.1}"), format!("{width:.1}"));
                     a href=(bar.path) {
                         title { (label(bar)) }
                         rect.target x=(x) y=(TOP) width=(width) height=(HEIGHT - TOP) {}
                         @if !bar.changes.is_empty() {
-                            @let middle = scale.bar(index).0;
-                            path.change d=(format!("M{middle:.1} {:.1}l5 9h-10z", floor + 5.0)) {}
+                            path.change d=(format!("M{left:.1} {:.1}l5 9h-10z", floor + 5.0)) {}
                         }
                     }
                 }

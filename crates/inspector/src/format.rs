@@ -42,6 +42,11 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
+/// Returns saved tokens, and their share of what would have been sent without the levels.
+pub(crate) fn saved(saved: u64, sent: u64) -> Markup {
+    html! { (short(saved)) " (" (percent(saved, saved.saturating_add(sent))) ")" }
+}
+
 /// Returns a time as an element that programs can read too.
 pub(crate) fn time(time: Option<&prost_types::Timestamp>) -> Markup {
     let Some(time) = time.and_then(|time| Timestamp::new(time.seconds, time.nanos).ok()) else {

@@ -2,23 +2,21 @@
 
 use maud::{DOCTYPE, Markup, html};
 
+use crate::pages::Viewer;
 use crate::routes::{ROOT, SessionName, SessionPage, project_path};
 use crate::text::shown;
 
 /// The frame of a page.
 pub(crate) struct Layout<'a> {
-    /// The title.
-    pub(crate) title: &'a str,
-    /// The project of the page.
-    pub(crate) project: Option<&'a str>,
+    title: &'a str,
+    viewer: Viewer,
+    project: Option<&'a str>,
     /// The session of the page, and the part of it that the page shows.
-    pub(crate) session: Option<(&'a SessionName, SessionPage)>,
+    session: Option<(&'a SessionName, SessionPage)>,
     /// The path of a stream that reports changes. The page is then kept up to date.
-    pub(crate) changes: Option<String>,
+    changes: Option<String>,
     /// The seconds after which the page is read again.
-    pub(crate) every: Option<u32>,
-    /// True if the person can sign out.
-    pub(crate) is_signed_in: bool,
+    every: Option<u32>,
 }
 
 const PARTS: [(SessionPage, &str); 5] = [
@@ -29,7 +27,51 @@ const PARTS: [(SessionPage, &str); 5] = [
     (SessionPage::Memory, "Memory"),
 ];
 
-impl Layout<'_> {
+impl<'a> Layout<'a> {
+    /// Creates the frame of a page with a title.
+    pub(crate) const fn new(title: &'a str, viewer: Viewer) -> Self {
+        Self {
+            title,
+            viewer,
+            project: None,
+            session: None,
+            changes: None,
+            every: None,
+        }
+    }
+
+    /// Adds the project of the page to the path.
+    pub(crate) fn in_project(self, project: &'a str) -> Self {
+        Self {
+            project: Some(project),
+            ..self
+        }
+    }
+
+    /// Adds the session of the page, of which it shows a part, to the path.
+    pub(crate) fn in_session(self, name: &'a SessionName, part: SessionPage) -> Self {
+        Self {
+            session: Some((name, part)),
+            ..self.in_project(&name.project)
+        }
+    }
+
+    /// Keeps a page of a session up to date.
+    pub(crate) fn live(self, name: &SessionName) -> Self {
+        Self {
+            changes: Some(name.path(SessionPage::Changes)),
+            ..self
+        }
+    }
+
+    /// Reads the page again at an interval.
+    pub(crate) fn every(self, seconds: u32) -> Self {
+        Self {
+            every: Some(seconds),
+            ..self
+        }
+    }
+
     /// Returns the page with a content.
     pub(crate) fn page(&self, content: &Markup) -> Markup {
         html! {
@@ -61,7 +103,7 @@ impl Layout<'_> {
                         @if self.changes.is_some() || self.every.is_some() {
                             span #state role="status" {}
                         }
-                        @if self.is_signed_in {
+                        @if self.viewer.is_signed_in {
                             form method="post" action={ (ROOT) "/sign-out" } {
                                 button.quiet type="submit" { "Sign out" }
                             }

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Limited};
-use palimpsest_http::{GrpcPath, Mount};
+use palimpsest_http::{GrpcPath, Mount, with_caller};
 use tokio::time::timeout;
 use tonic::Status;
 use tonic::body::Body;
@@ -60,10 +60,10 @@ impl Mount for Inspector {
 
 /// Answers a request. Every failure is a page that says what to do.
 async fn answer(settings: Inspector, service: GrpcPath, request: Request<Body>) -> Response<Body> {
-    let (head, body) = request.into_parts();
-    let credential = access::credential(&head.headers);
+    let (mut head, body) = request.into_parts();
+    let has_credential = access::add_credential(&mut head.headers);
     let viewer = Viewer {
-        is_signed_in: credential.is_some() && !settings.is_open,
+        is_signed_in: has_credential && !settings.is_open,
     };
     let here = head
         .uri
@@ -78,7 +78,7 @@ async fn answer(settings: Inspector, service: GrpcPath, request: Request<Body>) 
         Err(error) => return pages::failed(&error, &here, viewer),
     };
     let call = Call {
-        api: Api::new(service, head.extensions, credential.as_ref()),
+        api: Api::new(with_caller(service, &head)),
         query: Query::read(head.uri.query().unwrap_or_default()),
         form,
         viewer,
@@ -148,9 +148,6 @@ impl Call {
             (Route::Sessions(project), None) => {
                 pages::sessions::page(api, &project, query, viewer).await?
             }
-            (Route::Session(name, SessionPage::Changes), None) => {
-                return changes::stream(api, &name).await;
-            }
             (Route::Session(name, page), None) => match page {
                 SessionPage::Overview => pages::session::page(api, &name, query, viewer).await?,
                 SessionPage::View => pages::view::page(api, &name, query, viewer).await?,
@@ -163,7 +160,7 @@ impl Call {
                 SessionPage::Search => pages::search::page(api, &name, query, viewer).await?,
                 SessionPage::Memory => pages::memory::page(api, &name, viewer).await?,
                 SessionPage::Undo => pages::undo::page(api, &name, query, viewer).await?,
-                SessionPage::Changes => return Err(PageError::NoPage),
+                SessionPage::Changes => return changes::stream(api, &name).await,
             },
             (Route::Session(name, SessionPage::Undo), Some(form)) => {
                 let path = pages::undo::undo(api, &name, form).await?;

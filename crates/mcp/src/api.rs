@@ -5,30 +5,21 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName, Request, Response};
+use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use palimpsest_http::{GrpcPath, Mount};
+use palimpsest_http::{CREDENTIALS, GrpcPath, Mount, selected_headers, with_caller};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
-use tower::ServiceExt as _;
 
 use crate::channel::channel;
 use crate::scope::{PATH, Scope, no_such_path};
 use crate::server::{MAX_REQUEST_BYTES, McpServer};
 use crate::slots::{MAX_OF_CREDENTIAL, MAX_REQUESTS, Slots};
 
-/// The headers with a credential.
-const CREDENTIALS: [HeaderName; 2] = [AUTHORIZATION, HeaderName::from_static("x-api-key")];
-/// The headers with the trace of the caller.
-const TRACE: [HeaderName; 2] = [
-    HeaderName::from_static("traceparent"),
-    HeaderName::from_static("tracestate"),
-];
 const DOMAIN: &str = "palimpsest";
 const TOO_LARGE: &str = "REQUEST_TOO_LARGE";
 
@@ -72,7 +63,7 @@ impl Mount for McpApi {
             // The caller is authenticated before a byte of the body is stored.
             let server = McpServer::new(&calls, scope, allows_snip).verified();
             let server = server.await?;
-            let credentials = selected(&head.headers, &CREDENTIALS);
+            let credentials = selected_headers(&head.headers, &CREDENTIALS);
             let slot = slots.take(&credentials).ok_or_else(busy)?;
             let body = Limited::new(body, MAX_REQUEST_BYTES).collect();
             let body = timeout(body_timeout, body).await.map_err(|_| too_slow())?;
@@ -94,40 +85,6 @@ impl Mount for McpApi {
         }
         .boxed()
     }
-}
-
-/// Adds the credential and the connection of the request to each call, so that calls have its caller.
-fn with_caller(
-    grpc: GrpcPath,
-    head: &http::request::Parts,
-) -> impl tower::Service<
-    Request<Body>,
-    Response = Response<Body>,
-    Error = std::convert::Infallible,
-    Future: Send,
-> + Clone
-+ Send
-+ Sync
-+ 'static {
-    let mut headers = selected(&head.headers, &CREDENTIALS);
-    headers.extend(selected(&head.headers, &TRACE));
-    let extensions = head.extensions.clone();
-    grpc.map_request(move |mut call: Request<Body>| {
-        call.headers_mut().extend(headers.clone());
-        call.extensions_mut().extend(extensions.clone());
-        call
-    })
-}
-
-/// Returns the headers with these names.
-fn selected(headers: &HeaderMap, names: &[HeaderName]) -> HeaderMap {
-    let mut found = HeaderMap::new();
-    for name in names {
-        for value in headers.get_all(name) {
-            found.append(name, value.clone());
-        }
-    }
-    found
 }
 
 /// Returns the configuration of the transport: one JSON response for each request, and no sessions of the protocol.

@@ -39,14 +39,7 @@ pub(crate) async fn page(
         number(before.revision),
         number(after.revision)
     );
-    let layout = Layout {
-        title: &title,
-        project: Some(&name.project),
-        session: Some((name, SessionPage::View)),
-        changes: None,
-        every: None,
-        is_signed_in: viewer.is_signed_in,
-    };
+    let layout = Layout::new(&title, viewer).in_session(name, SessionPage::View);
     Ok(layout.page(&html! {
         form.inline action=(name.path(SessionPage::Difference)) {
             label for="from" { "From revision" }
@@ -94,7 +87,7 @@ async fn whole(api: &Api, name: &SessionName, revision: u64) -> Result<GetViewRe
     };
     let mut view = api
         .sessions()
-        .get_view(api.request(request.clone()))
+        .get_view(Api::request(request.clone()))
         .await?
         .into_inner();
     for _ in 1..MAX_PAGES {
@@ -104,7 +97,7 @@ async fn whole(api: &Api, name: &SessionName, revision: u64) -> Result<GetViewRe
         request.page_token = std::mem::take(&mut view.next_page_token);
         let more = api
             .sessions()
-            .get_view(api.request(request.clone()))
+            .get_view(Api::request(request.clone()))
             .await?
             .into_inner();
         view.blocks.extend(more.blocks);

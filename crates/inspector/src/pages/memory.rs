@@ -40,19 +40,14 @@ pub(crate) async fn page(
     };
     let (mut context, mut sessions) = (api.context(), api.sessions());
     let (memory, versions) = futures::try_join!(
-        context.get_session_memory(api.request(of_memory)),
-        sessions.list_events(api.request(of_versions)),
+        context.get_session_memory(Api::request(of_memory)),
+        sessions.list_events(Api::request(of_versions)),
     )?;
     let memory = memory.into_inner().memory.unwrap_or_default();
     let versions = versions.into_inner().events;
-    let layout = Layout {
-        title: "Session memory",
-        project: Some(&name.project),
-        session: Some((name, SessionPage::Memory)),
-        changes: Some(name.path(SessionPage::Changes)),
-        every: None,
-        is_signed_in: viewer.is_signed_in,
-    };
+    let layout = Layout::new("Session memory", viewer)
+        .in_session(name, SessionPage::Memory)
+        .live(name);
     Ok(layout.page(&html! {
         section #memory data-part { (content(&memory)) }
         @if !memory.text.is_empty() { (editor(name, &memory)) }
@@ -91,7 +86,7 @@ fn content(memory: &SessionMemory) -> Markup {
     }
 }
 
-/// Returns the form that changes the text. The page is not read again while somebody writes in it.
+/// Returns the form that changes the text. It is no part of the page that changes of the session replace.
 fn editor(name: &SessionName, memory: &SessionMemory) -> Markup {
     html! {
         details {
@@ -121,7 +116,7 @@ pub(crate) async fn edit(api: &Api, name: &SessionName, form: &Query) -> Result<
         ..UpdateSessionMemoryRequest::default()
     };
     api.context()
-        .update_session_memory(api.request(request))
+        .update_session_memory(Api::request(request))
         .await?;
     Ok(name.path(SessionPage::Memory))
 }

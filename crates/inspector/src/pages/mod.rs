@@ -67,14 +67,7 @@ pub(crate) fn failed(error: &PageError, here: &str, viewer: Viewer) -> Response<
         let problem = viewer.is_signed_in.then(|| error.message());
         return response::page(error.status(), sign_in::page(here, problem));
     }
-    let layout = Layout {
-        title: "This page cannot be shown",
-        project: None,
-        session: None,
-        changes: None,
-        every: None,
-        is_signed_in: viewer.is_signed_in,
-    };
+    let layout = Layout::new("This page cannot be shown", viewer);
     let page = layout.page(&html! {
         p.problem role="alert" { (crate::text::shown(error.message())) }
         p { a href=(crate::routes::ROOT) { "All projects" } }

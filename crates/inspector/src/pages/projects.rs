@@ -6,7 +6,7 @@ use palimpsest_proto::context::v1::{ListProjectsRequest, Project};
 use super::Viewer;
 use crate::api::Api;
 use crate::error::PageError;
-use crate::format::{number, percent, short, time};
+use crate::format::{number, percent, saved, short, time};
 use crate::layout::Layout;
 use crate::routes::project_path;
 use crate::text::shown;
@@ -21,16 +21,9 @@ pub(crate) async fn page(api: &Api, viewer: Viewer) -> Result<Markup, PageError>
         page_size: MAX_PROJECTS,
         ..ListProjectsRequest::default()
     };
-    let reply = api.admin().list_projects(api.request(request)).await?;
+    let reply = api.admin().list_projects(Api::request(request)).await?;
     let reply = reply.into_inner();
-    let layout = Layout {
-        title: "Projects",
-        project: None,
-        session: None,
-        changes: None,
-        every: Some(REFRESH_SECONDS),
-        is_signed_in: viewer.is_signed_in,
-    };
+    let layout = Layout::new("Projects", viewer).every(REFRESH_SECONDS);
     Ok(layout.page(&html! {
         section #projects data-part {
             @if reply.projects.is_empty() {
@@ -94,9 +87,4 @@ fn row(project: &Project) -> Markup {
             td { (time(project.update_time.as_ref())) }
         }
     }
-}
-
-/// Returns saved tokens, and their share of what would have been sent without the levels.
-pub(super) fn saved(saved: u64, sent: u64) -> Markup {
-    html! { (short(saved)) " (" (percent(saved, saved.saturating_add(sent))) ")" }
 }

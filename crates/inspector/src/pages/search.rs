@@ -42,19 +42,15 @@ pub(crate) async fn page(
                 descending: true,
                 ..SearchMessagesRequest::default()
             };
-            let reply = api.sessions().search_messages(api.request(request)).await?;
+            let reply = api
+                .sessions()
+                .search_messages(Api::request(request))
+                .await?;
             Some(reply.into_inner())
         }
     };
     let path = name.path(SessionPage::Search);
-    let layout = Layout {
-        title: "Search",
-        project: Some(&name.project),
-        session: Some((name, SessionPage::Search)),
-        changes: None,
-        every: None,
-        is_signed_in: viewer.is_signed_in,
-    };
+    let layout = Layout::new("Search", viewer).in_session(name, SessionPage::Search);
     Ok(layout.page(&html! {
         form.inline role="search" action=(path) {
             label for="q" { "Text in messages and stored results" }

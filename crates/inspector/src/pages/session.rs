@@ -6,13 +6,12 @@ use palimpsest_proto::context::v1::{
     Budget, GetSessionRequest, ListEventsRequest, Session, SessionEvent,
 };
 
-use super::projects::saved;
 use super::{Query, Viewer, query};
 use crate::api::Api;
 use crate::chart::{self, Bar, Line};
 use crate::error::PageError;
 use crate::event_text::{changes_view, describe};
-use crate::format::{number, percent, short, time, words};
+use crate::format::{number, percent, saved, short, time, words};
 use crate::layout::Layout;
 use crate::routes::{SessionName, SessionPage};
 use crate::text::{one_line, shown};
@@ -43,8 +42,8 @@ pub(crate) async fn page(
     };
     let (mut sessions, mut events) = (api.sessions(), api.sessions());
     let (session, page) = futures::try_join!(
-        sessions.get_session(api.request(of_session)),
-        events.list_events(api.request(of_events)),
+        sessions.get_session(Api::request(of_session)),
+        events.list_events(Api::request(of_events)),
     )?;
     let session = session.into_inner().session.unwrap_or_default();
     let page = page.into_inner();
@@ -71,15 +70,11 @@ pub(crate) async fn page(
     } else {
         title
     };
-    let layout = Layout {
-        title: &title,
-        project: Some(&name.project),
-        session: Some((name, SessionPage::Overview)),
-        // Only the page with the latest events changes.
-        changes: after.is_none().then(|| name.path(SessionPage::Changes)),
-        every: None,
-        is_signed_in: viewer.is_signed_in,
-    };
+    let mut layout = Layout::new(&title, viewer).in_session(name, SessionPage::Overview);
+    // Only the page with the latest events changes.
+    if after.is_none() {
+        layout = layout.live(name);
+    }
     Ok(layout.page(&html! {
         section #facts data-part { (facts(&session)) }
         section #requests data-part {
@@ -95,7 +90,7 @@ pub(crate) async fn page(
     }))
 }
 
-/// Which pages exist beside the current one.
+/// Tells whether there are events before and after those of a page.
 struct Ends {
     has_earlier: bool,
     has_later: bool,

@@ -3,11 +3,10 @@
 use maud::{Markup, html};
 use palimpsest_proto::context::v1::{ListSessionsRequest, Session, SessionFilter};
 
-use super::projects::saved;
 use super::{Query, Viewer, query};
 use crate::api::Api;
 use crate::error::PageError;
-use crate::format::{number, short, time, words};
+use crate::format::{number, saved, short, time, words};
 use crate::layout::Layout;
 use crate::routes::{SessionName, SessionPage, project_path};
 use crate::text::{one_line, shown};
@@ -36,17 +35,12 @@ pub(crate) async fn page(
         }),
         ..ListSessionsRequest::default()
     };
-    let reply = api.sessions().list_sessions(api.request(request)).await?;
+    let reply = api.sessions().list_sessions(Api::request(request)).await?;
     let reply = reply.into_inner();
     let path = project_path(project);
-    let layout = Layout {
-        title: project,
-        project: Some(project),
-        session: None,
-        changes: None,
-        every: Some(REFRESH_SECONDS),
-        is_signed_in: viewer.is_signed_in,
-    };
+    let layout = Layout::new(project, viewer)
+        .in_project(project)
+        .every(REFRESH_SECONDS);
     Ok(layout.page(&html! {
         form.inline role="search" action=(path) {
             label for="q" { "Title or first prompt contains" }

@@ -2,20 +2,19 @@
 
 use maud::{Markup, html};
 
+use super::Viewer;
 use crate::layout::Layout;
 use crate::routes::ROOT;
 use crate::text::shown;
 
 /// Returns the page. `next` is the address to which it leads, and `problem` says why an earlier key was rejected.
 pub(crate) fn page(next: &str, problem: Option<&str>) -> Markup {
-    let layout = Layout {
-        title: "Sign in",
-        project: None,
-        session: None,
-        changes: None,
-        every: None,
-        is_signed_in: false,
-    };
+    let layout = Layout::new(
+        "Sign in",
+        Viewer {
+            is_signed_in: false,
+        },
+    );
     layout.page(&html! {
         @if let Some(problem) = problem {
             p.problem role="alert" { (shown(problem)) }

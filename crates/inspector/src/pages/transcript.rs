@@ -32,16 +32,9 @@ pub(crate) async fn page(
         form: MessageForm::Typed.into(),
         ..ListMessagesRequest::default()
     };
-    let reply = api.sessions().list_messages(api.request(request)).await?;
+    let reply = api.sessions().list_messages(Api::request(request)).await?;
     let reply = reply.into_inner();
-    let layout = Layout {
-        title: "Transcript",
-        project: Some(&name.project),
-        session: Some((name, SessionPage::Transcript)),
-        changes: None,
-        every: None,
-        is_signed_in: viewer.is_signed_in,
-    };
+    let layout = Layout::new("Transcript", viewer).in_session(name, SessionPage::Transcript);
     let path = name.path(SessionPage::Transcript);
     let earlier = from.saturating_sub(PAGE_SIZE.into()).max(1).to_string();
     let next = reply

@@ -35,21 +35,14 @@ pub(crate) async fn page(
     // The session is read first. If it changes afterwards, the undo fails instead of undoing something else.
     let session = api
         .sessions()
-        .get_session(api.request(of_session))
+        .get_session(Api::request(of_session))
         .await?
         .into_inner();
     let revision = session.session.map_or(0, |session| session.revision);
-    let reply = api.context().restore_context(api.request(request)).await?;
+    let reply = api.context().restore_context(Api::request(request)).await?;
     let reply = reply.into_inner();
     let title = format!("Undo to revision {}", number(to));
-    let layout = Layout {
-        title: &title,
-        project: Some(&name.project),
-        session: Some((name, SessionPage::Overview)),
-        changes: None,
-        every: None,
-        is_signed_in: viewer.is_signed_in,
-    };
+    let layout = Layout::new(&title, viewer).in_session(name, SessionPage::Overview);
     Ok(layout.page(&content(name, (to, revision), &reply)))
 }
 
@@ -107,6 +100,6 @@ pub(crate) async fn undo(api: &Api, name: &SessionName, form: &Query) -> Result<
         expected_revision: form.number("expected")?,
         ..RestoreContextRequest::default()
     };
-    api.context().restore_context(api.request(request)).await?;
+    api.context().restore_context(Api::request(request)).await?;
     Ok(name.path(SessionPage::Overview))
 }

@@ -39,19 +39,12 @@ pub(crate) async fn page(
     };
     let view = api
         .sessions()
-        .get_view(api.request(request))
+        .get_view(Api::request(request))
         .await?
         .into_inner();
     let originals = originals(api, name, &view).await?;
     let title = format!("View at revision {}", number(view.revision));
-    let layout = Layout {
-        title: &title,
-        project: Some(&name.project),
-        session: Some((name, SessionPage::View)),
-        changes: None,
-        every: None,
-        is_signed_in: viewer.is_signed_in,
-    };
+    let layout = Layout::new(&title, viewer).in_session(name, SessionPage::View);
     let is_first = parameters.get("page").is_none();
     let is_last = view.next_page_token.is_empty();
     Ok(layout.page(&html! {
@@ -135,7 +128,7 @@ async fn originals(
         form: MessageForm::Typed.into(),
         ..ListMessagesRequest::default()
     };
-    let reply = api.sessions().list_messages(api.request(request)).await?;
+    let reply = api.sessions().list_messages(Api::request(request)).await?;
     let messages = reply.into_inner().messages.into_iter();
     Ok(messages.map(|message| (message.ordinal, message)).collect())
 }
