@@ -9,5 +9,6 @@ mod api;
 mod browser;
 mod flows;
 mod hostile;
+mod large;
 mod structure;
 mod tour;

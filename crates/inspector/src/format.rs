@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use jiff::fmt::strtime;
 use maud::{Markup, html};
+use palimpsest_proto::context::v1::SessionTotals;
 
 /// Returns a number with separators between thousands.
 pub(crate) fn number(value: u64) -> String {
@@ -45,6 +46,14 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
 /// Returns saved tokens, and their share of what would have been sent without the levels.
 pub(crate) fn saved(saved: u64, sent: u64) -> Markup {
     html! { (short(saved)) " (" (percent(saved, saved.saturating_add(sent))) ")" }
+}
+
+/// Returns the cost of prompts in percent of that without the levels.
+pub(crate) fn cost(totals: &SessionTotals) -> Markup {
+    html! {
+        @if totals.unmanaged_cost_tokens == 0 { "–" }
+        @else { (percent(totals.cost_tokens, totals.unmanaged_cost_tokens)) " of unmanaged" }
+    }
 }
 
 /// Returns a time as an element that programs can read too.

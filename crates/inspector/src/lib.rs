@@ -4,7 +4,8 @@
 //! `/inspector`. Each page is made from replies of gRPC calls (`api`), with the credential of the person who
 //! looks. Rights, limits and errors are therefore those of gRPC.
 //!
-//! `routes` reads paths, `pages` has one file for each page, `chart` draws requests, and `text` shows content of
+//! `routes` reads paths, `pages` has one file for each page, `chart` draws requests, `payback` says
+//! what changes cost, and `text` shows content of
 //! conversations so that it cannot change the page.
 
 mod access;
@@ -17,6 +18,7 @@ mod event_text;
 mod format;
 mod layout;
 mod pages;
+mod payback;
 mod response;
 mod routes;
 mod service;

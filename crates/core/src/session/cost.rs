@@ -1,7 +1,7 @@
 //! The cost of a session's requests, and the rule that compacts a view to reduce it.
 //!
-//! Costs are in thousandths of the price of an uncached token. Only the difference between the view and the unchanged
-//! conversation is tracked, so the prompt prefix, which both contain, does not count.
+//! Costs are in thousandths of the price of an uncached token. The rule needs only the difference between the view and the
+//! unchanged conversation, so the prompt prefix, which both contain, does not count in it.
 //!
 //! The rule is that of the ski rental problem. Holding the tokens that a compaction would remove costs something with
 //! each request, as renting does. A compaction costs something once, as buying does. It is due when the held tokens
@@ -22,8 +22,10 @@ const EXPECTED_SUMMARY_TOKENS: u64 = 7_000;
 /// The cost of the answered requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CostBalance {
-    /// The cost that changes of the view have saved. Negative if they have cost more.
-    pub saved: i64,
+    /// The total cost of the answered requests, with their prompt prefixes.
+    pub sent: u64,
+    /// What they would have cost without the changes of the view.
+    pub unmanaged: u64,
     /// The cost since the last compaction of the tokens that another one would remove.
     pub held: u64,
     /// Estimated tokens of the view directly after the last compaction. 0 without a compaction.
@@ -35,6 +37,11 @@ pub struct CostBalance {
 }
 
 impl CostBalance {
+    /// Returns the cost that changes of the view have saved. Negative if they have cost more.
+    fn saved(&self) -> i64 {
+        difference(self.unmanaged, self.sent)
+    }
+
     /// Returns true if the held tokens have cost as much as their removal, which makes the next request dearer by
     /// `extra`.
     fn is_held_too_long(&self, extra: i64) -> bool {
@@ -114,7 +121,7 @@ impl Session {
         let without = cost(&prices, view, cached);
         let extra = difference(with, without);
         let costs = &self.prompt_cache.costs;
-        let is_covered = costs.saved >= extra || !self.policy.economy.spend_savings_only;
+        let is_covered = costs.saved() >= extra || !self.policy.economy.spend_savings_only;
         is_covered && costs.is_held_too_long(extra)
     }
 
@@ -164,17 +171,18 @@ impl Session {
         } else {
             (self.cached_tokens(view), unchanged)
         };
-        let saved = difference(
-            cost(&prices, unchanged, unchanged_cached),
-            cost(&prices, view, cached),
-        );
+        let sent_cost = cost(&prices, view, cached);
+        let unmanaged_cost = cost(&prices, unchanged, unchanged_cached);
+        let prefix = self.last_served.overhead_tokens;
+        let prefix_cost = cost(&prices, prefix, if is_cached { prefix } else { 0 });
         // Tokens that were not sent before are needed now, so no compaction would have removed them.
         let removable = last
             .min(view)
             .saturating_sub(self.expected_compacted_tokens());
         let held = cost(&prices, removable, if is_cached { removable } else { 0 });
         let costs = &mut self.prompt_cache.costs;
-        costs.saved = costs.saved.saturating_add(saved);
+        costs.sent = costs.sent.saturating_add(sent_cost + prefix_cost);
+        costs.unmanaged = costs.unmanaged.saturating_add(unmanaged_cost + prefix_cost);
         costs.held = costs.held.saturating_add(held);
         costs.last_freed = costs.freed;
     }

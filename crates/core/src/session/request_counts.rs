@@ -73,6 +73,8 @@ impl Session {
         totals.view_tokens = view_tokens;
         totals.saved_tokens = self.prompt_cache.total_saved;
         totals.rewritten_tokens = self.prompt_cache.total_invalidated;
+        totals.cost = self.prompt_cache.costs.sent;
+        totals.unmanaged_cost = self.prompt_cache.costs.unmanaged;
         if let Some(thresholds) = thresholds {
             totals.window_tokens = thresholds.window;
             totals.compact_at_tokens = thresholds.compact;

@@ -17,6 +17,10 @@ pub struct SessionTotals {
     pub cache_write_tokens: u64,
     /// Total prompt tokens that providers reported as neither read from the cache nor written to it.
     pub uncached_tokens: u64,
+    /// Total cost of the prompts of answered requests, in thousandths of the price of an uncached token.
+    pub cost: u64,
+    /// What these prompts would have cost without the levels.
+    pub unmanaged_cost: u64,
     /// Number of compactions whose summary is part of the session.
     pub compactions: u32,
     /// Tokens of the view after the last event.
@@ -42,6 +46,8 @@ impl SessionTotals {
             .cache_write_tokens
             .saturating_add(other.cache_write_tokens);
         self.uncached_tokens = self.uncached_tokens.saturating_add(other.uncached_tokens);
+        self.cost = self.cost.saturating_add(other.cost);
+        self.unmanaged_cost = self.unmanaged_cost.saturating_add(other.unmanaged_cost);
         self.compactions = self.compactions.saturating_add(other.compactions);
         self.view_tokens = self.view_tokens.max(other.view_tokens);
     }

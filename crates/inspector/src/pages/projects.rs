@@ -6,7 +6,7 @@ use palimpsest_proto::context::v1::{ListProjectsRequest, Project};
 use super::Viewer;
 use crate::api::Api;
 use crate::error::PageError;
-use crate::format::{number, percent, saved, short, time};
+use crate::format::{cost, number, percent, saved, short, time};
 use crate::layout::Layout;
 use crate::routes::project_path;
 use crate::text::shown;
@@ -52,6 +52,7 @@ fn table(projects: &[Project]) -> Markup {
                         th.number scope="col" { "Requests" }
                         th.number scope="col" { "Tokens sent" }
                         th.number scope="col" { "Tokens saved" }
+                        th.number scope="col" { "Cost of prompts" }
                         th.number scope="col" { "Cache read" }
                         th.number scope="col" { "Cache written" }
                         th.number scope="col" { "Compactions" }
@@ -81,6 +82,7 @@ fn row(project: &Project) -> Markup {
             td.number { (number(totals.requests)) }
             td.number { (short(totals.sent_tokens)) }
             td.number { (saved(totals.saved_tokens, totals.sent_tokens)) }
+            td.number { (cost(&totals)) }
             td.number { (short(totals.cache_read_tokens)) " (" (percent(totals.cache_read_tokens, prompt)) ")" }
             td.number { (short(totals.cache_write_tokens)) }
             td.number { (number(totals.compactions.into())) }

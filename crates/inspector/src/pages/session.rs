@@ -11,8 +11,9 @@ use crate::api::Api;
 use crate::chart::{self, Bar, Line};
 use crate::error::PageError;
 use crate::event_text::{changes_view, describe};
-use crate::format::{number, percent, saved, short, time, words};
+use crate::format::{cost, number, percent, saved, short, time, words};
 use crate::layout::Layout;
+use crate::payback::{self, Payback};
 use crate::routes::{SessionName, SessionPage};
 use crate::text::{one_line, shown};
 
@@ -84,7 +85,7 @@ pub(crate) async fn page(
         section #events data-part {
             h2 { "Events" }
             (pager(name, &events, &ends))
-            (table(name, &events))
+            (table(name, &session, &events, !ends.has_later))
             (pager(name, &events, &ends))
         }
     }))
@@ -107,7 +108,8 @@ fn facts(session: &Session) -> Markup {
             (fact("View", &window(&budget)))
             (fact("Messages", &html! { (number(counts.messages)) " in the transcript, " (number(counts.visible_messages.into())) " in the view" }))
             (fact("Requests", &html! { (number(totals.requests)) ", " (short(totals.sent_tokens)) " tokens sent" }))
-            (fact("Saved", &saved(totals.saved_tokens, totals.sent_tokens)))
+            (fact("Saved", &html! { (saved(totals.saved_tokens, totals.sent_tokens)) " of the tokens" }))
+            (fact("Cost of prompts", &cost(&totals)))
             (fact("Prompt cache", &html! {
                 @if prompt > 0 {
                     (short(totals.cache_read_tokens)) " read (" (percent(totals.cache_read_tokens, prompt)) "), "
@@ -189,14 +191,16 @@ fn requests(name: &SessionName, session: &Session, events: &[SessionEvent]) -> M
     chart::requests(&bars, &lines)
 }
 
-fn table(name: &SessionName, events: &[SessionEvent]) -> Markup {
-    // For each event, the number of requests after it: each of them is smaller by what the event freed.
-    let mut later = Vec::with_capacity(events.len());
-    let mut requests = 0_u64;
-    for event in events.iter().rev() {
-        later.push(requests);
-        requests += u64::from(matches!(event.event, Some(Event::ViewServed(_))));
-    }
+/// `is_latest` is true if no event follows.
+fn table(
+    name: &SessionName,
+    session: &Session,
+    events: &[SessionEvent],
+    is_latest: bool,
+) -> Markup {
+    let policy = session.policy.as_ref();
+    let prices = policy.and_then(|policy| policy.economy.as_ref());
+    let paybacks = payback::of_changes(events, prices);
     html! {
         div.wide {
             table.events {
@@ -207,14 +211,16 @@ fn table(name: &SessionName, events: &[SessionEvent]) -> Markup {
                         th scope="col" { "Event" }
                         th scope="col" { "Details" }
                         th.number scope="col" { "Tokens freed" }
+                        th scope="col" { "Prompt cache" }
                         th scope="col" { "Reason" }
                         th scope="col" { "By" }
                         th scope="col" { "Look" }
                     }
                 }
                 tbody {
-                    @for (event, later) in events.iter().rev().zip(&later) {
-                        (row(name, event, *later))
+                    @for (event, payback) in events.iter().zip(&paybacks).rev() {
+                        @let payback = payback.as_ref().map(|payback| paid(payback, is_latest));
+                        (row(name, event, payback.as_ref()))
                     }
                 }
             }
@@ -222,7 +228,7 @@ fn table(name: &SessionName, events: &[SessionEvent]) -> Markup {
     }
 }
 
-fn row(name: &SessionName, event: &SessionEvent, later: u64) -> Markup {
+fn row(name: &SessionName, event: &SessionEvent, payback: Option<&Markup>) -> Markup {
     let (kind, text) = describe(event);
     let effect = event.effect.clone().unwrap_or_default();
     let changes = changes_view(event);
@@ -238,12 +244,9 @@ fn row(name: &SessionName, event: &SessionEvent, later: u64) -> Markup {
             td.number {
                 @if effect.freed_tokens > 0 {
                     (number(effect.freed_tokens.into()))
-                    @if later > 0 {
-                        br;
-                        span.note { "× " (number(later)) " later requests" }
-                    }
                 }
             }
+            td { @if let Some(payback) = payback { (payback) } }
             td {
                 @if event.effect.is_some() {
                     (words(effect.trigger().as_str_name(), "TRIGGER_"))
@@ -258,6 +261,30 @@ fn row(name: &SessionName, event: &SessionEvent, later: u64) -> Markup {
                     a href={ (name.path(SessionPage::Difference)) (query(&[("from", &before), ("to", &revision)])) } { "Difference" }
                     " "
                     a href={ (name.path(SessionPage::Undo)) (query(&[("to", &before)])) } { "Undo…" }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the cost of changes in words. If later requests are on another page, their number is unknown.
+fn paid(payback: &Payback, is_latest: bool) -> Markup {
+    let requests = payback.requests;
+    html! {
+        (number(payback.rewritten.into())) " tokens written again"
+        @if payback.changes > 1 { ", with the " (number((payback.changes - 1).into())) " changes before" }
+        br;
+        span.note {
+            @match payback.needed {
+                None => "no request is smaller",
+                Some(0 | 1) => "paid by the first request",
+                Some(needed) if requests >= needed => {
+                    "paid after " (number(needed)) " requests"
+                    @if is_latest { " of " (number(requests)) }
+                }
+                Some(needed) => {
+                    "paid after " (number(needed)) " requests"
+                    @if is_latest { "; so far " (number(requests)) }
                 }
             }
         }

@@ -6,7 +6,7 @@ use palimpsest_proto::context::v1::{ListSessionsRequest, Session, SessionFilter}
 use super::{Query, Viewer, query};
 use crate::api::Api;
 use crate::error::PageError;
-use crate::format::{number, saved, short, time, words};
+use crate::format::{cost, number, saved, short, time, words};
 use crate::layout::Layout;
 use crate::routes::{SessionName, SessionPage, project_path};
 use crate::text::{one_line, shown};
@@ -79,6 +79,7 @@ fn table(sessions: &[Session]) -> Markup {
                         th.number scope="col" { "Requests" }
                         th.number scope="col" { "Tokens sent" }
                         th.number scope="col" { "Tokens saved" }
+                        th.number scope="col" { "Cost of prompts" }
                         th.number scope="col" { "Compactions" }
                         th scope="col" { "Model" }
                     }
@@ -120,6 +121,7 @@ fn row(session: &Session) -> Markup {
             td.number { (number(totals.requests)) }
             td.number { (short(totals.sent_tokens)) }
             td.number { (saved(totals.saved_tokens, totals.sent_tokens)) }
+            td.number { (cost(&totals)) }
             td.number { (number(totals.compactions.into())) }
             td { (shown(&session.last_model)) }
         }

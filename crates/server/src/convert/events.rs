@@ -207,6 +207,7 @@ fn served(event: &event::ViewServed, session: &Session) -> Vec<Out> {
         tokens: saturate_tokens(event.tokens),
         breakdown: (!event.parts.is_empty()).then(|| request_parts(&event.parts)),
         saved_tokens: saturate_tokens(event.saved_tokens),
+        rewritten_tokens: saturate_tokens(event.rewritten_tokens),
     }));
     all
 }

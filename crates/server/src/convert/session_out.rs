@@ -16,6 +16,8 @@ use super::tokens::budget;
 
 /// The maximum number of open calls in a session.
 const MAX_OPEN_CALLS: usize = 100;
+/// The unit of costs in the domain: the price of an uncached token is 1,000.
+const TOKEN_PRICE: u64 = 1_000;
 
 /// The data of a session that is available without loading it.
 #[derive(Debug, Clone, Copy)]
@@ -83,6 +85,8 @@ pub fn totals(totals: &SessionTotals) -> v1::SessionTotals {
         view_tokens: saturate_tokens(totals.view_tokens),
         window_tokens: saturate_tokens(totals.window_tokens),
         compact_at_tokens: saturate_tokens(totals.compact_at_tokens),
+        cost_tokens: totals.cost / TOKEN_PRICE,
+        unmanaged_cost_tokens: totals.unmanaged_cost / TOKEN_PRICE,
     }
 }
 

@@ -140,6 +140,7 @@ impl StoredAs<v1::ViewServed> for ViewServed {
             tokens: self.tokens,
             parts: (!self.parts.is_empty()).then(|| self.parts.to_proto()),
             saved_tokens: self.saved_tokens,
+            rewritten_tokens: self.rewritten_tokens,
         }
     }
 
@@ -157,6 +158,7 @@ impl StoredAs<v1::ViewServed> for ViewServed {
                 .transpose()?
                 .unwrap_or_default(),
             saved_tokens: stored.saved_tokens,
+            rewritten_tokens: stored.rewritten_tokens,
         })
     }
 }

@@ -153,7 +153,7 @@ stored_enum! {
 stored_struct! {
     SessionTotals = Totals {
         requests, sent_tokens, saved_tokens, rewritten_tokens, cache_read_tokens, cache_write_tokens, uncached_tokens,
-        compactions, view_tokens, window_tokens, compact_at_tokens,
+        compactions, view_tokens, window_tokens, compact_at_tokens, cost, unmanaged_cost,
     }
 }
 

@@ -1,0 +1,82 @@
+//! Pages of a large session: as small as those of a small one. `--nocapture` prints the time of the first paint.
+
+use palimpsest_proto::context::v1::{CompactRequest, CompactionStrategy, Level, MessageInput};
+use palimpsest_tests::name;
+use palimpsest_tests::say::{append, assistant, noise, prepare, user};
+use palimpsest_tests::server::Server;
+
+use crate::browser::Browser;
+
+/// The sizes of the two sessions, in messages.
+const SMALL: u64 = 1_000;
+const LARGE: u64 = 10_000;
+/// The number of requests in each session: more than a page of events has.
+const REQUESTS: u64 = 320;
+const BATCH: u64 = 500;
+
+/// The messages of a turn: a question and its answer.
+fn turn(number: u64) -> [MessageInput; 2] {
+    [
+        user(&format!("Question {number}: {}", noise(number, 200))),
+        assistant(&format!("Answer {number}: {}", noise(number + 1, 600))),
+    ]
+}
+
+/// Creates a session with a compaction, after which each turn is a request.
+async fn create(server: &Server, session: &str, messages: u64) {
+    let mut client = server.context().await;
+    let turns: Vec<u64> = (0..messages / 2).collect();
+    let (before, requests) = turns.split_at(turns.len() - REQUESTS as usize);
+    for batch in before.chunks(BATCH as usize / 2) {
+        let batch = batch.iter().flat_map(|number| turn(*number)).collect();
+        let reply = client.append_messages(append(&name(session), batch)).await;
+        reply.unwrap();
+    }
+    let compact = CompactRequest {
+        session: name(session),
+        level: Level::Compaction.into(),
+        strategy: CompactionStrategy::Extractive.into(),
+        ..CompactRequest::default()
+    };
+    client.compact(compact).await.unwrap();
+    for number in requests {
+        let [question, answer] = turn(*number);
+        let request = prepare(&name(session), vec![question]);
+        client.prepare_context(request).await.unwrap();
+        let reply = client
+            .append_messages(append(&name(session), vec![answer]))
+            .await;
+        reply.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_size_of_a_page_does_not_grow_with_the_session() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    create(&server, "small", SMALL).await;
+    create(&server, "large", LARGE).await;
+    let browser = Browser::open().await;
+    let base = format!("http://{}/inspector/projects/p", server.address());
+    for page in ["", "/view", "/transcript", "/memory", "/search?q=Question"] {
+        let mut sizes = Vec::new();
+        for session in ["small", "large"] {
+            browser
+                .goto(&format!("{base}/sessions/{session}{page}"))
+                .await;
+            let painted = "performance.getEntriesByName('first-contentful-paint').length > 0";
+            browser.until(painted).await;
+            let paint = browser
+                .value("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+                .await;
+            let size = browser
+                .value("performance.getEntriesByType('navigation')[0].decodedBodySize")
+                .await;
+            println!("{session}{page}: {size} bytes, painted after {paint} ms");
+            sizes.push(size.as_u64().unwrap());
+        }
+        assert!(sizes[0] > 1_000, "{page}: {sizes:?}");
+        assert!(sizes[1] < sizes[0] * 2, "{page}: {sizes:?}");
+    }
+    browser.close(&[]).await;
+}
