@@ -8,11 +8,11 @@ use palimpsest_tests::server::Server;
 use crate::browser::Browser;
 
 /// The sizes of the two sessions, in messages.
-const SMALL: u64 = 1_000;
-const LARGE: u64 = 10_000;
+const SMALL: usize = 1_000;
+const LARGE: usize = 10_000;
 /// The number of requests in each session: more than a page of events has.
-const REQUESTS: u64 = 320;
-const BATCH: u64 = 500;
+const REQUESTS: usize = 320;
+const BATCH: usize = 500;
 
 /// The messages of a turn: a question and its answer.
 fn turn(number: u64) -> [MessageInput; 2] {
@@ -23,11 +23,11 @@ fn turn(number: u64) -> [MessageInput; 2] {
 }
 
 /// Creates a session with a compaction, after which each turn is a request.
-async fn create(server: &Server, session: &str, messages: u64) {
+async fn create(server: &Server, session: &str, messages: usize) {
     let mut client = server.context().await;
-    let turns: Vec<u64> = (0..messages / 2).collect();
-    let (before, requests) = turns.split_at(turns.len() - REQUESTS as usize);
-    for batch in before.chunks(BATCH as usize / 2) {
+    let turns: Vec<u64> = (0..).take(messages / 2).collect();
+    let (before, requests) = turns.split_at(turns.len() - REQUESTS);
+    for batch in before.chunks(BATCH / 2) {
         let batch = batch.iter().flat_map(|number| turn(*number)).collect();
         let reply = client.append_messages(append(&name(session), batch)).await;
         reply.unwrap();

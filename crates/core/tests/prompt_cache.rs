@@ -16,7 +16,7 @@ use palimpsest_core::message::{
     Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse,
 };
 use palimpsest_core::policy::{Policy, Prices};
-use palimpsest_core::session::{CacheReport, Session};
+use palimpsest_core::session::{CacheReport, Session, SessionTotals};
 use palimpsest_core::tokens::PrefixTokens;
 use palimpsest_core::view::{Piece, Target};
 use palimpsest_histories::{Operation, SessionHarness, operation};
@@ -73,6 +73,11 @@ impl Talk {
 
     fn snip(&mut self, messages: &[MessageId]) {
         self.serve();
+        self.snip_now(messages);
+    }
+
+    /// Snips while messages can be pending.
+    fn snip_now(&mut self, messages: &[MessageId]) {
         self.0.run(Command::Snip(Snip {
             turns: Vec::new(),
             messages: messages.to_vec(),
@@ -82,6 +87,19 @@ impl Talk {
             expected_revision: None,
             request: None,
         }));
+    }
+
+    /// Returns the tokens that the last request made the provider write again.
+    fn rewritten(&self) -> u64 {
+        let served = self.0.log.iter().rev().find_map(|one| match &one.event {
+            Event::ViewServed(served) => Some(served),
+            _ => None,
+        });
+        served.unwrap().rewritten_tokens
+    }
+
+    fn totals(&self) -> SessionTotals {
+        self.0.session.info().totals
     }
 
     /// Restores the view before the last view-changing event.
@@ -228,6 +246,33 @@ fn cache_totals_count_answered_requests_only() {
     talk.turn(900);
     assert_eq!(talk.report().total_invalidated, 304 + 5 * 304);
     assert_eq!(talk.report().total_saved, 2 * 608);
+}
+
+#[test]
+fn a_request_counts_what_the_provider_must_write_because_the_view_changed() {
+    let mut talk = Talk::new();
+    let first = talk.turn(900);
+    talk.turn(900);
+    talk.turn(900);
+    assert_eq!(talk.rewritten(), 0);
+    // The next question is pending and new to the provider.
+    talk.say(Role::User, 900);
+    talk.snip_now(&first);
+    talk.serve();
+    // The second turn and the third question. No request contained the third answer yet.
+    let report = talk.report();
+    assert_eq!(report.invalidated, 3 * 304);
+    assert_eq!(talk.rewritten(), 3 * 304);
+    // The first request is dearer than without the snip, and later ones are cheaper.
+    talk.say(Role::Assistant, 900);
+    let dear = talk.totals();
+    for _ in 0..20 {
+        talk.turn(900);
+    }
+    assert_eq!(talk.rewritten(), 0);
+    let cheap = talk.totals();
+    assert!(dear.cost > dear.unmanaged_cost, "{dear:?}");
+    assert!(cheap.cost < cheap.unmanaged_cost, "{cheap:?}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! What changes of the view cost, and when they have paid: the next request writes tokens to the prompt cache again, and
-//! each request is smaller.
+//! What changes of the view cost, and when they have paid: the provider must write a part of the next request to its
+//! prompt cache, and each request is smaller.
 
 use palimpsest_proto::context::v1::session_event::Event;
 use palimpsest_proto::context::v1::{EconomyPolicy, SessionEvent};
@@ -15,7 +15,7 @@ const CACHE_READ_PRICE: f64 = 0.1;
 pub(crate) struct Payback {
     /// Number of changes before the request.
     pub(crate) changes: u32,
-    /// Tokens that the request wrote to the prompt cache again.
+    /// Tokens of the request that the provider wrote to its prompt cache because of the changes.
     pub(crate) rewritten: u32,
     /// Number of requests that save as much as that cost. `None` if the changes made no request smaller.
     pub(crate) needed: Option<u64>,
@@ -96,7 +96,7 @@ impl Prices {
 
 #[cfg(test)]
 mod tests {
-    use palimpsest_proto::context::v1::{Compaction, ResultsCleared, ViewServed};
+    use palimpsest_proto::context::v1::{ResultsCleared, ViewServed};
 
     use super::*;
 
@@ -120,7 +120,7 @@ mod tests {
         let events = [
             request(0, 0),
             event(Event::ResultsCleared(ResultsCleared::default())),
-            event(Event::Compacted(Box::new(Compaction::default()))),
+            event(Event::Compacted(Box::default())),
             request(40_000, 10_000),
             request(40_000, 0),
             event(Event::ResultsCleared(ResultsCleared::default())),

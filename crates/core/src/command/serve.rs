@@ -54,7 +54,7 @@ impl ServeView {
         add_snip_reminder(session, &mut layout);
         let (persisted, effects) = persist_on_serve(session, &mut layout.pieces, context)?;
         let mut events: Vec<Event> = persisted.map(Event::ResultsPersisted).into_iter().collect();
-        let rewritten = session.cache_report(&self.target, context.now).invalidated;
+        let rewritten_tokens = session.rewritten_tokens(&self.target, context.now);
         events.push(Event::ViewServed(ViewServed {
             pieces: layout.pieces,
             target: self.target,
@@ -63,7 +63,7 @@ impl ServeView {
             tokens: session.ledger().count(overhead_tokens).tokens,
             parts: session.request_parts(self.prefix),
             saved_tokens: session.saved_tokens(),
-            rewritten_tokens: rewritten,
+            rewritten_tokens,
         }));
         Ok(Decided::Now(Decision { events, effects }))
     }

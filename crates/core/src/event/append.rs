@@ -123,7 +123,6 @@ pub struct ViewServed {
     pub parts: RequestParts,
     /// Tokens by which the levels have made this request smaller. 0 in older events.
     pub saved_tokens: u64,
-    /// Tokens of this request that the provider had cached, and that it must write to its cache again because the view
-    /// changed. 0 in older events.
+    /// Tokens of this request that the provider must write to its cache because the view changed. 0 in older events.
     pub rewritten_tokens: u64,
 }

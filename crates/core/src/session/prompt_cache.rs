@@ -178,6 +178,23 @@ impl Session {
         }
     }
 
+    /// Returns the tokens of the next request that the provider must write to its cache because the view changed: those
+    /// that it had cached, and those that replace others, such as a summary. New messages of the conversation do not
+    /// count. 0 if nothing is cached.
+    pub(crate) fn rewritten_tokens(&self, target: &Target, now: Timestamp) -> u64 {
+        let cache = &self.prompt_cache;
+        if cache.divergence.is_none() || !cache.is_of(target) || self.is_cache_cold(now) {
+            return 0;
+        }
+        let pending = self.pending.iter();
+        let new = pending.filter_map(|item| self.transcript.get(item.message));
+        let new = new.filter(|entry| !entry.kind.is_framing());
+        let new: u64 = new.map(|entry| u64::from(entry.size.tokens)).sum();
+        let unchanged = cache.kept_tokens(target).saturating_add(new);
+        let rewritten = self.ledger.all.total().saturating_sub(unchanged);
+        self.ledger.calibration.apply(rewritten)
+    }
+
     /// Returns the number of pieces in the last answered request, if the view still begins with all of them.
     pub(crate) fn sent_piece_count(&self, target: &Target) -> Option<usize> {
         let PromptCache {

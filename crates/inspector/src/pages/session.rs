@@ -271,7 +271,7 @@ fn row(name: &SessionName, event: &SessionEvent, payback: Option<&Markup>) -> Ma
 fn paid(payback: &Payback, is_latest: bool) -> Markup {
     let requests = payback.requests;
     html! {
-        (number(payback.rewritten.into())) " tokens written again"
+        (number(payback.rewritten.into())) " tokens to write"
         @if payback.changes > 1 { ", with the " (number((payback.changes - 1).into())) " changes before" }
         br;
         span.note {
