@@ -228,6 +228,8 @@ async fn requests_have_their_parts_and_lists_have_totals() {
     assert_eq!(requests.len(), REQUESTS);
     assert_eq!(requests[0].saved_tokens, 0);
     assert!(requests[REQUESTS - 1].saved_tokens > 1_000, "{requests:?}");
+    assert_eq!(requests[0].rewritten_tokens, 0);
+    assert!(requests.iter().any(|one| one.rewritten_tokens > 0));
     let sent: u64 = requests.iter().map(|one| u64::from(one.tokens)).sum();
     assert!(requests.iter().all(|one| one.breakdown.is_some()));
 
@@ -248,6 +250,9 @@ async fn requests_have_their_parts_and_lists_have_totals() {
     );
     assert_eq!((totals.compactions, totals.window_tokens), (1, 60_000));
     assert!(totals.saved_tokens > 0 && totals.compact_at_tokens > 0);
+    // The snip of an early message made the provider write the view again, and no request has paid for it yet.
+    let costs = (totals.cost_tokens, totals.unmanaged_cost_tokens);
+    assert!(0 < costs.1 && costs.1 < costs.0, "{costs:?}");
 
     let mut admin = AdminServiceClient::new(server.channel().await);
     let projects = admin.list_projects(ListProjectsRequest::default()).await;
