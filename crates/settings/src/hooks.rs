@@ -6,6 +6,9 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use serde_json::Value as Json;
+
+use crate::schema::schema_of;
 use crate::source::VARIABLE_PREFIX;
 use crate::suggest::did_you_mean;
 use crate::summarizer::VariableName;
@@ -121,6 +124,8 @@ pub(crate) struct EndpointField {
     pub(crate) doc: &'static str,
     set: fn(&mut EndpointConfig, &RawValue) -> Result<(), String>,
     pub(crate) toml: fn(&EndpointConfig) -> Option<String>,
+    /// Returns the JSON schema of the value in a file.
+    pub(crate) schema: fn() -> Json,
 }
 
 macro_rules! fields {
@@ -134,6 +139,7 @@ macro_rules! fields {
                 Ok(())
             },
             toml: |config| config.$name.toml(),
+            schema: || schema_of(|config: &EndpointConfig| &config.$name, None$(.or(Some($range)))?),
         }),*];
     };
 }

@@ -145,5 +145,7 @@ spec:
     {{- with $values.extraVolumes }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
-  {{- include "palimpsest.placement" $values | nindent 2 }}
+  {{- with include "palimpsest.placement" $values | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
 {{- end -}}

@@ -54,7 +54,9 @@ containers:
     imagePullPolicy: {{ $root.Values.image.pullPolicy }}
     args:
       {{- toYaml .args | nindent 6 }}
-    {{- include "palimpsest.environment" (dict "env" .env "values" $values) | nindent 4 }}
+    {{- with include "palimpsest.environment" . | trim }}
+    {{- . | nindent 4 }}
+    {{- end }}
     resources:
       {{- toYaml .resources | nindent 6 }}
     securityContext:
@@ -77,7 +79,9 @@ volumes:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end }}
-{{- include "palimpsest.placement" $values }}
+{{- with include "palimpsest.placement" $values | trim }}
+{{ . }}
+{{- end }}
 {{- end -}}
 
 {{/* A file of a Secret for a task, as an entry of its volumes. Nothing without a Secret. Parameters: name; mountPath;
