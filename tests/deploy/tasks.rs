@@ -215,7 +215,7 @@ fn the_test_fails_for_another_authority_and_another_name() {
     fs::write(&foreign, Authority::new().pem()).unwrap();
     let foreign = [("PALIMPSEST_TLS_CA", foreign.to_str().unwrap())];
     let other = [("PALIMPSEST_TLS_SERVER_NAME", "other.example.com")];
-    for (changed, why) in [(foreign, "not trusted"), (other, "another host name")] {
+    for (changed, why) in [(foreign, "was rejected"), (other, "another host name")] {
         let failed = release.run(test, &changed);
         assert!(!failed.status.success());
         assert!(
