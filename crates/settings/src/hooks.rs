@@ -8,11 +8,10 @@ use std::path::PathBuf;
 
 use serde_json::Value as Json;
 
-use crate::schema::schema_of;
 use crate::source::VARIABLE_PREFIX;
 use crate::suggest::did_you_mean;
 use crate::summarizer::VariableName;
-use crate::value::{RawValue, SettingValue, quoted, with_defaults};
+use crate::value::{RawValue, SettingValue, quoted, schema_of, with_defaults};
 
 /// Prefix of the keys of endpoints.
 pub(crate) const PREFIX: &str = "hooks.endpoints.";

@@ -14,6 +14,7 @@ mod file;
 mod gateway;
 mod hooks;
 mod http;
+mod json_schema;
 mod load;
 mod mcp;
 mod models;

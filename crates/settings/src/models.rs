@@ -6,7 +6,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::file::json;
-use crate::schema;
+use crate::json_schema::{choice, insert, integer, number, section, text};
 
 /// The key of the list of entries.
 pub(crate) const KEY: &str = "models";
@@ -39,20 +39,20 @@ pub(crate) fn read(
 
 /// Returns the JSON schema of the list. The types of the entries are those of `ModelEntry`, which a test compares.
 pub(crate) fn schema() -> Json {
-    let tokens = || schema::integer(1..=u32::MAX.into());
-    let count = || schema::integer(0..=u32::MAX.into());
-    let price = || schema::number(Some(0.0..=1_000_000.0));
+    let tokens = || integer(1..=u32::MAX.into());
+    let count = || integer(0..=u32::MAX.into());
+    let price = || number(Some(0.0..=1_000_000.0));
     let list = |items: Json| serde_json::json!({"type": "array", "items": items});
-    let markers = schema::choice(["none", "explicit", "automatic", "both"]);
-    let mut prices = schema::section();
+    let markers = choice(["none", "explicit", "automatic", "both"]);
+    let mut prices = section();
     for name in [
         "input", "output", "cache_read", "cache_write", "cache_write_long",
     ] {
-        schema::insert(&mut prices, [name], price());
+        insert(&mut prices, [name], price());
     }
-    let mut entry = schema::section();
+    let mut entry = section();
     for (key, of) in [
-        ("names", list(schema::text())),
+        ("names", list(text())),
         ("window_tokens", tokens()),
         ("max_input_tokens", tokens()),
         ("max_output_tokens", tokens()),
@@ -65,7 +65,7 @@ pub(crate) fn schema() -> Json {
         ("cache.lookback_blocks", count()),
         ("cache.max_markers", count()),
     ] {
-        schema::insert(&mut entry, key.split('.'), of);
+        insert(&mut entry, key.split('.'), of);
     }
     entry["required"] = serde_json::json!(["names"]);
     list(entry)

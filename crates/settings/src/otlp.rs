@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::Value as Json;
 
-use crate::schema;
+use crate::json_schema;
 use crate::summarizer::{BaseUrl, VariableName};
 use crate::value::{RawValue, SettingValue, choices, number, quoted, with_defaults};
 
@@ -87,7 +87,7 @@ impl SettingValue for Ratio {
     }
 
     fn schema(_: Option<RangeInclusive<u64>>) -> Json {
-        schema::number(Some(0.0..=1.0))
+        json_schema::number(Some(0.0..=1.0))
     }
 }
 

@@ -2,16 +2,16 @@
 //! and descriptions of all settings. Checks of texts and between settings are not in it: `palimpsest config --check`
 //! runs them.
 
-use std::ops::RangeInclusive;
-
 use prost_reflect::{Kind, MessageDescriptor};
 use serde_json::{Map, Value as Json, json};
 
 use crate::hooks;
+use crate::json_schema::{
+    boolean, by_name, choice, documented, insert, integer, number, section, text,
+};
 use crate::models;
 use crate::policy_fields::{POLICY, Shape};
 use crate::settings::{SETTINGS, Setting};
-use crate::value::SettingValue;
 use crate::{FieldKind, PolicyField, policy, policy_fields, quotas};
 
 /// The limits of retention that a project can override.
@@ -28,79 +28,18 @@ pub fn json_schema() -> Json {
         insert(&mut root, setting.key.split('.'), described(setting));
     }
     let endpoints = hooks::PREFIX.trim_end_matches('.').split('.');
-    insert(&mut root, endpoints, by_name(endpoint()));
+    insert(&mut root, endpoints, by_name(&endpoint()));
     insert(
         &mut root,
         ["policy"],
         json!({"$ref": "#/definitions/policy"}),
     );
-    insert(&mut root, ["projects"], by_name(project()));
+    insert(&mut root, ["projects"], by_name(&project()));
     insert(&mut root, [models::KEY], models::schema());
     root["$schema"] = "http://json-schema.org/draft-07/schema#".into();
     root["title"] = "Settings of Palimpsest".into();
     root["definitions"] = json!({"policy": policy_schema()});
     root
-}
-
-/// Returns the schema of a setting that a getter reads.
-pub(crate) fn schema_of<C, T: SettingValue>(
-    _: fn(&C) -> &T,
-    range: Option<RangeInclusive<u64>>,
-) -> Json {
-    T::schema(range)
-}
-
-pub(crate) fn text() -> Json {
-    json!({"type": "string"})
-}
-
-pub(crate) fn boolean() -> Json {
-    json!({"type": "boolean"})
-}
-
-pub(crate) fn integer(range: RangeInclusive<u64>) -> Json {
-    let (low, high) = range.into_inner();
-    json!({"type": "integer", "minimum": low, "maximum": high})
-}
-
-pub(crate) fn number(range: Option<RangeInclusive<f64>>) -> Json {
-    match range {
-        Some(range) => json!({"type": "number", "minimum": range.start(), "maximum": range.end()}),
-        None => json!({"type": "number"}),
-    }
-}
-
-pub(crate) fn choice<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Json {
-    let names: Vec<String> = names.into_iter().map(Into::into).collect();
-    json!({"enum": names})
-}
-
-/// Returns the schema of a section without settings.
-pub(crate) fn section() -> Json {
-    json!({"type": "object", "additionalProperties": false, "properties": {}})
-}
-
-/// Returns the schema of a table with names of the user, such as projects.
-fn by_name(inner: Json) -> Json {
-    json!({"type": "object", "additionalProperties": inner})
-}
-
-/// Inserts a schema at a path. Sections on the path are created.
-pub(crate) fn insert<'a>(root: &mut Json, path: impl IntoIterator<Item = &'a str>, schema: Json) {
-    let mut at = root;
-    for name in path {
-        // Only the last part of a path is a setting, so all other parts are sections.
-        if at.is_null() {
-            *at = section();
-        }
-        at = &mut at["properties"][name];
-    }
-    *at = schema;
-}
-
-fn documented(mut schema: Json, doc: &str) -> Json {
-    schema["description"] = doc.into();
-    schema
 }
 
 fn described(setting: &Setting) -> Json {
@@ -185,7 +124,7 @@ fn rules(path: &[String]) -> Json {
     });
     rule["minProperties"] = 1.into();
     rule["maxProperties"] = 1.into();
-    by_name(rule)
+    by_name(&rule)
 }
 
 fn rule_fields(message: &MessageDescriptor) -> Map<String, Json> {

@@ -4,9 +4,8 @@
 use serde_json::Value as Json;
 
 use crate::Config;
-use crate::schema::schema_of;
 use crate::source::VARIABLE_PREFIX;
-use crate::value::{RawValue, SettingValue};
+use crate::value::{RawValue, SettingValue, schema_of};
 
 pub(crate) struct Setting {
     /// The key, as in a file.

@@ -8,7 +8,7 @@ use palimpsest_core::policy::Price;
 use serde_json::Value as Json;
 use tracing_subscriber::EnvFilter;
 
-use crate::schema;
+use crate::json_schema;
 
 /// The integers of a setting without a range. The largest one is that of TOML.
 const ALL_INTEGERS: RangeInclusive<u64> = 0..=i64::MAX as u64;
@@ -69,8 +69,16 @@ pub(crate) trait SettingValue: Sized {
 
     /// Returns the JSON schema of a value in a file. `range` applies to numbers.
     fn schema(_range: Option<RangeInclusive<u64>>) -> Json {
-        schema::text()
+        json_schema::text()
     }
+}
+
+/// Returns the schema of a setting that a getter reads.
+pub(crate) fn schema_of<C, T: SettingValue>(
+    _: fn(&C) -> &T,
+    range: Option<RangeInclusive<u64>>,
+) -> Json {
+    T::schema(range)
 }
 
 pub(crate) fn quoted(text: &str) -> String {
@@ -121,7 +129,7 @@ impl SettingValue for Price {
     }
 
     fn schema(_: Option<RangeInclusive<u64>>) -> Json {
-        schema::number(Some(0.0..=MAX_PRICE))
+        json_schema::number(Some(0.0..=MAX_PRICE))
     }
 }
 
@@ -139,7 +147,7 @@ macro_rules! numbers {
             }
 
             fn schema(range: Option<RangeInclusive<u64>>) -> Json {
-                schema::integer(range.unwrap_or(ALL_INTEGERS))
+                json_schema::integer(range.unwrap_or(ALL_INTEGERS))
             }
         }
     )*};
@@ -166,7 +174,7 @@ impl SettingValue for bool {
     }
 
     fn schema(_: Option<RangeInclusive<u64>>) -> Json {
-        schema::boolean()
+        json_schema::boolean()
     }
 }
 
@@ -264,7 +272,7 @@ macro_rules! choices {
             }
 
             fn schema(_: Option<RangeInclusive<u64>>) -> serde_json::Value {
-                $crate::schema::choice(Self::NAMES.iter().map(|(name, _)| *name))
+                $crate::json_schema::choice(Self::NAMES.iter().map(|(name, _)| *name))
             }
         }
     };
