@@ -167,9 +167,8 @@ fn sidecars_belong_to_servers_and_workers_and_never_delay_the_end_of_a_task() {
     let objects = Objects::of(file.path());
     for (component, pod) in pods(&objects) {
         let (first, more): (&[_], &[&str]) = match component.as_str() {
-            "server" => (&["proxy"], &[]),
+            "server" | "schema" => (&["proxy"], &[]),
             "worker" => (&["proxy"], &["agent"]),
-            "schema" => (&["proxy"], &[]),
             _ => (&[], &[]),
         };
         assert_eq!(names(pod, "initContainers"), first, "{component}");
