@@ -51,7 +51,7 @@ fn the_port_of_the_gateway_is_open_only_if_it_is_on() {
                 is_on.then_some(PORT)
             );
         }
-        let policy = objects.one("NetworkPolicy");
+        let policy = objects.named("NetworkPolicy", "prod-palimpsest");
         assert_eq!(
             rules(policy, "ingress", &json!("gateway")).len(),
             usize::from(is_on)
@@ -95,7 +95,7 @@ fn a_held_key_is_a_file_of_the_servers_alone() {
 fn the_network_admits_agents_and_reaches_the_providers() {
     let example = chart().join("examples/gateway.yaml");
     let objects = Objects::of(&example);
-    let policy = objects.one("NetworkPolicy");
+    let policy = objects.named("NetworkPolicy", "prod-palimpsest");
     let agents = &rules(policy, "ingress", &json!("gateway"))[0]["from"];
     assert!(agents.to_string().contains("palimpsest.example.com/agents"));
     let provider = rules(policy, "egress", &json!(443));
@@ -109,7 +109,7 @@ fn the_network_admits_agents_and_reaches_the_providers() {
         "config.gateway.upstreams.anthropic.base_url=http://claude.internal",
     ];
     let objects = Objects::with(Some(&example), &set);
-    let policy = objects.one("NetworkPolicy");
+    let policy = objects.named("NetworkPolicy", "prod-palimpsest");
     let agents = &rules(policy, "ingress", &json!("gateway"))[0]["from"];
     assert_eq!(
         *agents,

@@ -121,15 +121,25 @@ impl Objects {
         all[0]
     }
 
+    /// Returns the object of a kind with this name.
+    pub(crate) fn named(&self, kind: &str, name: &str) -> &Value {
+        let mut all = self.all(kind).into_iter();
+        let found = all.find(|object| object["metadata"]["name"] == name);
+        found.unwrap_or_else(|| panic!("no {kind} {name}"))
+    }
+
     /// Returns the specification of the server's pod.
     pub(crate) fn pod(&self) -> &Value {
         &self.one("StatefulSet")["spec"]["template"]["spec"]
     }
 
-    /// Returns the specifications of all pods: those of the server, the deployments and the Job.
+    /// Returns the specifications of all pods: those of the server, the deployments and the Jobs.
     pub(crate) fn pods(&self) -> Vec<&Value> {
         let kinds = ["StatefulSet", "Deployment", "Job"];
         let all = kinds.iter().flat_map(|kind| self.all(kind));
+        let cron_jobs = self.all("CronJob").into_iter();
+        let cron_jobs = cron_jobs.map(|of| &of["spec"]["jobTemplate"]);
+        let all = all.chain(cron_jobs);
         let pods: Vec<_> = all.map(|of| &of["spec"]["template"]["spec"]).collect();
         assert!(!pods.is_empty());
         pods

@@ -4,10 +4,14 @@
 
 mod capacity;
 mod chart;
+mod components;
 mod dist;
 mod gateway;
 mod helm;
 mod production;
 mod promises;
+mod routes;
 mod runbooks;
+mod schema;
+mod tasks;
 mod values;

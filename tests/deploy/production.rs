@@ -9,7 +9,7 @@ use palimpsest_tests::binary;
 use crate::helm::root;
 
 /// A process that is killed on drop.
-struct Running(Child);
+pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -20,7 +20,7 @@ impl Drop for Running {
 }
 
 /// Waits until the server logs its listen address, and returns the port.
-fn port_of(server: &mut Running, log: &Path) -> u16 {
+pub(crate) fn port_of(server: &mut Running, log: &Path) -> u16 {
     loop {
         let text = std::fs::read_to_string(log).unwrap();
         let ended = server.0.try_wait().unwrap();
@@ -34,7 +34,7 @@ fn port_of(server: &mut Running, log: &Path) -> u16 {
 }
 
 #[track_caller]
-fn succeeded(output: &Output) {
+pub(crate) fn succeeded(output: &Output) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
 }

@@ -1,7 +1,7 @@
 //! `palimpsest config`: prints or checks the settings.
 
 use clap::Args;
-use palimpsest_settings::{ConfigErrors, ConfigProblem, LoadedConfig};
+use palimpsest_settings::{ConfigErrors, ConfigProblem, LoadedConfig, json_schema};
 
 use super::output::print_document;
 use super::settings::Settings;
@@ -15,12 +15,16 @@ PALIMPSEST_LIMITS_MAX_MESSAGES, …) and flags.
 
 Examples:
   palimpsest config > palimpsest.toml                     create a configuration file
-  palimpsest config --check --config palimpsest.toml"
+  palimpsest config --check --config palimpsest.toml
+  palimpsest config --schema > palimpsest.schema.json     let an editor check and complete the file"
 )]
 pub(super) struct ConfigCommand {
     /// Check the configuration without printing it; the exit code is 64 if it is invalid
     #[arg(long)]
     check: bool,
+    /// Print the JSON schema of the file instead: names, types, ranges and descriptions of all settings
+    #[arg(long, conflicts_with = "check")]
+    schema: bool,
     #[command(flatten)]
     settings: Settings,
 }
@@ -51,6 +55,10 @@ fn check(loaded: &LoadedConfig) -> anyhow::Result<()> {
 
 impl ConfigCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
+        if self.schema {
+            let schema = serde_json::to_string_pretty(&json_schema())?;
+            return print_document(&format!("{schema}\n"));
+        }
         let loaded = self.settings.load()?;
         if self.check {
             return check(&loaded);

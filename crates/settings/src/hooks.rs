@@ -6,10 +6,12 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use serde_json::Value as Json;
+
 use crate::source::VARIABLE_PREFIX;
 use crate::suggest::did_you_mean;
 use crate::summarizer::VariableName;
-use crate::value::{RawValue, SettingValue, quoted, with_defaults};
+use crate::value::{RawValue, SettingValue, quoted, schema_of, with_defaults};
 
 /// Prefix of the keys of endpoints.
 pub(crate) const PREFIX: &str = "hooks.endpoints.";
@@ -121,6 +123,8 @@ pub(crate) struct EndpointField {
     pub(crate) doc: &'static str,
     set: fn(&mut EndpointConfig, &RawValue) -> Result<(), String>,
     pub(crate) toml: fn(&EndpointConfig) -> Option<String>,
+    /// Returns the JSON schema of the value in a file.
+    pub(crate) schema: fn() -> Json,
 }
 
 macro_rules! fields {
@@ -134,6 +138,7 @@ macro_rules! fields {
                 Ok(())
             },
             toml: |config| config.$name.toml(),
+            schema: || schema_of(|config: &EndpointConfig| &config.$name, None$(.or(Some($range)))?),
         }),*];
     };
 }

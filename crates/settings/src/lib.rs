@@ -14,6 +14,7 @@ mod file;
 mod gateway;
 mod hooks;
 mod http;
+mod json_schema;
 mod load;
 mod mcp;
 mod models;
@@ -26,6 +27,7 @@ mod problem;
 mod quotas;
 mod render;
 mod retention;
+mod schema;
 mod settings;
 mod source;
 mod suggest;
@@ -54,6 +56,7 @@ pub use otlp::{OtlpConfig, OtlpProtocol, Ratio, ResourceAttributes, ServiceName}
 pub use policy_fields::{FieldKind, PolicyField, policy_fields};
 pub use postgres::{DatabaseUrl, PostgresConfig, SchemaName};
 pub use problem::{ConfigErrors, ConfigProblem, SettingOrigin};
+pub use schema::json_schema;
 pub use source::{FixedSource, ProcessSource, Source};
 pub use summarizer::{
     BaseUrl, ModelConfig, ModelName, ModelProvider, SummarizerConfig, VariableName,

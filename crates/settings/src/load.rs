@@ -19,7 +19,7 @@ use crate::{PolicyField, policy_fields};
 const FILE_VARIABLE: &str = "PALIMPSEST_CONFIG";
 
 /// Environment variables of client commands, packages and example agents. They are accepted in the environment of a server.
-const CLIENT_VARIABLES: [&str; 8] = [
+const CLIENT_VARIABLES: [&str; 9] = [
     "PALIMPSEST_URL",
     "PALIMPSEST_SESSION",
     "PALIMPSEST_SERVER",
@@ -28,6 +28,7 @@ const CLIENT_VARIABLES: [&str; 8] = [
     "PALIMPSEST_TLS_CA",
     "PALIMPSEST_TLS_CERT",
     "PALIMPSEST_TLS_KEY",
+    "PALIMPSEST_TLS_SERVER_NAME",
 ];
 
 /// The values of the command line.

@@ -6,6 +6,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::file::json;
+use crate::json_schema::{choice, insert, integer, number, section, text};
 
 /// The key of the list of entries.
 pub(crate) const KEY: &str = "models";
@@ -36,6 +37,40 @@ pub(crate) fn read(
     })
 }
 
+/// Returns the JSON schema of the list. The types of the entries are those of `ModelEntry`, which a test compares.
+pub(crate) fn schema() -> Json {
+    let tokens = || integer(1..=u32::MAX.into());
+    let count = || integer(0..=u32::MAX.into());
+    let price = || number(Some(0.0..=1_000_000.0));
+    let list = |items: Json| serde_json::json!({"type": "array", "items": items});
+    let markers = choice(["none", "explicit", "automatic", "both"]);
+    let mut prices = section();
+    for name in [
+        "input", "output", "cache_read", "cache_write", "cache_write_long",
+    ] {
+        insert(&mut prices, [name], price());
+    }
+    let mut entry = section();
+    for (key, of) in [
+        ("names", list(text())),
+        ("window_tokens", tokens()),
+        ("max_input_tokens", tokens()),
+        ("max_output_tokens", tokens()),
+        ("prices", prices.clone()),
+        ("long_prices.above_input_tokens", count()),
+        ("long_prices.prices", prices),
+        ("cache.markers", markers),
+        ("cache.min_tokens", count()),
+        ("cache.ttls_s", list(count())),
+        ("cache.lookback_blocks", count()),
+        ("cache.max_markers", count()),
+    ] {
+        insert(&mut entry, key.split('.'), of);
+    }
+    entry["required"] = serde_json::json!(["names"]);
+    list(entry)
+}
+
 /// Returns the position of a field by its path, such as `prices.input` or `names[1]`.
 fn position(value: &Spanned<DeValue<'_>>, path: &str) -> Option<usize> {
     let mut found = None;
@@ -64,7 +99,11 @@ fn has_null(value: &Json) -> bool {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use palimpsest_core::models::ModelTable;
+    use palimpsest_core::models::{
+        CacheMarkers, CacheRules, LongPrices, ModelEntry, ModelPrices, ModelSpec, ModelTable,
+        UsdPerMillion,
+    };
+    use serde_json::Value as Json;
 
     use crate::{ConfigErrors, FixedSource, Flags, LoadedConfig, load};
 
@@ -92,6 +131,52 @@ prices.input = 3
 [models.prices]
 input = 2
 "#;
+
+    /// Asserts that a section has exactly the fields of a complete value, and so for the sections in it.
+    fn same_fields(schema: &Json, value: &Json) {
+        let Json::Object(fields) = value else { return };
+        let known: Vec<_> = schema["properties"].as_object().unwrap().keys().collect();
+        assert_eq!(known, fields.keys().collect::<Vec<_>>());
+        for (name, value) in fields {
+            same_fields(&schema["properties"][name], value);
+        }
+    }
+
+    #[test]
+    fn the_schema_has_the_fields_of_an_entry() {
+        let price = UsdPerMillion::new(1.0);
+        let prices = ModelPrices {
+            input: price,
+            output: price,
+            cache_read: price,
+            cache_write: price,
+            cache_write_long: price,
+        };
+        let entry = ModelEntry {
+            names: read(VALID).unwrap().config.models[0].names.clone(),
+            spec: ModelSpec {
+                window_tokens: Some(2),
+                max_input_tokens: Some(1),
+                max_output_tokens: Some(1),
+                prices: Some(prices),
+                long_prices: Some(LongPrices {
+                    above_input_tokens: 1,
+                    prices,
+                }),
+                cache: CacheRules {
+                    markers: Some(CacheMarkers::Both),
+                    min_tokens: Some(1),
+                    ttls_s: vec![1],
+                    lookback_blocks: Some(1),
+                    max_markers: Some(1),
+                },
+            },
+        };
+        same_fields(
+            &super::schema()["items"],
+            &serde_json::to_value(entry).unwrap(),
+        );
+    }
 
     #[test]
     fn entries_extend_the_table_and_override_it() {

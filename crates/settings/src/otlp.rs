@@ -4,6 +4,9 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use serde_json::Value as Json;
+
+use crate::json_schema;
 use crate::summarizer::{BaseUrl, VariableName};
 use crate::value::{RawValue, SettingValue, choices, number, quoted, with_defaults};
 
@@ -81,6 +84,10 @@ impl SettingValue for Ratio {
 
     fn toml(&self) -> Option<String> {
         Some(toml::Value::from(self.get()).to_string())
+    }
+
+    fn schema(_: Option<RangeInclusive<u64>>) -> Json {
+        json_schema::number(Some(0.0..=1.0))
     }
 }
 

@@ -120,16 +120,33 @@ fn choice(raw: &RawValue, names: &[String]) -> Result<Json, String> {
         .filter(|given| names.contains(given))
         .map(Json::from)
         .ok_or_else(|| {
-            // Presets have a usual name besides the one of the contract. The error shows the usual name.
-            let of_people = Preset::ALL.map(Preset::name);
-            let is_it = |name: &str, own: &str| own.replace(['-', '.'], "_") == name;
-            let shown = |name: &String| {
-                let own = of_people.iter().find(|own| is_it(name, own));
-                format!("{:?}", own.map_or(name.as_str(), |own| own))
-            };
-            let names: Vec<_> = names.iter().map(shown).collect();
+            let names: Vec<_> = names
+                .iter()
+                .map(|name| format!("{:?}", usual(name)))
+                .collect();
             raw.type_error(&names.join(" or "))
         })
+}
+
+/// Returns the usual name of a choice. Only presets have one besides the name in the contract.
+fn usual(name: &str) -> &str {
+    let of_people = Preset::ALL.map(Preset::name).into_iter();
+    let mut same = of_people.filter(|own| own.replace(['-', '.'], "_") == name);
+    same.next().unwrap_or(name)
+}
+
+/// Returns the spellings of choices that users write: the usual names, the names in the contract, and these with
+/// hyphens.
+pub(crate) fn spellings(names: &[String]) -> Vec<String> {
+    let mut all = Vec::new();
+    for name in names {
+        for spelling in [usual(name).to_owned(), name.clone(), name.replace('_', "-")] {
+            if !all.contains(&spelling) {
+                all.push(spelling);
+            }
+        }
+    }
+    all
 }
 
 /// Parses a list. In a variable or a flag, the items are separated by commas.

@@ -1,9 +1,11 @@
 //! The table of settings with their keys, descriptions and ranges. Files, variables, flags and `palimpsest config`
 //! use the table. The module `policy` contains the settings of policies.
 
+use serde_json::Value as Json;
+
 use crate::Config;
 use crate::source::VARIABLE_PREFIX;
-use crate::value::{RawValue, SettingValue};
+use crate::value::{RawValue, SettingValue, schema_of};
 
 pub(crate) struct Setting {
     /// The key, as in a file.
@@ -13,6 +15,8 @@ pub(crate) struct Setting {
     pub(crate) set: fn(&mut Config, &RawValue) -> Result<(), String>,
     /// Formats the value as TOML, or returns `None` without a value.
     pub(crate) toml: fn(&Config) -> Option<String>,
+    /// Returns the JSON schema of the value in a file.
+    pub(crate) schema: fn() -> Json,
 }
 
 impl Setting {
@@ -43,6 +47,7 @@ macro_rules! settings {
                 Ok(())
             },
             toml: |config| config.$($field).+.toml(),
+            schema: || schema_of(|config: &Config| &config.$($field).+, None$(.or(Some($range)))?),
         }),*];
     };
 }

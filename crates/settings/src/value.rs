@@ -5,10 +5,15 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use palimpsest_core::policy::Price;
+use serde_json::Value as Json;
 use tracing_subscriber::EnvFilter;
 
-/// The largest integer in TOML.
-const MAX_INTEGER: u64 = i64::MAX as u64;
+use crate::json_schema;
+
+/// The integers of a setting without a range. The largest one is that of TOML.
+const ALL_INTEGERS: RangeInclusive<u64> = 0..=i64::MAX as u64;
+/// The largest price.
+const MAX_PRICE: f64 = 1_000_000.0;
 
 /// A value as it was given.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,6 +66,19 @@ pub(crate) trait SettingValue: Sized {
 
     /// Formats a value as TOML. Returns `None` if the setting has no value.
     fn toml(&self) -> Option<String>;
+
+    /// Returns the JSON schema of a value in a file. `range` applies to numbers.
+    fn schema(_range: Option<RangeInclusive<u64>>) -> Json {
+        json_schema::text()
+    }
+}
+
+/// Returns the schema of a setting that a getter reads.
+pub(crate) fn schema_of<C, T: SettingValue>(
+    _: fn(&C) -> &T,
+    range: Option<RangeInclusive<u64>>,
+) -> Json {
+    T::schema(range)
 }
 
 pub(crate) fn quoted(text: &str) -> String {
@@ -71,7 +89,7 @@ pub(crate) fn whole_number(
     raw: &RawValue,
     range: Option<RangeInclusive<u64>>,
 ) -> Result<u64, String> {
-    let range = range.unwrap_or(0..=MAX_INTEGER);
+    let range = range.unwrap_or(ALL_INTEGERS);
     let number = match raw {
         // Variables and flags accept underscores between digits, as TOML does.
         RawValue::Text(text) => text.trim().replace('_', "").parse().ok(),
@@ -109,6 +127,10 @@ impl SettingValue for Price {
     fn toml(&self) -> Option<String> {
         Some(toml::Value::from(self.get()).to_string())
     }
+
+    fn schema(_: Option<RangeInclusive<u64>>) -> Json {
+        json_schema::number(Some(0.0..=MAX_PRICE))
+    }
 }
 
 macro_rules! numbers {
@@ -122,6 +144,10 @@ macro_rules! numbers {
 
             fn toml(&self) -> Option<String> {
                 Some(self.to_string())
+            }
+
+            fn schema(range: Option<RangeInclusive<u64>>) -> Json {
+                json_schema::integer(range.unwrap_or(ALL_INTEGERS))
             }
         }
     )*};
@@ -145,6 +171,10 @@ impl SettingValue for bool {
 
     fn toml(&self) -> Option<String> {
         Some(self.to_string())
+    }
+
+    fn schema(_: Option<RangeInclusive<u64>>) -> Json {
+        json_schema::boolean()
     }
 }
 
@@ -239,6 +269,10 @@ macro_rules! choices {
 
             fn toml(&self) -> Option<String> {
                 Some(quoted(self.name()))
+            }
+
+            fn schema(_: Option<RangeInclusive<u64>>) -> serde_json::Value {
+                $crate::json_schema::choice(Self::NAMES.iter().map(|(name, _)| *name))
             }
         }
     };

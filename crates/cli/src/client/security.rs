@@ -48,6 +48,14 @@ pub(super) struct Security {
         requires = "tls_cert"
     )]
     tls_key: Option<PathBuf>,
+    /// Name that the certificate of the server must contain [default: the host of --server]
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "PALIMPSEST_TLS_SERVER_NAME",
+        hide_env_values = true
+    )]
+    tls_server_name: Option<String>,
     /// Send the API key without TLS to another machine, for example inside an encrypted network
     #[arg(long)]
     allow_plaintext: bool,
@@ -70,7 +78,7 @@ impl Interceptor for Credential {
 impl Security {
     /// True if a flag or a variable configures TLS.
     pub(super) fn has_tls(&self) -> bool {
-        self.tls_ca.is_some() || self.tls_cert.is_some()
+        self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_server_name.is_some()
     }
 
     /// Returns the credential for calls to a server. Rejects a key that would leave this machine without TLS.
@@ -111,7 +119,8 @@ impl Security {
         if !server.starts_with("https://") {
             if self.has_tls() {
                 bail!(
-                    "{server} is not an address with TLS: write https://, or remove --tls-ca and --tls-cert"
+                    "{server} is not an address with TLS: write https://, or remove --tls-ca, --tls-cert and \
+                     --tls-server-name"
                 );
             }
             return Ok(endpoint);
@@ -128,6 +137,10 @@ impl Security {
                 read_pem(cert, "--tls-cert", Pem::Certificate)?,
                 read_pem(key, "--tls-key", Pem::PrivateKey)?,
             ));
+        }
+        // A server can be reached under a name that its certificate does not contain, such as that of a Service.
+        if let Some(name) = &self.tls_server_name {
+            tls = tls.domain_name(name);
         }
         endpoint
             .tls_config(tls)
@@ -214,7 +227,8 @@ pub(super) fn connect_error(server: &str, error: &tonic::transport::Error) -> an
         let reason = if text.contains("UnknownIssuer") {
             "its authority is not trusted: pass the authority with --tls-ca"
         } else if text.contains("NotValidForName") || text.contains("not valid for name") {
-            "it is for another host name: use a name that the certificate contains"
+            "it is for another host name: use a name that the certificate contains, or pass that name with \
+             --tls-server-name"
         } else if text.contains("expired") || text.contains("Expired") {
             "it has expired: renew the certificate of the server"
         } else {

@@ -72,7 +72,11 @@ log:
      them silently. */}}
 {{- define "palimpsest.config" -}}
 {{- $own := include "palimpsest.ownConfig" . | fromYaml -}}
-{{- include "palimpsest.refuse" (dict "own" (merge (dict "listen" "" "data_dir" "" "gateway" (dict "enabled" "" "listen" "" "listen_anywhere" "")) (omit $own "log")) "given" .Values.config "prefix" "") -}}
+{{- $refused := dict "role" "" "listen" "" "data_dir" "" "gateway" (dict "enabled" "" "listen" "" "listen_anywhere" "") -}}
+{{- if .Values.scaleOut.enabled -}}
+{{- $_ := set $refused "store" (dict "postgres" (dict "connections" "")) -}}
+{{- end -}}
+{{- include "palimpsest.refuse" (dict "own" (merge $refused (omit $own "log")) "given" .Values.config "prefix" "") -}}
 {{- $settings := mergeOverwrite (dict "log" $own.log) (deepCopy .Values.config) | mergeOverwrite (omit $own "log") -}}
 {{- include "palimpsest.toml" (dict "map" $settings "prefix" "") -}}
 {{- end -}}
@@ -120,25 +124,6 @@ log:
 {{- end -}}
 {{- end -}}
 
-{{/* Fails without authentication, unless allowAnonymous is set. */}}
-{{- define "palimpsest.checkAccess" -}}
-{{- $asked := or .Values.auth.keysSecret.name .Values.auth.jwksSecret.name (dig "auth" "keys_file" "" .Values.config) (dig "auth" "jwt" "jwks_file" "" .Values.config) -}}
-{{- if and .Values.tls.clientCaSecret.name (not .Values.tls.secretName) -}}
-{{- fail "tls.clientCaSecret needs tls.secretName: mutual TLS requires a certificate of the server" -}}
-{{- end -}}
-{{- if and .Values.allowAnonymous $asked -}}
-{{- fail "allowAnonymous contradicts auth: remove one of them" -}}
-{{- end -}}
-{{- if not (or .Values.allowAnonymous $asked) -}}
-{{- fail "No authentication is configured. Set auth.keysSecret.name or auth.jwksSecret.name, or set allowAnonymous: true to accept all callers." -}}
-{{- end -}}
-{{- range .Values.extraEnv -}}
-{{- if has .name (list "PALIMPSEST_SHUTDOWN_DRAIN_MS" "PALIMPSEST_WORKER_SHUTDOWN_GRACE_MS" "PALIMPSEST_LISTEN" "PALIMPSEST_ADMIN_LISTEN" "PALIMPSEST_GATEWAY_ENABLED" "PALIMPSEST_GATEWAY_LISTEN" "PALIMPSEST_DATA_DIR" "PALIMPSEST_ROLE" "PALIMPSEST_STORE_POSTGRES_CONNECTIONS") -}}
-{{- fail (printf "extraEnv: the pod depends on %s. Set it in config, ports, gateway or scaleOut instead, where the chart can read it." .name) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
 {{/* The Secrets with keys that the gateway holds: folder and name. Empty if the gateway is off. */}}
 {{- define "palimpsest.heldKeys" -}}
 {{- if .Values.gateway.enabled }}
@@ -151,40 +136,6 @@ gateway-openai: {{ . }}
 {{- end }}
 {{- end -}}
 
-{{/* A quantity of Kubernetes in bytes. Empty without a quantity, or with a unit that is no usual unit of memory. */}}
-{{- define "palimpsest.bytes" -}}
-{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
-{{- $text := toString . -}}
-{{- $unit := regexFind "[A-Za-z]*$" $text -}}
-{{- if and $text (hasKey $units $unit) -}}
-{{- mulf (trimSuffix $unit $text | float64) (get $units $unit) | int64 -}}
-{{- end -}}
-{{- end -}}
-
-{{/* Checks the memory limit of a pod with the gateway, because a pod that exceeds it is killed with all its requests. Caches
-     count twice, as in docs/capacity.md. Bodies of requests count twice: as received, and as the view that replaces them.
-     The numbers are the defaults of the server; a test compares them with the server. Parameters: the root; resources;
-     path, the value with the resources. */}}
-{{- define "palimpsest.checkGateway" -}}
-{{- $config := .root.Values.config -}}
-{{- if .root.Values.gateway.enabled -}}
-{{- if and .root.Values.allowAnonymous (include "palimpsest.heldKeys" .root) -}}
-{{- fail "gateway.anthropicKeySecret and gateway.openaiKeySecret need auth: with allowAnonymous, every caller could use the key of the provider" -}}
-{{- end -}}
-{{- $limit := dig "limits" "memory" "" .resources | include "palimpsest.bytes" -}}
-{{- $caches := dig "sessions" "cache_bytes" nil $config | default 268435456 | int64 -}}
-{{- if not .root.Values.scaleOut.enabled -}}
-{{- $caches = dig "store" "cache_bytes" nil $config | default 67108864 | int64 | add $caches -}}
-{{- end -}}
-{{- $requests := dig "gateway" "max_request_bytes_in_flight" nil $config | default 536870912 | int64 -}}
-{{- $responses := dig "gateway" "max_response_bytes_in_flight" nil $config | default 268435456 | int64 -}}
-{{- $needed := add (mul 2 $caches) 268435456 (mul 2 $requests) $responses -}}
-{{- if and $limit (lt (int64 $limit) (int64 $needed)) -}}
-{{- fail (printf "%s.limits.memory: a server with the gateway needs at least %dMi for its caches and for requests and responses in flight. Raise the limit, or lower gateway.max_request_bytes_in_flight, gateway.max_response_bytes_in_flight or sessions.cache_bytes in config." .path (div (add $needed 1048575) 1048576)) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
 {{/* The ports of the providers, which the base URLs of the upstreams name, as a list in JSON. */}}
 {{- define "palimpsest.providerPorts" -}}
 {{- $ports := list -}}
@@ -194,45 +145,6 @@ gateway-openai: {{ . }}
 {{- $ports = append $ports ($named | default (ternary "80" "443" (eq $url.scheme "http")) | int) -}}
 {{- end -}}
 {{- uniq $ports | toJson -}}
-{{- end -}}
-
-{{/* Checks the number of database connections, because too few cause rejected calls only when all processes run. During a
-     rollout, old pods keep their connections beside the new pods, so the chart counts all pods twice. Each process has
-     two connections besides its pool: one for hints, and one for readiness checks while the pool is in use. */}}
-{{- define "palimpsest.checkScaleOut" -}}
-{{- $out := .Values.scaleOut -}}
-{{- if not (dig "blobs" "url" "" .Values.config) -}}
-{{- fail "scaleOut needs config.blobs.url: all pods must share the same files, for example in s3://bucket/prefix" -}}
-{{- end -}}
-{{- $servers := $out.server.replicas -}}
-{{- if $out.server.autoscaling.enabled -}}
-{{- $servers = $out.server.autoscaling.maxReplicas -}}
-{{- end -}}
-{{- $needed := add (mul 2 $servers (add $out.server.connections 2)) (mul 2 $out.worker.replicas (add $out.worker.connections 2)) 2 -}}
-{{- if gt (int $needed) (int $out.database.maxConnections) -}}
-{{- fail (printf "scaleOut: %d servers with %d connections and %d workers with %d need %d connections during a rollout, and scaleOut.database.maxConnections is %d. Reduce the pods or their connections, or raise max_connections of the database." (int $servers) (int $out.server.connections) (int $out.worker.replicas) (int $out.worker.connections) (int $needed) (int $out.database.maxConnections)) -}}
-{{- end -}}
-{{- end -}}
-
-{{/* The default spread of the pods of a component: over zones, then over nodes. */}}
-{{- define "palimpsest.spread" -}}
-{{- if .root.Values.topologySpreadConstraints -}}
-{{- toYaml .root.Values.topologySpreadConstraints -}}
-{{- else -}}
-{{- $root := .root -}}
-{{- $component := .component -}}
-{{- range list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
-- maxSkew: 1
-  topologyKey: {{ . }}
-  whenUnsatisfiable: ScheduleAnyway
-  # Excludes pods of the previous release from the count.
-  matchLabelKeys: [pod-template-hash]
-  labelSelector:
-    matchLabels:
-      {{- include "palimpsest.selector" $root | nindent 6 }}
-      app.kubernetes.io/component: {{ $component }}
-{{- end }}
-{{- end -}}
 {{- end -}}
 
 {{/* The mounted Secrets of all pods: folder and name. */}}

@@ -1,7 +1,13 @@
-{{/* A pod that runs Palimpsest. Parameters: the root; component and env, which set the role; preStop, the seconds before
-     SIGTERM; resources; volume, for the data of a pod without a claim; spread, the topology spread constraints. */}}
+{{/* A pod that runs Palimpsest. Parameters: the root; component and env, which set the role; pod, the values of the component
+     that replace those of the top level; preStop, the seconds before SIGTERM; resources; volume, for the data of a pod
+     without a claim. */}}
 {{- define "palimpsest.pod" -}}
 {{- $root := .root -}}
+{{- $more := list "topologySpreadConstraints" "extraEnv" "envSecrets" "extraVolumes" "extraVolumeMounts" "extraInitContainers" "extraContainers" -}}
+{{- $values := include "palimpsest.podValues" (dict "root" $root "pod" .pod "more" $more) | fromYaml -}}
+{{- if and .component (not $values.topologySpreadConstraints) -}}
+{{- $_ := include "palimpsest.spread" . | fromYamlArray | set $values "topologySpreadConstraints" -}}
+{{- end -}}
 {{- $secrets := include "palimpsest.secrets" $root | fromYaml -}}
 {{- /* Workers do not open the gateway, so they get no key of a provider. */ -}}
 {{- $hasGateway := and $root.Values.gateway.enabled (ne .component "worker") -}}
@@ -14,20 +20,21 @@ metadata:
     {{- with .component }}
     app.kubernetes.io/component: {{ . }}
     {{- end }}
-    {{- with $root.Values.podLabels }}
+    {{- with $values.podLabels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
   annotations:
+    kubectl.kubernetes.io/default-container: palimpsest
     # A change of settings restarts the pod. Mounted Secrets are excluded, because the server reloads their files.
     checksum/config: {{ include "palimpsest.config" $root | sha256sum }}
-    {{- if $root.Values.envSecrets }}
+    {{- if $values.envSecrets }}
     {{- $contents := list }}
-    {{- range $root.Values.envSecrets }}
+    {{- range $values.envSecrets }}
     {{- $contents = append $contents (get (lookup "v1" "Secret" $root.Release.Namespace .) "data") }}
     {{- end }}
     checksum/env-secrets: {{ toJson $contents | sha256sum }}
     {{- end }}
-    {{- with $root.Values.podAnnotations }}
+    {{- with $values.podAnnotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
 spec:
@@ -41,6 +48,10 @@ spec:
   terminationGracePeriodSeconds: {{ include "palimpsest.graceSeconds" (dict "root" $root "preStop" .preStop) }}
   securityContext:
     {{- toYaml $root.Values.podSecurityContext | nindent 4 }}
+  {{- with $values.extraInitContainers }}
+  initContainers:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   containers:
     - name: palimpsest
       image: {{ include "palimpsest.image" $root }}
@@ -59,10 +70,10 @@ spec:
         - name: {{ $name }}
           value: {{ $value | quote }}
         {{- end }}
-        {{- with $root.Values.extraEnv }}
+        {{- with $values.extraEnv }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
-      {{- with $root.Values.envSecrets }}
+      {{- with $values.envSecrets }}
       envFrom:
         {{- range . }}
         - secretRef:
@@ -111,9 +122,12 @@ spec:
           mountPath: {{ include "palimpsest.secretsDir" $root }}/{{ $name }}
           readOnly: true
         {{- end }}
-        {{- with $root.Values.extraVolumeMounts }}
+        {{- with $values.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
+    {{- with $values.extraContainers }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   volumes:
     - name: config
       configMap:
@@ -128,26 +142,10 @@ spec:
     - name: data
       {{- toYaml . | nindent 6 }}
     {{- end }}
-    {{- with $root.Values.extraVolumes }}
+    {{- with $values.extraVolumes }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
-  {{- with $root.Values.priorityClassName }}
-  priorityClassName: {{ . }}
-  {{- end }}
-  {{- with $root.Values.nodeSelector }}
-  nodeSelector:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with $root.Values.tolerations }}
-  tolerations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with $root.Values.affinity }}
-  affinity:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with .spread }}
-  topologySpreadConstraints:
-    {{- toYaml . | nindent 4 }}
+  {{- with include "palimpsest.placement" $values | trim }}
+  {{- . | nindent 2 }}
   {{- end }}
 {{- end -}}
