@@ -7,6 +7,7 @@ mod chart;
 mod dist;
 mod gateway;
 mod helm;
+mod kubernetes;
 mod production;
 mod promises;
 mod runbooks;

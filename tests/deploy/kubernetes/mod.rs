@@ -1,0 +1,121 @@
+//! The chart in a Kubernetes cluster. The API server admits all objects, and a node runs the pods. `make kubernetes` builds
+//! Kubernetes and runs these tests.
+
+mod cluster;
+mod release;
+mod services;
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use self::cluster::{Cluster, until};
+use self::release::{FULLNAME, Release};
+use crate::helm::{chart, examples};
+
+fn example(name: &str) -> PathBuf {
+    chart().join("examples").join(name)
+}
+
+#[test]
+#[ignore = "needs Kubernetes, which `make kubernetes` builds"]
+fn every_example_is_installed_tested_upgraded_rolled_back_and_removed() {
+    for example in examples() {
+        let name = example.file_stem().unwrap().to_str().unwrap();
+        let release = Release::prepare(name, &example);
+        release.helm("install", &["--wait"]);
+        release.passes_its_test();
+        release.helm("upgrade", &["--wait", "--set", "podAnnotations.changed=yes"]);
+        release.passes_its_test();
+        release.helm("rollback", &["1", "--wait"]);
+        release.passes_its_test();
+        release.helm("uninstall", &["--wait"]);
+        release.is_removed();
+    }
+}
+
+#[test]
+#[ignore = "needs Kubernetes, which `make kubernetes` builds"]
+fn sessions_survive_a_deleted_pod_a_drained_node_and_a_new_release() {
+    let release = Release::prepare("survival", &example("production.yaml"));
+    release.helm("install", &["--wait"]);
+    release.import("before");
+    let pod = format!("{FULLNAME}-0");
+    let id = || release.kubectl(&["get", "pod", &pod, "--output", "jsonpath={.metadata.uid}"]);
+    let rollout = ["rollout", "status", &format!("statefulset/{FULLNAME}")];
+
+    let first = id();
+    release.kubectl(&["delete", "pod", &pod]);
+    release.kubectl(&rollout);
+    let second = id();
+    assert_ne!(first, second);
+    assert_eq!(release.sessions(), ["before"]);
+
+    // The budget allows the only pod to be unavailable, so a drain does not wait for an operator.
+    assert!(release.drain("5m"), "{}", release.state());
+    until(
+        "a pod without a node",
+        || (release.kubectl(&["get", "pods", "--field-selector", "status.phase=Pending", "--output", "name"]).contains(&pod)).then_some(()),
+        || release.state(),
+    );
+    release.kubectl(&["uncordon", "node"]);
+    release.kubectl(&rollout);
+    assert_ne!(id(), second);
+    assert_eq!(release.sessions(), ["before"]);
+
+    // The claim of a removed release keeps the sessions for the next one.
+    release.helm("uninstall", &["--wait"]);
+    release.is_removed();
+    release.helm("install", &["--wait"]);
+    assert_eq!(release.sessions(), ["before"]);
+    release.helm("uninstall", &["--wait"]);
+}
+
+#[test]
+#[ignore = "needs Kubernetes, which `make kubernetes` builds"]
+fn the_network_policy_admits_the_clients_of_the_values_only() {
+    let release = Release::prepare("policy", &example("production.yaml"));
+    release.helm("install", &["--wait"]);
+    release.passes_its_test();
+    // The label of the namespace admits clients.
+    assert!(release.is_reached_from("friend", "palimpsest.example.com/client=true"));
+    assert!(!release.is_reached_from("stranger", "palimpsest.example.com/other=true"));
+    release.helm("uninstall", &["--wait"]);
+}
+
+#[test]
+#[ignore = "needs Kubernetes, which `make kubernetes` builds"]
+fn servers_of_a_database_share_sessions_and_drain_one_by_one() {
+    let release = Release::prepare("shared", &example("scale-out.yaml"));
+    release.helm("install", &["--wait"]);
+    // Without a source of metrics, the autoscaler creates the minimum.
+    release.kubectl(&["wait", &format!("deployment/{FULLNAME}-server"), "--for=jsonpath={.status.readyReplicas}=3", "--timeout=5m"]);
+    release.import("shared");
+    for _ in 0..6 {
+        assert_eq!(release.sessions(), ["shared"]);
+    }
+
+    // The only node has no place for replacements, so the budget stops the drain after one pod of each deployment.
+    assert!(!release.drain("30s"), "{}", release.state());
+    let is_ready = |pod: &&Value| {
+        let conditions = pod["status"]["conditions"].as_array();
+        let mut ready = conditions.into_iter().flatten();
+        ready.any(|of| of["type"] == "Ready" && of["status"] == "True")
+    };
+    let pods = release.all("pods");
+    let ready: Vec<_> = pods.iter().filter(is_ready).collect();
+    let of = |component: &str| {
+        let label = "app.kubernetes.io/component";
+        let all = ready.iter();
+        all.filter(|pod| pod["metadata"]["labels"][label] == component)
+            .count()
+    };
+    assert_eq!((of("server"), of("worker")), (2, 2), "{}", release.state());
+    assert_eq!(release.sessions(), ["shared"]);
+    release.kubectl(&["uncordon", "node"]);
+    for component in ["server", "worker"] {
+        release.kubectl(&["rollout", "status", &format!("deployment/{FULLNAME}-{component}")]);
+    }
+    release.helm("uninstall", &["--wait"]);
+    release.is_removed();
+}
