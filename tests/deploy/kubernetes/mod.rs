@@ -25,7 +25,10 @@ fn every_example_is_installed_tested_upgraded_rolled_back_and_removed() {
         let release = Release::prepare(name, &example);
         release.helm("install", &["--wait"]);
         release.passes_its_test();
-        release.helm("upgrade", &["--wait", "--set", "podAnnotations.changed=yes"]);
+        release.helm(
+            "upgrade",
+            &["--wait", "--set", "podAnnotations.changed=yes"],
+        );
         release.passes_its_test();
         release.helm("rollback", &["1", "--wait"]);
         release.passes_its_test();
@@ -55,7 +58,19 @@ fn sessions_survive_a_deleted_pod_a_drained_node_and_a_new_release() {
     assert!(release.drain("5m"), "{}", release.state());
     until(
         "a pod without a node",
-        || (release.kubectl(&["get", "pods", "--field-selector", "status.phase=Pending", "--output", "name"]).contains(&pod)).then_some(()),
+        || {
+            (release
+                .kubectl(&[
+                    "get",
+                    "pods",
+                    "--field-selector",
+                    "status.phase=Pending",
+                    "--output",
+                    "name",
+                ])
+                .contains(&pod))
+            .then_some(())
+        },
         || release.state(),
     );
     release.kubectl(&["uncordon", "node"]);
@@ -89,7 +104,12 @@ fn servers_of_a_database_share_sessions_and_drain_one_by_one() {
     let release = Release::prepare("shared", &example("scale-out.yaml"));
     release.helm("install", &["--wait"]);
     // Without a source of metrics, the autoscaler creates the minimum.
-    release.kubectl(&["wait", &format!("deployment/{FULLNAME}-server"), "--for=jsonpath={.status.readyReplicas}=3", "--timeout=5m"]);
+    release.kubectl(&[
+        "wait",
+        &format!("deployment/{FULLNAME}-server"),
+        "--for=jsonpath={.status.readyReplicas}=3",
+        "--timeout=5m",
+    ]);
     release.import("shared");
     for _ in 0..6 {
         assert_eq!(release.sessions(), ["shared"]);
@@ -114,7 +134,11 @@ fn servers_of_a_database_share_sessions_and_drain_one_by_one() {
     assert_eq!(release.sessions(), ["shared"]);
     release.kubectl(&["uncordon", "node"]);
     for component in ["server", "worker"] {
-        release.kubectl(&["rollout", "status", &format!("deployment/{FULLNAME}-{component}")]);
+        release.kubectl(&[
+            "rollout",
+            "status",
+            &format!("deployment/{FULLNAME}-{component}"),
+        ]);
     }
     release.helm("uninstall", &["--wait"]);
     release.is_removed();

@@ -61,7 +61,7 @@ impl Release {
         release.apply(&json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels},
         }));
-        for command in secrets_of(example) {
+        for command in commands_of(example) {
             let args: Vec<&str> = command.split_whitespace().collect();
             let mut kubectl = cluster.kubectl_command(&args);
             kubectl.args(["--namespace", namespace]);
@@ -80,7 +80,8 @@ impl Release {
     fn create_volume(&self, class: &str) {
         let folder = self.cluster.folder().join("volumes").join(&self.namespace);
         fs::create_dir_all(&folder).unwrap();
-        let is_node = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["node"]});
+        let is_node =
+            json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["node"]});
         self.apply(&json!({
             "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": self.namespace},
             "spec": {
@@ -141,11 +142,7 @@ impl Release {
             self.kubectl(&[&args[..], &["app.kubernetes.io/instance=prod"]].concat())
         };
         // Replica sets and pods of removed objects are removed in the background.
-        until(
-            "the removal",
-            || left().is_empty().then_some(()),
-            || left(),
-        );
+        until("the removal", || left().is_empty().then_some(()), || left());
     }
 
     /// Runs kubectl in the namespace.
@@ -158,15 +155,29 @@ impl Release {
     /// Runs a command of Palimpsest on the node, as a client of the service. Panics if it fails.
     #[track_caller]
     pub(crate) fn call(&self, args: &[&str]) -> String {
-        let is_tls = self.kubectl(&["get", "service", FULLNAME, "--output", "jsonpath={.spec.ports[0].appProtocol}"]) == "https";
+        let is_tls = self.kubectl(&[
+            "get",
+            "service",
+            FULLNAME,
+            "--output",
+            "jsonpath={.spec.ports[0].appProtocol}",
+        ]) == "https";
         let scheme = if is_tls { "https" } else { "http" };
         let mut client = self.cluster.command(binary());
         client.args(args);
-        client.env("PALIMPSEST_SERVER", format!("{scheme}://{}:50051", self.host()));
+        client.env(
+            "PALIMPSEST_SERVER",
+            format!("{scheme}://{}:50051", self.host()),
+        );
         if is_tls {
             client.env("PALIMPSEST_TLS_CA", self.files.path().join("ca.crt"));
         }
-        succeeded(&client.env("PALIMPSEST_API_KEY", &self.api_key).output().unwrap())
+        succeeded(
+            &client
+                .env("PALIMPSEST_API_KEY", &self.api_key)
+                .output()
+                .unwrap(),
+        )
     }
 
     /// Imports a conversation as a session.
@@ -198,9 +209,18 @@ impl Release {
     /// time.
     pub(crate) fn drain(&self, timeout: &str) -> bool {
         let selector = format!("app.kubernetes.io/instance={NAME}");
-        let args = ["drain", "node", "--delete-emptydir-data", "--timeout", timeout];
+        let args = [
+            "drain",
+            "node",
+            "--delete-emptydir-data",
+            "--timeout",
+            timeout,
+        ];
         let mut kubectl = self.cluster.kubectl_command(&args);
-        let output = kubectl.args(["--pod-selector", &selector]).output().unwrap();
+        let output = kubectl
+            .args(["--pod-selector", &selector])
+            .output()
+            .unwrap();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         let is_stopped = error.contains("would violate the pod's disruption budget");
         assert!(output.status.success() || is_stopped, "{error}");
@@ -236,15 +256,26 @@ impl Release {
             },
         }));
         let phase = || {
-            let phase = self.cluster.get(&["pod", "client", "--namespace", namespace]);
+            let phase = self
+                .cluster
+                .get(&["pod", "client", "--namespace", namespace]);
             phase["status"]["phase"].as_str().unwrap().to_owned()
         };
-        let is_ended = || ["Succeeded", "Failed"].contains(&phase().as_str()).then_some(());
+        let is_ended = || {
+            ["Succeeded", "Failed"]
+                .contains(&phase().as_str())
+                .then_some(())
+        };
         until("the end of the client", is_ended, || self.state());
-        let log = self.cluster.kubectl(&["logs", "client", "--namespace", namespace]);
+        let log = self
+            .cluster
+            .kubectl(&["logs", "client", "--namespace", namespace]);
         let is_reached = phase() == "Succeeded";
         // A client with another error than a closed connection proves nothing.
-        assert!(is_reached || log.contains("timed out") || log.contains("not ready"), "{log}");
+        assert!(
+            is_reached || log.contains("timed out") || log.contains("not ready"),
+            "{log}"
+        );
         is_reached
     }
 
@@ -290,18 +321,22 @@ fn write_files(folder: &Path, namespace: &str) -> String {
     write("tls.key", &key);
     write("ca.crt", &authority.pem());
     write("password", services::PASSWORD);
-    for (name, value) in services::bucket_variables() {
-        write(name, &value);
-    }
+    let variables = services::bucket_variables().into_iter();
+    let variables = variables.map(|(name, value)| format!("{name}={value}"));
+    write("s3.env", &variables.collect::<Vec<_>>().join("\n"));
     api_key
 }
 
 /// Returns the commands of kubectl in the first lines of an example.
-fn secrets_of(example: &Path) -> Vec<String> {
+fn commands_of(example: &Path) -> Vec<String> {
     let text = fs::read_to_string(example).unwrap();
     let lines = text.lines().map_while(|line| line.strip_prefix('#'));
-    let lines = lines.filter_map(|line| line.trim().strip_prefix("kubectl "));
+    // A backslash continues a command in the next line.
+    let comment = lines.collect::<Vec<_>>().join("\n").replace("\\\n", " ");
+    let commands = comment
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("kubectl "));
     // A command can have a comment.
-    let commands = lines.map(|line| line.split(" #").next().unwrap().trim());
+    let commands = commands.map(|line| line.split(" #").next().unwrap().trim());
     commands.map(str::to_owned).collect()
 }

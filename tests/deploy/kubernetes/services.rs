@@ -54,7 +54,7 @@ pub(crate) fn start(cluster: &Cluster) {
 /// Returns the environment variables of S3 clients.
 pub(crate) fn bucket_variables() -> Vec<(&'static str, String)> {
     vec![
-        ("AWS_ENDPOINT_URL", format!("http://{NODE}:7070")),
+        ("AWS_ENDPOINT_URL", format!("http://{NODE}:443")),
         ("AWS_ALLOW_HTTP", "true".into()),
         ("AWS_REGION", "us-east-1".into()),
         ("AWS_ACCESS_KEY_ID", "tests".into()),
