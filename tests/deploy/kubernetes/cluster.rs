@@ -102,10 +102,10 @@ impl Cluster {
             },
             logs,
         );
-        let init = child_of(&child_of(&script.id().to_string()));
+        let init = fs::read_to_string(folder.join("init")).unwrap();
         let cluster = Self {
             folder,
-            init,
+            init: init.trim().to_owned(),
             _script: script,
         };
         cluster.apply(&root().join("target/tools/cluster/definitions"));
@@ -136,7 +136,15 @@ impl Cluster {
 
     /// Returns a command of kubectl.
     pub(crate) fn kubectl_command(&self, args: &[&str]) -> Command {
-        let mut kubectl = self.command(&root().join("target/tools/cluster/bin/kubectl"));
+        self.kubectl_in(Path::new("/"), args)
+    }
+
+    /// Returns a command of kubectl that reads files of a folder.
+    pub(crate) fn kubectl_in(&self, folder: &Path, args: &[&str]) -> Command {
+        // The folder of the caller is not kept in other namespaces.
+        let mut kubectl = self.command(Path::new("env"));
+        kubectl.arg("--chdir").arg(folder);
+        kubectl.arg(root().join("target/tools/cluster/bin/kubectl"));
         kubectl.args(args);
         kubectl
     }
@@ -170,16 +178,6 @@ impl Cluster {
         let text = self.kubectl(&[&["get", "--output", "json"], args].concat());
         serde_json::from_str(&text).unwrap()
     }
-}
-
-/// Returns the only child of a process. Waits until the child exists.
-fn child_of(process: &str) -> String {
-    let path = format!("/proc/{process}/task/{process}/children");
-    let children = fs::read_to_string(path).unwrap();
-    let mut children = children.split_whitespace();
-    let child = children.next().unwrap().to_owned();
-    assert_eq!(children.next(), None);
-    child
 }
 
 /// Returns the last lines of all logs.

@@ -63,11 +63,9 @@ impl Release {
         }));
         for command in commands_of(example) {
             let args: Vec<&str> = command.split_whitespace().collect();
-            let mut kubectl = cluster.kubectl_command(&args);
-            kubectl.args(["--namespace", namespace]);
-            // The files of the commands are relative, and nsenter keeps the folder.
-            let output = kubectl.current_dir(release.files.path()).output().unwrap();
-            succeeded(&output);
+            let mut kubectl = cluster.kubectl_in(release.files.path(), &args);
+            let output = kubectl.args(["--namespace", namespace]).output();
+            succeeded(&output.unwrap());
         }
         let is_claimed = fs::read_to_string(example)
             .unwrap()
