@@ -91,16 +91,16 @@ impl Cluster {
             .stderr(File::create(folder.join("script.log")).unwrap())
             .spawn()
             .unwrap();
-        let logs = || logs(&folder);
+        let state = || logs(&folder);
         let running = folder.join("running");
         until(
             "the processes of the cluster",
             || {
                 let ended = script.try_wait().unwrap();
-                assert!(ended.is_none(), "the cluster ended: {}", logs());
+                assert!(ended.is_none(), "the cluster ended: {}", state());
                 running.exists().then_some(())
             },
-            logs,
+            state,
         );
         let init = fs::read_to_string(folder.join("init")).unwrap();
         let cluster = Self {

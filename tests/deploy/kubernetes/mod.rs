@@ -7,10 +7,7 @@ mod services;
 
 use std::path::PathBuf;
 
-use serde_json::Value;
-
-use self::cluster::{Cluster, until};
-use self::release::{FULLNAME, Release};
+use self::release::{FULLNAME, Release, SERVER, is_ready};
 use crate::helm::{chart, examples};
 
 fn example(name: &str) -> PathBuf {
@@ -43,39 +40,16 @@ fn sessions_survive_a_deleted_pod_a_drained_node_and_a_new_release() {
     let release = Release::prepare("survival", &example("production.yaml"));
     release.helm("install", &["--wait"]);
     release.import("before");
-    let pod = format!("{FULLNAME}-0");
-    let id = || release.kubectl(&["get", "pod", &pod, "--output", "jsonpath={.metadata.uid}"]);
-    let rollout = ["rollout", "status", &format!("statefulset/{FULLNAME}")];
+    let first = release.ready_pod(None);
 
-    let first = id();
-    release.kubectl(&["delete", "pod", &pod]);
-    release.kubectl(&rollout);
-    let second = id();
-    assert_ne!(first, second);
+    release.kubectl(&["delete", "pod", SERVER]);
+    let second = release.ready_pod(Some(&first));
     assert_eq!(release.sessions(), ["before"]);
 
     // The budget allows the only pod to be unavailable, so a drain does not wait for an operator.
     assert!(release.drain("5m"), "{}", release.state());
-    until(
-        "a pod without a node",
-        || {
-            (release
-                .kubectl(&[
-                    "get",
-                    "pods",
-                    "--field-selector",
-                    "status.phase=Pending",
-                    "--output",
-                    "name",
-                ])
-                .contains(&pod))
-            .then_some(())
-        },
-        || release.state(),
-    );
     release.kubectl(&["uncordon", "node"]);
-    release.kubectl(&rollout);
-    assert_ne!(id(), second);
+    release.ready_pod(Some(&second));
     assert_eq!(release.sessions(), ["before"]);
 
     // The claim of a removed release keeps the sessions for the next one.
@@ -117,13 +91,8 @@ fn servers_of_a_database_share_sessions_and_drain_one_by_one() {
 
     // The only node has no place for replacements, so the budget stops the drain after one pod of each deployment.
     assert!(!release.drain("30s"), "{}", release.state());
-    let is_ready = |pod: &&Value| {
-        let conditions = pod["status"]["conditions"].as_array();
-        let mut ready = conditions.into_iter().flatten();
-        ready.any(|of| of["type"] == "Ready" && of["status"] == "True")
-    };
     let pods = release.all("pods");
-    let ready: Vec<_> = pods.iter().filter(is_ready).collect();
+    let ready: Vec<_> = pods.iter().filter(|pod| is_ready(pod)).collect();
     let of = |component: &str| {
         let label = "app.kubernetes.io/component";
         let all = ready.iter();

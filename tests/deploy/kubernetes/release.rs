@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use palimpsest_tests::binary;
 use palimpsest_tests::tenant::keys;
@@ -10,13 +11,16 @@ use tempfile::TempDir;
 
 use super::cluster::{Cluster, TIMEOUT, succeeded, until};
 use super::services;
-use crate::helm::{chart, root};
+use crate::helm::{chart, root, yaml};
 
 /// The name of every release.
 pub(crate) const NAME: &str = "prod";
 
 /// The name of the objects of every release.
 pub(crate) const FULLNAME: &str = "prod-palimpsest";
+
+/// The pod of a release without a database.
+pub(crate) const SERVER: &str = "prod-palimpsest-0";
 
 /// The image that the script of the cluster imports.
 const IMAGE: &str = "localhost/palimpsest:test";
@@ -67,24 +71,28 @@ impl Release {
             let output = kubectl.args(["--namespace", namespace]).output();
             succeeded(&output.unwrap());
         }
-        let is_claimed = fs::read_to_string(example)
-            .unwrap()
-            .contains("storageClassName: fast");
-        release.create_volume(if is_claimed { "fast" } else { "standard" });
+        release.create_volume();
         release
     }
 
-    /// Creates the volume for a claim, because the cluster has no driver that creates volumes.
-    fn create_volume(&self, class: &str) {
+    /// Creates a volume, because the cluster has no driver that creates the volumes of claims.
+    fn create_volume(&self) {
         let folder = self.cluster.folder().join("volumes").join(&self.namespace);
         fs::create_dir_all(&folder).unwrap();
+        let example = yaml(&self.values[0]);
+        let claim = &example["persistence"];
+        let class = claim["storageClassName"].as_str().unwrap_or("standard");
+        let modes = claim["accessModes"].as_array();
+        let modes = modes
+            .cloned()
+            .unwrap_or_else(|| vec!["ReadWriteOnce".into()]);
         let is_node =
             json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["node"]});
         self.apply(&json!({
             "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": self.namespace},
             "spec": {
                 "storageClassName": class, "capacity": {"storage": "1Ti"}, "local": {"path": folder},
-                "accessModes": ["ReadWriteOnce", "ReadWriteOncePod"],
+                "accessModes": modes,
                 "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [is_node]}]}},
             },
         }));
@@ -153,29 +161,35 @@ impl Release {
     /// Runs a command of Palimpsest on the node, as a client of the service. Panics if it fails.
     #[track_caller]
     pub(crate) fn call(&self, args: &[&str]) -> String {
-        let is_tls = self.kubectl(&[
-            "get",
-            "service",
-            FULLNAME,
-            "--output",
-            "jsonpath={.spec.ports[0].appProtocol}",
-        ]) == "https";
-        let scheme = if is_tls { "https" } else { "http" };
+        // A service routes calls to a new pod a moment after the pod is ready.
+        succeeded(&self.client(&["health", "--wait", "60"]).output().unwrap());
+        succeeded(&self.client(args).output().unwrap())
+    }
+
+    fn client(&self, args: &[&str]) -> Command {
         let mut client = self.cluster.command(binary());
+        let is_tls = !yaml(&self.values[0])["tls"]["secretName"].is_null();
+        let scheme = if is_tls { "https" } else { "http" };
+        let server = format!("{scheme}://{}:50051", self.host());
         client.args(args);
-        client.env(
-            "PALIMPSEST_SERVER",
-            format!("{scheme}://{}:50051", self.host()),
-        );
+        client.env("PALIMPSEST_SERVER", server);
+        client.env("PALIMPSEST_API_KEY", &self.api_key);
         if is_tls {
             client.env("PALIMPSEST_TLS_CA", self.files.path().join("ca.crt"));
         }
-        succeeded(
-            &client
-                .env("PALIMPSEST_API_KEY", &self.api_key)
-                .output()
-                .unwrap(),
-        )
+        client
+    }
+
+    /// Waits until the pod without a database is ready and not the previous one. Returns its id.
+    pub(crate) fn ready_pod(&self, previous: Option<&str>) -> String {
+        let look = || {
+            let pods = self.all("pods").into_iter();
+            let mut pods = pods.filter(|pod| pod["metadata"]["name"] == SERVER);
+            let pod = pods.find(is_ready)?;
+            let id = pod["metadata"]["uid"].as_str()?.to_owned();
+            (Some(id.as_str()) != previous).then_some(id)
+        };
+        until("a ready pod", look, || self.state())
     }
 
     /// Imports a conversation as a session.
@@ -303,6 +317,13 @@ impl Release {
         let events = of(&["get", "events", "--sort-by=.lastTimestamp"]);
         format!("{pods}\n{events}\n{logs}")
     }
+}
+
+/// Returns true if a pod is ready.
+pub(crate) fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|of| of["type"] == "Ready" && of["status"] == "True")
 }
 
 /// Writes the files of all Secrets. Returns an API key with all rights.
