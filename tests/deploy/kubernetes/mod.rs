@@ -7,7 +7,7 @@ mod services;
 
 use std::path::PathBuf;
 
-use self::release::{FULLNAME, Release, SERVER, is_ready};
+use self::release::{FULLNAME, Release, SERVER};
 use crate::helm::{chart, examples};
 
 fn example(name: &str) -> PathBuf {
@@ -78,28 +78,20 @@ fn servers_of_a_database_share_sessions_and_drain_one_by_one() {
     let release = Release::prepare("shared", &example("scale-out.yaml"));
     release.helm("install", &["--wait"]);
     // Without a source of metrics, the autoscaler creates the minimum.
-    release.kubectl(&[
-        "wait",
-        &format!("deployment/{FULLNAME}-server"),
-        "--for=jsonpath={.status.readyReplicas}=3",
-        "--timeout=5m",
-    ]);
+    let minimum = "--for=jsonpath={.status.readyReplicas}=3";
+    let servers = format!("deployment/{FULLNAME}-server");
+    release.kubectl(&["wait", &servers, minimum, "--timeout=5m"]);
     release.import("shared");
+    // Calls reach all servers.
     for _ in 0..6 {
         assert_eq!(release.sessions(), ["shared"]);
     }
 
     // The only node has no place for replacements, so the budget stops the drain after one pod of each deployment.
+    let (servers, workers) = (release.ready("server"), release.ready("worker"));
     assert!(!release.drain("30s"), "{}", release.state());
-    let pods = release.all("pods");
-    let ready: Vec<_> = pods.iter().filter(|pod| is_ready(pod)).collect();
-    let of = |component: &str| {
-        let label = "app.kubernetes.io/component";
-        let all = ready.iter();
-        all.filter(|pod| pod["metadata"]["labels"][label] == component)
-            .count()
-    };
-    assert_eq!((of("server"), of("worker")), (2, 2), "{}", release.state());
+    assert_eq!(release.ready("server"), servers - 1, "{}", release.state());
+    assert_eq!(release.ready("worker"), workers - 1, "{}", release.state());
     assert_eq!(release.sessions(), ["shared"]);
     release.kubectl(&["uncordon", "node"]);
     for component in ["server", "worker"] {
