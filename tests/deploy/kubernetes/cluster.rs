@@ -1,6 +1,8 @@
 //! A Kubernetes cluster with one node: the API server, its controllers, a kubelet and containerd.
 
+use std::fmt::Write as _;
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -22,10 +24,6 @@ pub(crate) const TIMEOUT: Duration = Duration::from_mins(10);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Calls `look` until it returns a value. Panics with the text of `state` after the time limit.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a cluster changes in its own time"
-)]
 pub(crate) fn until<T>(
     what: &str,
     mut look: impl FnMut() -> Option<T>,
@@ -86,6 +84,8 @@ impl Cluster {
         succeeded(&image.arg(binary()).arg(&folder).output().unwrap());
         let mut script = Command::new(scripts.join("cluster"))
             .arg(&folder)
+            // Ctrl+C ends the tests, and the end of their input then ends the script, which cleans up.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(File::create(folder.join("script.log")).unwrap())
@@ -189,7 +189,7 @@ fn logs(folder: &Path) -> String {
         let log = fs::read_to_string(&file).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
         let last = lines[lines.len().saturating_sub(15)..].join("\n");
-        text += &format!("== {}\n{last}\n", file.display());
+        writeln!(text, "== {}\n{last}", file.display()).unwrap();
     }
     text
 }

@@ -53,11 +53,13 @@ impl Release {
             labels[format!("pod-security.kubernetes.io/{mode}")] = "restricted".into();
         }
         let values = root().join("tests/deploy/kubernetes/values.yaml");
+        let own_values = files.path().join("values.yaml");
+        fs::write(&own_values, own_values_of(namespace, example)).unwrap();
         let release = Self {
             cluster,
             namespace: namespace.to_owned(),
             files,
-            values: vec![example.to_owned(), values],
+            values: vec![example.to_owned(), values, own_values],
             api_key,
         };
         release.apply(&json!({
@@ -351,6 +353,16 @@ fn write_files(folder: &Path, namespace: &str) -> String {
     let variables = variables.map(|(name, value)| format!("{name}={value}"));
     write("s3.env", &variables.collect::<Vec<_>>().join("\n"));
     api_key
+}
+
+/// Returns the values of a namespace: a place in the bucket, which belongs to one store. All releases on the database are
+/// one store.
+fn own_values_of(namespace: &str, example: &Path) -> String {
+    let example = yaml(example);
+    let has_place = !example["config"]["blobs"].is_null() && example["scaleOut"].is_null();
+    let url = format!("s3://palimpsest-blobs/{namespace}");
+    let place = json!({"config": {"blobs": {"url": url}}});
+    if has_place { place } else { json!({}) }.to_string()
 }
 
 /// Returns the commands of kubectl in the first lines of an example.
