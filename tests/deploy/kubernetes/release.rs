@@ -266,7 +266,7 @@ impl Release {
                 "restartPolicy": "Never",
                 "containers": [{
                     "name": "client", "image": IMAGE, "imagePullPolicy": "Never",
-                    "args": ["health", "--wait", "10"],
+                    "args": ["health", "--wait", "20"],
                     "env": [
                         {"name": "PALIMPSEST_SERVER", "value": format!("https://{}:50051", self.host())},
                         {"name": "PALIMPSEST_TLS_CA", "value": "/authority/ca.crt"},
@@ -292,11 +292,8 @@ impl Release {
             .cluster
             .kubectl(&["logs", "client", "--namespace", namespace]);
         let is_reached = phase() == "Succeeded";
-        // A client with another error than a closed connection proves nothing.
-        assert!(
-            is_reached || log.contains("timed out") || log.contains("not ready"),
-            "{log}"
-        );
+        // A client with another error proves nothing.
+        assert!(is_reached || log.contains("no server answers"), "{log}");
         is_reached
     }
 
