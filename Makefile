@@ -1,6 +1,6 @@
 # The commands of this repository. A change must pass `make test`. CONTRIBUTING.md lists all targets.
 
-.PHONY: run test test-all test-packages test-postgres agents litellm lint docs bench peers frameworks suites \
+.PHONY: run test test-all test-packages test-postgres agents litellm kubernetes lint docs bench peers frameworks suites \
 	release-servers chaos siege soak scale load fuzz image dist dist-check deny tools
 
 # Runs the server on this machine with its embedded store.
@@ -47,6 +47,13 @@ agents: tools
 litellm: tools
 	scripts/install-litellm
 	cargo test --locked --workspace --test gateway litellm -- --ignored --nocapture
+
+# Installs, tests, upgrades and removes every example of the chart in a Kubernetes cluster with one node, whose pods run.
+# Builds Kubernetes and a container runtime into target/tools/cluster, which takes 15 minutes of processor time the first
+# time. Needs root and Debian.
+kubernetes: tools
+	scripts/install-kubernetes
+	cargo test --locked --workspace --test deploy kubernetes:: -- --ignored --nocapture --test-threads=1
 
 lint: tools
 	cargo fmt --all --check

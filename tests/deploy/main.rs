@@ -8,6 +8,7 @@ mod components;
 mod dist;
 mod gateway;
 mod helm;
+mod kubernetes;
 mod production;
 mod promises;
 mod routes;
