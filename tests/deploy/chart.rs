@@ -47,13 +47,17 @@ fn accepted(objects: &Objects, name: &str) {
             (text("name"), text("value"))
         });
         // The Job has no configuration file. All its settings are variables.
-        let is_server = container["args"][0] == "serve";
+        let subcommand = container["args"][0].as_str().unwrap();
         let mut command = Command::new(binary());
-        command.args(["config", "--check"]);
-        if is_server {
+        command.args(["config", "--check"]).env_clear();
+        if subcommand == "serve" {
             command.arg("--config").arg(&file);
         }
-        let output = command.env_clear().envs(variables).output().unwrap();
+        // Other commands are clients and do not read these settings.
+        if matches!(subcommand, "serve" | "schema") {
+            command.envs(image_variables());
+        }
+        let output = command.envs(variables).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(
             output.status.success(),
@@ -61,6 +65,22 @@ fn accepted(objects: &Objects, name: &str) {
             objects.toml()
         );
     }
+}
+
+/// Returns the variables that the image sets.
+fn image_variables() -> Vec<(String, String)> {
+    let dockerfile = std::fs::read_to_string(root().join("deploy/Dockerfile")).unwrap();
+    let lines = dockerfile
+        .lines()
+        .filter_map(|line| line.strip_prefix("ENV "));
+    let variables = lines.flat_map(str::split_whitespace);
+    let settings = variables.filter(|variable| variable.starts_with("PALIMPSEST_"));
+    let pairs = settings.filter_map(|variable| variable.split_once('='));
+    let pairs: Vec<_> = pairs
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    assert!(!pairs.is_empty(), "the image sets no variable");
+    pairs
 }
 
 #[test]
