@@ -18,4 +18,5 @@ mod streams;
 mod system_messages;
 mod transcripts;
 mod upstream_faults;
+mod who;
 mod world;

@@ -14,13 +14,16 @@ use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Error as ClientError;
 use palimpsest_core::ids::ProjectId;
+use palimpsest_edge::metrics::Metrics;
 use palimpsest_edge::net::Connection;
+use palimpsest_engine::clock::IdSource;
 use palimpsest_engine::turn::JsonParts;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::answer::Reason;
-use super::caller::{self, Caller, Callers};
+use super::call::GatewayCall;
+use super::caller::{self, Caller, Callers, Rejection};
 use super::client::UpstreamClient;
 use super::compaction::has_input;
 use super::compress::{Compression, Problem};
@@ -38,6 +41,7 @@ use super::reading::ReservedMemory;
 use super::request_body::{AgentBody, RequestBody};
 use super::response_body::{ForwardedBody, ResponseBody, UpstreamBody};
 use super::route::{Api, OwnRoute, Route};
+use super::span::ModelSpan;
 use super::tee::TeeBody;
 use super::upstream::{Upstreams, io_kind, is_reset};
 
@@ -62,6 +66,9 @@ pub(crate) struct Forwarder {
     pub(crate) readings: Arc<Readings>,
     /// The authentication and the quotas.
     pub(crate) callers: Callers,
+    /// The source of ids for traces.
+    pub(crate) ids: Arc<IdSource>,
+    pub(crate) metrics: Metrics,
 }
 
 /// Upstream closed the connection without a response. The agent's connection is closed in the same way.
@@ -87,48 +94,80 @@ impl Forwarder {
     ) -> Result<Response<ResponseBody>, NoResponse> {
         let project = caller::take_project(request.uri_mut());
         let route = Route::of(request.method(), request.uri().path(), request.headers());
-        let (api, own) = match route {
-            Route::Forward(api) => (api, None),
-            Route::Own(own) => (Api::OpenAi, Some(own)),
-            Route::WebSocket(api) => return Ok(Reason::WebSocket.answer(api)),
-            Route::Tunnel => return Ok(Reason::Tunnel.answer(Api::OpenAi)),
+        let api = match route {
+            Route::Forward(api) | Route::WebSocket(api) => api,
+            Route::Own(_) | Route::Tunnel => Api::OpenAi,
         };
-        let admitted = project.map_err(Reason::Caller);
-        let admitted = admitted
-            .and_then(|project| self.admit(&request, project, (api, own.is_some()), connection));
-        let (caller, in_flight) = match admitted {
-            Ok(admitted) => admitted,
-            Err(reason) => return Ok(reason.answer(api)),
-        };
-        if let Some(own) = own {
-            let answering = self.answer_own(&own, request, (caller.project, in_flight));
-            let answered = answering.await;
-            return Ok(answered.unwrap_or_else(|reason| reason.answer(api)));
-        }
+        let call = GatewayCall::begin(&request, &self.ids, &self.metrics);
         let agent = Agent {
             version: request.version(),
             end,
             api,
         };
-        let answered = self.forward(request, caller.project, &agent).await?;
-        Ok(match answered {
-            Ok((head, body)) => agent.response((head, body), in_flight),
-            Err(reason) => reason.answer(api),
-        })
+        let answering = self.run(request, (project, route), (&agent, connection), &call);
+        match call.scope(answering).await {
+            Ok(answered) => {
+                match &answered {
+                    Ok(response) => call.responded(response.status()),
+                    Err(reason) => call.answered(reason),
+                }
+                let response = answered.unwrap_or_else(|reason| reason.answer(api));
+                call.sent(response.body().own_size());
+                Ok(response)
+            }
+            Err(error) => {
+                call.unanswered();
+                Err(error)
+            }
+        }
+    }
+
+    async fn run(
+        &self,
+        request: Request<AgentBody>,
+        (project, route): (Result<Option<ProjectId>, Rejection>, Route),
+        (agent, connection): (&Agent<'_>, &Arc<Connection>),
+        call: &GatewayCall,
+    ) -> Result<Result<Response<ResponseBody>, Reason>, NoResponse> {
+        let own = match route {
+            Route::Forward(_) => None,
+            Route::Own(own) => Some(own),
+            Route::WebSocket(_) => return Ok(Err(Reason::WebSocket)),
+            Route::Tunnel => return Ok(Err(Reason::Tunnel)),
+        };
+        let admitted = project.map_err(Reason::Caller);
+        let admitted = admitted.and_then(|project| {
+            self.admit(
+                &request,
+                (project, call),
+                (agent.api, own.is_some()),
+                connection,
+            )
+        });
+        let (caller, in_flight) = match admitted {
+            Ok(admitted) => admitted,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        if let Some(own) = own {
+            let answering = self.answer_own(&own, request, (caller.project, in_flight));
+            return Ok(answering.await);
+        }
+        let forwarded = self.forward(request, (caller.project, call), agent).await?;
+        Ok(forwarded.map(|response| agent.response(response, in_flight)))
     }
 
     /// Authorizes the caller of a request, and takes its place among the requests in flight.
     fn admit(
         &self,
         request: &Request<AgentBody>,
-        project: Option<ProjectId>,
+        (project, call): (Option<ProjectId>, &GatewayCall),
         (api, is_own): (Api, bool),
         connection: &Arc<Connection>,
     ) -> Result<(Caller, InFlight), Reason> {
         let holds_key = !is_own && self.upstreams.get(api).key.is_some();
         let authorized = self
             .callers
-            .authorize(request, project, (holds_key, is_own));
+            .authorize(request, project, (holds_key, is_own), call);
         let caller = authorized.map_err(Reason::Caller)?;
         let Ok(permit) = Arc::clone(&self.streams).try_acquire_owned() else {
             tracing::warn!("rejected a request: gateway.max_streams requests are in flight");
@@ -136,11 +175,13 @@ impl Forwarder {
         };
         let quota = self.callers.take_quota(&caller, request.headers());
         let in_flight = InFlight {
+            call: call.clone(),
             _permit: permit,
             _quota: quota.map_err(Reason::Caller)?,
             _call: connection.call(),
             _request: self.requests.token(),
         };
+        call.admitted();
         // From here on, the connection is not the first one to be evicted for a new one.
         connection.mark_used();
         Ok((caller, in_flight))
@@ -163,7 +204,7 @@ impl Forwarder {
     async fn forward(
         &self,
         request: Request<AgentBody>,
-        project: ProjectId,
+        (project, of): (ProjectId, &GatewayCall),
         agent: &Agent<'_>,
     ) -> Result<Result<(ResponseHead, UpstreamBody), Reason>, NoResponse> {
         let compaction = self.upstreams.get(agent.api).compaction;
@@ -175,8 +216,9 @@ impl Forwarder {
         };
         let has_stalled = Arc::new(AtomicBool::new(false));
         let (mut head, body) = request.into_parts();
-        let mut body = RequestBody::new(body, self.stall, Arc::clone(&has_stalled));
-        let (mut prepared, restored) = self.prepare(call, project, &head, &mut body).await;
+        let stalled = Arc::clone(&has_stalled);
+        let mut body = RequestBody::new(body, self.stall, stalled, of.request_bytes());
+        let (mut prepared, restored) = self.prepare(call, (project, of), &head, &mut body).await;
         let settles_first =
             self.requires_session || prepared.as_ref().is_some_and(Prepared::is_answered);
         if settles_first {
@@ -212,7 +254,7 @@ impl Forwarder {
             Ok(response) => response,
             Err(error) => return agent.failure(error, has_stalled.load(SeqCst)).map(Err),
         };
-        let responded = self.responded(&head, response, (call, &mut prepared), agent.api);
+        let responded = self.responded(&head, response, (call, of, &mut prepared), agent.api);
         let (head, body) = match responded.await {
             Ok(responded) => responded,
             Err(error) => return agent.failure(error, false).map(Err),
@@ -243,7 +285,7 @@ impl Forwarder {
     async fn prepare(
         &self,
         call: Option<ModelCall>,
-        project: ProjectId,
+        caller: (ProjectId, &GatewayCall),
         head: &RequestHead,
         body: &mut RequestBody,
     ) -> (Option<Prepared>, Option<(JsonParts, ReservedMemory)>) {
@@ -251,7 +293,7 @@ impl Forwarder {
             return (None, None);
         };
         if let Some(call) = call {
-            let preparing = manager.prepare(call, project, &head.headers, body);
+            let preparing = manager.prepare(call, caller, &head.headers, body);
             return (Some(preparing.await), None);
         }
         if !has_input(&head.method, head.uri.path()) {
@@ -266,7 +308,7 @@ impl Forwarder {
         &self,
         agents: &RequestHead,
         response: Response<Incoming>,
-        (call, prepared): (Option<ModelCall>, &mut Option<Prepared>),
+        (call, of, prepared): (Option<ModelCall>, &GatewayCall, &mut Option<Prepared>),
         api: Api,
     ) -> Result<(ResponseHead, UpstreamBody), ClientError> {
         let responded = match &mut *prepared {
@@ -276,15 +318,21 @@ impl Forwarder {
         match responded {
             Responded::Body(response) => {
                 let read_back = self.read_back(agents, prepared.as_ref(), call, api);
-                self.read(response, (call, prepared.as_ref()), read_back)
+                self.read(response, (call, of, prepared.as_ref()), read_back)
                     .await
             }
             Responded::Examined(response) => {
                 // The response is counted as any other rejection.
                 let api = call.map(|call| call.api);
-                let span = prepared.as_ref().and_then(|prepared| prepared.span.clone());
-                let begin = |api| Exchange::begin(&self.readings, api, (None, span), &response.0);
-                drop(api.map(begin));
+                let span = prepared.as_ref().map(|prepared| prepared.span.clone());
+                if let Some((api, span)) = api.zip(span) {
+                    drop(Exchange::begin(
+                        &self.readings,
+                        api,
+                        (None, span),
+                        &response.0,
+                    ));
+                }
                 let (head, body) = *response;
                 Ok((head, UpstreamBody::Tee(Box::new(body))))
             }
@@ -326,14 +374,15 @@ impl Forwarder {
     async fn read(
         &self,
         response: Response<Incoming>,
-        (call, prepared): (Option<ModelCall>, Option<&Prepared>),
+        (call, of, prepared): (Option<ModelCall>, &GatewayCall, Option<&Prepared>),
         read_back: Option<ReadBack>,
     ) -> Result<(ResponseHead, UpstreamBody), ClientError> {
         let call = call.filter(|call| call.purpose == Purpose::Response);
         let (head, body) = response.into_parts();
         let exchange = call.and_then(|call| {
             let place = prepared.and_then(Prepared::place);
-            let span = prepared.and_then(|prepared| prepared.span.clone());
+            let span = prepared.map(|prepared| prepared.span.clone());
+            let span = span.unwrap_or_else(|| ModelSpan::begin(of, call.api));
             Exchange::begin(&self.readings, call.api, (place, span), &head)
         });
         // A response with a coding cannot be changed. The request asked for none.
@@ -456,9 +505,7 @@ impl Forwarder {
 fn own_answer(prepared: &mut Prepared) -> Option<(ResponseHead, UpstreamBody)> {
     let (mut head, body) = prepared.take_answer()?.into_response();
     prepared.describe(&mut head.headers);
-    if let Some(span) = &prepared.span {
-        span.responded(head.status);
-    }
+    prepared.span.responded(head.status);
     Some((head, body))
 }
 

@@ -7,13 +7,12 @@ use http::request::Parts as RequestHead;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use palimpsest_core::ids::ProjectId;
 use palimpsest_core::message::Digest;
-use palimpsest_engine::clock::IdSource;
 use palimpsest_engine::turn::JsonParts;
 use palimpsest_settings::ProviderCompaction;
 use tokio::time::Instant;
-use tracing::{Instrument as _, Span};
 
 use super::answer::OwnAnswer;
+use super::call::GatewayCall;
 use super::caller::{KEY_HEADER, PROVIDER_KEY_HEADERS};
 use super::compaction::{
     self, CompactionForm, has_summary, has_trigger, is_endpoint, with_summaries, without_trigger,
@@ -43,8 +42,6 @@ pub(crate) const SESSION_HEADER: HeaderName = HeaderName::from_static("x-palimps
 pub(crate) struct Manager {
     pub(crate) context: Arc<dyn ContextPort>,
     pub(crate) metrics: ContextMetrics,
-    /// The source of ids for traces. `None` without sessions.
-    pub(crate) ids: Option<Arc<IdSource>>,
     /// The memory of all requests in flight.
     pub(crate) memory: ReadMemory,
     /// The maximum size of a body, in bytes.
@@ -102,8 +99,8 @@ pub(crate) struct Prepared {
     duration: Duration,
     /// The commit of the conversation. `None` after its end.
     commit: Option<PendingCommit>,
-    /// The span of the request. `None` without sessions.
-    pub(crate) span: Option<ModelSpan>,
+    /// The span of the request.
+    pub(crate) span: ModelSpan,
 }
 
 /// A request whose conversation a session has taken.
@@ -122,18 +119,16 @@ impl Manager {
     pub(crate) async fn prepare(
         &self,
         call: ModelCall,
-        project: ProjectId,
+        (project, of): (ProjectId, &GatewayCall),
         headers: &HeaderMap,
         body: &mut RequestBody,
     ) -> Prepared {
         let begun = Instant::now();
-        let span = (self.ids.as_ref()).map(|ids| ModelSpan::begin(headers, ids, call.api));
-        let within = span
-            .as_ref()
-            .map_or_else(Span::none, |span| span.span().clone());
+        let span = ModelSpan::begin(of, call.api);
         let mut restored = None;
-        let running = self.run(call, (project, headers), body, &mut restored);
-        let ran = running.instrument(within).await;
+        let ran = self
+            .run(call, (project, headers), body, &mut restored)
+            .await;
         let (outcome, commit, answer) = match ran {
             Ok(ran) => (Ok(ran.managed), ran.commit, ran.answer),
             Err(reason) => (Err(reason), None, None),
@@ -163,11 +158,10 @@ impl Manager {
         let outcome = &prepared.outcome;
         let kind = match outcome {
             Ok(managed) => {
-                if let Some(span) = &prepared.span {
-                    let request = &managed.to_upstream;
-                    let (model, session) = (request.model.as_deref(), &request.place.session);
-                    span.prepared(model, session, managed.kind());
-                }
+                let request = &managed.to_upstream;
+                let (model, session) = (request.model.as_deref(), &request.place.session);
+                prepared.span.call().about(session);
+                prepared.span.prepared(model, session, managed.kind());
                 managed.kind()
             }
             Err(reason) => {

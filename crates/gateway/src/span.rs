@@ -1,65 +1,51 @@
 //! The span of a request to a model, with the attributes of the OpenTelemetry conventions for generative AI. No attribute
 //! contains content.
 
-use std::sync::Arc;
-
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use opentelemetry::trace::{Status, TraceContextExt as _};
 use palimpsest_core::ids::SessionKey;
-use palimpsest_edge::telemetry::{CallTrace, SPANS, not_sampled};
-use palimpsest_engine::clock::IdSource;
+use palimpsest_edge::telemetry::SPANS;
 use tracing::{Span, field};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
+use super::call::GatewayCall;
 use super::reading::{ResponseApi, ResponseEnd, ResponseSummary};
 
 /// The maximum length of a model's name in a span, in bytes.
 const MAX_MODEL_BYTES: usize = 100;
 
-/// The span of a request to a model. It ends when the last clone is dropped.
+/// The span of a request to a model, within the span of the agent's request. It ends when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct ModelSpan {
     span: Span,
-    /// True if the span is exported to a collector.
-    is_exported: bool,
+    call: GatewayCall,
 }
 
 impl ModelSpan {
-    /// Starts the span in the agent's trace, or in a new one.
-    pub(crate) fn begin(headers: &HeaderMap, ids: &Arc<IdSource>, api: ResponseApi) -> Self {
-        let trace = CallTrace::of(headers, ids);
-        let span = tracing::info_span!(
+    /// Starts the span.
+    pub(crate) fn begin(call: &GatewayCall, api: ResponseApi) -> Self {
+        let span = tracing::debug_span!(
             target: SPANS,
+            parent: call.span(),
             "chat",
             otel.kind = "client",
-            trace_id = %trace.id,
+            gen_ai.operation.name = "chat",
+            gen_ai.provider.name = provider(api),
             session = field::Empty,
         );
-        if let Some(parent) = &trace.parent {
-            // Without an exporter the span has no OpenTelemetry context, and the error is expected.
-            let _ = span.set_parent(parent.clone());
-        }
-        // Reading the context starts the OpenTelemetry span, which takes its trace id from the scope.
-        let context = trace.id.within(|| span.context());
-        let begun = context.span();
-        let is_exported = begun.span_context().is_sampled();
-        if is_exported {
-            span.set_attribute("gen_ai.operation.name", "chat");
-            span.set_attribute("gen_ai.provider.name", provider(api));
-        } else if begun.span_context().is_valid() {
-            not_sampled(&span);
-        }
-        Self { span, is_exported }
+        let call = call.clone();
+        Self { span, call }
     }
 
-    pub(crate) fn span(&self) -> &Span {
-        &self.span
+    /// Returns the agent's request.
+    pub(crate) fn call(&self) -> &GatewayCall {
+        &self.call
     }
 
     /// Records the model and the session of the request, and the kind of its body.
     pub(crate) fn prepared(&self, model: Option<&str>, session: &SessionKey, body: &'static str) {
         self.span.record("session", field::display(session));
-        if !self.is_exported {
+        if self.span.is_disabled() {
             return;
         }
         if let Some(model) = model {
@@ -79,7 +65,7 @@ impl ModelSpan {
 
     /// Records the status of the response.
     pub(crate) fn responded(&self, status: StatusCode) {
-        if !self.is_exported {
+        if self.span.is_disabled() {
             return;
         }
         let code = i64::from(status.as_u16());
@@ -92,7 +78,7 @@ impl ModelSpan {
 
     /// Records usage and end of a response that was read.
     pub(crate) fn ended(&self, end: ResponseEnd, summary: &ResponseSummary) {
-        if !self.is_exported {
+        if self.span.is_disabled() {
             return;
         }
         let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);

@@ -29,7 +29,7 @@ pub(crate) struct ReadBack {
     pub(crate) readings: Arc<Readings>,
     pub(crate) api: ResponseApi,
     pub(crate) session: SessionKey,
-    pub(crate) span: Option<ModelSpan>,
+    pub(crate) span: ModelSpan,
     pub(crate) offered: OfferedTools,
     /// The head of the first request to upstream.
     pub(crate) head: RequestHead,

@@ -163,7 +163,9 @@ impl ReadBackBody {
             return;
         };
         if self.events.continues() {
-            self.state = State::Asking(Box::pin(ask(read_back, exchange)));
+            // hyper polls the body outside of the request.
+            let call = read_back.span.call().clone();
+            self.state = State::Asking(Box::pin(call.scope(ask(read_back, exchange))));
         } else {
             let limit = exchange.hold_timeout();
             let recording = exchange.spawn(|exchange| record_beside(read_back, exchange));
