@@ -202,11 +202,13 @@ mod tests {
             fn resume(&self) {}
         }
 
-        let spawned = async { tokio::spawn(in_current_call(async { CurrentCall::credential() })) };
-        let of_call = scope(Arc::new(Named), spawned).await.await.unwrap();
+        let credential = async { CurrentCall::credential() };
+        let spawned = async { tokio::spawn(in_current_call(credential)).await.unwrap() };
+        let of_call = scope(Arc::new(Named), spawned).await;
         assert_eq!(of_call.as_deref(), Some("key 1"));
-        let initiate = async { tokio::spawn(initiated(async { CurrentCall::credential() })) };
-        let later = scope(Arc::new(Named), initiate).await.await.unwrap();
+        let credential = async { CurrentCall::credential() };
+        let initiated = async { tokio::spawn(initiated(credential)).await.unwrap() };
+        let later = scope(Arc::new(Named), initiated).await;
         assert_eq!(later.as_deref(), Some("key 1"));
         let alone = tokio::spawn(in_current_call(async { CurrentCall::credential() }));
         assert_eq!(alone.await.unwrap(), None);
