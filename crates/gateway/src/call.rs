@@ -120,15 +120,25 @@ impl GatewayCall {
         self.0.is_admitted.store(true, Relaxed);
     }
 
-    /// Records the session that has taken the conversation.
+    /// Records the session that has taken the conversation. Later calls have no effect.
     pub(crate) fn about(&self, session: &SessionKey) {
         let inner = &self.0;
-        inner.span.about(session);
-        let conversation = session.session.to_string();
-        inner
-            .span
-            .set_attribute("gen_ai.conversation.id", conversation);
-        let _ = inner.session.set(session.clone());
+        if inner.session.set(session.clone()).is_ok() {
+            inner.span.about(session);
+            let conversation = session.session.to_string();
+            inner
+                .span
+                .set_attribute("gen_ai.conversation.id", conversation);
+        }
+    }
+
+    /// Records the kind of the body for upstream, and the reason if no session has taken the conversation.
+    pub(crate) fn sends(&self, body: &'static str, unmanaged: Option<&'static str>) {
+        self.0.span.set_attribute("palimpsest.body", body);
+        if let Some(reason) = unmanaged {
+            let name = "palimpsest.unmanaged_reason";
+            self.0.span.set_attribute(name, reason);
+        }
     }
 
     /// Records an answer of the gateway in place of the response of upstream.

@@ -40,6 +40,8 @@ pub(crate) struct Exchange {
     /// The place for the record. `None` if the response is not recorded.
     place: Option<ResponsePlace>,
     span: ModelSpan,
+    /// True if a part of the response has arrived.
+    has_begun: bool,
     reader: Reader,
     shared: Arc<Readings>,
     /// The earlier responses of the provider within this one.
@@ -95,6 +97,7 @@ impl Exchange {
                 api,
                 place,
                 span,
+                has_begun: false,
                 reader,
                 shared: Arc::clone(shared),
                 rounds: Vec::new(),
@@ -109,6 +112,12 @@ impl Exchange {
 
     /// Reads a frame, as [`Reader::read`] does.
     pub(crate) fn read(&mut self, frame: &[u8]) -> Result<Option<usize>, Unread> {
+        if !self.has_begun {
+            self.has_begun = true;
+            if self.is_stream() {
+                self.span.first_chunk();
+            }
+        }
         // The agent must get its response even if the reader has a defect.
         let read = catch_unwind(AssertUnwindSafe(|| self.reader.read(frame)));
         read.unwrap_or(Err(Unread::Panic))
@@ -172,6 +181,7 @@ impl Exchange {
             shared,
             rounds,
             offered,
+            has_begun: _,
         } = self;
         let is_large = reader.content_bytes() > MAX_INLINE_BYTES;
         let finish = move || reader.finish(end == BodyEnd::Whole);

@@ -41,7 +41,7 @@ use super::reading::ReservedMemory;
 use super::request_body::{AgentBody, RequestBody};
 use super::response_body::{ForwardedBody, ResponseBody, UpstreamBody};
 use super::route::{Api, OwnRoute, Route};
-use super::span::ModelSpan;
+use super::span::{ModelSpan, ModelTarget};
 use super::tee::TeeBody;
 use super::upstream::{Upstreams, io_kind, is_reset};
 
@@ -245,6 +245,7 @@ impl Forwarder {
         };
         // hyper drops this future if the agent disconnects, and the client then ends the request to upstream.
         // A commit in flight and the request to upstream do not wait for each other.
+        let span = self.model_span(call, of, prepared.as_ref(), agent.api);
         let settling = async {
             if !settles_first {
                 self.settle(&mut prepared).await;
@@ -252,9 +253,19 @@ impl Forwarder {
         };
         let response = match join(self.client.request(request), settling).await.0 {
             Ok(response) => response,
-            Err(error) => return agent.failure(error, has_stalled.load(SeqCst)).map(Err),
+            Err(error) => {
+                let failure = agent.failure(error, has_stalled.load(SeqCst));
+                if let Some(span) = &span {
+                    span.failed(failure.as_ref().map_or("no_response", Reason::code));
+                }
+                return failure.map(Err);
+            }
         };
-        let responded = self.responded(&head, response, (call, of, &mut prepared), agent.api);
+        let session = prepared.as_ref().and_then(Prepared::session);
+        if let (Some(span), Some(session)) = (&span, session) {
+            span.of_session(session);
+        }
+        let responded = self.responded(&head, response, (call, span, &mut prepared), agent.api);
         let (head, body) = match responded.await {
             Ok(responded) => responded,
             Err(error) => return agent.failure(error, false).map(Err),
@@ -308,23 +319,27 @@ impl Forwarder {
         &self,
         agents: &RequestHead,
         response: Response<Incoming>,
-        (call, of, prepared): (Option<ModelCall>, &GatewayCall, &mut Option<Prepared>),
+        (call, span, prepared): (Option<ModelCall>, Option<ModelSpan>, &mut Option<Prepared>),
         api: Api,
     ) -> Result<(ResponseHead, UpstreamBody), ClientError> {
-        let responded = match &mut *prepared {
-            Some(prepared) => self.retry_shorter(agents, response, prepared, api).await,
-            None => Responded::Body(response),
+        let (responded, span) = match (&mut *prepared, span) {
+            (Some(prepared), Some(span)) => {
+                let (responded, span) = self
+                    .retry_shorter(agents, response, (prepared, span), api)
+                    .await;
+                (responded, Some(span))
+            }
+            (_, span) => (Responded::Body(response), span),
         };
         match responded {
             Responded::Body(response) => {
-                let read_back = self.read_back(agents, prepared.as_ref(), call, api);
-                self.read(response, (call, of, prepared.as_ref()), read_back)
+                let read_back = self.read_back(agents, prepared.as_ref(), (call, &span), api);
+                self.read(response, (call, span, prepared.as_ref()), read_back)
                     .await
             }
             Responded::Examined(response) => {
                 // The response is counted as any other rejection.
                 let api = call.map(|call| call.api);
-                let span = prepared.as_ref().map(|prepared| prepared.span.clone());
                 if let Some((api, span)) = api.zip(span) {
                     drop(Exchange::begin(
                         &self.readings,
@@ -374,15 +389,13 @@ impl Forwarder {
     async fn read(
         &self,
         response: Response<Incoming>,
-        (call, of, prepared): (Option<ModelCall>, &GatewayCall, Option<&Prepared>),
+        (call, span, prepared): (Option<ModelCall>, Option<ModelSpan>, Option<&Prepared>),
         read_back: Option<ReadBack>,
     ) -> Result<(ResponseHead, UpstreamBody), ClientError> {
-        let call = call.filter(|call| call.purpose == Purpose::Response);
         let (head, body) = response.into_parts();
-        let exchange = call.and_then(|call| {
+        // Only a request for a response of the model has a span.
+        let exchange = call.zip(span).and_then(|(call, span)| {
             let place = prepared.and_then(Prepared::place);
-            let span = prepared.map(|prepared| prepared.span.clone());
-            let span = span.unwrap_or_else(|| ModelSpan::begin(of, call.api));
             Exchange::begin(&self.readings, call.api, (place, span), &head)
         });
         // A response with a coding cannot be changed. The request asked for none.
@@ -409,10 +422,11 @@ impl Forwarder {
         &self,
         agents: &RequestHead,
         prepared: Option<&Prepared>,
-        call: Option<ModelCall>,
+        (call, span): (Option<ModelCall>, &Option<ModelSpan>),
         api: Api,
     ) -> Option<ReadBack> {
         let (prepared, call) = (prepared?, call?);
+        let of = span.as_ref()?.call().clone();
         let (place, offered) = (prepared.place()?, prepared.offered()?.clone());
         let (body, _) = prepared.replacement()?;
         let request = self.changed(prepared.head(agents), &body, (api, true));
@@ -423,7 +437,8 @@ impl Forwarder {
             readings: Arc::clone(&self.readings),
             api: call.api,
             session: place.session,
-            span: prepared.span.clone(),
+            target: ModelTarget::new(call.api, self.upstreams.get(api), prepared.traced()),
+            call: of,
             offered,
             head,
             body,
@@ -439,39 +454,62 @@ impl Forwarder {
         &self,
         request: &RequestHead,
         response: Response<Incoming>,
-        prepared: &mut Prepared,
+        (prepared, span): (&mut Prepared, ModelSpan),
         api: Api,
-    ) -> Responded {
+    ) -> (Responded, ModelSpan) {
         let manager = self.manager.as_ref();
         let manager = manager.filter(|_| overlong::is_candidate(response.status()));
+        let status = response.status();
+        let model_api = prepared.api();
         let (Some(manager), Some(_)) = (manager, prepared.place()) else {
-            return Responded::Body(response);
+            return (Responded::Body(response), span);
         };
         let (head, body) = response.into_parts();
         let examined = overlong::examine(&head, body).await;
         let rejected = Responded::Examined(Box::new((head, examined.body)));
         let Some(too_long) = examined.too_long else {
-            return rejected;
+            return (rejected, span);
         };
         let Some(shorter) = manager.shorten(prepared, too_long.gap_tokens).await else {
-            return rejected;
+            return (rejected, span);
         };
         let is_changed = prepared
             .replacement()
             .is_some_and(|(_, is_changed)| is_changed);
         let request = self.changed(prepared.head(request), &shorter, (api, is_changed));
         let Ok(request) = request else {
-            return rejected;
+            return (rejected, span);
         };
         tracing::debug!("a provider rejected a prompt as too long; a shorter one is sent");
+        let target = ModelTarget::new(model_api, self.upstreams.get(api), prepared.traced());
+        let second = target.begin(span.call(), prepared.session());
         match self.client.request(request).await {
-            Ok(response) => Responded::Body(response),
+            Ok(response) => {
+                span.responded(status);
+                (Responded::Body(response), second)
+            }
             // The agent gets the response that exists.
             Err(error) => {
                 tracing::warn!(%error, "cannot send a shorter prompt");
-                rejected
+                second.failed("no_response");
+                (rejected, span)
             }
         }
+    }
+
+    /// Starts the span of a request for a response of a model. `None` for any other request.
+    fn model_span(
+        &self,
+        call: Option<ModelCall>,
+        of: &GatewayCall,
+        prepared: Option<&Prepared>,
+        api: Api,
+    ) -> Option<ModelSpan> {
+        let call = call.filter(|call| call.purpose == Purpose::Response)?;
+        let traced = prepared.and_then(Prepared::traced);
+        let target = ModelTarget::new(call.api, self.upstreams.get(api), traced);
+        // A commit in flight can move the conversation to another session.
+        Some(target.begin(of, None))
     }
 
     /// Addresses a request to the upstream of its API. Fails if its target cannot follow the base URL.
@@ -505,7 +543,6 @@ impl Forwarder {
 fn own_answer(prepared: &mut Prepared) -> Option<(ResponseHead, UpstreamBody)> {
     let (mut head, body) = prepared.take_answer()?.into_response();
     prepared.describe(&mut head.headers);
-    prepared.span.responded(head.status);
     Some((head, body))
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::request::Parts as RequestHead;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use palimpsest_core::ids::ProjectId;
+use palimpsest_core::ids::{ProjectId, SessionKey};
 use palimpsest_core::message::Digest;
 use palimpsest_engine::turn::JsonParts;
 use palimpsest_settings::ProviderCompaction;
@@ -18,8 +18,8 @@ use super::compaction::{
     self, CompactionForm, has_summary, has_trigger, is_endpoint, with_summaries, without_trigger,
 };
 use super::context::{
-    ContextPort, EditReport, ManagedRequest, ModelBody, ModelRequest, OfferedTools, Pause,
-    PendingCommit, Purpose, ResponsePlace, Unmanaged,
+    ContextPort, EditReport, ManagedRequest, ModelBody, ModelOptions, ModelRequest, OfferedTools,
+    Pause, PendingCommit, Purpose, ResponsePlace, Unmanaged,
 };
 use super::edits::paused;
 use super::headers;
@@ -27,7 +27,6 @@ use super::managed::session_of_headers;
 use super::metrics::ContextMetrics;
 use super::reading::{ReadMemory, ReservedMemory, ResponseApi, content_coding, decode_parts};
 use super::request_body::RequestBody;
-use super::span::ModelSpan;
 use super::thread::{MAX_INLINE_BYTES, on_fitting_thread};
 
 /// The header with the kind of the body that upstream got.
@@ -99,8 +98,8 @@ pub(crate) struct Prepared {
     duration: Duration,
     /// The commit of the conversation. `None` after its end.
     commit: Option<PendingCommit>,
-    /// The span of the request.
-    pub(crate) span: ModelSpan,
+    /// The agent's request.
+    of: GatewayCall,
 }
 
 /// A request whose conversation a session has taken.
@@ -124,7 +123,6 @@ impl Manager {
         body: &mut RequestBody,
     ) -> Prepared {
         let begun = Instant::now();
-        let span = ModelSpan::begin(of, call.api);
         let mut restored = None;
         let ran = self
             .run(call, (project, headers), body, &mut restored)
@@ -140,7 +138,7 @@ impl Manager {
             api: call.api,
             duration: begun.elapsed(),
             commit,
-            span,
+            of: of.clone(),
         }
     }
 
@@ -158,10 +156,7 @@ impl Manager {
         let outcome = &prepared.outcome;
         let kind = match outcome {
             Ok(managed) => {
-                let request = &managed.to_upstream;
-                let (model, session) = (request.model.as_deref(), &request.place.session);
-                prepared.span.call().about(session);
-                prepared.span.prepared(model, session, managed.kind());
+                prepared.of.about(&managed.to_upstream.place.session);
                 managed.kind()
             }
             Err(reason) => {
@@ -173,6 +168,7 @@ impl Manager {
             self.metrics.served(edits);
         }
         let reason = outcome.as_ref().err().copied();
+        prepared.of.sends(kind, reason.map(Unmanaged::name));
         self.metrics
             .prepared(prepared.api, kind, reason, prepared.duration);
     }
@@ -422,6 +418,22 @@ impl Prepared {
         let report = self.edits()?;
         let summary = report.summary.as_deref()?;
         Some((report, (summary, report.pause.as_ref()?)))
+    }
+
+    /// Returns the model and the options that traces report. `None` if no session has taken the conversation.
+    pub(crate) fn traced(&self) -> Option<(Option<String>, ModelOptions)> {
+        let request = &self.outcome.as_ref().ok()?.to_upstream;
+        Some((request.model.clone(), request.options))
+    }
+
+    pub(crate) fn api(&self) -> ResponseApi {
+        self.api
+    }
+
+    /// Returns the session that has taken the conversation.
+    pub(crate) fn session(&self) -> Option<&SessionKey> {
+        let managed = self.outcome.as_ref().ok()?;
+        Some(&managed.to_upstream.place.session)
     }
 
     /// Returns the place for the response.
