@@ -1,6 +1,5 @@
 //! The steps of one request.
 
-use std::error::Error;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -43,7 +42,7 @@ use super::response_body::{ForwardedBody, ResponseBody, UpstreamBody};
 use super::route::{Api, OwnRoute, Route};
 use super::span::{ModelSpan, ModelTarget};
 use super::tee::TeeBody;
-use super::upstream::{Upstreams, io_kind, is_reset};
+use super::upstream::{Upstreams, io_kind, is_reset, root_cause};
 
 /// Forwards requests to upstreams.
 #[derive(Debug)]
@@ -592,13 +591,4 @@ fn unreachable(error: &ClientError, api: Api) -> Reason {
         Some(io::ErrorKind::TimedOut) => Reason::ConnectTimeout,
         _ => Reason::Unreachable(cause),
     }
-}
-
-/// Returns the text of the innermost error, which names the failure.
-fn root_cause(error: &(dyn Error + 'static)) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }

@@ -123,6 +123,15 @@ pub(crate) fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
     kind
 }
 
+/// Returns the text of the innermost error, which names the failure.
+pub(crate) fn root_cause(error: &(dyn Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use palimpsest_settings::GatewayConfig;
