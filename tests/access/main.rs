@@ -7,6 +7,7 @@
 mod command_line;
 mod cost;
 mod foreign_tokens;
+mod gateway;
 mod keys;
 mod tenants;
 mod tls;

@@ -9,17 +9,35 @@ use palimpsest_proto::context::v1::{
 use palimpsest_tests::name;
 use palimpsest_tests::say::{append, user};
 use palimpsest_tests::tenant::with;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tonic::Code;
+use tonic::transport::Channel;
 
 use crate::world::{World, id_of, soon};
 
-fn lines(world: &World) -> Vec<Value> {
+/// Returns the lines of the audit log.
+pub(crate) fn lines(world: &World) -> Vec<Value> {
     let text = std::fs::read_to_string(world.at("audit.jsonl")).unwrap();
     assert!(!text.contains("secret plan"), "{text}");
     text.lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()
+}
+
+/// Returns the credential of each event of a session.
+pub(crate) async fn credentials(
+    sessions: &mut SessionServiceClient<Channel>,
+    key: &str,
+    session: &str,
+) -> Vec<String> {
+    let list = ListEventsRequest {
+        session: session.to_owned(),
+        page_size: 1_000,
+        ..ListEventsRequest::default()
+    };
+    let events = sessions.list_events(with(key, list)).await.unwrap();
+    let events = events.into_inner().events.into_iter();
+    events.map(|event| event.credential).collect()
 }
 
 #[tokio::test]
@@ -127,19 +145,54 @@ async fn events_name_the_credential_that_caused_them() {
         context.append_messages(with(key, request)).await.unwrap();
     }
     let mut sessions = SessionServiceClient::new(channel);
-    let list = ListEventsRequest {
-        session: name("s"),
-        ..ListEventsRequest::default()
-    };
-    let events = sessions.list_events(with(&keys[0], list)).await.unwrap();
-    let by: Vec<_> = events
-        .into_inner()
-        .events
-        .into_iter()
-        .map(|event| event.credential)
-        .collect();
+    let by = credentials(&mut sessions, &keys[0], &name("s")).await;
     let [first, second] = [0, 1].map(|index: usize| format!("key {}", id_of(&keys[index])));
     assert_eq!(by, [first.clone(), first, second]);
+}
+
+#[tokio::test]
+async fn events_name_the_credential_of_the_http_api_and_of_mcp() {
+    let world = World::new();
+    let writer = world.key("p", "read,write");
+    let editor = world.key("p", "read,compact");
+    let server = world.serve(&["mcp.allow_snip=true".to_owned()]);
+    let post = async |path: &str, key: &str, body: Value| {
+        let request = reqwest::Client::new()
+            .post(format!("http://{}{path}", server.address()))
+            .bearer_auth(key)
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream")
+            .body(body.to_string());
+        let response = request.send().await.unwrap();
+        let (status, text) = (response.status(), response.text().await.unwrap());
+        assert!(status.is_success(), "{status} {text}");
+        text
+    };
+    let texts = ["The first task.", "Done.", "The second task.", "I begin."];
+    let messages = texts.iter().enumerate().map(|(index, text)| {
+        let role = ["user", "assistant"][index % 2];
+        let message = json!({"role": role, "content": text});
+        json!({"payload": {"format": "anthropic_messages", "json": message}})
+    });
+    let messages: Vec<Value> = messages.collect();
+    let path = format!("/v1/{}:prepare", name("s"));
+    let prepared = post(&path, &writer, json!({"messages": messages})).await;
+    let tag = prepared.split_once("[id:").unwrap().1[..6].to_owned();
+    let mut sessions = SessionServiceClient::new(server.channel().await);
+    let before = credentials(&mut sessions, &writer, &name("s")).await;
+    let of_writer = format!("key {}", id_of(&writer));
+    assert!(
+        !before.is_empty() && before.iter().all(|by| *by == of_writer),
+        "{before:?}"
+    );
+    let snip = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "Snip",
+        "arguments": {"ids": [tag], "reason": "It is done."}}});
+    let snipped = post(&format!("/mcp/{}", name("s")), &editor, snip).await;
+    assert!(snipped.contains("Removed 1 turns"), "{snipped}");
+    let after = credentials(&mut sessions, &writer, &name("s")).await;
+    let of_editor = format!("key {}", id_of(&editor));
+    let added = &after[before.len()..];
+    assert!(!added.is_empty() && added.iter().all(|by| *by == of_editor));
 }
 
 #[tokio::test]

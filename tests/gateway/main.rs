@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
 mod agent;
+mod collector;
 mod compress;
 mod context_edits;
 mod faults;
@@ -16,6 +17,8 @@ mod read_back;
 mod served_compaction;
 mod streams;
 mod system_messages;
+mod traced;
 mod transcripts;
 mod upstream_faults;
+mod who;
 mod world;

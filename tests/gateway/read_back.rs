@@ -29,7 +29,7 @@ pub(crate) async fn compacted(world: &World, api: Api, name: &str) -> Agent {
     agent
 }
 
-fn call(name: &str, input: Value) -> Call {
+pub(crate) fn call(name: &str, input: Value) -> Call {
     let name = name.to_owned();
     Call {
         namespace: None,

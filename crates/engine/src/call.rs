@@ -7,6 +7,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use tokio::time::Instant;
 
 /// The target of the spans that leave the process. Crates below name the text itself.
@@ -76,6 +77,44 @@ pub fn scope<F: Future>(caller: Arc<dyn Caller>, future: F) -> impl Future<Outpu
     CALLER.scope(caller, future)
 }
 
+/// Runs a future on behalf of the caller that the current task works for, if there is one. A spawned task does not inherit
+/// the caller.
+pub fn in_current_call<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    match CALLER.try_with(Arc::clone) {
+        Ok(caller) => CALLER.scope(caller, future).left_future(),
+        Err(_) => future.right_future(),
+    }
+}
+
+/// The credential of a call, for work that can outlast it. Nothing else of the call applies to such work.
+struct Initiator(Box<str>);
+
+impl Caller for Initiator {
+    fn may_start_change(&self) -> bool {
+        true
+    }
+
+    fn credential(&self) -> Option<&str> {
+        Some(&self.0)
+    }
+
+    fn pause(&self) -> bool {
+        false
+    }
+
+    fn resume(&self) {}
+}
+
+/// Runs a future that can outlast the current call, whose credential its events contain.
+pub fn initiated<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    match CurrentCall::credential() {
+        Some(credential) => CALLER
+            .scope(Arc::new(Initiator(credential)), future)
+            .left_future(),
+        None => future.right_future(),
+    }
+}
+
 /// The current call's turn to do something.
 #[derive(Debug)]
 pub struct CurrentCall;
@@ -141,6 +180,38 @@ mod tests {
         fn resume(&self) {
             self.0.fetch_add(1, Relaxed);
         }
+    }
+
+    #[tokio::test]
+    async fn a_spawned_task_works_for_the_caller_of_its_parent() {
+        struct Named;
+
+        impl Caller for Named {
+            fn may_start_change(&self) -> bool {
+                true
+            }
+
+            fn credential(&self) -> Option<&str> {
+                Some("key 1")
+            }
+
+            fn pause(&self) -> bool {
+                false
+            }
+
+            fn resume(&self) {}
+        }
+
+        let credential = async { CurrentCall::credential() };
+        let spawned = async { tokio::spawn(in_current_call(credential)).await.unwrap() };
+        let of_call = scope(Arc::new(Named), spawned).await;
+        assert_eq!(of_call.as_deref(), Some("key 1"));
+        let credential = async { CurrentCall::credential() };
+        let initiated = async { tokio::spawn(initiated(credential)).await.unwrap() };
+        let later = scope(Arc::new(Named), initiated).await;
+        assert_eq!(later.as_deref(), Some("key 1"));
+        let alone = tokio::spawn(in_current_call(async { CurrentCall::credential() }));
+        assert_eq!(alone.await.unwrap(), None);
     }
 
     #[tokio::test]

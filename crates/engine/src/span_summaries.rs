@@ -113,6 +113,7 @@ async fn summarize(
     for attempt in attempts {
         let request = SummaryRequest {
             purpose: Purpose::Span,
+            conversation: Some(session.key().session.to_string()),
             model: Some(attempt.model.clone().into()),
             system: SYSTEM.to_owned(),
             turns: turns(&rounds, false),

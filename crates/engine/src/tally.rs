@@ -90,6 +90,18 @@ pub fn change_kinds() -> impl Iterator<Item = &'static str> {
     KINDS.into_iter().map(kind_name)
 }
 
+/// Returns the name of the level whose effect an event records, and the tokens that left the view.
+pub(crate) fn level_effect(event: &Event) -> Option<(&'static str, u64)> {
+    match level(event)? {
+        TallyItem::Level {
+            level,
+            freed_tokens,
+            ..
+        } => Some((level, freed_tokens)),
+        _ => None,
+    }
+}
+
 /// The effect of a level that an event records.
 fn level(event: &Event) -> Option<TallyItem> {
     let (level, trigger, mode, freed_tokens) = match event {
@@ -166,7 +178,7 @@ fn compaction(event: &Event) -> Option<TallyItem> {
     }
 }
 
-const fn trigger(asked: Trigger) -> &'static str {
+pub(crate) const fn trigger(asked: Trigger) -> &'static str {
     match asked {
         Trigger::Auto => "auto",
         Trigger::Manual => "manual",
@@ -175,7 +187,7 @@ const fn trigger(asked: Trigger) -> &'static str {
     }
 }
 
-const fn source(strategy: Strategy) -> &'static str {
+pub(crate) const fn source(strategy: Strategy) -> &'static str {
     match strategy {
         Strategy::SessionMemory => "session_memory",
         Strategy::Model => "model",
@@ -185,7 +197,7 @@ const fn source(strategy: Strategy) -> &'static str {
     }
 }
 
-const fn failure_reason(why: CompactionFailureReason) -> &'static str {
+pub(crate) const fn failure_reason(why: CompactionFailureReason) -> &'static str {
     match why {
         CompactionFailureReason::ModelUnavailable => "model_unavailable",
         CompactionFailureReason::PromptTooLong => "prompt_too_long",

@@ -76,7 +76,8 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    const fn status(&self) -> StatusCode {
+    /// Returns the status of the answer.
+    pub(crate) const fn status(&self) -> StatusCode {
         match self {
             // A caller would take 401 for a rejection of its own credential.
             Self::Unreachable(_) | Self::KeyRejected => StatusCode::BAD_GATEWAY,
@@ -138,6 +139,18 @@ impl Reason {
             ),
             Self::Compression(problem) => problem.kinds(),
         }
+    }
+
+    /// Returns the code of the error, which is the same in all APIs.
+    pub(crate) const fn code(&self) -> &'static str {
+        self.kinds().2
+    }
+
+    /// Returns true if the caller lacks a credential or a right.
+    pub(crate) fn is_denial(&self) -> bool {
+        let status = self.status();
+        let is_denied = status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN;
+        is_denied && matches!(self, Self::Caller(_))
     }
 
     fn message(&self, api: Api) -> String {

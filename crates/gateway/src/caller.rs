@@ -14,6 +14,7 @@ use palimpsest_core::ids::ProjectId;
 use palimpsest_edge::access::{AuthError, Authenticator, ProjectSet, Right, key};
 use palimpsest_engine::quotas::{QuotaDemand, QuotaExceeded, QuotaPermit, QuotaTracker};
 
+use super::call::GatewayCall;
 use super::held_key;
 use super::request_body::AgentBody;
 
@@ -82,6 +83,7 @@ impl Callers {
         request: &Request<AgentBody>,
         project: Option<ProjectId>,
         (holds_key, is_own): (bool, bool),
+        call: &GatewayCall,
     ) -> Result<Caller, Rejection> {
         let (method, path) = (request.method(), request.uri().path());
         let headers = request.headers();
@@ -96,15 +98,16 @@ impl Callers {
                 return Err(Rejection::WebPage);
             }
             let default = || ProjectId::new(DEFAULT_PROJECT).map_err(|_| Rejection::ProjectName);
-            return Ok(Caller {
-                project: project.map_or_else(default, Ok)?,
-            });
+            let project = project.map_or_else(default, Ok)?;
+            call.of_project(&project);
+            return Ok(Caller { project });
         };
         let credential = credential(headers, has_usual_headers);
         let principal = authenticator.principal(credential).map_err(|error| {
             tracing::debug!(%error, "rejected a credential");
             Rejection::Credential(error)
         })?;
+        call.by(&principal);
         let granted = &principal.grant.projects;
         let project = match (project, granted) {
             (Some(project), _) => project,
@@ -117,7 +120,8 @@ impl Callers {
         if !granted.contains(&project) {
             return Err(Rejection::ProjectNotFound(project));
         }
-        let right = required_right(method, path);
+        call.of_project(&project);
+        let right = call.right();
         if !principal.grant.rights.contains(&right) {
             return Err(Rejection::Forbidden(right, project));
         }
@@ -175,7 +179,7 @@ pub(crate) fn take_project(target: &mut Uri) -> Result<Option<ProjectId>, Reject
 }
 
 /// Returns the right that a request needs. A count of tokens and the read of an original change nothing.
-fn required_right(method: &Method, path: &str) -> Right {
+pub(crate) fn required_right(method: &Method, path: &str) -> Right {
     let counts = *method == Method::POST && path.ends_with("/messages/count_tokens");
     let reads = *method == Method::GET && path.starts_with("/v1/retrieve/");
     if counts || reads {

@@ -74,13 +74,26 @@ pub enum Purpose {
     },
 }
 
+/// The options of a request to a model that traces report.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ModelOptions {
+    /// The maximum output in tokens. `None` if the request has none.
+    pub max_output_tokens: Option<u64>,
+    /// The temperature. `None` if the request has none.
+    pub temperature: Option<f64>,
+    /// True if the agent asks for a stream.
+    pub streams: bool,
+}
+
 /// A request whose conversation a session has taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ManagedRequest {
     /// The body for the model.
     pub body: ModelBody,
     /// The model that the request names.
     pub model: Option<String>,
+    /// The options that traces report.
+    pub options: ModelOptions,
     /// The place for the response.
     pub place: ResponsePlace,
     /// The tools that the body offers in addition to the agent's. `None` without such tools.

@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
+use super::call::GatewayCall;
 use super::context::{ContextPort, RecordedResponse, ResponsePlace, ResponseRound};
 use super::metrics::{Outcome, ResponseMetrics};
 use super::reading::{FinishedResponse, ReadMemory, Reader, ResponseApi, ResponseEnd, Unread};
@@ -38,7 +39,9 @@ pub(crate) struct Exchange {
     api: ResponseApi,
     /// The place for the record. `None` if the response is not recorded.
     place: Option<ResponsePlace>,
-    span: Option<ModelSpan>,
+    span: ModelSpan,
+    /// True if a part of the response has arrived.
+    has_begun: bool,
     reader: Reader,
     shared: Arc<Readings>,
     /// The earlier responses of the provider within this one.
@@ -51,6 +54,8 @@ pub(crate) struct Exchange {
 #[derive(Debug)]
 pub(crate) struct Unrecorded {
     api: ResponseApi,
+    /// The agent's request, on behalf of which the response is recorded.
+    call: GatewayCall,
     /// `None` if the response is not recorded.
     record: Option<RecordedResponse>,
     json: Option<Bytes>,
@@ -73,12 +78,10 @@ impl Exchange {
     pub(crate) fn begin(
         shared: &Arc<Readings>,
         api: ResponseApi,
-        (place, span): (Option<ResponsePlace>, Option<ModelSpan>),
+        (place, span): (Option<ResponsePlace>, ModelSpan),
         head: &Parts,
     ) -> Option<Self> {
-        if let Some(span) = &span {
-            span.responded(head.status);
-        }
+        span.responded(head.status);
         if !head.status.is_success() {
             shared.metrics.ended(api, Outcome::Failed, None);
             tracing::debug!(
@@ -94,6 +97,7 @@ impl Exchange {
                 api,
                 place,
                 span,
+                has_begun: false,
                 reader,
                 shared: Arc::clone(shared),
                 rounds: Vec::new(),
@@ -108,6 +112,12 @@ impl Exchange {
 
     /// Reads a frame, as [`Reader::read`] does.
     pub(crate) fn read(&mut self, frame: &[u8]) -> Result<Option<usize>, Unread> {
+        if !self.has_begun {
+            self.has_begun = true;
+            if self.is_stream() {
+                self.span.first_chunk();
+            }
+        }
         // The agent must get its response even if the reader has a defect.
         let read = catch_unwind(AssertUnwindSafe(|| self.reader.read(frame)));
         read.unwrap_or(Err(Unread::Panic))
@@ -129,7 +139,8 @@ impl Exchange {
         // A runtime that shuts down drops bodies outside of itself.
         let runtime = Handle::try_current().ok()?;
         let tasks = self.shared.tasks.clone();
-        Some(tasks.spawn_on(self.record(end), &runtime))
+        let call = self.span.call().clone();
+        Some(tasks.spawn_on(call.scope(self.record(end)), &runtime))
     }
 
     /// Adds the earlier responses of the provider, and the names of the tools that were offered.
@@ -150,7 +161,8 @@ impl Exchange {
     {
         let runtime = Handle::try_current().ok()?;
         let tasks = self.shared.tasks.clone();
-        Some(tasks.spawn_on(task(self), &runtime))
+        let call = self.span.call().clone();
+        Some(tasks.spawn_on(call.scope(task(self)), &runtime))
     }
 
     async fn record(self, end: BodyEnd) {
@@ -169,6 +181,7 @@ impl Exchange {
             shared,
             rounds,
             offered,
+            has_begun: _,
         } = self;
         let is_large = reader.content_bytes() > MAX_INLINE_BYTES;
         let finish = move || reader.finish(end == BodyEnd::Whole);
@@ -187,9 +200,7 @@ impl Exchange {
             ResponseEnd::Cut => Outcome::Cut,
         };
         shared.ended(api, outcome, &finished);
-        if let Some(span) = &span {
-            span.ended(finished.end, &finished.summary);
-        }
+        span.ended(finished.end, &finished.summary);
         let json: Option<Bytes> = finished.json.map(Into::into);
         let record = json
             .clone()
@@ -206,6 +217,7 @@ impl Exchange {
             });
         Some(Unrecorded {
             api,
+            call: span.call().clone(),
             record,
             json,
             shared,
@@ -258,7 +270,7 @@ impl Unrecorded {
         let record = self.record.take()?;
         let tasks = self.shared.tasks.clone();
         let recording = async move { shared.record(api, record, results).await };
-        Some(tasks.spawn_on(recording, &runtime))
+        Some(tasks.spawn_on(self.call.scope(recording), &runtime))
     }
 
     /// Returns the rounds so far, of which this response is the last one. The response is recorded with the next one.

@@ -1,6 +1,5 @@
 //! The steps of one request.
 
-use std::error::Error;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -14,13 +13,16 @@ use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Error as ClientError;
 use palimpsest_core::ids::ProjectId;
+use palimpsest_edge::metrics::Metrics;
 use palimpsest_edge::net::Connection;
+use palimpsest_engine::clock::IdSource;
 use palimpsest_engine::turn::JsonParts;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::answer::Reason;
-use super::caller::{self, Caller, Callers};
+use super::call::GatewayCall;
+use super::caller::{self, Caller, Callers, Rejection};
 use super::client::UpstreamClient;
 use super::compaction::has_input;
 use super::compress::{Compression, Problem};
@@ -38,8 +40,9 @@ use super::reading::ReservedMemory;
 use super::request_body::{AgentBody, RequestBody};
 use super::response_body::{ForwardedBody, ResponseBody, UpstreamBody};
 use super::route::{Api, OwnRoute, Route};
+use super::span::{ModelSpan, ModelTarget};
 use super::tee::TeeBody;
-use super::upstream::{Upstreams, io_kind, is_reset};
+use super::upstream::{Upstreams, io_kind, is_reset, root_cause};
 
 /// Forwards requests to upstreams.
 #[derive(Debug)]
@@ -62,6 +65,9 @@ pub(crate) struct Forwarder {
     pub(crate) readings: Arc<Readings>,
     /// The authentication and the quotas.
     pub(crate) callers: Callers,
+    /// The source of ids for traces.
+    pub(crate) ids: Arc<IdSource>,
+    pub(crate) metrics: Metrics,
 }
 
 /// Upstream closed the connection without a response. The agent's connection is closed in the same way.
@@ -87,48 +93,80 @@ impl Forwarder {
     ) -> Result<Response<ResponseBody>, NoResponse> {
         let project = caller::take_project(request.uri_mut());
         let route = Route::of(request.method(), request.uri().path(), request.headers());
-        let (api, own) = match route {
-            Route::Forward(api) => (api, None),
-            Route::Own(own) => (Api::OpenAi, Some(own)),
-            Route::WebSocket(api) => return Ok(Reason::WebSocket.answer(api)),
-            Route::Tunnel => return Ok(Reason::Tunnel.answer(Api::OpenAi)),
+        let api = match route {
+            Route::Forward(api) | Route::WebSocket(api) => api,
+            Route::Own(_) | Route::Tunnel => Api::OpenAi,
         };
-        let admitted = project.map_err(Reason::Caller);
-        let admitted = admitted
-            .and_then(|project| self.admit(&request, project, (api, own.is_some()), connection));
-        let (caller, in_flight) = match admitted {
-            Ok(admitted) => admitted,
-            Err(reason) => return Ok(reason.answer(api)),
-        };
-        if let Some(own) = own {
-            let answering = self.answer_own(&own, request, (caller.project, in_flight));
-            let answered = answering.await;
-            return Ok(answered.unwrap_or_else(|reason| reason.answer(api)));
-        }
+        let call = GatewayCall::begin(&request, &self.ids, &self.metrics);
         let agent = Agent {
             version: request.version(),
             end,
             api,
         };
-        let answered = self.forward(request, caller.project, &agent).await?;
-        Ok(match answered {
-            Ok((head, body)) => agent.response((head, body), in_flight),
-            Err(reason) => reason.answer(api),
-        })
+        let answering = self.run(request, (project, route), (&agent, connection), &call);
+        match call.scope(answering).await {
+            Ok(answered) => {
+                match &answered {
+                    Ok(response) => call.responded(response.status()),
+                    Err(reason) => call.answered(reason),
+                }
+                let response = answered.unwrap_or_else(|reason| reason.answer(api));
+                call.sent(response.body().own_size());
+                Ok(response)
+            }
+            Err(error) => {
+                call.unanswered();
+                Err(error)
+            }
+        }
+    }
+
+    async fn run(
+        &self,
+        request: Request<AgentBody>,
+        (project, route): (Result<Option<ProjectId>, Rejection>, Route),
+        (agent, connection): (&Agent<'_>, &Arc<Connection>),
+        call: &GatewayCall,
+    ) -> Result<Result<Response<ResponseBody>, Reason>, NoResponse> {
+        let own = match route {
+            Route::Forward(_) => None,
+            Route::Own(own) => Some(own),
+            Route::WebSocket(_) => return Ok(Err(Reason::WebSocket)),
+            Route::Tunnel => return Ok(Err(Reason::Tunnel)),
+        };
+        let admitted = project.map_err(Reason::Caller);
+        let admitted = admitted.and_then(|project| {
+            self.admit(
+                &request,
+                (project, call),
+                (agent.api, own.is_some()),
+                connection,
+            )
+        });
+        let (caller, in_flight) = match admitted {
+            Ok(admitted) => admitted,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        if let Some(own) = own {
+            let answering = self.answer_own(&own, request, (caller.project, in_flight));
+            return Ok(answering.await);
+        }
+        let forwarded = self.forward(request, (caller.project, call), agent).await?;
+        Ok(forwarded.map(|response| agent.response(response, in_flight)))
     }
 
     /// Authorizes the caller of a request, and takes its place among the requests in flight.
     fn admit(
         &self,
         request: &Request<AgentBody>,
-        project: Option<ProjectId>,
+        (project, call): (Option<ProjectId>, &GatewayCall),
         (api, is_own): (Api, bool),
         connection: &Arc<Connection>,
     ) -> Result<(Caller, InFlight), Reason> {
         let holds_key = !is_own && self.upstreams.get(api).key.is_some();
         let authorized = self
             .callers
-            .authorize(request, project, (holds_key, is_own));
+            .authorize(request, project, (holds_key, is_own), call);
         let caller = authorized.map_err(Reason::Caller)?;
         let Ok(permit) = Arc::clone(&self.streams).try_acquire_owned() else {
             tracing::warn!("rejected a request: gateway.max_streams requests are in flight");
@@ -136,11 +174,13 @@ impl Forwarder {
         };
         let quota = self.callers.take_quota(&caller, request.headers());
         let in_flight = InFlight {
+            call: call.clone(),
             _permit: permit,
             _quota: quota.map_err(Reason::Caller)?,
             _call: connection.call(),
             _request: self.requests.token(),
         };
+        call.admitted();
         // From here on, the connection is not the first one to be evicted for a new one.
         connection.mark_used();
         Ok((caller, in_flight))
@@ -163,7 +203,7 @@ impl Forwarder {
     async fn forward(
         &self,
         request: Request<AgentBody>,
-        project: ProjectId,
+        (project, of): (ProjectId, &GatewayCall),
         agent: &Agent<'_>,
     ) -> Result<Result<(ResponseHead, UpstreamBody), Reason>, NoResponse> {
         let compaction = self.upstreams.get(agent.api).compaction;
@@ -175,8 +215,9 @@ impl Forwarder {
         };
         let has_stalled = Arc::new(AtomicBool::new(false));
         let (mut head, body) = request.into_parts();
-        let mut body = RequestBody::new(body, self.stall, Arc::clone(&has_stalled));
-        let (mut prepared, restored) = self.prepare(call, project, &head, &mut body).await;
+        let stalled = Arc::clone(&has_stalled);
+        let mut body = RequestBody::new(body, self.stall, stalled, of.request_bytes());
+        let (mut prepared, restored) = self.prepare(call, (project, of), &head, &mut body).await;
         let settles_first =
             self.requires_session || prepared.as_ref().is_some_and(Prepared::is_answered);
         if settles_first {
@@ -203,6 +244,7 @@ impl Forwarder {
         };
         // hyper drops this future if the agent disconnects, and the client then ends the request to upstream.
         // A commit in flight and the request to upstream do not wait for each other.
+        let span = self.model_span(call, of, prepared.as_ref(), agent.api);
         let settling = async {
             if !settles_first {
                 self.settle(&mut prepared).await;
@@ -210,9 +252,19 @@ impl Forwarder {
         };
         let response = match join(self.client.request(request), settling).await.0 {
             Ok(response) => response,
-            Err(error) => return agent.failure(error, has_stalled.load(SeqCst)).map(Err),
+            Err(error) => {
+                let failure = agent.failure(error, has_stalled.load(SeqCst));
+                if let Some(span) = &span {
+                    span.failed(failure.as_ref().map_or("no_response", Reason::code));
+                }
+                return failure.map(Err);
+            }
         };
-        let responded = self.responded(&head, response, (call, &mut prepared), agent.api);
+        let session = prepared.as_ref().and_then(Prepared::session);
+        if let (Some(span), Some(session)) = (&span, session) {
+            span.of_session(session);
+        }
+        let responded = self.responded(&head, response, (call, span, &mut prepared), agent.api);
         let (head, body) = match responded.await {
             Ok(responded) => responded,
             Err(error) => return agent.failure(error, false).map(Err),
@@ -243,7 +295,7 @@ impl Forwarder {
     async fn prepare(
         &self,
         call: Option<ModelCall>,
-        project: ProjectId,
+        caller: (ProjectId, &GatewayCall),
         head: &RequestHead,
         body: &mut RequestBody,
     ) -> (Option<Prepared>, Option<(JsonParts, ReservedMemory)>) {
@@ -251,7 +303,7 @@ impl Forwarder {
             return (None, None);
         };
         if let Some(call) = call {
-            let preparing = manager.prepare(call, project, &head.headers, body);
+            let preparing = manager.prepare(call, caller, &head.headers, body);
             return (Some(preparing.await), None);
         }
         if !has_input(&head.method, head.uri.path()) {
@@ -266,25 +318,35 @@ impl Forwarder {
         &self,
         agents: &RequestHead,
         response: Response<Incoming>,
-        (call, prepared): (Option<ModelCall>, &mut Option<Prepared>),
+        (call, span, prepared): (Option<ModelCall>, Option<ModelSpan>, &mut Option<Prepared>),
         api: Api,
     ) -> Result<(ResponseHead, UpstreamBody), ClientError> {
-        let responded = match &mut *prepared {
-            Some(prepared) => self.retry_shorter(agents, response, prepared, api).await,
-            None => Responded::Body(response),
+        let (responded, span) = match (&mut *prepared, span) {
+            (Some(prepared), Some(span)) => {
+                let (responded, span) = self
+                    .retry_shorter(agents, response, (prepared, span), api)
+                    .await;
+                (responded, Some(span))
+            }
+            (_, span) => (Responded::Body(response), span),
         };
         match responded {
             Responded::Body(response) => {
-                let read_back = self.read_back(agents, prepared.as_ref(), call, api);
-                self.read(response, (call, prepared.as_ref()), read_back)
+                let read_back = self.read_back(agents, prepared.as_ref(), (call, &span), api);
+                self.read(response, (call, span, prepared.as_ref()), read_back)
                     .await
             }
             Responded::Examined(response) => {
                 // The response is counted as any other rejection.
                 let api = call.map(|call| call.api);
-                let span = prepared.as_ref().and_then(|prepared| prepared.span.clone());
-                let begin = |api| Exchange::begin(&self.readings, api, (None, span), &response.0);
-                drop(api.map(begin));
+                if let Some((api, span)) = api.zip(span) {
+                    drop(Exchange::begin(
+                        &self.readings,
+                        api,
+                        (None, span),
+                        &response.0,
+                    ));
+                }
                 let (head, body) = *response;
                 Ok((head, UpstreamBody::Tee(Box::new(body))))
             }
@@ -326,14 +388,13 @@ impl Forwarder {
     async fn read(
         &self,
         response: Response<Incoming>,
-        (call, prepared): (Option<ModelCall>, Option<&Prepared>),
+        (call, span, prepared): (Option<ModelCall>, Option<ModelSpan>, Option<&Prepared>),
         read_back: Option<ReadBack>,
     ) -> Result<(ResponseHead, UpstreamBody), ClientError> {
-        let call = call.filter(|call| call.purpose == Purpose::Response);
         let (head, body) = response.into_parts();
-        let exchange = call.and_then(|call| {
+        // Only a request for a response of the model has a span.
+        let exchange = call.zip(span).and_then(|(call, span)| {
             let place = prepared.and_then(Prepared::place);
-            let span = prepared.and_then(|prepared| prepared.span.clone());
             Exchange::begin(&self.readings, call.api, (place, span), &head)
         });
         // A response with a coding cannot be changed. The request asked for none.
@@ -360,10 +421,11 @@ impl Forwarder {
         &self,
         agents: &RequestHead,
         prepared: Option<&Prepared>,
-        call: Option<ModelCall>,
+        (call, span): (Option<ModelCall>, &Option<ModelSpan>),
         api: Api,
     ) -> Option<ReadBack> {
         let (prepared, call) = (prepared?, call?);
+        let of = span.as_ref()?.call().clone();
         let (place, offered) = (prepared.place()?, prepared.offered()?.clone());
         let (body, _) = prepared.replacement()?;
         let request = self.changed(prepared.head(agents), &body, (api, true));
@@ -374,7 +436,8 @@ impl Forwarder {
             readings: Arc::clone(&self.readings),
             api: call.api,
             session: place.session,
-            span: prepared.span.clone(),
+            target: ModelTarget::new(call.api, self.upstreams.get(api), prepared.traced()),
+            call: of,
             offered,
             head,
             body,
@@ -390,39 +453,62 @@ impl Forwarder {
         &self,
         request: &RequestHead,
         response: Response<Incoming>,
-        prepared: &mut Prepared,
+        (prepared, span): (&mut Prepared, ModelSpan),
         api: Api,
-    ) -> Responded {
+    ) -> (Responded, ModelSpan) {
         let manager = self.manager.as_ref();
         let manager = manager.filter(|_| overlong::is_candidate(response.status()));
+        let status = response.status();
+        let model_api = prepared.api();
         let (Some(manager), Some(_)) = (manager, prepared.place()) else {
-            return Responded::Body(response);
+            return (Responded::Body(response), span);
         };
         let (head, body) = response.into_parts();
         let examined = overlong::examine(&head, body).await;
         let rejected = Responded::Examined(Box::new((head, examined.body)));
         let Some(too_long) = examined.too_long else {
-            return rejected;
+            return (rejected, span);
         };
         let Some(shorter) = manager.shorten(prepared, too_long.gap_tokens).await else {
-            return rejected;
+            return (rejected, span);
         };
         let is_changed = prepared
             .replacement()
             .is_some_and(|(_, is_changed)| is_changed);
         let request = self.changed(prepared.head(request), &shorter, (api, is_changed));
         let Ok(request) = request else {
-            return rejected;
+            return (rejected, span);
         };
         tracing::debug!("a provider rejected a prompt as too long; a shorter one is sent");
+        let target = ModelTarget::new(model_api, self.upstreams.get(api), prepared.traced());
+        let second = target.begin(span.call(), prepared.session());
         match self.client.request(request).await {
-            Ok(response) => Responded::Body(response),
+            Ok(response) => {
+                span.responded(status);
+                (Responded::Body(response), second)
+            }
             // The agent gets the response that exists.
             Err(error) => {
                 tracing::warn!(%error, "cannot send a shorter prompt");
-                rejected
+                second.failed("no_response");
+                (rejected, span)
             }
         }
+    }
+
+    /// Starts the span of a request for a response of a model. `None` for any other request.
+    fn model_span(
+        &self,
+        call: Option<ModelCall>,
+        of: &GatewayCall,
+        prepared: Option<&Prepared>,
+        api: Api,
+    ) -> Option<ModelSpan> {
+        let call = call.filter(|call| call.purpose == Purpose::Response)?;
+        let traced = prepared.and_then(Prepared::traced);
+        let target = ModelTarget::new(call.api, self.upstreams.get(api), traced);
+        // A commit in flight can move the conversation to another session.
+        Some(target.begin(of, None))
     }
 
     /// Addresses a request to the upstream of its API. Fails if its target cannot follow the base URL.
@@ -456,9 +542,6 @@ impl Forwarder {
 fn own_answer(prepared: &mut Prepared) -> Option<(ResponseHead, UpstreamBody)> {
     let (mut head, body) = prepared.take_answer()?.into_response();
     prepared.describe(&mut head.headers);
-    if let Some(span) = &prepared.span {
-        span.responded(head.status);
-    }
     Some((head, body))
 }
 
@@ -508,13 +591,4 @@ fn unreachable(error: &ClientError, api: Api) -> Reason {
         Some(io::ErrorKind::TimedOut) => Reason::ConnectTimeout,
         _ => Reason::Unreachable(cause),
     }
-}
-
-/// Returns the text of the innermost error, which names the failure.
-fn root_cause(error: &(dyn Error + 'static)) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }

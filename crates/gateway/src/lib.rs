@@ -5,6 +5,7 @@
 //! `manage` gives the conversation of a request to its session, and sends the view instead if a level has changed it.
 //! `tee` reads the response of a model beside its forwarding, and hands the assembled response to the session.
 //! `edits` reports edits of the context that a session has served in place of the provider.
+//! `call` is the record of a request: its caller, its trace, and its line of the audit log.
 //! `compress` answers the compression guardrails of other gateways, which forward requests themselves.
 //!
 //! Three principles decide about faults. An answer or a broken connection of upstream reaches the agent as it is. The
@@ -12,6 +13,7 @@
 //! request is forwarded as the agent sent it.
 
 mod answer;
+mod call;
 mod caller;
 mod client;
 mod compaction;

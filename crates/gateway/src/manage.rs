@@ -5,22 +5,21 @@ use std::time::Duration;
 
 use http::request::Parts as RequestHead;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use palimpsest_core::ids::ProjectId;
+use palimpsest_core::ids::{ProjectId, SessionKey};
 use palimpsest_core::message::Digest;
-use palimpsest_engine::clock::IdSource;
 use palimpsest_engine::turn::JsonParts;
 use palimpsest_settings::ProviderCompaction;
 use tokio::time::Instant;
-use tracing::{Instrument as _, Span};
 
 use super::answer::OwnAnswer;
+use super::call::GatewayCall;
 use super::caller::{KEY_HEADER, PROVIDER_KEY_HEADERS};
 use super::compaction::{
     self, CompactionForm, has_summary, has_trigger, is_endpoint, with_summaries, without_trigger,
 };
 use super::context::{
-    ContextPort, EditReport, ManagedRequest, ModelBody, ModelRequest, OfferedTools, Pause,
-    PendingCommit, Purpose, ResponsePlace, Unmanaged,
+    ContextPort, EditReport, ManagedRequest, ModelBody, ModelOptions, ModelRequest, OfferedTools,
+    Pause, PendingCommit, Purpose, ResponsePlace, Unmanaged,
 };
 use super::edits::paused;
 use super::headers;
@@ -28,7 +27,6 @@ use super::managed::session_of_headers;
 use super::metrics::ContextMetrics;
 use super::reading::{ReadMemory, ReservedMemory, ResponseApi, content_coding, decode_parts};
 use super::request_body::RequestBody;
-use super::span::ModelSpan;
 use super::thread::{MAX_INLINE_BYTES, on_fitting_thread};
 
 /// The header with the kind of the body that upstream got.
@@ -43,8 +41,6 @@ pub(crate) const SESSION_HEADER: HeaderName = HeaderName::from_static("x-palimps
 pub(crate) struct Manager {
     pub(crate) context: Arc<dyn ContextPort>,
     pub(crate) metrics: ContextMetrics,
-    /// The source of ids for traces. `None` without sessions.
-    pub(crate) ids: Option<Arc<IdSource>>,
     /// The memory of all requests in flight.
     pub(crate) memory: ReadMemory,
     /// The maximum size of a body, in bytes.
@@ -102,8 +98,8 @@ pub(crate) struct Prepared {
     duration: Duration,
     /// The commit of the conversation. `None` after its end.
     commit: Option<PendingCommit>,
-    /// The span of the request. `None` without sessions.
-    pub(crate) span: Option<ModelSpan>,
+    /// The agent's request.
+    of: GatewayCall,
 }
 
 /// A request whose conversation a session has taken.
@@ -122,18 +118,15 @@ impl Manager {
     pub(crate) async fn prepare(
         &self,
         call: ModelCall,
-        project: ProjectId,
+        (project, of): (ProjectId, &GatewayCall),
         headers: &HeaderMap,
         body: &mut RequestBody,
     ) -> Prepared {
         let begun = Instant::now();
-        let span = (self.ids.as_ref()).map(|ids| ModelSpan::begin(headers, ids, call.api));
-        let within = span
-            .as_ref()
-            .map_or_else(Span::none, |span| span.span().clone());
         let mut restored = None;
-        let running = self.run(call, (project, headers), body, &mut restored);
-        let ran = running.instrument(within).await;
+        let ran = self
+            .run(call, (project, headers), body, &mut restored)
+            .await;
         let (outcome, commit, answer) = match ran {
             Ok(ran) => (Ok(ran.managed), ran.commit, ran.answer),
             Err(reason) => (Err(reason), None, None),
@@ -145,7 +138,7 @@ impl Manager {
             api: call.api,
             duration: begun.elapsed(),
             commit,
-            span,
+            of: of.clone(),
         }
     }
 
@@ -163,11 +156,7 @@ impl Manager {
         let outcome = &prepared.outcome;
         let kind = match outcome {
             Ok(managed) => {
-                if let Some(span) = &prepared.span {
-                    let request = &managed.to_upstream;
-                    let (model, session) = (request.model.as_deref(), &request.place.session);
-                    span.prepared(model, session, managed.kind());
-                }
+                prepared.of.about(&managed.to_upstream.place.session);
                 managed.kind()
             }
             Err(reason) => {
@@ -179,6 +168,7 @@ impl Manager {
             self.metrics.served(edits);
         }
         let reason = outcome.as_ref().err().copied();
+        prepared.of.sends(kind, reason.map(Unmanaged::name));
         self.metrics
             .prepared(prepared.api, kind, reason, prepared.duration);
     }
@@ -428,6 +418,22 @@ impl Prepared {
         let report = self.edits()?;
         let summary = report.summary.as_deref()?;
         Some((report, (summary, report.pause.as_ref()?)))
+    }
+
+    /// Returns the model and the options that traces report. `None` if no session has taken the conversation.
+    pub(crate) fn traced(&self) -> Option<(Option<String>, ModelOptions)> {
+        let request = &self.outcome.as_ref().ok()?.to_upstream;
+        Some((request.model.clone(), request.options))
+    }
+
+    pub(crate) fn api(&self) -> ResponseApi {
+        self.api
+    }
+
+    /// Returns the session that has taken the conversation.
+    pub(crate) fn session(&self) -> Option<&SessionKey> {
+        let managed = self.outcome.as_ref().ok()?;
+        Some(&managed.to_upstream.place.session)
     }
 
     /// Returns the place for the response.

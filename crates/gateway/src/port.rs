@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use palimpsest_edge::net::Acceptor;
 use palimpsest_edge::port::{Port, PortParts};
+use palimpsest_engine::clock::{IdSource, SystemClock};
 use palimpsest_settings::{GatewayConfig, ProviderCompaction};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -111,6 +112,7 @@ impl Port for Gateway {
         let acceptor = Acceptor::new(self.listener, parts.connections, None);
         let prepare_timeout = Duration::from_millis(self.config.prepare_timeout_ms);
         let ids = parts.engine.as_ref().map(|engine| Arc::clone(&engine.ids));
+        let ids = ids.unwrap_or_else(|| IdSource::random(Arc::new(SystemClock::new())).into());
         let engine = parts.engine.filter(|_| self.config.manage);
         let context_with = |tools| {
             let engine = engine.clone()?;
@@ -141,7 +143,6 @@ impl Port for Gateway {
         let manager = context.clone().map(|context| Manager {
             context,
             metrics: ContextMetrics::new(&parts.metrics),
-            ids,
             memory,
             max_bytes: self.config.max_request_bytes,
         });
@@ -169,6 +170,8 @@ impl Port for Gateway {
                 authenticator: parts.authenticator,
                 quotas: parts.quotas,
             },
+            ids,
+            metrics: parts.metrics,
         });
         let idle_timeout = Duration::from_millis(self.config.idle_timeout_ms);
         listen::serve(acceptor, forwarder, idle_timeout, stop).await;

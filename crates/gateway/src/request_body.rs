@@ -5,7 +5,10 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -33,12 +36,20 @@ pub(crate) struct RequestBody {
     /// The end of the current wait for the agent.
     stalls: Option<Pin<Box<Sleep>>>,
     has_stalled: Arc<AtomicBool>,
+    /// The bytes that the agent has sent.
+    size: Arc<AtomicU64>,
 }
 
 impl RequestBody {
-    /// Creates a body that fails after `stall` without data, and then sets `has_stalled`.
-    pub(crate) fn new(inner: AgentBody, stall: Duration, has_stalled: Arc<AtomicBool>) -> Self {
+    /// Creates a body that fails after `stall` without data, and then sets `has_stalled`. It counts its bytes in `size`.
+    pub(crate) fn new(
+        inner: AgentBody,
+        stall: Duration,
+        has_stalled: Arc<AtomicBool>,
+        size: Arc<AtomicU64>,
+    ) -> Self {
         Self {
+            size,
             received: VecDeque::new(),
             inner: Some(inner),
             failed: None,
@@ -57,6 +68,7 @@ impl RequestBody {
             stall: Duration::ZERO,
             stalls: None,
             has_stalled: Arc::default(),
+            size: Arc::default(),
         }
     }
 
@@ -100,6 +112,10 @@ impl RequestBody {
         };
         if let Poll::Ready(frame) = Pin::new(inner).poll_frame(cx) {
             self.stalls = None;
+            if let Some(Ok(frame)) = &frame {
+                let size = frame.data_ref().map_or(0, Bytes::len);
+                self.size.fetch_add(size as u64, Relaxed);
+            }
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
         let stall = self.stall;

@@ -23,6 +23,16 @@ pub(crate) enum ResponseBody {
     Forwarded(Box<ForwardedBody>),
 }
 
+impl ResponseBody {
+    /// Returns the size of an answer of the gateway itself, in bytes.
+    pub(crate) fn own_size(&self) -> usize {
+        match self {
+            Self::Own(text) => text.as_ref().map_or(0, Bytes::len),
+            Self::Forwarded(_) => 0,
+        }
+    }
+}
+
 /// A body that upstream sends.
 #[derive(Debug)]
 pub(crate) enum UpstreamBody {
@@ -56,7 +66,7 @@ pub(crate) struct ForwardedBody {
     end: Option<Arc<ConnectionEnd>>,
     /// The error of upstream, and the number of flushes before it.
     broken: Option<(hyper::Error, u64)>,
-    _in_flight: InFlight,
+    in_flight: InFlight,
 }
 
 impl ForwardedBody {
@@ -69,11 +79,25 @@ impl ForwardedBody {
             inner,
             end,
             broken: None,
-            _in_flight: in_flight,
+            in_flight,
         }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        // hyper polls the body outside of the request, so the span of its log lines is set for each poll.
+        let call = self.in_flight.call.clone();
+        let _entered = call.span().enter();
+        let polled = self.poll_inner(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            call.sent(frame.data_ref().map_or(0, Bytes::len));
+        }
+        polled
+    }
+
+    fn poll_inner(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let Some(end) = &self.end else {
             return self.inner.poll_next(cx);
         };

@@ -94,6 +94,42 @@ impl Api {
     }
 }
 
+/// The routes of the span of a request. Other paths share a span name, so that callers cannot create names.
+const ROUTES: [&str; 7] = [
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/v1/chat/completions",
+    "/v1/responses",
+    "/v1/responses/compact",
+    "/v1/compress",
+    RETRIEVE_ROUTE,
+];
+const RETRIEVE_ROUTE: &str = "/v1/retrieve/{hash}";
+
+/// Returns the route of a path. `None` if the path is only forwarded.
+pub(crate) fn of_path(path: &str) -> Option<&'static str> {
+    if path.starts_with("/v1/retrieve/") {
+        return Some(RETRIEVE_ROUTE);
+    }
+    let path = path.strip_prefix("/v1").unwrap_or(path);
+    let is_route = |route: &&&str| route.strip_prefix("/v1") == Some(path);
+    ROUTES.iter().find(is_route).copied()
+}
+
+/// Returns the name of the span of a request: the method and the route, as the conventions for HTTP require.
+pub(crate) fn span_name(method: &Method, path: &str) -> String {
+    let method = known_method(method).unwrap_or("HTTP");
+    of_path(path).map_or_else(|| method.to_owned(), |route| format!("{method} {route}"))
+}
+
+/// Returns the name of a method that HTTP defines.
+pub(crate) fn known_method(method: &Method) -> Option<&'static str> {
+    const KNOWN: [&str; 9] = [
+        "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
+    ];
+    KNOWN.into_iter().find(|known| method.as_str() == *known)
+}
+
 #[cfg(test)]
 mod tests {
     use http::{HeaderName, HeaderValue};
@@ -152,6 +188,19 @@ mod tests {
         assert_eq!(own("GET", "/v1/compress"), None);
         assert_eq!(own("POST", "/v1/compress/response"), None);
         assert_eq!(own("POST", "/v1/retrieve/0a"), None);
+    }
+
+    #[test]
+    fn the_names_of_spans_are_bounded() {
+        let check = |method: &str, path, name| {
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            assert_eq!(span_name(&method, path), name, "{method} {path}");
+        };
+        check("POST", "/v1/messages", "POST /v1/messages");
+        check("POST", "/chat/completions", "POST /v1/chat/completions");
+        check("GET", "/v1/retrieve/0a", "GET /v1/retrieve/{hash}");
+        check("GET", "/v1/files/secret", "GET");
+        check("BREW", "/v1/coffee", "HTTP");
     }
 
     #[test]

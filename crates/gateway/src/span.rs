@@ -1,132 +1,124 @@
-//! The span of a request to a model, with the attributes of the OpenTelemetry conventions for generative AI. No attribute
-//! contains content.
+//! The spans of requests to models upstream, within the span of an agent's request.
 
-use std::sync::Arc;
-
-use http::{HeaderMap, StatusCode};
-use opentelemetry::trace::{Status, TraceContextExt as _};
+use http::StatusCode;
 use palimpsest_core::ids::SessionKey;
-use palimpsest_edge::telemetry::{CallTrace, SPANS, not_sampled};
-use palimpsest_engine::clock::IdSource;
-use tracing::{Span, field};
-use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+use palimpsest_summarize::{ChatRequest, ChatResponse, ChatSpan, Usage};
+use tokio::time::Instant;
 
+use super::call::GatewayCall;
+use super::context::ModelOptions;
 use super::reading::{ResponseApi, ResponseEnd, ResponseSummary};
+use super::upstream::Upstream;
 
-/// The maximum length of a model's name in a span, in bytes.
-const MAX_MODEL_BYTES: usize = 100;
+/// The parts that the spans of all requests for one response share.
+#[derive(Debug, Clone)]
+pub(crate) struct ModelTarget {
+    provider: &'static str,
+    server: (Box<str>, u16),
+    model: Option<String>,
+    options: ModelOptions,
+}
 
-/// The span of a request to a model. It ends when the last clone is dropped.
+/// The span of one request to a model. It ends when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct ModelSpan {
-    span: Span,
-    /// True if the span is exported to a collector.
-    is_exported: bool,
+    span: ChatSpan,
+    call: GatewayCall,
+    begun: Instant,
+}
+
+impl ModelTarget {
+    /// Creates the parts. The model and the options are known if a session has read the request.
+    pub(crate) fn new(
+        api: ResponseApi,
+        upstream: &Upstream,
+        read: Option<(Option<String>, ModelOptions)>,
+    ) -> Self {
+        let (model, options) = read.unwrap_or_default();
+        Self {
+            provider: provider(api),
+            server: upstream.server(),
+            model,
+            options,
+        }
+    }
+
+    /// Starts the span of a request. `session` is the session that has taken the conversation, if it is known.
+    pub(crate) fn begin(&self, call: &GatewayCall, session: Option<&SessionKey>) -> ModelSpan {
+        let span = ChatSpan::begin(
+            call.span(),
+            &ChatRequest {
+                provider: self.provider,
+                model: self.model.as_deref(),
+                conversation: session.map(|session| session.session.as_str()),
+                max_output_tokens: self.options.max_output_tokens,
+                temperature: self.options.temperature,
+                streams: self.options.streams,
+                server: (&self.server.0, self.server.1),
+            },
+        );
+        ModelSpan {
+            span,
+            call: call.clone(),
+            begun: Instant::now(),
+        }
+    }
 }
 
 impl ModelSpan {
-    /// Starts the span in the agent's trace, or in a new one.
-    pub(crate) fn begin(headers: &HeaderMap, ids: &Arc<IdSource>, api: ResponseApi) -> Self {
-        let trace = CallTrace::of(headers, ids);
-        let span = tracing::info_span!(
-            target: SPANS,
-            "chat",
-            otel.kind = "client",
-            trace_id = %trace.id,
-            session = field::Empty,
-        );
-        if let Some(parent) = &trace.parent {
-            // Without an exporter the span has no OpenTelemetry context, and the error is expected.
-            let _ = span.set_parent(parent.clone());
-        }
-        // Reading the context starts the OpenTelemetry span, which takes its trace id from the scope.
-        let context = trace.id.within(|| span.context());
-        let begun = context.span();
-        let is_exported = begun.span_context().is_sampled();
-        if is_exported {
-            span.set_attribute("gen_ai.operation.name", "chat");
-            span.set_attribute("gen_ai.provider.name", provider(api));
-        } else if begun.span_context().is_valid() {
-            not_sampled(&span);
-        }
-        Self { span, is_exported }
+    /// Returns the agent's request.
+    pub(crate) fn call(&self) -> &GatewayCall {
+        &self.call
     }
 
-    pub(crate) fn span(&self) -> &Span {
-        &self.span
-    }
-
-    /// Records the model and the session of the request, and the kind of its body.
-    pub(crate) fn prepared(&self, model: Option<&str>, session: &SessionKey, body: &'static str) {
-        self.span.record("session", field::display(session));
-        if !self.is_exported {
-            return;
-        }
-        if let Some(model) = model {
-            let model = &model[..model.floor_char_boundary(MAX_MODEL_BYTES)];
-            // The conventions put the model into the name of the span.
+    /// Records the session, which was not known at the start.
+    pub(crate) fn of_session(&self, session: &SessionKey) {
+        if !self.span.is_disabled() {
+            let conversation = session.session.to_string();
             self.span
-                .context()
-                .span()
-                .update_name(format!("chat {model}"));
-            self.span
-                .set_attribute("gen_ai.request.model", model.to_owned());
+                .set_attribute("gen_ai.conversation.id", conversation);
         }
-        let session = session.session.to_string();
-        self.span.set_attribute("gen_ai.conversation.id", session);
-        self.span.set_attribute("palimpsest.body", body);
     }
 
     /// Records the status of the response.
     pub(crate) fn responded(&self, status: StatusCode) {
-        if !self.is_exported {
-            return;
-        }
-        let code = i64::from(status.as_u16());
-        self.span.set_attribute("http.response.status_code", code);
-        if !status.is_success() {
-            self.span.set_attribute("error.type", code.to_string());
-            self.span.set_status(Status::error(code.to_string()));
-        }
+        self.span.responded(status);
     }
 
-    /// Records usage and end of a response that was read.
+    /// Records the class of the error that left the request without a response.
+    pub(crate) fn failed(&self, error: &str) {
+        self.span.failed(error);
+    }
+
+    /// Records the arrival of the first part of a stream.
+    pub(crate) fn first_chunk(&self) {
+        let seconds = self.begun.elapsed().as_secs_f64();
+        self.span
+            .set_attribute("gen_ai.response.time_to_first_chunk", seconds);
+    }
+
+    /// Records a response that was read.
     pub(crate) fn ended(&self, end: ResponseEnd, summary: &ResponseSummary) {
-        if !self.is_exported {
-            return;
-        }
-        let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
-        if let Some(usage) = &summary.usage {
-            let input = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens;
-            let counts = [
-                ("gen_ai.usage.input_tokens", input),
-                ("gen_ai.usage.output_tokens", usage.output_tokens),
-                (
-                    "gen_ai.usage.cache_read.input_tokens",
-                    usage.cache_read_tokens,
-                ),
-                (
-                    "gen_ai.usage.cache_creation.input_tokens",
-                    usage.cache_write_tokens,
-                ),
-            ];
-            for (name, tokens) in counts {
-                self.span.set_attribute(name, count(tokens));
-            }
-        }
-        if end != ResponseEnd::Complete {
-            let error = if end == ResponseEnd::Cut {
-                "cut"
-            } else {
-                "failed"
-            };
-            self.span.set_attribute("error.type", error);
-            self.span.set_status(Status::error(error));
+        self.span.ended(&ChatResponse {
+            id: summary.id.as_deref(),
+            model: summary.model.as_deref(),
+            finish_reason: summary.stop_reason.as_deref(),
+            usage: summary.usage.map(|usage| Usage {
+                input: usage.input_tokens,
+                output: usage.output_tokens,
+                cache_read: usage.cache_read_tokens,
+                cache_write: usage.cache_write_tokens,
+            }),
+        });
+        match end {
+            ResponseEnd::Complete => {}
+            ResponseEnd::Cut => self.failed("cut"),
+            ResponseEnd::Failed => self.failed("failed"),
         }
     }
 }
 
-/// Returns the name of the provider in the conventions.
+/// Returns the name of the provider in the conventions: the one whose API the request uses.
 const fn provider(api: ResponseApi) -> &'static str {
     match api {
         ResponseApi::Messages => "anthropic",

@@ -78,6 +78,13 @@ impl Upstream {
         })
     }
 
+    /// Returns the host and the port.
+    pub(crate) fn server(&self) -> (Box<str>, u16) {
+        let usual = if self.scheme == Scheme::HTTP { 80 } else { 443 };
+        let port = self.authority.port_u16().unwrap_or(usual);
+        (self.authority.host().into(), port)
+    }
+
     /// Returns the address of a request with the given target. The host of the target is ignored.
     pub(crate) fn uri(&self, target: &Uri) -> Result<Uri, http::Error> {
         let target = target.path_and_query().cloned();
@@ -114,6 +121,15 @@ pub(crate) fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
         }
     }
     kind
+}
+
+/// Returns the text of the innermost error, which names the failure.
+pub(crate) fn root_cause(error: &(dyn Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
 }
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ impl Summarizer for Anthropic {
         headers.insert("anthropic-version", HeaderValue::from_static(VERSION));
         let url = self.endpoint.url("/v1", "/messages");
         let body = self.body(request);
-        let target = (&url, &headers);
+        let target = ("anthropic", &url, &headers);
         call(
             &self.endpoint,
             &self.http,

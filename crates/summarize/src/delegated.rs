@@ -55,6 +55,7 @@ mod tests {
     fn request() -> SummaryRequest {
         SummaryRequest {
             purpose: Purpose::Compaction,
+            conversation: None,
             model: None,
             system: "Be brief.".into(),
             turns: vec![

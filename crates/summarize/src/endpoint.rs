@@ -1,11 +1,13 @@
 //! Endpoints of model providers and their authentication.
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use secrecy::ExposeSecret as _;
-use tracing::{Instrument as _, Span, field};
+use serde::Deserialize;
+use tracing::{Instrument as _, Span};
 use url::Url;
 
+use crate::chat_span::{ChatRequest, ChatResponse, ChatSpan};
 use crate::error::Error;
 use crate::error_response::classify_rejection;
 use crate::http::{HttpClient, HttpResponse, HttpSettings, connection_error};
@@ -108,23 +110,22 @@ impl ModelEndpoint {
 }
 
 /// Makes one call with retries. `body` builds the body of each attempt, and `read` parses a
-/// successful response.
+/// successful response. `provider` is the name of the provider in traces.
 pub(crate) async fn call(
     endpoint: &ModelEndpoint,
     http: &HttpClient,
     request: &SummaryRequest,
-    target: (&Url, &HeaderMap),
+    (provider, url, headers): (&'static str, &Url, &HeaderMap),
     body: impl Fn() -> Bytes + Sync,
     read: impl Fn(&HttpResponse) -> Result<SummaryReply, AttemptError> + Sync,
 ) -> Result<SummaryReply, Error> {
-    let (url, headers) = target;
     let (body, read) = (&body, &read);
     with_retries(
         &endpoint.retry,
         &endpoint.jitter,
         request.deadline,
         |number| async move {
-            let span = chat(endpoint, request, number);
+            let span = chat(endpoint, request, provider, number);
             let post = async {
                 let mut headers = headers.clone();
                 // The trace headers must name the span of this attempt, so they are created inside
@@ -132,13 +133,13 @@ pub(crate) async fn call(
                 headers.extend((endpoint.trace)());
                 http.post(url, headers, body(), request.deadline).await
             };
-            let mut answer = post.instrument(span.clone()).await.inspect_err(|_| {
-                span.record("otel.status_code", "ERROR");
-            })?;
-            span.record("http.response.status_code", answer.status);
+            let posted = post.instrument(span.span().clone()).await;
+            let mut answer = posted.inspect_err(|error| span.failed(error.name()))?;
+            if let Ok(status) = StatusCode::from_u16(answer.status) {
+                span.responded(status);
+            }
             // Credentials are removed before the response can reach an error or a log.
             if !(200..300).contains(&answer.status) {
-                span.record("otel.status_code", "ERROR");
                 answer.redact_credentials(headers);
             }
             tracing::debug!(
@@ -150,29 +151,73 @@ pub(crate) async fn call(
             if !(200..300).contains(&answer.status) {
                 return Err(classify_rejection(&answer, request));
             }
-            read(&answer)
+            let reply = read(&answer).inspect_err(|error| span.failed(error.name()))?;
+            describe(&span, &answer, &reply);
+            Ok(reply)
         },
     )
     .await
 }
 
-/// Creates the span of one request, following the OpenTelemetry conventions for generative AI. It
-/// contains no conversation text.
-fn chat(endpoint: &ModelEndpoint, request: &SummaryRequest, attempt: u32) -> Span {
-    let model = request.model.as_deref().unwrap_or(&endpoint.model);
-    tracing::debug_span!(
-        target: "palimpsest::span",
-        "chat",
-        otel.kind = "client",
-        otel.status_code = field::Empty,
-        gen_ai.operation.name = "chat",
-        gen_ai.request.model = model,
-        gen_ai.request.max_tokens = request.max_output_tokens,
-        server.address = endpoint.base_url.host_str(),
-        purpose = request.purpose.name(),
-        attempt,
-        http.response.status_code = field::Empty,
-    )
+/// Starts the span of one attempt.
+fn chat(
+    endpoint: &ModelEndpoint,
+    request: &SummaryRequest,
+    provider: &'static str,
+    attempt: u32,
+) -> ChatSpan {
+    let url = &endpoint.base_url;
+    let span = ChatSpan::begin(
+        &Span::current(),
+        &ChatRequest {
+            provider,
+            model: Some(request.model.as_deref().unwrap_or(&endpoint.model)),
+            conversation: request.conversation.as_deref(),
+            max_output_tokens: Some(request.max_output_tokens.into()),
+            temperature: None,
+            streams: false,
+            server: (
+                url.host_str().unwrap_or_default(),
+                url.port_or_known_default().unwrap_or_default(),
+            ),
+        },
+    );
+    span.set_attribute("palimpsest.purpose", request.purpose.name());
+    span.set_attribute("palimpsest.attempt", i64::from(attempt));
+    span
+}
+
+/// The fields of the responses of both APIs that only traces need.
+#[derive(Deserialize)]
+struct TracedFields {
+    id: Option<String>,
+    stop_reason: Option<String>,
+    choices: Option<Vec<TracedChoice>>,
+}
+
+#[derive(Deserialize)]
+struct TracedChoice {
+    finish_reason: Option<String>,
+}
+
+/// Describes a response on its span.
+fn describe(span: &ChatSpan, answer: &HttpResponse, reply: &SummaryReply) {
+    if span.is_disabled() {
+        return;
+    }
+    let traced: Option<TracedFields> = serde_json::from_slice(&answer.body).ok();
+    let choices = traced.as_ref().and_then(|traced| traced.choices.as_ref());
+    let choice = choices.and_then(|choices| choices.first());
+    let of_choice = choice.and_then(|choice| choice.finish_reason.as_deref());
+    let of_message = traced
+        .as_ref()
+        .and_then(|traced| traced.stop_reason.as_deref());
+    span.ended(&ChatResponse {
+        id: traced.as_ref().and_then(|traced| traced.id.as_deref()),
+        model: Some(&reply.model),
+        finish_reason: of_message.or(of_choice),
+        usage: Some(reply.usage),
+    });
 }
 
 /// Classifies a successful response without valid JSON: it was cut off in transit (retryable), or

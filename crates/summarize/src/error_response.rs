@@ -160,6 +160,7 @@ mod tests {
     fn request() -> SummaryRequest {
         SummaryRequest {
             purpose: Purpose::Compaction,
+            conversation: None,
             model: None,
             system: String::new(),
             turns: vec![ChatMessage::user(

@@ -6,6 +6,7 @@
 //!   replies.
 //! - [`summarize_with_retries`] drops the oldest rounds if the prompt is too long.
 //!   [`summarize_in_chunks`] summarizes a conversation of several windows in pieces.
+//! - [`ChatSpan`] is the span of a request to a model, for all crates that send one.
 //! - [`prompt_too_long`] and [`redact`] are pure functions that other crates use too.
 //!
 //! The prompts, the requirements for a summary and its validation are outside of this crate. So is
@@ -16,6 +17,7 @@
 mod anthropic;
 mod breaker;
 mod chain;
+mod chat_span;
 mod chunks;
 mod delegated;
 mod endpoint;
@@ -38,6 +40,7 @@ mod wire;
 pub use anthropic::Anthropic;
 pub use breaker::CircuitBreakerSettings;
 pub use chain::{FallbackChain, ModelLink};
+pub use chat_span::{ChatRequest, ChatResponse, ChatSpan};
 pub use chunks::{ChunkPosition, ChunkSettings, ChunkedSummary, plan_chunks, summarize_in_chunks};
 pub use delegated::{ApiFormat, redacted_request, request_body};
 pub use endpoint::{Auth, ModelEndpoint};

@@ -68,7 +68,7 @@ impl OpenAi {
         let url = self.endpoint.url("", "/chat/completions");
         let body = self.body(request, cap);
         let read = |answer: &HttpResponse| read(answer, request);
-        let target = (&url, &headers);
+        let target = ("openai", &url, &headers);
         call(
             &self.endpoint,
             &self.http,

@@ -23,6 +23,7 @@ impl<S: Summarizer> Summarizer for RedactingSummarizer<S> {
         };
         let asked = SummaryRequest {
             purpose: request.purpose,
+            conversation: request.conversation.clone(),
             model: request.model.clone(),
             system: clean(&request.system),
             turns: request

@@ -9,6 +9,8 @@ use tokio::time::Instant;
 pub struct SummaryRequest {
     /// The purpose of the summary.
     pub purpose: Purpose,
+    /// The id of the conversation in traces. Not sent to the provider.
+    pub conversation: Option<String>,
     /// The model to use in place of the endpoint's own. A [`FallbackChain`](crate::FallbackChain) passes it to the
     /// first link only, because other providers have other models.
     pub model: Option<String>,

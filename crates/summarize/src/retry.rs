@@ -76,6 +76,15 @@ pub(crate) enum AttemptError {
     },
 }
 
+impl AttemptError {
+    /// Returns the name of the error for telemetry.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Final(error) | Self::Retryable { error, .. } => error.name(),
+        }
+    }
+}
+
 /// Runs attempts until one succeeds, one fails finally, the maximum number is reached, or the next
 /// would start after the deadline. In the last case the caller receives the last error with the
 /// requested wait.

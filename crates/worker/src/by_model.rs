@@ -25,6 +25,7 @@ impl MemoryWriter for ModelMemoryWriter {
             // No caller waits for an update, so each attempt has the full time of a request.
             let request = SummaryRequest {
                 purpose: Purpose::Memory,
+                conversation: Some(ask.conversation.clone()),
                 model: Some(attempt.model.clone().into()),
                 system: ask.system.to_owned(),
                 turns: Vec::new(),

@@ -106,14 +106,14 @@ impl UpdateInput {
 /// Writes the next content. If the model fails, the content is derived from the facts alone.
 pub(crate) async fn write(
     shared: &WorkerContext,
-    job: &MemoryJob,
+    (key, job): (&SessionKey, &MemoryJob),
     previous: &MemoryContent,
     notebook: &UpdateInput,
 ) -> MemoryDraft {
     let (redact, limits) = (redactor(shared, &job.summary), job.memory.clone());
     let mut model_failed = None;
     if let (Some(writer), Some(transcript)) = (writer(shared, &job.summary), &notebook.transcript) {
-        match write_by_model(&**writer, job, previous, &transcript.text()).await {
+        match write_by_model(&**writer, (key, job), previous, &transcript.text()).await {
             Ok(content) => {
                 let (previous, facts) = (previous.clone(), notebook.facts.clone());
                 let content = run_blocking_limited(shared, move || {
@@ -142,7 +142,7 @@ pub(crate) async fn write(
 
 async fn write_by_model(
     writer: &dyn MemoryWriter,
-    job: &MemoryJob,
+    (key, job): (&SessionKey, &MemoryJob),
     previous: &MemoryContent,
     messages: &str,
 ) -> Result<MemoryContent, String> {
@@ -153,6 +153,7 @@ async fn write_by_model(
         ..ExtraInstructions::default()
     };
     let ask = MemoryPrompt {
+        conversation: key.session.to_string(),
         model: policy.model.clone(),
         fallback_model: policy.fallback_model.clone(),
         system: SYSTEM,

@@ -118,7 +118,7 @@ async fn write_version(
     let notebook = compose::read_new_messages(shared, key, &job, base.read).await?;
     crash_point("memory.noted");
     for _ in 0..MAX_DRAFTS {
-        let draft = compose::write(shared, &job, &base.content, &notebook).await;
+        let draft = compose::write(shared, (key, &job), &base.content, &notebook).await;
         crash_point("memory.drafted");
         // The last check for an edit that this version can include. Without a model the update takes only a moment,
         // and a later edit is found when the file is written.

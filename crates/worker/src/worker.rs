@@ -275,7 +275,10 @@ impl WorkerLoop {
                 Ok(true) => {
                     let (shared, of) = (Arc::clone(&self.shared), key.clone());
                     let span = tracing::debug_span!(
-                        target: "palimpsest::span", "worker.pass", session = %of
+                        target: "palimpsest::span",
+                        "worker.pass",
+                        session = %of,
+                        gen_ai.conversation.id = %of.session,
                     );
                     let pass = async move { run_pass(&shared, &of).await };
                     let task = self.running.spawn(pass.instrument(span));

@@ -5,6 +5,8 @@ use async_trait::async_trait;
 /// The request to a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryPrompt {
+    /// The id of the session in traces.
+    pub conversation: String,
     /// The model that the session's policy names, or `None` for the server's model.
     pub model: Option<Box<str>>,
     /// The model for a second attempt.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use axum::body::Body;
 use axum::http::Request;
+use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -56,19 +57,23 @@ async fn a_request_through_the_gateway_has_a_span_without_content() {
         .unwrap();
     let response = send(&world.server.gateway(), request, &body.to_string()).await;
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
-    let spans = world.receiver.trace_with(TRACE, "chat claude-fake").await;
-    let span = spans.iter().find(|span| span.name == "chat claude-fake");
-    let span = span.unwrap();
-    assert_eq!(hex(&span.parent_span_id), PARENT);
+    let spans = world.receiver.trace_with(TRACE, "POST /v1/messages").await;
+    let named = |name: &str| spans.iter().find(|span| span.name == name).unwrap();
+    let root = named("POST /v1/messages");
+    assert_eq!(hex(&root.parent_span_id), PARENT);
+    assert_eq!(root.kind(), SpanKind::Server);
+    let span = named("chat claude-fake");
+    assert_eq!(span.parent_span_id, root.span_id);
     assert_eq!(span.kind(), SpanKind::Client);
-    for (name, value) in [
-        ("gen_ai.operation.name", "chat"),
-        ("gen_ai.provider.name", "anthropic"),
-        ("gen_ai.request.model", "claude-fake"),
-        ("gen_ai.conversation.id", "traced"),
-        ("palimpsest.body", "original"),
-        ("http.response.status_code", "200"),
-        ("session", "projects/default/sessions/traced"),
+    for (span, name, value) in [
+        (root, "session", "projects/default/sessions/traced"),
+        (root, "project", "default"),
+        (root, "http.response.status_code", "200"),
+        (span, "gen_ai.operation.name", "chat"),
+        (span, "gen_ai.provider.name", "anthropic"),
+        (span, "gen_ai.request.model", "claude-fake"),
+        (span, "gen_ai.conversation.id", "traced"),
+        (span, "http.response.status_code", "200"),
     ] {
         assert_eq!(attribute(span, name).as_deref(), Some(value), "{name}");
     }
@@ -78,11 +83,9 @@ async fn a_request_through_the_gateway_has_a_span_without_content() {
     let text = format!("{spans:?}");
     assert!(!text.contains("secret"), "{text}");
     // The change of the session belongs to the request.
-    let appended = spans.iter().filter(|one| one.name == "store.append");
-    assert!(
-        appended
-            .filter(|one| one.parent_span_id == span.span_id)
-            .count()
-            > 0
-    );
+    let mut above = named("store.append");
+    while above.span_id != root.span_id {
+        let parent = |one: &&Span| one.span_id == above.parent_span_id;
+        above = spans.iter().find(parent).unwrap();
+    }
 }

@@ -67,17 +67,18 @@ async fn a_trace_spans_from_the_caller_to_the_disk() {
     ] {
         assert_eq!(attribute(root, name).as_deref(), Some(value), "{name}");
     }
+    assert_eq!(way(&spans, one(&spans, "convert")), ["convert", rpc]);
     for name in [
-        "convert", "decide", "render", "store.intend", "blob.put", "store.append",
+        "decide", "render", "store.intend", "blob.put", "store.append",
     ] {
-        assert_eq!(way(&spans, one(&spans, name)), [name, rpc]);
+        assert_eq!(way(&spans, one(&spans, name)), [name, "turn", rpc]);
     }
     for name in ["store.wait", "store.sync"] {
         // The intent of the result's file and the events are both synced.
         let found = spans.iter().filter(|span| span.name == name);
         let ways: BTreeSet<_> = found.map(|span| way(&spans, span)).collect();
         for above in ["store.append", "store.intend"] {
-            let way = [name, above, rpc].map(str::to_owned).to_vec();
+            let way = [name, above, "turn", rpc].map(str::to_owned).to_vec();
             assert!(ways.contains(&way), "{ways:?}");
         }
     }
@@ -101,7 +102,7 @@ async fn calls_of_models_and_hooks_are_part_of_the_trace() {
     let rpc = "palimpsest.context.v1.ContextService/Compact";
     let spans = world.receiver.trace_with(TRACE, rpc).await;
 
-    let chat = one(&spans, "chat");
+    let chat = one(&spans, "chat claude-fake");
     assert_eq!(chat.kind(), SpanKind::Client);
     assert_eq!(way(&spans, chat).last().unwrap(), rpc);
     assert_eq!(

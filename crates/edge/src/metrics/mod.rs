@@ -14,6 +14,7 @@ pub mod names;
 mod observers;
 mod outbound;
 mod process;
+mod projects;
 mod sampler;
 
 use std::fmt;
@@ -32,6 +33,8 @@ use tokio::runtime::RuntimeMetrics;
 use self::events::EventMetrics;
 use self::instruments::histogram;
 use self::outbound::OutboundMetrics;
+pub use self::projects::ProjectCall;
+use self::projects::ProjectMetrics;
 pub use self::sampler::Sampler;
 use palimpsest_engine::tally::{self, EventTally};
 
@@ -45,6 +48,7 @@ struct Inner {
     meter: Meter,
     events: EventMetrics,
     outbound: OutboundMetrics,
+    projects: ProjectMetrics,
     store: StoreTimes,
 }
 
@@ -92,6 +96,7 @@ impl Metrics {
         Self(Arc::new(Inner {
             events: EventMetrics::new(&meter),
             outbound: OutboundMetrics::new(&meter),
+            projects: ProjectMetrics::new(&meter),
             store: StoreTimes {
                 group_size: histogram(&meter, &names::STORE_GROUP_SIZE),
                 sync: histogram(&meter, &names::STORE_SYNC),
@@ -137,6 +142,11 @@ impl Metrics {
         took: Duration,
     ) {
         self.0.outbound.model(endpoint, purpose, outcome, took);
+    }
+
+    /// Records a call of a project. All ports share the labels of projects, whose number is bounded.
+    pub fn project_call(&self, call: &ProjectCall<'_>) {
+        self.0.projects.ended(call);
     }
 
     /// Records a call of a hook.

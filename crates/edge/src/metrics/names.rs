@@ -89,11 +89,11 @@ metrics! {
     RPC_RESPONSE_BYTES = Counter, "palimpsest.rpc.response", "By", ["method"],
         "Bytes of responses.";
     PROJECT_CALLS = Counter, "palimpsest.project.calls", "", ["project", "outcome"],
-        "Calls by project and outcome (ok or failed). The first 100 projects have labels of their own, the others share the label other.";
+        "Calls by project and outcome (ok or failed), and requests to the gateway. The first 100 projects have labels of their own, the others share the label other.";
     PROJECT_REQUEST_BYTES = Counter, "palimpsest.project.request", "By", ["project"],
-        "Bytes of requests by project.";
+        "Bytes of requests by project, also to the gateway.";
     PROJECT_RESPONSE_BYTES = Counter, "palimpsest.project.response", "By", ["project"],
-        "Bytes of responses by project.";
+        "Bytes of responses by project, also of the gateway.";
     RPC_IN_FLIGHT = Gauge, "palimpsest.rpc.in_flight", "", ["kind"],
         "Calls in flight, by kind: call, and watch for streams without an end.";
     RPC_IN_FLIGHT_MAX = Gauge, "palimpsest.rpc.in_flight_max", "", ["kind"],

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use palimpsest_core::ids::{ProjectId, SessionKey};
 use palimpsest_engine::call::AUDIT;
 use palimpsest_settings::AuditConfig;
 use tracing::Subscriber;
@@ -13,7 +14,8 @@ use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, fmt};
 
-use super::TelemetryError;
+use super::{TelemetryError, TraceId};
+use crate::access::Right;
 
 static IS_ON: AtomicBool = AtomicBool::new(false);
 
@@ -21,6 +23,49 @@ static IS_ON: AtomicBool = AtomicBool::new(false);
 /// check can make the thread lose its next log line.
 pub fn is_audited() -> bool {
     IS_ON.load(Ordering::Relaxed)
+}
+
+/// A call that can be a line of the audit log.
+#[derive(Debug)]
+pub struct AuditedCall<'a> {
+    /// The credential of the caller. `None` without authentication.
+    pub who: Option<&'a str>,
+    /// The rpc, or the method and the path of an HTTP request.
+    pub method: &'a str,
+    /// The right that the call needs.
+    pub right: Right,
+    /// True if the caller was denied.
+    pub is_denied: bool,
+    /// The project. `None` if it is not known.
+    pub project: Option<&'a ProjectId>,
+    /// The session. `None` if the call ended before it was known.
+    pub session: Option<&'a SessionKey>,
+    /// The gRPC status, or the HTTP status.
+    pub outcome: &'a str,
+    /// The reason of a failure.
+    pub reason: Option<&'a str>,
+    /// The trace of the call.
+    pub trace: TraceId,
+}
+
+impl AuditedCall<'_> {
+    /// Adds the call to the audit log, if there is one and the call can change something or was denied.
+    pub fn write(&self) {
+        if !is_audited() || (self.right == Right::Read && !self.is_denied) {
+            return;
+        }
+        tracing::info!(
+            target: AUDIT,
+            who = self.who,
+            method = self.method,
+            right = self.right.name(),
+            project = self.project.map(ProjectId::as_str),
+            session = self.session.map(tracing::field::display),
+            outcome = self.outcome,
+            reason = self.reason,
+            trace_id = %self.trace,
+        );
+    }
 }
 
 /// Returns the layer that writes the audit log. `None` if there is none.

@@ -5,6 +5,7 @@
 //! exporter's own transport. Without a collector this target has no subscriber, and a span costs one comparison.
 
 mod audit;
+mod call_span;
 mod export_stats;
 mod fields;
 mod ids;
@@ -31,12 +32,13 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
-pub use self::audit::is_audited;
+pub use self::audit::{AuditedCall, is_audited};
+pub use self::call_span::CallerSpan;
 pub(crate) use self::export_stats::ExportStats;
 use self::otlp::Otlp;
 use self::rate_limit::{LogRateLimit, RateLimitedLayer};
 use self::sampling::Sampled;
-pub use self::sampling::not_sampled;
+use self::sampling::not_sampled;
 pub use self::trace::{CallTrace, TraceId, injected_headers};
 use palimpsest_settings::{Config, LogFormat};
 

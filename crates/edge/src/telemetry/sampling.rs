@@ -13,7 +13,7 @@ use super::SPANS;
 struct NotSampled;
 
 /// Marks a span as not exported, including its children.
-pub fn not_sampled(span: &Span) {
+pub(super) fn not_sampled(span: &Span) {
     span.with_subscriber(|(id, dispatch)| {
         let spans = dispatch.downcast_ref::<Registry>();
         if let Some(span) = spans.and_then(|spans| spans.span(id)) {

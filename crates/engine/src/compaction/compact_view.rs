@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::{CompactionCall, CompactionError, compact, compact_repeatedly, refusal, report};
 use crate::Engine;
-use crate::call::{CurrentCall, Deadline};
+use crate::call::{CurrentCall, Deadline, initiated};
 
 /// The reserve for the reply itself: 500 ms, but at most a quarter of the remaining time.
 const REPLY_RESERVE: Duration = Duration::from_millis(500);
@@ -65,13 +65,14 @@ pub async fn compact_view(
     let (inner, name) = (engine.clone(), key.clone());
     // The work runs in a task of its own, so it continues if the caller's time runs out.
     // The spawn drops the deadline of the call. Models and hooks therefore get the time of the compaction.
-    engine.background.in_background(async move {
+    let compacting = async move {
         let made = compact_and_drop(&inner, &name, request, rejected).await;
         // The receiver is gone: the caller was answered before. The next call sees the result.
         if let Err(Err(error)) = sender.send(made) {
             report(&name, Err(error));
         }
-    });
+    };
+    engine.background.in_background(initiated(compacting));
     let max_wait = left.saturating_sub(REPLY_RESERVE.min(left / 4));
     match CurrentCall::pause_while(timeout(max_wait, ended)).await {
         Ok(Ok(made)) => made.map(Some),

@@ -167,6 +167,7 @@ fn write(
     let left: &[Round] = question.rounds.all.get(gone..).unwrap_or_default();
     let request = SummaryRequest {
         purpose: Purpose::Compaction,
+        conversation: None,
         model: None,
         system: SYSTEM.to_owned(),
         turns: turns(left, gone > 0),

@@ -12,6 +12,7 @@ mod prompt;
 mod repeat;
 mod rounds;
 mod run;
+mod span;
 mod summarize;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ use palimpsest_core::message::Usage;
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::view::TargetOverride;
 use palimpsest_store::error_chain;
+use tracing::Instrument as _;
 
 pub use self::compact_view::{DropOutcome, RejectedPrompt, ViewCompaction, compact_view};
 pub use self::delegate::{DelegatedBody, DelegatedRequest, request};
@@ -71,6 +73,20 @@ pub async fn compact<T>(
     render: impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
 ) -> Result<T, CompactionError> {
     let mut machine = CompactionMachine::new(call.request.clone());
+    let span = span::begin(key, &call.request);
+    let compacting = compact_with(&mut machine, engine, key, call, render);
+    let done = compacting.instrument(span.clone()).await;
+    span::end(&span, machine.outcome());
+    done
+}
+
+async fn compact_with<T>(
+    machine: &mut CompactionMachine,
+    engine: &Engine,
+    key: &SessionKey,
+    call: &CompactionCall,
+    render: impl Fn(&Session, &CompactionOutcome) -> Result<T, ContentNotLoaded>,
+) -> Result<T, CompactionError> {
     let mut driver = Driver::for_request(engine, key, &call.request, call.view.as_ref()).await?;
     // The copy of a dry run belongs to this driver, so its compaction cannot continue in another task.
     let until = if call.waits || call.request.is_dry_run {
@@ -78,11 +94,11 @@ pub async fn compact<T>(
     } else {
         DriveUntil::Started
     };
-    let reply = Box::pin(driver.drive(&mut machine, until, &render)).await?;
+    let reply = Box::pin(driver.drive(machine, until, &render)).await?;
     let (Some(running), None) = (machine.needs_no_caller(), &reply) else {
         return reply.ok_or_else(CompactionError::content_lost);
     };
-    let (inner, name) = (engine.clone(), key.clone());
+    let (inner, name, mut machine) = (engine.clone(), key.clone(), machine.clone());
     engine.background.in_background(async move {
         // The view was served with the start, so this driver serves none.
         let mut driver = Driver::new(&inner, &name);

@@ -46,6 +46,7 @@ pub(super) async fn summarize_by_model(
     };
     let policy = &task.started.session.policy().summary;
     let asking = SummaryQuery {
+        key,
         policy,
         redacts: engine.redacts(&task.started.session),
         question: &question,
@@ -97,6 +98,7 @@ fn time_left(engine: &Engine, running: &RunningCompaction) -> Duration {
 
 /// The query for a summary and the limits of the models.
 struct SummaryQuery<'a> {
+    key: &'a SessionKey,
     policy: &'a SummaryPolicy,
     redacts: bool,
     question: &'a SummaryPrompt,
@@ -120,6 +122,7 @@ impl SummaryQuery<'_> {
         let most = u32::try_from(self.window / 4).unwrap_or(u32::MAX);
         let request = SummaryRequest {
             purpose: Purpose::Compaction,
+            conversation: Some(self.key.session.to_string()),
             model: Some(attempt.model.into()),
             system: SYSTEM.to_owned(),
             turns: Vec::new(),

@@ -16,6 +16,7 @@ mod past;
 mod prefix;
 mod record;
 mod returned;
+mod span;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::summary::summary_in;
 use palimpsest_core::tokens::PrefixTokens;
 use palimpsest_core::view::{Etag, Provider, Target, TargetOverride};
+use tracing::Instrument as _;
 
 pub use self::adopt::Adoption;
 pub use self::append::{AppendContent, AppendInput, AppendStatus, Appended, append};
@@ -48,6 +50,7 @@ pub use self::last_used::LastOfSessions;
 pub use self::prefix::{PrefixPart, PromptPrefix};
 pub use self::record::record_response;
 pub use self::returned::add_tip;
+use self::span::TurnSpan;
 pub use self::sync::{FirstStore, SyncInput, SyncedArray, sync};
 use crate::Engine;
 use crate::call::Deadline;
@@ -196,6 +199,26 @@ pub struct TurnOutcome {
 /// Runs a turn. `intake` appends in the transaction. `finish` builds the reply from the state after a commit, and runs
 /// again if a compaction has changed the view.
 pub async fn turn<T, I: Into<Intake>>(
+    engine: &Engine,
+    key: &SessionKey,
+    missing: &MissingSession,
+    call: &TurnCall,
+    intake: impl Fn(&mut Transaction<'_>) -> Result<I, Rejection>,
+    finish: impl Fn(&Session, &TurnOutcome) -> Result<T, ContentNotLoaded>,
+) -> Result<Turn<T>, CompactionError> {
+    let span = TurnSpan::begin(key, call);
+    let finish = |session: &Session, outcome: &TurnOutcome| {
+        let now = engine.sessions.clock().now();
+        span.serves(call, (session, outcome), now);
+        finish(session, outcome)
+    };
+    let running = run(engine, key, missing, call, intake, finish);
+    let done = running.instrument(span.span().clone()).await;
+    span.end();
+    done
+}
+
+async fn run<T, I: Into<Intake>>(
     engine: &Engine,
     key: &SessionKey,
     missing: &MissingSession,

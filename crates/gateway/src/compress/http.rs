@@ -17,6 +17,7 @@ use super::metrics::Outcome;
 use super::originals::hashes_in;
 use super::{Compressed, Compression, InvalidRequest, Messages, Origin};
 use crate::answer::Reason;
+use crate::call::GatewayCall;
 use crate::context::{NamedSession, Unmanaged};
 use crate::in_flight::InFlight;
 use crate::manage::{BODY_HEADER, REASON_HEADER, SESSION_HEADER, scope};
@@ -160,6 +161,7 @@ impl Compression {
         (project, in_flight): (ProjectId, InFlight),
     ) -> Result<Response<ResponseBody>, Reason> {
         let (head, body) = request.into_parts();
+        let call = in_flight.call.clone();
         let mut body_of_answer = AnswerBody {
             text: String::new(),
             memory: ReservedMemory::new(self.memory.clone()),
@@ -169,7 +171,8 @@ impl Compression {
         let mut headers = HeaderMap::new();
         body_of_answer.text = match route {
             OwnRoute::Compress => {
-                let answered = self.answer_compress(&head, (body, memory), project, &mut headers);
+                let answered =
+                    self.answer_compress(&head, (body, memory), (project, call), &mut headers);
                 let answered = answered.await;
                 if answered.is_err() {
                     self.metrics.rejected();
@@ -192,11 +195,11 @@ impl Compression {
         &self,
         head: &Parts,
         (body, memory): (AgentBody, &mut ReservedMemory),
-        project: ProjectId,
+        (project, call): (ProjectId, GatewayCall),
         headers: &mut HeaderMap,
     ) -> Result<String, Reason> {
         let begun = Instant::now();
-        let body = self.receive(&head.headers, body, memory).await?;
+        let body = self.receive(&head.headers, (body, &call), memory).await?;
         let is_large = body.len() > MAX_INLINE_BYTES;
         let read = on_fitting_thread(is_large, move || CompressionRequest::read(body)).await;
         let request = read.map_err(|_| Reason::Compression(Problem::Defect))?;
@@ -205,6 +208,7 @@ impl Compression {
             Compressed::untouched()
         } else {
             let origin = Origin {
+                call,
                 project,
                 scope: scope(&head.headers),
                 session: session(&head.headers, &request),
@@ -232,11 +236,16 @@ impl Compression {
     async fn receive(
         &self,
         headers: &HeaderMap,
-        body: AgentBody,
+        (body, call): (AgentBody, &GatewayCall),
         memory: &mut ReservedMemory,
     ) -> Result<Bytes, Reason> {
         let has_stalled = Arc::new(AtomicBool::new(false));
-        let mut body = RequestBody::new(body, self.stall, Arc::clone(&has_stalled));
+        let mut body = RequestBody::new(
+            body,
+            self.stall,
+            Arc::clone(&has_stalled),
+            call.request_bytes(),
+        );
         let max = self.max_bytes;
         let receiving = body.receive(|size| {
             if size > max {

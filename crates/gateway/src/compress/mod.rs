@@ -27,6 +27,7 @@ use palimpsest_core::message::{Digest, Message};
 use palimpsest_core::policy::Policy;
 use palimpsest_core::tokens::TokenCounter;
 use palimpsest_engine::Engine;
+use palimpsest_engine::call::in_current_call;
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
@@ -37,6 +38,7 @@ pub(crate) use self::metrics::CompressionMetrics;
 use self::originals::OriginalHash;
 use self::rows::LargeResult;
 use self::shape::Extent;
+use crate::call::GatewayCall;
 use crate::context::{ContextPort as _, ModelBody, ModelRequest, NamedSession, Purpose, Unmanaged};
 use crate::managed::{EngineContext, provider_of};
 use crate::reading::{ReadMemory, ResponseApi};
@@ -67,6 +69,7 @@ pub(crate) struct Compression {
 /// The caller of a request.
 #[derive(Debug, Clone)]
 struct Origin {
+    call: GatewayCall,
     project: ProjectId,
     /// The digest of the credentials.
     scope: Digest,
@@ -195,7 +198,7 @@ impl Compression {
             offers.collect(),
         );
         // A task of its own: a store that has begun continues if the caller disconnects.
-        let storing = tokio::spawn(storing.in_current_span());
+        let storing = tokio::spawn(in_current_call(storing).in_current_span());
         let stored = match timeout(self.prepare_timeout, storing).await {
             Ok(stored) => stored.unwrap_or_default(),
             Err(_elapsed) => {
@@ -258,6 +261,7 @@ impl Compression {
                 return;
             }
         };
+        origin.call.about(&prepared.place.session);
         compressed.session = Some(prepared.place.session.to_string());
         // A view that cannot be sent is not returned, as it is not sent by this gateway.
         let ModelBody::View(body) = prepared.body else {

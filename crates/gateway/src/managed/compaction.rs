@@ -26,7 +26,8 @@ use super::EngineContext;
 use super::compacted_items::{CompactedItems, content, own_summary};
 use super::session::{place, reason};
 use crate::context::{
-    CompactedConversation, ManagedRequest, ModelBody, ModelRequest, Purpose, Unmanaged,
+    CompactedConversation, ManagedRequest, ModelBody, ModelOptions, ModelRequest, Purpose,
+    Unmanaged,
 };
 
 impl EngineContext {
@@ -79,6 +80,7 @@ impl EngineContext {
         Ok(ManagedRequest {
             body: ModelBody::Compacted(Box::new(conversation)),
             model,
+            options: ModelOptions::default(),
             place,
             offered: None,
             edits: None,

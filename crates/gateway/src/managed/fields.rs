@@ -1,7 +1,10 @@
 //! The options of a model request that decide about its session and its view.
 
 use palimpsest_core::json::{RawJson, UnknownFields};
+use palimpsest_engine::turn::BodyFields;
 use serde::Deserialize;
+
+use crate::context::ModelOptions;
 
 /// The options of a request.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +35,15 @@ impl<'a> RequestFields<'a> {
     /// Returns true if the agent asks for a stream.
     pub(super) fn streams(self) -> bool {
         self.get("stream").and_then(read).unwrap_or_default()
+    }
+
+    /// Returns the options that traces report.
+    pub(super) fn traced(self, body: &BodyFields) -> ModelOptions {
+        ModelOptions {
+            max_output_tokens: body.max_output_tokens(),
+            temperature: self.get("temperature").and_then(read),
+            streams: self.streams(),
+        }
     }
 
     /// Returns true if further tools can be added: the request asks for one response.

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use palimpsest_core::view::Provider;
+use palimpsest_engine::call::in_current_call;
 use palimpsest_engine::tools::ToolRunner;
 use palimpsest_engine::turn::record_response;
 use palimpsest_engine::{Engine, EngineError};
@@ -92,7 +93,7 @@ impl ContextPort for EngineContext {
         let (early, decided) = oneshot::channel();
         // A task of its own: a change that has begun continues if the agent disconnects, and a panic ends only this
         // task.
-        let preparing = async move { context.run(request, early).await };
+        let preparing = in_current_call(async move { context.run(request, early).await });
         let preparing = tokio::spawn(preparing.in_current_span());
         let commit = PendingCommit::new(preparing, deadline);
         match timeout_at(deadline, decided).await {

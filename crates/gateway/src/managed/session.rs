@@ -148,6 +148,7 @@ impl EngineContext {
             let unchanged = ManagedRequest {
                 body: taken.unchanged(&request.body),
                 model: body.model(),
+                options: fields.traced(&body),
                 place: ResponsePlace {
                     session: known_as.clone(),
                     after: ChainHead::default(),
@@ -206,6 +207,7 @@ impl EngineContext {
         Ok(ManagedRequest {
             body: sent,
             model: body.model(),
+            options: fields.traced(&body),
             place: view.place,
             offered,
             edits,

@@ -3,18 +3,23 @@
 use std::sync::Arc;
 
 use palimpsest_core::codec;
-use palimpsest_core::ids::{MessageId, Ordinal};
+use palimpsest_core::ids::{MessageId, Ordinal, SessionKey};
 use palimpsest_core::json::{self, ObjectFields, RawJson};
 use palimpsest_core::message::{Block, Message};
 use palimpsest_core::policy::Policy;
 use palimpsest_core::view::{Provider, WireBlock, WireMessage, WireRole};
+use palimpsest_engine::call::SPANS;
 use palimpsest_engine::tools::{self, ToolAnswer, ToolRunner};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tracing::{Instrument as _, Span, field};
 
 use super::provider_of;
 use crate::context::{OwnCalls, RecordError, ToolCounts, ToolRound};
 use crate::read_back::results_json;
+
+/// The maximum length of the id of a call in a span, in bytes. Providers choose the ids.
+const MAX_CALL_ID_BYTES: usize = 100;
 
 /// The definitions to add to the tools of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +102,13 @@ pub(super) async fn run(
         }
         let answer = if calls.may_run {
             let input = call.input.as_str();
-            let answer = runner.run_tool(&calls.session, &call.name, input).await;
+            let span = execute_tool(&calls.session, &call.name, &call.id);
+            let running = runner.run_tool(&calls.session, &call.name, input);
+            let answer = running.instrument(span.clone()).await;
+            if answer.is_error {
+                span.record("error.type", "tool_error");
+                span.record("otel.status_code", "ERROR");
+            }
             counts.ok += u64::from(!answer.is_error);
             counts.failed += u64::from(answer.is_error);
             answer
@@ -116,6 +127,22 @@ pub(super) async fn run(
         results: results_json(calls.api, &results),
         counts,
     })
+}
+
+/// Starts the span of a call, with the attributes of the OpenTelemetry conventions for generative AI.
+fn execute_tool(session: &SessionKey, name: &str, call: &str) -> Span {
+    tracing::debug_span!(
+        target: SPANS,
+        "execute_tool",
+        otel.name = format!("execute_tool {name}"),
+        otel.status_code = field::Empty,
+        gen_ai.operation.name = "execute_tool",
+        gen_ai.tool.name = name,
+        gen_ai.tool.type = "function",
+        gen_ai.tool.call.id = &call[..call.floor_char_boundary(MAX_CALL_ID_BYTES)],
+        gen_ai.conversation.id = %session.session,
+        error.type = field::Empty,
+    )
 }
 
 /// Returns messages of the model as the next view contains them, so that the next prompt begins with this one.

@@ -11,6 +11,7 @@ use palimpsest_core::ids::SessionKey;
 use palimpsest_engine::turn::JsonParts;
 
 use super::{MAX_APPENDED_BYTES, MAX_ROUNDS, MAX_RUN_ROUNDS};
+use crate::call::GatewayCall;
 use crate::client::UpstreamClient;
 use crate::context::{
     ContextPort, OfferedTools, OwnCalls, RecordError, ResponseRound, ToolCounts, ToolRound,
@@ -19,7 +20,7 @@ use crate::exchange::{Exchange, Readings};
 use crate::headers;
 use crate::reading::ResponseApi;
 use crate::request_body::RequestBody;
-use crate::span::ModelSpan;
+use crate::span::{ModelSpan, ModelTarget};
 
 /// The parts that the requests for one response share.
 #[derive(Debug)]
@@ -29,7 +30,9 @@ pub(crate) struct ReadBack {
     pub(crate) readings: Arc<Readings>,
     pub(crate) api: ResponseApi,
     pub(crate) session: SessionKey,
-    pub(crate) span: Option<ModelSpan>,
+    /// The agent's request.
+    pub(crate) call: GatewayCall,
+    pub(crate) target: ModelTarget,
     pub(crate) offered: OfferedTools,
     /// The head of the first request to upstream.
     pub(crate) head: RequestHead,
@@ -78,7 +81,7 @@ impl ReadBack {
     pub(super) async fn ask(
         &mut self,
         round: &ToolRound,
-    ) -> Result<Response<Incoming>, ClientError> {
+    ) -> Result<(Response<Incoming>, ModelSpan), ClientError> {
         for part in [&round.calls, &round.results] {
             self.appended.push(b',');
             self.appended.extend_from_slice(part);
@@ -92,7 +95,10 @@ impl ReadBack {
         let length = self.body.len() + self.appended.len();
         head.headers = headers::of_changed_request(&head.headers, length, false);
         let request = Request::from_parts(head, RequestBody::whole(parts));
-        self.client.request(request).await
+        let span = self.target.begin(&self.call, Some(&self.session));
+        let response = self.client.request(request).await;
+        let response = response.inspect_err(|_| span.failed("no_response"))?;
+        Ok((response, span))
     }
 
     /// Begins to read the next response. `rounds` are the earlier ones.

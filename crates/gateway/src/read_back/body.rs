@@ -163,7 +163,9 @@ impl ReadBackBody {
             return;
         };
         if self.events.continues() {
-            self.state = State::Asking(Box::pin(ask(read_back, exchange)));
+            // hyper polls the body outside of the request.
+            let call = read_back.call.clone();
+            self.state = State::Asking(Box::pin(call.scope(ask(read_back, exchange))));
         } else {
             let limit = exchange.hold_timeout();
             let recording = exchange.spawn(|exchange| record_beside(read_back, exchange));
@@ -223,12 +225,12 @@ async fn next(read_back: &mut ReadBack, exchange: Exchange) -> Result<(Incoming,
         return Err(Bytes::new());
     };
     let round = run(read_back, &unrecorded).await.ok_or_else(Bytes::new)?;
-    let response = read_back
+    let (response, span) = read_back
         .ask(&round)
         .await
         .map_err(|error| failed(&error))?;
     let (head, body) = response.into_parts();
-    let (readings, span) = (&read_back.readings, read_back.span.clone());
+    let readings = &read_back.readings;
     let place = unrecorded.place();
     let begun = Exchange::begin(readings, read_back.api, (place, span), &head);
     if read_back.holds_key && head.status == StatusCode::UNAUTHORIZED {

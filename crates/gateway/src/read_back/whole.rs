@@ -60,13 +60,14 @@ pub(crate) async fn read_whole(
             None
         };
         if let Some(round) = round.as_ref().filter(|_| read.continues()) {
-            let next = read_back.ask(round).await?;
+            let (next, span) = read_back.ask(round).await?;
             if !next.status().is_success() {
+                span.responded(next.status());
                 let (head, body) = next.into_parts();
                 return Ok((head, TeeBody::new(body, None)));
             }
             let (next_head, next_body) = next.into_parts();
-            let (place, span) = (unrecorded.place(), read_back.span.clone());
+            let place = unrecorded.place();
             let begun = Exchange::begin(
                 &read_back.readings,
                 read_back.api,

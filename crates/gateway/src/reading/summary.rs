@@ -1,4 +1,4 @@
-//! Usage and stop reason of a finished response.
+//! The facts of a finished response that are no content: usage, stop reason, id and model.
 
 use palimpsest_core::message::Usage;
 use serde::Deserialize;
@@ -12,11 +12,17 @@ pub struct ResponseSummary {
     pub usage: Option<Usage>,
     /// The reason for the end of the output. `None` if the response has none.
     pub stop_reason: Option<String>,
+    /// The id of the response.
+    pub id: Option<String>,
+    /// The model that answered.
+    pub model: Option<String>,
 }
 
 /// The fields of the responses of all APIs that a summary needs.
 #[derive(Deserialize)]
 struct Body {
+    id: Option<String>,
+    model: Option<String>,
     usage: Option<Counts>,
     stop_reason: Option<String>,
     choices: Option<Vec<Choice>>,
@@ -74,7 +80,13 @@ pub(super) fn read(
             details.or(body.status)
         }
     };
-    Ok((ResponseSummary { usage, stop_reason }, end))
+    let summary = ResponseSummary {
+        usage,
+        stop_reason,
+        id: body.id,
+        model: body.model,
+    };
+    Ok((summary, end))
 }
 
 impl Counts {

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use palimpsest_core::array::ChainHead;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_gateway::context::{
-    ContextPort, ManagedRequest, ModelBody, ModelRequest, OwnCalls, PendingCommit, PreparedRequest,
-    RecordError, RecordedResponse, ResponsePlace, ToolRound, Unmanaged,
+    ContextPort, ManagedRequest, ModelBody, ModelOptions, ModelRequest, OwnCalls, PendingCommit,
+    PreparedRequest, RecordError, RecordedResponse, ResponsePlace, ToolRound, Unmanaged,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
@@ -62,6 +62,7 @@ impl ContextPort for ScriptedContext {
         let request = ManagedRequest {
             body: ModelBody::Original,
             model: None,
+            options: ModelOptions::default(),
             place: ResponsePlace {
                 session: SessionKey::parse("projects/p/sessions/s").unwrap(),
                 after: ChainHead::default(),

@@ -1,12 +1,12 @@
-//! The audit log of calls: who changed or deleted what, and the outcome.
+//! The lines of rpcs in the audit log.
 
-use palimpsest_core::ids::ProjectId;
+use palimpsest_edge::telemetry::AuditedCall;
 use palimpsest_http::code_name;
 use tonic::Code;
 
 use super::call_context::CallContext;
-use crate::access::{RequiredAccess, Right, required_access};
-use crate::telemetry::{AUDIT, TraceId, is_audited};
+use crate::access::{RequiredAccess, required_access};
+use crate::telemetry::{TraceId, is_audited};
 
 /// Adds a call to the audit log if it can change or delete something, or was denied a right.
 pub(super) fn write(
@@ -22,22 +22,17 @@ pub(super) fn write(
         RequiredAccess::Right(right) => context.further_right().unwrap_or(right),
         RequiredAccess::Nothing | RequiredAccess::Credential => return,
     };
-    let is_denied = matches!(code, Code::PermissionDenied | Code::Unauthenticated);
-    if right == Right::Read && !is_denied {
-        return;
-    }
     let authentication = context.authentication();
-    let who = authentication.map(|authentication| &*authentication.principal.name);
-    let method = path.rsplit_once('/').map_or(path, |(_, method)| method);
-    tracing::info!(
-        target: AUDIT,
-        who,
-        method,
-        right = right.name(),
-        project = context.project().map(ProjectId::as_str),
-        session = context.session().map(tracing::field::display),
-        outcome = code_name(code),
+    let line = AuditedCall {
+        who: authentication.map(|authentication| &*authentication.principal.name),
+        method: path.rsplit_once('/').map_or(path, |(_, method)| method),
+        right,
+        is_denied: matches!(code, Code::PermissionDenied | Code::Unauthenticated),
+        project: context.project(),
+        session: context.session(),
+        outcome: code_name(code),
         reason,
-        trace_id = %trace,
-    );
+        trace,
+    };
+    line.write();
 }

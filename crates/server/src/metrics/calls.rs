@@ -8,13 +8,11 @@ use opentelemetry::metrics::{Counter, Histogram};
 use opentelemetry::{KeyValue, StringValue};
 use palimpsest_core::ids::ProjectId;
 use palimpsest_edge::metrics::instruments::{counter, histogram};
-use palimpsest_edge::metrics::{Metrics, names};
+use palimpsest_edge::metrics::{Metrics, ProjectCall, names};
 use palimpsest_http::code_name;
 use palimpsest_proto::FILE_DESCRIPTOR_SET;
 use prost_reflect::DescriptorPool;
 use tonic::Code;
-
-use super::projects::ProjectMetrics;
 
 /// A method of the contract. Unknown methods share the name `other`, so that callers cannot create label values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -84,7 +82,7 @@ pub(crate) struct CallMetrics {
     errors: Counter<u64>,
     request_bytes: Counter<u64>,
     response_bytes: Counter<u64>,
-    projects: ProjectMetrics,
+    metrics: Metrics,
 }
 
 impl CallMetrics {
@@ -95,7 +93,7 @@ impl CallMetrics {
             errors: counter(meter, &names::RPC_ERRORS),
             request_bytes: counter(meter, &names::RPC_REQUEST_BYTES),
             response_bytes: counter(meter, &names::RPC_RESPONSE_BYTES),
-            projects: ProjectMetrics::new(metrics),
+            metrics: metrics.clone(),
         }
     }
 
@@ -113,7 +111,12 @@ impl CallMetrics {
             self.duration.record(took.as_secs_f64(), &labels);
         }
         if let Some(project) = call.project {
-            self.projects.ended(project, &call);
+            self.metrics.project_call(&ProjectCall {
+                project,
+                is_ok: call.code == Code::Ok,
+                request_bytes: call.request_bytes,
+                response_bytes: call.response_bytes,
+            });
         }
         let labels = [method.clone()];
         self.request_bytes.add(call.request_bytes, &labels);

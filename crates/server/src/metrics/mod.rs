@@ -3,7 +3,6 @@
 
 mod calls;
 mod observers;
-mod projects;
 
 pub(crate) use self::calls::{CallMetrics, CallReport, RpcMethod};
 pub(crate) use self::observers::observe_server;

@@ -40,6 +40,7 @@ fn openai(provider: &FakeProvider, model: &str) -> OpenAi {
 fn request(turns: Vec<ChatMessage>) -> SummaryRequest {
     SummaryRequest {
         purpose: Purpose::Compaction,
+        conversation: None,
         model: None,
         system: "You summarise conversations.".to_owned(),
         turns,

@@ -3,19 +3,30 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use opentelemetry::metrics::Counter;
+use opentelemetry::metrics::{Counter, Meter};
 use opentelemetry::{KeyValue, StringValue};
 use palimpsest_core::ids::ProjectId;
-use palimpsest_edge::metrics::instruments::counter;
-use palimpsest_edge::metrics::{Metrics, names};
-use tonic::Code;
 
-use super::calls::CallReport;
+use super::instruments::counter;
+use super::names;
 
 /// The maximum number of projects with a label of their own. Each of them is several time series.
 const MAX_PROJECTS: usize = 100;
 /// The label of all other projects.
 const OTHER: &str = "other";
+
+/// A call of a project that has ended: an rpc, or a request to another port.
+#[derive(Debug)]
+pub struct ProjectCall<'a> {
+    /// The project.
+    pub project: &'a ProjectId,
+    /// True if the call succeeded.
+    pub is_ok: bool,
+    /// The received bytes of the request's body.
+    pub request_bytes: u64,
+    /// The sent bytes of the response's body.
+    pub response_bytes: u64,
+}
 
 /// The instruments of calls by project.
 #[derive(Debug)]
@@ -28,8 +39,7 @@ pub(super) struct ProjectMetrics {
 }
 
 impl ProjectMetrics {
-    pub(super) fn new(metrics: &Metrics) -> Self {
-        let meter = metrics.meter();
+    pub(super) fn new(meter: &Meter) -> Self {
         Self {
             labels: RwLock::default(),
             calls: counter(meter, &names::PROJECT_CALLS),
@@ -38,14 +48,10 @@ impl ProjectMetrics {
         }
     }
 
-    /// Records a call of a project.
-    pub(super) fn ended(&self, project: &ProjectId, call: &CallReport<'_>) {
-        let project = KeyValue::new("project", self.label(project));
-        let outcome = if call.code == Code::Ok {
-            "ok"
-        } else {
-            "failed"
-        };
+    /// Records a call.
+    pub(super) fn ended(&self, call: &ProjectCall<'_>) {
+        let project = KeyValue::new("project", self.label(call.project));
+        let outcome = if call.is_ok { "ok" } else { "failed" };
         let of_project = [project.clone()];
         self.request_bytes.add(call.request_bytes, &of_project);
         self.response_bytes.add(call.response_bytes, &of_project);
@@ -79,7 +85,7 @@ mod tests {
 
     #[test]
     fn later_projects_share_a_label() {
-        let metrics = ProjectMetrics::new(&Metrics::default());
+        let metrics = ProjectMetrics::new(crate::metrics::Metrics::default().meter());
         let label = |n: usize| metrics.label(&ProjectId::new(&format!("p{n}")).unwrap());
         for n in 0..MAX_PROJECTS {
             assert_eq!(label(n).as_str(), format!("p{n}"));
