@@ -35,10 +35,14 @@ fn every_example_is_installed_tested_upgraded_rolled_back_and_removed() {
 
 #[test]
 #[ignore = "needs Kubernetes, which `make kubernetes` builds"]
-fn sessions_survive_a_deleted_pod_a_drained_node_and_a_new_release() {
+fn sessions_are_backed_up_and_survive_a_deleted_pod_a_drained_node_and_a_new_release() {
     let release = Release::prepare("survival", &example("production.yaml"));
     release.helm("install", &["--wait"]);
     release.import("before");
+    let backup = release.run_job("backup");
+    assert!(backup.contains("1 session"), "{backup}");
+    let check = release.run_job("backup-check");
+    assert!(check.contains("1 session"), "{check}");
     let first = release.ready_pod(None);
 
     release.kubectl(&["delete", "pod", SERVER]);

@@ -25,6 +25,9 @@ pub(crate) const SERVER: &str = "prod-palimpsest-0";
 /// The image that the script of the cluster imports.
 const IMAGE: &str = "localhost/palimpsest:test";
 
+/// The Secret with the credentials of the bucket of the tests.
+const BUCKET_SECRET: &str = "tests-bucket";
+
 /// A public key of RFC 7517.
 const JWKS: &str = r#"{"keys": [{"kty": "EC", "crv": "P-256", "kid": "1", "alg": "ES256",
     "x": "MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4",
@@ -71,6 +74,16 @@ impl Release {
             let output = kubectl.args(["--namespace", namespace]).output();
             succeeded(&output.unwrap());
         }
+        let args = [
+            "create",
+            "secret",
+            "generic",
+            BUCKET_SECRET,
+            "--from-env-file=s3.env",
+        ];
+        let mut kubectl = cluster.kubectl_in(release.files.path(), &args);
+        let output = kubectl.args(["--namespace", namespace]).output();
+        succeeded(&output.unwrap());
         release.create_volume();
         release
     }
@@ -199,6 +212,26 @@ impl Release {
         let pods = pods
             .filter(|pod| pod["metadata"]["labels"]["app.kubernetes.io/component"] == component);
         pods.filter(is_ready).count()
+    }
+
+    /// Runs the job of a CronJob now, and returns its log.
+    #[track_caller]
+    pub(crate) fn run_job(&self, job: &str) -> String {
+        let name = format!("now-{job}");
+        let source = format!("--from=cronjob/{FULLNAME}-{job}");
+        self.kubectl(&["create", "job", &name, &source]);
+        let end = || {
+            let job = self
+                .cluster
+                .get(&["job", &name, "--namespace", &self.namespace]);
+            let conditions = job["status"]["conditions"].as_array().cloned();
+            let mut conditions = conditions.into_iter().flatten();
+            let end = conditions.find(|of| of["type"] == "Complete" || of["type"] == "Failed")?;
+            Some(end["type"] == "Complete")
+        };
+        let log = || self.kubectl(&["logs", &format!("job/{name}")]);
+        assert!(until("the end of a job", end, || self.state()), "{}", log());
+        log()
     }
 
     /// Imports a conversation as a session.
@@ -353,13 +386,19 @@ fn write_files(folder: &Path, namespace: &str) -> String {
 }
 
 /// Returns the values of a namespace: a place in the bucket, which belongs to one store. All releases on the database are
-/// one store.
+/// one store. Backups have a place and the credentials of the same bucket.
 fn own_values_of(namespace: &str, example: &Path) -> String {
     let example = yaml(example);
-    let has_place = !example["config"]["blobs"].is_null() && example["scaleOut"].is_null();
-    let url = format!("s3://palimpsest-blobs/{namespace}");
-    let place = json!({"config": {"blobs": {"url": url}}});
-    if has_place { place } else { json!({}) }.to_string()
+    let mut values = json!({});
+    let url = |folder: &str| format!("s3://palimpsest-blobs/{folder}{namespace}");
+    if !example["config"]["blobs"].is_null() && example["scaleOut"].is_null() {
+        values["config"]["blobs"]["url"] = url("").into();
+    }
+    if !example["backup"].is_null() {
+        let backup = json!({"url": url("backups-"), "pod": {"envSecrets": [BUCKET_SECRET]}});
+        values["backup"] = backup;
+    }
+    values.to_string()
 }
 
 /// Returns the commands of kubectl in the first lines of an example.
