@@ -15,8 +15,8 @@ use tokio_postgres::{Config, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::PgError;
+use super::node_address::NodeAddress;
 use super::options::PostgresOptions;
-use super::shard_map::NodeAddress;
 use super::tls::PgTls;
 use crate::StoreError;
 

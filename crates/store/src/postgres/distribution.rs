@@ -6,7 +6,7 @@
 
 use super::error::PgError;
 use super::pool::Client;
-use super::read::get;
+use super::row::get;
 use crate::StoreError;
 
 /// The tables whose rows are distributed, with the column that decides about the node. The first table defines the group.

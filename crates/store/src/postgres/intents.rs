@@ -8,8 +8,9 @@ use tokio_postgres::Row;
 use super::names;
 use super::nodes::{Nodes, Part, Question};
 use super::pool::Pool;
-use super::read::{clamp_limit, get};
+use super::read::clamp_limit;
 use super::retry::{RetryBudget, retry};
+use super::row::get;
 use crate::file_intents::IntentCollector;
 use crate::{FileIntent, IntentPage, MAX_LIST, StoreError, StoreId};
 
@@ -101,7 +102,7 @@ pub(super) async fn intents(
     while found.len() == 0 {
         let (from, most) = (&after, clamp_limit(limit));
         let asked = nodes.ask(budget, Question::SHORT, move |part: Arc<Part>| async move {
-            let client = part.pool.client().await?;
+            let client = part.lists.client().await?;
             let statement = &part.statements.intents;
             client.query(statement, &[&from.0, &from.1, &most]).await
         });

@@ -1,8 +1,8 @@
 //! The store engine on PostgreSQL, which several processes share.
 //!
-//! Every statement that changes a session addresses one session by its key and is a transaction of its
-//! own. The tables can therefore be distributed by that key. Only the session's row is locked, for the
-//! duration of one statement.
+//! Every change of a session is one call of a function of the schema and a transaction of its own. It changes the rows of
+//! one key. The tables can therefore be distributed by the key, and `nodes` finds the node of a session. Only the session's
+//! row is locked, for the duration of one call.
 //!
 //! A statement whose outcome is unknown after a broken connection is retried. `retry` explains why that
 //! is safe.
@@ -15,6 +15,7 @@ mod error;
 mod hints;
 mod intents;
 mod names;
+mod node_address;
 mod nodes;
 mod options;
 mod outage;
@@ -26,6 +27,7 @@ mod queue;
 mod read;
 mod removal;
 mod retry;
+mod row;
 #[cfg(test)]
 mod rules;
 mod schema;

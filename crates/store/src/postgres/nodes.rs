@@ -16,11 +16,12 @@ use tokio::time::{sleep, timeout};
 
 use super::error::PgError;
 use super::names;
+use super::node_address::NodeAddress;
 use super::options::{PoolStatus, PostgresOptions};
 use super::part_statements::{PartStatements, Tables};
 use super::pool::Pool;
 use super::retry::{RetryBudget, retry};
-use super::shard_map::{self, NodeAddress, Shard};
+use super::shard_map::{self, Shard};
 use crate::StoreError;
 
 /// The time between two reads of the map. A shard that moved is found at its new node at the latest then.
@@ -45,7 +46,8 @@ pub(super) struct Nodes {
 /// The connections to one node.
 #[derive(Debug)]
 struct NodePool {
-    pool: Arc<Pool>,
+    sessions: Arc<Pool>,
+    lists: Arc<Pool>,
     /// True after the first connection. Until then, calls go through the hosts of the URL: perhaps this process cannot
     /// resolve or reach the address by which the nodes know each other.
     is_direct: AtomicBool,
@@ -63,7 +65,10 @@ struct Layout {
 /// The rows of one node.
 #[derive(Debug)]
 pub(super) struct Part {
+    /// The connections for calls about sessions.
     pub(super) pool: Arc<Pool>,
+    /// The connections for the statements about all sessions.
+    pub(super) lists: Arc<Pool>,
     pub(super) statements: PartStatements,
     /// The node and the numbers of its shards. `None` without distribution.
     node: Option<(NodeAddress, Vec<i64>)>,
@@ -187,8 +192,11 @@ impl Nodes {
         let mut all = self.entry.connections();
         if self.is_distributed() {
             let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-            for node in pools.values() {
-                let one = node.pool.connections();
+            let pools = pools
+                .values()
+                .flat_map(|node| [&node.sessions, &node.lists]);
+            for pool in pools {
+                let one = pool.connections();
                 all.open += one.open;
                 all.idle += one.idle;
                 all.waiting += one.waiting;
@@ -202,7 +210,8 @@ impl Nodes {
         self.entry.close();
         let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         for node in pools.values() {
-            node.pool.close();
+            node.sessions.close();
+            node.lists.close();
         }
     }
 
@@ -219,7 +228,7 @@ impl Nodes {
     async fn refresh(&self) {
         let mut sources = vec![Arc::clone(&self.entry)];
         let parts = self.parts();
-        sources.extend(parts.iter().map(|part| Arc::clone(&part.pool)));
+        sources.extend(parts.iter().map(|part| Arc::clone(&part.lists)));
         for source in sources {
             let read = timeout(ANSWER, async {
                 let client = source.client().await?;
@@ -244,17 +253,18 @@ impl Nodes {
         }
         let layout = {
             let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut of_node = |node: &NodeAddress| -> Result<Arc<Pool>, StoreError> {
+            let mut of_node = |node: &NodeAddress| -> Result<Arc<NodePool>, StoreError> {
                 if let Some(known) = pools.get(node) {
-                    return Ok(Arc::clone(&known.pool));
+                    return Ok(Arc::clone(known));
                 }
-                let pool = Arc::new(Pool::of_node(&self.options, node)?);
-                let known = NodePool {
-                    pool: Arc::clone(&pool),
+                let (sessions, lists) = Pool::of_node(&self.options, node)?;
+                let new = Arc::new(NodePool {
+                    sessions: Arc::new(sessions),
+                    lists: Arc::new(lists),
                     is_direct: false.into(),
-                };
-                pools.insert(node.clone(), Arc::new(known));
-                Ok(pool)
+                });
+                pools.insert(node.clone(), Arc::clone(&new));
+                Ok(new)
             };
             let layout = Layout::distributed(shards, &mut of_node)?;
             // The calls in flight on a removed node keep its connections until their end.
@@ -274,7 +284,7 @@ impl Nodes {
             new.cloned().collect()
         };
         join_all(new.iter().map(async |node| {
-            let client = timeout(self.options.connect, node.pool.client()).await;
+            let client = timeout(self.options.connect, node.sessions.client()).await;
             node.is_direct.store(matches!(client, Ok(Ok(_))), Relaxed);
         }))
         .await;
@@ -394,8 +404,8 @@ impl Part {
         let Some((_, numbers)) = &self.node else {
             return Ok(true);
         };
-        let client = self.pool.client().await?;
-        Ok(shard_map::local(&client, self.pool.schema()).await? == *numbers)
+        let client = self.lists.client().await?;
+        Ok(shard_map::local(&client, self.lists.schema()).await? == *numbers)
     }
 }
 
@@ -413,6 +423,7 @@ impl Layout {
             places: Vec::new(),
             parts: vec![Arc::new(Part {
                 pool: Arc::clone(entry),
+                lists: Arc::clone(entry),
                 statements: PartStatements::new(&[tables]),
                 node: None,
             })],
@@ -421,7 +432,7 @@ impl Layout {
 
     fn distributed(
         shards: Vec<Shard>,
-        pool: &mut impl FnMut(&NodeAddress) -> Result<Arc<Pool>, StoreError>,
+        pools: &mut impl FnMut(&NodeAddress) -> Result<Arc<NodePool>, StoreError>,
     ) -> Result<Self, StoreError> {
         let mut nodes: Vec<_> = shards.iter().map(|shard| shard.node.clone()).collect();
         nodes.sort_unstable();
@@ -431,8 +442,10 @@ impl Layout {
             let tables: Vec<_> = own.clone().map(|shard| shard.tables.clone()).collect();
             let mut numbers: Vec<_> = own.map(|shard| shard.number).collect();
             numbers.sort_unstable();
+            let pools = pools(node)?;
             Ok(Arc::new(Part {
-                pool: pool(node)?,
+                pool: Arc::clone(&pools.sessions),
+                lists: Arc::clone(&pools.lists),
                 statements: PartStatements::new(&tables),
                 node: Some((node.clone(), numbers)),
             }))

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::error::PgError;
-use super::shard_map::NodeAddress;
+use super::node_address::NodeAddress;
 use crate::StoreError;
 
 /// The time for which the calls to a node that stopped answering are retried, as usual. A restart may take so long.

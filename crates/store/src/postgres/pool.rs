@@ -20,9 +20,9 @@ use tokio_postgres::{Row, SimpleQueryMessage, Statement};
 use super::connect::{Connector, PgConnection};
 use super::durability::Durability;
 use super::error::{PgError, error_chain};
+use super::node_address::NodeAddress;
 use super::options::{LeaseClock, PoolStatus, PostgresOptions};
 use super::outage::Outage;
-use super::shard_map::NodeAddress;
 use super::statements::Statements;
 use crate::{LONGEST_LEASE_MS, StoreError};
 
@@ -32,6 +32,9 @@ const GRACE: Duration = Duration::from_secs(5);
 /// The setting of connections to a distributed database. Citus 13.2 plans the statement of a cached plan again on each
 /// execution and never frees the plan, so a connection would grow by 40 KB with each append.
 const CUSTOM_PLANS: &str = "SET plan_cache_mode = force_custom_plan; ";
+
+/// The maximum number of connections to one node for lists, the work queue and counts.
+const LIST_CONNECTIONS: usize = 4;
 
 pub(super) struct Pool {
     connections: managed::Pool<Manager>,
@@ -153,14 +156,22 @@ impl Pool {
         Self::with(options, Connector::new(options)?, None, CUSTOM_PLANS)
     }
 
-    /// Creates a pool of connections to one node of a distributed database.
+    /// Creates two pools of connections to one node of a distributed database: for calls about sessions, and for lists.
     pub(super) fn of_node(
         options: &PostgresOptions,
         node: &NodeAddress,
-    ) -> Result<Self, StoreError> {
-        let connector = Connector::to_node(options, node)?;
+    ) -> Result<(Self, Self), StoreError> {
         let outage = Arc::new(Outage::new(node.clone()));
-        Self::with(options, connector, Some(outage), CUSTOM_PLANS)
+        let connector = Connector::to_node(options, node)?;
+        let sessions = Self::with(options, connector, Some(Arc::clone(&outage)), CUSTOM_PLANS)?;
+        // Lists read the tables of shards, whose statements are long and worth a cached plan.
+        let few = PostgresOptions {
+            connections: options.connections.min(LIST_CONNECTIONS),
+            ..options.clone()
+        };
+        let connector = Connector::to_node(options, node)?;
+        let lists = Self::with(&few, connector, Some(outage), "")?;
+        Ok((sessions, lists))
     }
 
     fn with(

@@ -12,8 +12,9 @@ use super::append;
 use super::names;
 use super::nodes::{Nodes, Part, Question};
 use super::pool::Pool;
-use super::read::{clamp_limit, get, stored_key, unsigned};
+use super::read::{clamp_limit, stored_key};
 use super::retry::{RetryBudget, retry};
+use super::row::{get, unsigned};
 use crate::{
     DueChange, DueQuery, DueSession, LONGEST_LEASE_MS, LONGEST_WAIT_MS, Lease, MAX_LIST, StoreError,
 };
@@ -39,7 +40,7 @@ async fn in_order(
     let others_before = worker.others_ready_before.as_millis();
     let each = max_per_project.map(|each| i64::try_from(each).unwrap_or(i64::MAX));
     let asked = nodes.ask(budget, Question::SHORT, move |part: Arc<Part>| async move {
-        let client = part.pool.client().await?;
+        let client = part.lists.client().await?;
         let statements = &part.statements;
         let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&now, &most, &owner, &others_before];
         let statement = match &each {

@@ -10,25 +10,12 @@ use super::error::PgError;
 use super::nodes::{Nodes, Part, Question};
 use super::pool::{Client, Pool};
 use super::retry::{RetryBudget, retry};
+use super::row::{get, unsigned};
 use super::{error, names};
 use crate::{
     Frame, Lease, MAX_LIST, Position, RowPage, SessionHead, SnapshotMark, StoreError,
     StoredSnapshot,
 };
-
-/// Returns a column that is never negative.
-pub(super) fn unsigned(row: &Row, column: &str) -> Result<u64, StoreError> {
-    let number: i64 = get(row, column)?;
-    u64::try_from(number).map_err(|_| StoreError::Read(format!("{column} is below zero")))
-}
-
-pub(super) fn get<'a, T: tokio_postgres::types::FromSql<'a>>(
-    row: &'a Row,
-    column: &str,
-) -> Result<T, StoreError> {
-    row.try_get(column)
-        .map_err(|error| StoreError::Read(error.to_string()))
-}
 
 fn head_of(row: &Row) -> Result<SessionHead, StoreError> {
     let at: Option<i64> = get(row, "snapshot_at")?;
@@ -209,7 +196,7 @@ pub(super) async fn rows(
         let wanted = limit - listing.rows.len();
         let (start, end, most) = (&from, &to, clamp_limit(wanted));
         let asked = nodes.ask(budget, Question::EXACT, move |part: Arc<Part>| async move {
-            let client = part.pool.client().await?;
+            let client = part.lists.client().await?;
             let statement = &part.statements.list;
             client.query(statement, &[start, end, &most]).await
         });

@@ -13,8 +13,9 @@ use tokio_postgres::types::ToSql;
 use super::error::PgError;
 use super::nodes::{Nodes, Part, Question};
 use super::pool::Pool;
-use super::read::{clamp_limit, get, lease_of, unsigned};
+use super::read::{clamp_limit, lease_of};
 use super::retry::{Attempt, RetryBudget, retry};
+use super::row::{get, unsigned};
 use super::{error, names, read};
 use crate::{LONGEST_LEASE_MS, Lease, MAX_LIST, Position, StoreError, Tombstone};
 
@@ -104,7 +105,7 @@ pub(super) async fn tombstones(
         clamp_limit(limit),
     );
     let asked = nodes.ask(budget, Question::SHORT, move |part: Arc<Part>| async move {
-        let client = part.pool.client().await?;
+        let client = part.lists.client().await?;
         let statement = &part.statements.tombstones;
         client.query(statement, &[from, &most]).await
     });

@@ -3,17 +3,11 @@
 //! Only Citus is supported. Every node has a copy of the map.
 
 use super::error::PgError;
+use super::node_address::NodeAddress;
 use super::part_statements::Tables;
 use super::pool::Client;
-use super::read::get;
+use super::row::get;
 use crate::StoreError;
-
-/// A node of a distributed database, as the other nodes address it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct NodeAddress {
-    pub(super) host: String,
-    pub(super) port: u16,
-}
 
 /// A range of hashed keys, with the place of its rows.
 #[derive(Debug, Clone, PartialEq, Eq)]

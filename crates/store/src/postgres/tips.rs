@@ -9,8 +9,8 @@ use tokio_postgres::Row;
 
 use super::names;
 use super::nodes::{Nodes, Part, Question};
-use super::read::get;
 use super::retry::RetryBudget;
+use super::row::get;
 use crate::{SessionTips, StoreError};
 
 /// The parameters of a change of tips.
@@ -47,7 +47,7 @@ pub(super) async fn find(
     let (project, scope) = (project.as_str(), &scope.as_bytes()[..]);
     let digests = &bytes(digests);
     let asked = nodes.ask(budget, Question::SHORT, move |part: Arc<Part>| async move {
-        let client = part.pool.client().await?;
+        let client = part.lists.client().await?;
         let statement = &part.statements.find_by_tip;
         client
             .query_opt(statement, &[&project, &scope, digests])

@@ -16,8 +16,8 @@ use tokio::time::{Instant, timeout};
 use super::error::PgError;
 use super::names;
 use super::nodes::{Nodes, Part, Question};
-use super::read::unsigned;
 use super::retry::RetryBudget;
+use super::row::unsigned;
 use crate::{StorageUsage, StoreError};
 
 /// A count is cached for this multiple of the time that it took.
@@ -226,7 +226,7 @@ async fn count_rows(
     part: Arc<Part>,
     (from, to): &(String, String),
 ) -> Result<StorageUsage, PgError> {
-    let client = part.pool.client().await?.with_limit(LIMIT);
+    let client = part.lists.client().await?.with_limit(LIMIT);
     client
         // A count may take longer than the statement timeout of the connection.
         .batch("BEGIN READ ONLY; SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min'")
