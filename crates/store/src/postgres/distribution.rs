@@ -4,6 +4,8 @@
 //! no process writes are copied to all nodes. The tables form a group of their own: Citus moves the shards of a group
 //! together, and a move of tables with different owners has lost acknowledged writes.
 
+use std::fmt::Write as _;
+
 use super::error::PgError;
 use super::pool::Client;
 use super::row::get;
@@ -227,7 +229,7 @@ fn layout_statements(schema: &str, name: &str, table: &Table) -> String {
     let quoted = literal(name);
     let mut statements = String::new();
     if table.method.is_some() {
-        statements.push_str(&format!("SELECT undistribute_table({quoted});"));
+        let _ = write!(statements, "SELECT undistribute_table({quoted});");
     }
     let column = DISTRIBUTED.iter().find(|(name, _)| *name == table.name);
     match column {
@@ -237,16 +239,20 @@ fn layout_statements(schema: &str, name: &str, table: &Table) -> String {
             } else {
                 literal(&format!("{schema}.{}", DISTRIBUTED[0].0))
             };
-            statements.push_str(&format!(
+            let _ = write!(
+                statements,
                 "SELECT create_distributed_table({quoted}, '{column}', colocate_with => {group});"
-            ));
+            );
         }
-        None => statements.push_str(&format!("SELECT create_reference_table({quoted});")),
+        None => {
+            let _ = write!(statements, "SELECT create_reference_table({quoted});");
+        }
     }
     // The rows are copied to the nodes, and those of the coordinator would stay without effect.
-    statements.push_str(&format!(
+    let _ = write!(
+        statements,
         "SELECT truncate_local_data_after_distributing_table({quoted})"
-    ));
+    );
     statements
 }
 
