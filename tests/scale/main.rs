@@ -15,6 +15,7 @@ mod migrate;
 mod refusals;
 mod replicas;
 mod rows;
+mod sharded;
 mod verifying;
 
 use std::sync::Arc;

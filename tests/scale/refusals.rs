@@ -271,6 +271,12 @@ fn a_start_reports_missing_rights() {
         &["may not INSERT on", "GRANT INSERT ON"],
     );
     cluster.psql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA rights TO limited");
+    cluster.psql("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA rights FROM public");
+    tells(
+        &said(&url, &[own]),
+        &["may not EXECUTE on", "GRANT EXECUTE ON"],
+    );
+    cluster.psql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA rights TO limited");
     let folder = tempfile::tempdir().unwrap();
     server(folder.path(), &url, &[own]).stop();
 }
@@ -288,11 +294,11 @@ fn tables_of_another_release_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     server(folder.path(), &url, &[own]).stop();
     // The tables have a later version that declares this release compatible.
-    cluster.psql("INSERT INTO versions.versions (version, oldest) VALUES (4, 1)");
+    cluster.psql("INSERT INTO versions.versions (version, oldest) VALUES (5, 1)");
     server(folder.path(), &url, &[own]).stop();
     // The tables have a later version that declares this release incompatible.
-    cluster.psql("INSERT INTO versions.versions (version, oldest) VALUES (5, 4)");
-    tells(&said(&url, &[own]), &["format 5", "use a newer one"]);
+    cluster.psql("INSERT INTO versions.versions (version, oldest) VALUES (6, 5)");
+    tells(&said(&url, &[own]), &["format 6", "use a newer one"]);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! `palimpsest schema`: creates, checks or prints the tables of a database that servers share.
 
 use anyhow::bail;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use palimpsest_server::store;
-use palimpsest_store::postgres::{self, PostgresOptions, SchemaState};
+use palimpsest_store::postgres::{self, Distribution, PostgresOptions, SchemaState};
 
 use super::client::block_on;
 use super::output::{print_document, print_line};
@@ -30,8 +30,9 @@ pub(super) struct Schema {
 enum SchemaAction {
     /// Create or update the tables if necessary; safe to run on several machines at once
     #[command(after_help = "Examples:
-  palimpsest schema apply --config palimpsest.toml")]
-    Apply(Settings),
+  palimpsest schema apply --config palimpsest.toml
+  palimpsest schema apply --distributed citus --config palimpsest.toml")]
+    Apply(Apply),
     /// Print the version of the tables; the exit code is 1 if this release cannot use them
     #[command(after_help = "Examples:
   palimpsest schema check --config palimpsest.toml")]
@@ -42,6 +43,20 @@ enum SchemaAction {
     Print(Settings),
 }
 
+#[derive(Debug, Args)]
+struct Apply {
+    /// Distribute the tables over the nodes of the database, and check their layout. Stop all servers and workers before
+    #[arg(long, value_name = "EXTENSION", value_enum)]
+    distributed: Option<Extension>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Extension {
+    Citus,
+}
+
 impl Schema {
     pub(super) fn run(self) -> anyhow::Result<()> {
         match self.action {
@@ -50,14 +65,17 @@ impl Schema {
                 let text = postgres::print(loaded.config.store.postgres.schema());
                 print_document(&text)
             }
-            SchemaAction::Apply(settings) => block_on(async {
-                let options = options(settings)?;
-                let state = postgres::apply(&options).await?;
+            SchemaAction::Apply(apply) => block_on(async {
+                let options = options(apply.settings)?;
+                let distribution = apply
+                    .distributed
+                    .map(|Extension::Citus| Distribution::Citus);
+                let state = postgres::apply(&options, distribution).await?;
                 print_state(&options, state)
             }),
             SchemaAction::Check(settings) => block_on(async {
                 let options = options(settings)?;
-                let state = postgres::state(&options).await?;
+                let state = postgres::check(&options).await?;
                 print_state(&options, state)?;
                 if !state.is_usable() {
                     bail!("{}", unusable(&state));
@@ -82,6 +100,12 @@ fn print_state(options: &PostgresOptions, state: SchemaState) -> anyhow::Result<
             "the tables in the schema {schema} have version {version}; releases with version {} or later can use them",
             state.oldest
         )),
+    }?;
+    match state.nodes {
+        Some(nodes) => print_line(&format!(
+            "they are distributed with Citus: nodes with rows: {nodes}"
+        )),
+        None => Ok(()),
     }
 }
 

@@ -37,11 +37,16 @@ impl SessionsCommand {
         if let Some(Action::Delete(delete)) = self.action {
             return delete.run();
         }
-        let (sessions, unreadable) = block_on(self.list())?;
+        let (sessions, unreadable, nodes) = block_on(self.list())?;
         self.print(&sessions)?;
         // The note is on standard error, because programs read the rows from standard output.
         if unreadable > 0 {
             note(&unreadable_note(unreadable));
+        }
+        if nodes > 0 {
+            note(&format!(
+                "Sessions are missing: nodes of the database that do not answer: {nodes}. The log of the server names them."
+            ));
         }
         Ok(())
     }
@@ -88,11 +93,12 @@ impl SessionsCommand {
         print(&format!("{table}\n"))
     }
 
-    /// Returns the sessions, and the number of sessions whose rows cannot be decoded.
-    async fn list(&self) -> anyhow::Result<(Vec<Session>, u32)> {
+    /// Returns the sessions, the number of sessions whose rows cannot be decoded, and the number of nodes of the database
+    /// that do not answer.
+    async fn list(&self) -> anyhow::Result<(Vec<Session>, u32, u32)> {
         let mut clients = self.remote.connect().await?;
         let mut sessions = Vec::new();
-        let mut unreadable = 0;
+        let (mut unreadable, mut nodes) = (0, 0);
         let mut page_token = String::new();
         while sessions.len() < self.limit as usize {
             let request = ListSessionsRequest {
@@ -105,13 +111,14 @@ impl SessionsCommand {
             sessions.extend(page.sessions);
             // The count of each page is for the whole project, so it is not added up.
             unreadable = page.unreadable_sessions;
+            nodes = page.unavailable_nodes.max(nodes);
             page_token = page.next_page_token;
             if page_token.is_empty() {
                 break;
             }
         }
         sessions.truncate(self.limit as usize);
-        Ok((sessions, unreadable))
+        Ok((sessions, unreadable, nodes))
     }
 }
 

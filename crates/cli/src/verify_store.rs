@@ -117,6 +117,11 @@ impl VerifyStore {
         let mut from: Option<SessionKey> = None;
         loop {
             let page = log.list_rows(None, from.as_ref(), MAX_LIST).await?;
+            if let Some(node) = page.left_out.first() {
+                bail!(
+                    "the node {node} of the database does not answer: repeat the command when it does"
+                );
+            }
             found.damaged += page.nameless;
             if page.nameless > 0 {
                 found.add_fault(format!("{} rows have no readable name", page.nameless));

@@ -10,6 +10,7 @@ use palimpsest_store::{MAX_LIST, SessionHead};
 use tokio::time::sleep;
 
 use crate::call::{CurrentCall, Deadline};
+use crate::sessions::check_complete;
 use crate::{Engine, EngineError};
 
 /// The order of a list.
@@ -85,6 +86,8 @@ pub struct ListedPage {
     pub has_more: bool,
     /// The number of rows of the project that cannot be read.
     pub unreadable: u64,
+    /// The number of parts of the store that did not answer. Their sessions are missing.
+    pub left_out: usize,
 }
 
 /// Returns the page of at most `size` sessions after a sort key.
@@ -133,6 +136,7 @@ pub async fn list(
         sessions,
         has_more,
         unreadable: steps.unreadable,
+        left_out: steps.left_out.len(),
     })
 }
 
@@ -144,6 +148,8 @@ pub async fn descendants(
     let mut children: HashMap<SessionKey, Vec<SessionKey>> = HashMap::new();
     let mut steps = ListSteps::of(engine, Some(&ancestor.project));
     while let Some(rows) = steps.next().await? {
+        // A subagent session must not outlive its ancestor.
+        check_complete(&steps.left_out)?;
         for (key, _, about) in rows {
             if let Some(parent) = about.parent {
                 children.entry(parent).or_default().push(key);
@@ -177,6 +183,8 @@ pub(crate) struct ListSteps<'a> {
     from: Option<SessionKey>,
     is_done: bool,
     unreadable: u64,
+    /// The parts of the store that did not answer. Of several steps, those of the step with the most.
+    left_out: Vec<Box<str>>,
 }
 
 /// The maximum pause after a step: 50 ms.
@@ -190,6 +198,7 @@ impl<'a> ListSteps<'a> {
             from: None,
             is_done: false,
             unreadable: 0,
+            left_out: Vec::new(),
         }
     }
 
@@ -213,6 +222,9 @@ impl<'a> ListSteps<'a> {
         self.is_done = step.next.is_none();
         self.from = step.next;
         self.unreadable += step.unreadable;
+        if step.left_out.len() >= self.left_out.len() {
+            self.left_out = step.left_out;
+        }
         // Calls that change sessions run as background tasks, so the count shows whether commits compete for the cores.
         if !self.is_done && engine.background.count() > 0 {
             let took = clock.monotonic().saturating_sub(began);

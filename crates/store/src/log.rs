@@ -170,13 +170,20 @@ pub struct RowPage {
     pub rows: Vec<(SessionKey, Result<SessionHead, StoreError>)>,
     /// The number of rows in this range whose names are unreadable. Lists cannot show them.
     pub nameless: u64,
+    /// The parts of the store that did not answer. Their rows are missing in this page.
+    pub left_out: Vec<Box<str>>,
 }
 
 impl RowPage {
-    /// Returns all rows, or an error if any row is unreadable.
+    /// Returns all rows, or an error if any row is unreadable or missing.
     pub(crate) fn into_complete(self) -> Result<Vec<(SessionKey, SessionHead)>, StoreError> {
         if self.nameless > 0 {
             return Err(StoreError::Read("a row has no readable name".into()));
+        }
+        if let Some(part) = self.left_out.first() {
+            return Err(StoreError::Unreachable(format!(
+                "its node {part} does not answer, and a list without the sessions of this node is incomplete"
+            )));
         }
         let rows = self.rows.into_iter();
         rows.map(|(key, head)| Ok((key, head?))).collect()
@@ -238,7 +245,7 @@ pub trait SessionLog: Send + Sync + 'static {
 
     /// Returns up to `limit` rows after `after`, ordered by name, of one project or of all projects.
     /// Unreadable rows are returned as errors and do not hide other rows. Fewer than `limit` rows mean that
-    /// no more follow.
+    /// no more follow. A part of the store that does not answer is left out, and the page names it.
     async fn list_rows(
         &self,
         project: Option<&ProjectId>,
@@ -247,7 +254,7 @@ pub trait SessionLog: Send + Sync + 'static {
     ) -> Result<RowPage, StoreError>;
 
     /// Returns up to `limit` sessions after `after`, ordered by name, of one project or of all projects.
-    /// Fails if any of them is unreadable. Use it where no session may be missed.
+    /// Fails if any of them is unreadable, or if a part of the store does not answer. Use it where no session may be missed.
     async fn list(
         &self,
         project: Option<&ProjectId>,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use palimpsest_conformance::{self as conformance, Harness, MemoryLog};
 use palimpsest_store::Store;
-use palimpsest_store::postgres::{LeaseClock, PostgresLog, PostgresOptions};
+use palimpsest_store::postgres::{self, Distribution, LeaseClock, PostgresLog, PostgresOptions};
 use palimpsest_store::sled::{SledLog, SledOptions};
 use palimpsest_test_servers::Cluster;
 
@@ -66,6 +66,63 @@ impl Harness for Sled {
     }
 }
 
+/// Opens stores in schemas of a Citus database. Only the newest store can be reopened.
+///
+/// The address of the coordinator is in a variable, because no package of CI has Citus. Its database must have few shards:
+/// each store has seven tables of so many. `ALTER DATABASE … SET citus.shard_count = 4`.
+struct Citus {
+    url: String,
+    run: u32,
+    stores: AtomicU32,
+}
+
+impl Citus {
+    fn new() -> Self {
+        Self {
+            url: std::env::var("PALIMPSEST_TEST_CITUS").unwrap(),
+            run: std::process::id(),
+            stores: AtomicU32::new(0),
+        }
+    }
+
+    async fn open(&self) -> Arc<dyn Store> {
+        let number = self.stores.load(Ordering::Relaxed);
+        let schema = format!("store-{}-{number}", self.run);
+        let options = options(&self.url, schema);
+        postgres::apply(&options, Some(Distribution::Citus))
+            .await
+            .unwrap();
+        Arc::new(PostgresLog::open(&options).await.unwrap())
+    }
+}
+
+#[async_trait]
+impl Harness for Citus {
+    async fn fresh(&self) -> Arc<dyn Store> {
+        self.stores.fetch_add(1, Ordering::Relaxed);
+        self.open().await
+    }
+
+    async fn reopen(&self, log: Arc<dyn Store>) -> Arc<dyn Store> {
+        log.close().await.unwrap();
+        self.open().await
+    }
+}
+
+/// Returns the options of a store whose checks use simulated times.
+fn options(url: &str, schema: String) -> PostgresOptions {
+    PostgresOptions {
+        schema,
+        // The checks need a new count after every change, so caching is off.
+        usage_age: Duration::ZERO,
+        usage_max_wait: Duration::from_secs(30),
+        // A slow machine must not cause pool timeouts.
+        wait: Duration::from_mins(5),
+        clock: LeaseClock::Caller,
+        ..PostgresOptions::new(url)
+    }
+}
+
 /// Opens stores in schemas of one database server. Only the newest store can be reopened.
 struct Postgres {
     cluster: Cluster,
@@ -81,17 +138,8 @@ impl Postgres {
     }
 
     async fn open(&self) -> Arc<dyn Store> {
-        let options = PostgresOptions {
-            schema: format!("store-{}", self.stores.load(Ordering::Relaxed)),
-            // The checks need a new count after every change, so caching is off.
-            usage_age: Duration::ZERO,
-            usage_max_wait: Duration::from_secs(30),
-            // A slow machine must not cause pool timeouts.
-            wait: Duration::from_mins(5),
-            // The checks use simulated times.
-            clock: LeaseClock::Caller,
-            ..PostgresOptions::new(self.cluster.url())
-        };
+        let schema = format!("store-{}", self.stores.load(Ordering::Relaxed));
+        let options = options(&self.cluster.url(), schema);
         Arc::new(PostgresLog::open(&options).await.unwrap())
     }
 }
@@ -122,6 +170,18 @@ async fn sled_conforms() {
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_conforms() {
     conformance::run(&Postgres::new()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a Citus cluster in PALIMPSEST_TEST_CITUS"]
+async fn citus_conforms() {
+    conformance::run(&Citus::new()).await;
+}
+
+#[test]
+#[ignore = "needs a Citus cluster in PALIMPSEST_TEST_CITUS"]
+fn citus_matches_the_model() {
+    conformance::properties(&Citus::new(), 4);
 }
 
 /// The engine must not depend on defaults that a database administrator may have changed.

@@ -124,16 +124,19 @@ fn statement(schema: &str) -> String {
     let values = [
         "('bench!' || :round::text || '-' || :client_id::text)".to_owned(),
         "7::bigint".to_owned(),
+        ":revision::bigint".to_owned(),
+        ":before::bigint".to_owned(),
         ":token::bigint".to_owned(),
         "1::bigint".to_owned(),
-        format!("{FRAME}::bigint"),
+        bytes(FRAME),
         "0::bigint".to_owned(),
         bytes(SUMMARY),
         "false".to_owned(),
         "NULL::bigint".to_owned(),
-        bytes(FRAME),
-        ":revision::bigint".to_owned(),
-        ":before::bigint".to_owned(),
+        "NULL::text[]".to_owned(),
+        "NULL::text".to_owned(),
+        "NULL::bytea".to_owned(),
+        "NULL::bytea[]".to_owned(),
     ];
     for (number, value) in (1..=values.len()).rev().zip(values.iter().rev()) {
         text = text.replace(&format!("${number}"), value);

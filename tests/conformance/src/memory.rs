@@ -256,6 +256,7 @@ impl SessionLog for MemoryLog {
         Ok(RowPage {
             rows: rows.collect(),
             nameless: 0,
+            left_out: Vec::new(),
         })
     }
 }

@@ -48,6 +48,7 @@ pub(super) struct TopRows<'a> {
     is_cut: bool,
     /// The number of sessions of the project whose rows cannot be decoded.
     unreadable: u32,
+    unavailable_nodes: u32,
     now: Timestamp,
 }
 
@@ -78,6 +79,7 @@ impl<'a> TopRows<'a> {
             states,
             is_cut: !page.next_page_token.is_empty(),
             unreadable: page.unreadable_sessions,
+            unavailable_nodes: page.unavailable_nodes,
             now,
         }
     }
@@ -106,8 +108,12 @@ impl<'a> TopRows<'a> {
             0 => String::new(),
             more => format!(" · {} cannot be read", number(more.into())),
         };
+        let nodes = match self.unavailable_nodes {
+            0 => String::new(),
+            more => format!(" · without {more} nodes of the database"),
+        };
         format!(
-            "project {} · {time} · {sessions}{end}{states}{unreadable}",
+            "project {} · {time} · {sessions}{end}{states}{unreadable}{nodes}",
             self.project
         )
     }

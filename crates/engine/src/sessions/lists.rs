@@ -23,6 +23,8 @@ pub struct SessionPage {
     pub sessions: Vec<(SessionKey, SessionHead, SessionInfo)>,
     /// Number of unreadable rows in this page.
     pub unreadable: u64,
+    /// The parts of the store that did not answer. Their sessions are missing.
+    pub left_out: Vec<Box<str>>,
     /// The name after which the next page begins, or `None` on the last page.
     pub next: Option<SessionKey>,
 }
@@ -56,9 +58,19 @@ impl UnreadableRows {
     }
 }
 
+/// Fails if a part of the store did not answer, for a caller that must not miss a session.
+pub(crate) fn check_complete(left_out: &[Box<str>]) -> Result<(), EngineError> {
+    match left_out.first() {
+        None => Ok(()),
+        Some(part) => Err(EngineError::Store(StoreError::Unreachable(format!(
+            "its node {part} does not answer, and without its sessions the list is incomplete"
+        )))),
+    }
+}
+
 impl Sessions {
     /// Returns up to `limit` sessions after a name, ordered by name, of one project or of all. Returns fewer only at
-    /// the end of the list.
+    /// the end of the list. Fails if a part of the store does not answer.
     pub async fn list(
         &self,
         project: Option<&ProjectId>,
@@ -67,11 +79,13 @@ impl Sessions {
     ) -> Result<Vec<(SessionKey, SessionHead, SessionInfo)>, EngineError> {
         let limit = limit.min(MAX_LIST);
         let mut page = self.list_step(project, after, limit).await?;
+        check_complete(&page.left_out)?;
         let mut sessions = std::mem::take(&mut page.sessions);
         while let Some(next) = page.next.take().filter(|_| sessions.len() < limit) {
             // Skipped rows are replaced by rows of the next page.
             let wanted = limit - sessions.len();
             page = self.list_step(project, Some(&next), wanted).await?;
+            check_complete(&page.left_out)?;
             sessions.append(&mut page.sessions);
         }
         Ok(sessions)
@@ -89,8 +103,9 @@ impl Sessions {
         let listing = self.log.list_rows(project, after, limit).await?;
         let is_last = listing.rows.len() < limit;
         let last = listing.rows.last().map(|(key, _)| key.clone());
+        let listed = listing.rows;
         let decode = move || {
-            let rows = listing.rows.into_iter();
+            let rows = listed.into_iter();
             let decoded = rows.map(|(key, head)| {
                 let row = head.and_then(|head| match decode_list_row(&head.list_row) {
                     Ok(about) => Ok((head, about)),
@@ -103,6 +118,7 @@ impl Sessions {
         // A short page is the end of the list. Unreadable rows count as read, so they cannot end the list early.
         let mut page = SessionPage {
             unreadable: listing.nameless,
+            left_out: listing.left_out,
             next: last.filter(|_| !is_last),
             ..SessionPage::default()
         };

@@ -47,6 +47,7 @@ pub use self::estimator_warmup::warm_up;
 use self::handle::{HandleState, LoadedSession, SessionHandle};
 pub use self::handle::{SessionChange, Watcher};
 pub use self::lists::SessionPage;
+pub(crate) use self::lists::check_complete;
 pub use self::load::PastSession;
 use self::load::SessionReader;
 pub use self::policies::DefaultPolicies;

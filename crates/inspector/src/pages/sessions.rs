@@ -61,6 +61,10 @@ pub(crate) async fn page(
                 p.problem { (number(reply.unreadable_sessions.into()))
                     " sessions are not listed, because their rows are damaged. The log of the server names them." }
             }
+            @if reply.unavailable_nodes > 0 {
+                p.problem { "Sessions are missing: " (number(reply.unavailable_nodes.into()))
+                    " of the nodes of the database do not answer. The log of the server names them." }
+            }
         }
     }))
 }

@@ -59,5 +59,6 @@ pub(super) async fn list(
         sessions: listed.collect(),
         next_page_token,
         unreadable_sessions: u32::try_from(page.unreadable).unwrap_or(u32::MAX),
+        unavailable_nodes: u32::try_from(page.left_out).unwrap_or(u32::MAX),
     })
 }

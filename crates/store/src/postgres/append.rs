@@ -48,47 +48,26 @@ pub(super) async fn append(
     let (incarnation, token) = (error::number(incarnation)?, error::number(token)?);
     let statements = pool.statements();
     let files: Vec<&str> = batch.completed_intents.iter().map(|file| &**file).collect();
+    // Null parameters keep appends without files free of the cost of intents, and those without tips free of the cost of
+    // the index.
+    let files = (!files.is_empty()).then_some(files);
     let tips = batch.tips.as_ref().map(|tips| TipParameters::of(key, tips));
-    // Separate statements keep appends without files free of the cost of intents, and those without tips free of the
-    // cost of the index.
-    let statement = match (creates, files.is_empty(), tips.is_none()) {
-        (true, true, true) => &statements.create,
-        (true, true, false) => &statements.create_found,
-        (true, false, true) => &statements.create_naming,
-        (true, false, false) => &statements.create_naming_found,
-        (false, true, true) => &statements.append,
-        (false, true, false) => &statements.append_found,
-        (false, false, true) => &statements.append_naming,
-        (false, false, false) => &statements.append_naming_found,
-    };
+    let project = tips.as_ref().map(|tips| tips.project);
+    let scope = tips.as_ref().map(|tips| tips.scope);
+    let digests = tips.as_ref().map(|tips| &tips.digests);
     let frame: &[u8] = &batch.frame;
     let list_row: &[u8] = &batch.list_row;
-    let (events, frame_bytes) = (error::number(events)?, error::number(frame.len() as u64)?);
+    let events = error::number(events)?;
     let blob_bytes = error::number(batch.blob_bytes)?;
     let expected = error::number(batch.expected.revision.get())?;
     let expected_token = error::number(batch.expected.token)?;
     let found = retry!(budget, tried, {
         let client = pool.durable_client().await?;
-        let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![
-            &stored, &incarnation, &token, &events, &frame_bytes, &blob_bytes, &list_row,
-            &says_due, &due, &frame,
+        let parameters: [&(dyn ToSql + Sync); 15] = [
+            &stored, &incarnation, &expected, &expected_token, &token, &events, &frame,
+            &blob_bytes, &list_row, &says_due, &due, &files, &project, &scope, &digests,
         ];
-        // The statements for a new session have no expected position.
-        if !creates {
-            parameters.extend([&expected as &(dyn ToSql + Sync), &expected_token]);
-        }
-        if !files.is_empty() {
-            parameters.push(&files);
-        }
-        if let Some(tips) = &tips {
-            parameters.extend([
-                &tips.project as &(dyn ToSql + Sync),
-                &tips.scope,
-                &tips.digests,
-            ]);
-        }
-        // The statement inserts the frame only if it advanced the head, so a count of 0 is a rejection.
-        if client.execute(statement, &parameters).await? == 1 {
+        if client.call(&statements.append, &parameters).await? {
             return Ok(AppendAttempt::Committed);
         }
         // An earlier attempt may have committed before the connection broke. Its frame has this append's
@@ -159,17 +138,13 @@ pub(super) async fn put_snapshot(
     let bytes: &[u8] = bytes;
     let (number, token) = (error::number(at.incarnation)?, error::number(at.token)?);
     let revision = error::number(at.revision.get())?;
-    let size = error::number(bytes.len() as u64)?;
     let found = retry!(budget, _, {
         let client = pool.durable_client().await?;
         let statement = &pool.statements().put_snapshot;
         let put = client
-            .execute(
-                statement,
-                &[&stored, &number, &revision, &size, &bytes, &token],
-            )
+            .call(statement, &[&stored, &number, &revision, &token, &bytes])
             .await?;
-        if put == 1 {
+        if put {
             return Ok(AppendAttempt::Committed);
         }
         Ok(AppendAttempt::Rejected(

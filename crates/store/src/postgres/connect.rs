@@ -15,6 +15,7 @@ use tokio_postgres::{Config, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::PgError;
+use super::node_address::NodeAddress;
 use super::options::PostgresOptions;
 use super::tls::PgTls;
 use crate::StoreError;
@@ -68,8 +69,22 @@ impl fmt::Debug for Connector {
 impl Connector {
     /// Creates a connector without connecting.
     pub(super) fn new(options: &PostgresOptions) -> Result<Self, StoreError> {
+        Self::to(options, hosts(&config(options)?))
+    }
+
+    /// Creates a connector to one node of a distributed database, with all settings of the URL except its hosts.
+    pub(super) fn to_node(
+        options: &PostgresOptions,
+        node: &NodeAddress,
+    ) -> Result<Self, StoreError> {
+        let host = Host::Tcp(node.host.clone());
+        let config = with_host(&config(options)?, Some(&host), None, Some(node.port));
+        Self::to(options, vec![config])
+    }
+
+    fn to(options: &PostgresOptions, hosts: Vec<Config>) -> Result<Self, StoreError> {
         Ok(Self {
-            hosts: hosts(&config(options)?),
+            hosts,
             last: AtomicUsize::default(),
             password: options.password.clone(),
             tls: PgTls::new(options.ca_file.clone(), options.client_cert.clone())?,
@@ -194,62 +209,77 @@ fn config(options: &PostgresOptions) -> Result<Config, StoreError> {
 /// unresponsive one would use up the timeout of all.
 fn hosts(all: &Config) -> Vec<Config> {
     let (names, addresses, ports) = (all.get_hosts(), all.get_hostaddrs(), all.get_ports());
-    // `Config` cannot replace its hosts, so every other setting is copied.
     let one = |number: usize| {
-        let mut one = Config::new();
-        match names.get(number) {
-            Some(Host::Tcp(name)) => {
-                one.host(name);
-            }
-            Some(Host::Unix(path)) => {
-                one.host_path(path);
-            }
-            None => {}
-        }
-        if let Some(address) = addresses.get(number) {
-            one.hostaddr(*address);
-        }
         // As in libpq, a single port applies to all hosts.
-        if let Some(port) = ports.get(number).or(ports.first()) {
-            one.port(*port);
-        }
-        if let Some(user) = all.get_user() {
-            one.user(user);
-        }
-        if let Some(password) = all.get_password() {
-            one.password(password);
-        }
-        if let Some(database) = all.get_dbname() {
-            one.dbname(database);
-        }
-        if let Some(options) = all.get_options() {
-            one.options(options);
-        }
-        if let Some(name) = all.get_application_name() {
-            one.application_name(name);
-        }
-        if let Some(time) = all.get_connect_timeout() {
-            one.connect_timeout(*time);
-        }
-        if let Some(time) = all.get_tcp_user_timeout() {
-            one.tcp_user_timeout(*time);
-        }
-        if let Some(time) = all.get_keepalives_interval() {
-            one.keepalives_interval(time);
-        }
-        if let Some(times) = all.get_keepalives_retries() {
-            one.keepalives_retries(times);
-        }
-        one.keepalives(all.get_keepalives())
-            .keepalives_idle(all.get_keepalives_idle())
-            .ssl_mode(all.get_ssl_mode())
-            .ssl_negotiation(all.get_ssl_negotiation())
-            .channel_binding(all.get_channel_binding())
-            .target_session_attrs(all.get_target_session_attrs())
-            .load_balance_hosts(all.get_load_balance_hosts());
-        one
+        let port = ports.get(number).or(ports.first());
+        with_host(
+            all,
+            names.get(number),
+            addresses.get(number).copied(),
+            port.copied(),
+        )
     };
     (0..names.len().max(addresses.len())).map(one).collect()
+}
+
+/// Returns a configuration with one host. `Config` cannot replace its hosts, so every other setting is copied.
+fn with_host(
+    all: &Config,
+    host: Option<&Host>,
+    address: Option<IpAddr>,
+    port: Option<u16>,
+) -> Config {
+    let mut one = Config::new();
+    match host {
+        Some(Host::Tcp(name)) => {
+            one.host(name);
+        }
+        Some(Host::Unix(path)) => {
+            one.host_path(path);
+        }
+        None => {}
+    }
+    if let Some(address) = address {
+        one.hostaddr(address);
+    }
+    if let Some(port) = port {
+        one.port(port);
+    }
+    if let Some(user) = all.get_user() {
+        one.user(user);
+    }
+    if let Some(password) = all.get_password() {
+        one.password(password);
+    }
+    if let Some(database) = all.get_dbname() {
+        one.dbname(database);
+    }
+    if let Some(options) = all.get_options() {
+        one.options(options);
+    }
+    if let Some(name) = all.get_application_name() {
+        one.application_name(name);
+    }
+    if let Some(time) = all.get_connect_timeout() {
+        one.connect_timeout(*time);
+    }
+    if let Some(time) = all.get_tcp_user_timeout() {
+        one.tcp_user_timeout(*time);
+    }
+    if let Some(time) = all.get_keepalives_interval() {
+        one.keepalives_interval(time);
+    }
+    if let Some(times) = all.get_keepalives_retries() {
+        one.keepalives_retries(times);
+    }
+    one.keepalives(all.get_keepalives())
+        .keepalives_idle(all.get_keepalives_idle())
+        .ssl_mode(all.get_ssl_mode())
+        .ssl_negotiation(all.get_ssl_negotiation())
+        .channel_binding(all.get_channel_binding())
+        .target_session_attrs(all.get_target_session_attrs())
+        .load_balance_hosts(all.get_load_balance_hosts());
+    one
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::error::Error as _;
 
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use crate::StoreError;
 
@@ -75,21 +75,31 @@ impl From<tokio_postgres::Error> for PgError {
             | SqlState::UNDEFINED_COLUMN => Self::Denied(reason),
             // The server became read-only: another one is the primary.
             SqlState::READ_ONLY_SQL_TRANSACTION
-            // An administrator or a restart ended the connection.
-            | SqlState::ADMIN_SHUTDOWN
-            | SqlState::CRASH_SHUTDOWN
-            | SqlState::CANNOT_CONNECT_NOW
             // The prepared statement belongs to an earlier table definition or to another connection.
             | SqlState::FEATURE_NOT_SUPPORTED
             | SqlState::INVALID_SQL_STATEMENT_NAME => Self::Lost(reason),
-            // Class 08: connection exceptions.
-            _ if code.code().starts_with("08") => Self::Lost(reason),
-            // Classes 40, 53, 55 and 57: transaction rollback, insufficient resources, object in use, operator
-            // intervention.
-            _ if ["40", "53", "55", "57"].contains(&&code.code()[..2]) => Self::Busy(reason),
+            // An administrator or a restart ended the connection. With a lower severity, the connection to another node
+            // of a distributed database ended, and this one continues.
+            SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN | SqlState::CANNOT_CONNECT_NOW
+                if ends_connection(&error) =>
+            {
+                Self::Lost(reason)
+            }
+            // Class 08: connection exceptions, of this connection or of one to another node.
+            _ if code.code().starts_with("08") && ends_connection(&error) => Self::Lost(reason),
+            // Classes 08, 40, 53, 55 and 57: connection exception, transaction rollback, insufficient resources, object
+            // in use, operator intervention.
+            _ if ["08", "40", "53", "55", "57"].contains(&&code.code()[..2]) => Self::Busy(reason),
             _ => Self::Final(StoreError::Read(reason)),
         }
     }
+}
+
+/// Returns true if the database ended the connection with this error. An error that ends a statement alone has a lower
+/// severity.
+fn ends_connection(error: &tokio_postgres::Error) -> bool {
+    let severity = error.as_db_error().and_then(DbError::parsed_severity);
+    severity.is_none_or(|severity| matches!(severity, Severity::Fatal | Severity::Panic))
 }
 
 fn is_io(error: &tokio_postgres::Error) -> bool {

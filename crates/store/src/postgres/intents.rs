@@ -1,14 +1,18 @@
 //! The identity of the store, and the intents of files. Each call is one idempotent statement.
 
+use std::sync::Arc;
+
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use tokio_postgres::Row;
 
+use super::names;
+use super::nodes::{Nodes, Part, Question};
 use super::pool::Pool;
-use super::read::{clamp_limit, get};
+use super::read::clamp_limit;
 use super::retry::{RetryBudget, retry};
-use super::{error, names};
+use super::row::get;
 use crate::file_intents::IntentCollector;
-use crate::{FileIntent, IntentPage, StoreError, StoreId};
+use crate::{FileIntent, IntentPage, MAX_LIST, StoreError, StoreId};
 
 /// Returns the identity of the store, which was created with the tables.
 pub(super) async fn store_id(pool: &Pool, budget: RetryBudget) -> Result<StoreId, StoreError> {
@@ -37,29 +41,26 @@ pub(super) async fn declare(
     at: Timestamp,
 ) -> Result<(), StoreError> {
     let stored = names::key(key);
-    // One statement cannot update a row twice.
+    // The order of the rows prevents deadlocks.
     let mut files: Vec<&str> = files.iter().map(|file| &**file).collect();
     files.sort_unstable();
     files.dedup();
     let at = at.as_millis();
-    let lost = retry!(budget, _, {
+    let revoked = retry!(budget, _, {
         let client = pool.durable_client().await?;
         let statements = pool.statements();
-        let made = client
-            .execute(&statements.intend, &[&stored, &files, &at])
-            .await?;
-        // The statement skips revoked intents, so a smaller count means that one of the intents is revoked.
-        if made == files.len() as u64 {
-            return Ok(None);
-        }
         client
-            .query_opt(&statements.doomed, &[&stored, &files])
+            .query_opt(&statements.intend, &[&stored, &files, &at])
             .await
     })?;
-    match lost {
-        Some(row) => Err(StoreError::IntentRevoked(
-            get::<String>(&row, "file")?.into(),
-        )),
+    let revoked: Option<String> = match &revoked {
+        Some(row) => row
+            .try_get(0)
+            .map_err(|error| StoreError::Read(error.to_string()))?,
+        None => None,
+    };
+    match revoked {
+        Some(file) => Err(StoreError::IntentRevoked(file.into())),
         None => Ok(()),
     }
 }
@@ -88,7 +89,7 @@ pub(super) async fn first_without_intent(
 
 /// Implements [`crate::FileIntents::list_intents`].
 pub(super) async fn intents(
-    pool: &Pool,
+    nodes: &Nodes,
     budget: RetryBudget,
     after: Option<(&SessionKey, &str)>,
     limit: usize,
@@ -96,19 +97,25 @@ pub(super) async fn intents(
     let mut after = after.map_or((String::new(), String::new()), |(key, file)| {
         (names::key(key), file.to_owned())
     });
-    let limit = clamp_limit(limit);
     let mut found = IntentCollector::default();
     // A page without a readable row has no end that a caller could name, so the next rows are read here.
     while found.len() == 0 {
-        let rows = retry!(budget, _, {
-            let client = pool.client().await?;
-            let statement = &pool.statements().intents;
-            client.query(statement, &[&after.0, &after.1, &limit]).await
-        })?;
+        let (from, most) = (&after, clamp_limit(limit));
+        let asked = nodes.ask(budget, Question::SHORT, move |part: Arc<Part>| async move {
+            let client = part.lists.client().await?;
+            let statement = &part.statements.intents;
+            client.query(statement, &[&from.0, &from.1, &most]).await
+        });
+        let mut rows: Vec<Row> = asked.await?.answers.into_iter().flatten().collect();
+        let order = |row: &Row| -> Result<(String, String), StoreError> {
+            Ok((get(row, "key")?, get(row, "file")?))
+        };
+        rows.sort_by_cached_key(|row| order(row).unwrap_or_default());
+        rows.truncate(limit.min(MAX_LIST));
         let Some(last) = rows.last() else {
             break;
         };
-        after = (get(last, "key")?, get(last, "file")?);
+        after = order(last)?;
         for row in &rows {
             found.push(intent_of(row).ok());
         }
@@ -136,9 +143,9 @@ pub(super) async fn revoke(
     let doomed = retry!(budget, _, {
         let client = pool.durable_client().await?;
         let statement = &pool.statements().doom_intent;
-        client.execute(statement, &[&stored, &file, &before]).await
+        client.call(statement, &[&stored, &file, &before]).await
     })?;
-    Ok(error::number(doomed)? == 1)
+    Ok(doomed)
 }
 
 /// Implements [`crate::FileIntents::complete_intent`].
@@ -151,7 +158,7 @@ pub(super) async fn complete(
     retry!(budget, _, {
         let client = pool.durable_client().await?;
         let statement = &pool.statements().end_intent;
-        client.execute(statement, &[&stored, &file]).await
+        client.call(statement, &[&stored, &file]).await
     })?;
     Ok(())
 }

@@ -1,26 +1,37 @@
 //! The store engine on PostgreSQL, which several processes share.
 //!
-//! Every statement that changes a session addresses one session by its key and is a transaction of its
-//! own. The tables can therefore be distributed by that key. Only the session's row is locked, for the
-//! duration of one statement.
+//! Every change of a session is one call of a function of the schema and a transaction of its own. It changes the rows of
+//! one key. The tables can therefore be distributed by the key, and `nodes` finds the node of a session. Only the session's
+//! row is locked, for the duration of one call.
 //!
 //! A statement whose outcome is unknown after a broken connection is retried. `retry` explains why that
 //! is safe.
 
 mod append;
 mod connect;
+mod distribution;
 mod durability;
 mod error;
 mod hints;
 mod intents;
 mod names;
+mod node_address;
+mod nodes;
 mod options;
+mod outage;
+mod part_statements;
+#[cfg(test)]
+mod partitions;
 mod pool;
 mod queue;
 mod read;
 mod removal;
 mod retry;
+mod row;
+#[cfg(test)]
+mod rules;
 mod schema;
+mod shard_map;
 mod statements;
 mod tips;
 mod tls;
@@ -35,8 +46,10 @@ use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use palimpsest_core::message::Digest;
 use tokio::sync::broadcast;
+use tokio::task::JoinHandle;
 
 use self::hints::Hints;
+use self::nodes::Nodes;
 use self::pool::Pool;
 use self::retry::RetryBudget;
 use self::usage::UsageCache;
@@ -48,18 +61,20 @@ use crate::{
 };
 
 pub use self::connect::{SecretProvider, is_address};
+pub use self::distribution::Distribution;
 pub use self::options::{LeaseClock, PoolStatus, PostgresOptions};
-pub use self::schema::{SchemaState, apply, print, state};
+pub use self::schema::{SchemaState, apply, check, print, state};
 pub use self::statements::append_statement;
 
 /// A log in a PostgreSQL database.
 #[derive(Debug)]
 pub struct PostgresLog {
-    pool: Arc<Pool>,
+    nodes: Arc<Nodes>,
     name: String,
     retry: Duration,
     counted: UsageCache,
     hints: Option<Hints>,
+    watch: Option<JoinHandle<()>>,
     is_closed: AtomicBool,
     id: StoreId,
 }
@@ -71,16 +86,19 @@ impl PostgresLog {
         // The usage counts and the hints run in tasks that share the pool.
         let pool = Arc::new(Pool::new(options)?);
         schema::ensure_schema(&pool, RetryBudget::new(options.retry), options.auto_migrate).await?;
-        let id = intents::store_id(&pool, RetryBudget::new(options.retry)).await?;
+        let nodes = Nodes::open(options, pool, RetryBudget::new(options.retry)).await?;
+        let pool = nodes.entry();
+        let id = intents::store_id(pool, RetryBudget::new(options.retry)).await?;
         Ok(Self {
             id,
             // The random number identifies this process, so that it can ignore its own hints.
             hints: if options.notify {
-                Some(Hints::start(Arc::clone(&pool), append::random()?))
+                Some(Hints::start(Arc::clone(pool), append::random()?))
             } else {
                 None
             },
-            pool,
+            watch: nodes.watch(),
+            nodes,
             name: options.name.clone(),
             retry: options.retry,
             counted: UsageCache::new(options.usage_age, options.usage_max_wait),
@@ -88,9 +106,9 @@ impl PostgresLog {
         })
     }
 
-    /// Returns the state of the connection pool, for metrics.
+    /// Returns the state of all connection pools, for metrics.
     pub fn pool_status(&self) -> PoolStatus {
-        self.pool.connections()
+        self.nodes.status()
     }
 
     /// Sends a hint to the other processes that a session changed.
@@ -100,20 +118,26 @@ impl PostgresLog {
         }
     }
 
-    /// Returns the pool and the retry budget for one call. Fails if the log is closed.
-    fn pool_and_budget(&self) -> Result<(&Pool, RetryBudget), StoreError> {
+    /// Returns all nodes and the retry budget for one call. Fails if the log is closed.
+    fn nodes_and_budget(&self) -> Result<(&Arc<Nodes>, RetryBudget), StoreError> {
         if self.is_closed.load(Ordering::Acquire) {
             return Err(StoreError::Closed);
         }
-        Ok((&self.pool, RetryBudget::new(self.retry)))
+        Ok((&self.nodes, RetryBudget::new(self.retry)))
+    }
+
+    /// Returns the connections to the node of a session and the retry budget for one call. Fails if the log is closed.
+    fn pool_and_budget(&self, key: &SessionKey) -> Result<(Arc<Pool>, RetryBudget), StoreError> {
+        let (nodes, budget) = self.nodes_and_budget()?;
+        Ok((nodes.of_session(key), budget))
     }
 }
 
 #[async_trait]
 impl SessionLog for PostgresLog {
     async fn head(&self, key: &SessionKey) -> Result<Option<SessionHead>, StoreError> {
-        let (pool, budget) = self.pool_and_budget()?;
-        read::head(pool, budget, key).await
+        let (pool, budget) = self.pool_and_budget(key)?;
+        read::head(&pool, budget, key).await
     }
 
     async fn read(
@@ -122,15 +146,15 @@ impl SessionLog for PostgresLog {
         after: Position,
         max_bytes: usize,
     ) -> Result<Vec<Frame>, StoreError> {
-        let (pool, budget) = self.pool_and_budget()?;
-        read::frames(pool, budget, (key, after), max_bytes).await
+        let (pool, budget) = self.pool_and_budget(key)?;
+        read::frames(&pool, budget, (key, after), max_bytes).await
     }
 
     async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Position, StoreError> {
         check_batch(&batch)?;
-        let (pool, budget) = self.pool_and_budget()?;
+        let (pool, budget) = self.pool_and_budget(key)?;
         // The hint follows the commit, so receivers always find the change in the log.
-        let stands = append::append(pool, budget, key, &batch).await?;
+        let stands = append::append(&pool, budget, key, &batch).await?;
         self.notify_changed(key);
         Ok(stands)
     }
@@ -141,8 +165,8 @@ impl SessionLog for PostgresLog {
         expected: Position,
         at: Timestamp,
     ) -> Result<(), StoreError> {
-        let (pool, budget) = self.pool_and_budget()?;
-        removal::delete(pool, budget, (key, expected), at).await?;
+        let (pool, budget) = self.pool_and_budget(key)?;
+        removal::delete(&pool, budget, (key, expected), at).await?;
         self.notify_changed(key);
         Ok(())
     }
@@ -152,8 +176,8 @@ impl SessionLog for PostgresLog {
         key: &SessionKey,
         incarnation: u64,
     ) -> Result<Option<StoredSnapshot>, StoreError> {
-        let (pool, budget) = self.pool_and_budget()?;
-        read::snapshot(pool, budget, key, incarnation).await
+        let (pool, budget) = self.pool_and_budget(key)?;
+        read::snapshot(&pool, budget, key, incarnation).await
     }
 
     async fn put_snapshot(
@@ -163,8 +187,8 @@ impl SessionLog for PostgresLog {
         bytes: Bytes,
     ) -> Result<(), StoreError> {
         check_snapshot(&bytes)?;
-        let (pool, budget) = self.pool_and_budget()?;
-        append::put_snapshot(pool, budget, (key, at), &bytes).await
+        let (pool, budget) = self.pool_and_budget(key)?;
+        append::put_snapshot(&pool, budget, (key, at), &bytes).await
     }
 
     async fn list_rows(
@@ -173,8 +197,8 @@ impl SessionLog for PostgresLog {
         after: Option<&SessionKey>,
         limit: usize,
     ) -> Result<RowPage, StoreError> {
-        let (pool, budget) = self.pool_and_budget()?;
-        read::rows(pool, budget, project, after, limit).await
+        let (nodes, budget) = self.nodes_and_budget()?;
+        read::rows(nodes, budget, project, after, limit).await
     }
 }
 
@@ -187,8 +211,8 @@ impl ArrayIndex for PostgresLog {
         digests: &[Digest],
     ) -> Result<Option<SessionKey>, StoreError> {
         check_lookup(digests)?;
-        let (pool, budget) = self.pool_and_budget()?;
-        tips::find(pool, budget, (project, scope), digests).await
+        let (nodes, budget) = self.nodes_and_budget()?;
+        tips::find(nodes, budget, (project, scope), digests).await
     }
 }
 
@@ -200,8 +224,8 @@ impl WorkQueue for PostgresLog {
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<DueSession>, StoreError> {
-        let (pool, budget) = self.pool_and_budget()?;
-        queue::due(pool, budget, query, now, limit).await
+        let (nodes, budget) = self.nodes_and_budget()?;
+        queue::due(nodes, budget, query, now, limit).await
     }
 
     async fn claim(
@@ -211,8 +235,8 @@ impl WorkQueue for PostgresLog {
         now: Timestamp,
     ) -> Result<bool, StoreError> {
         check_lease(&lease)?;
-        let (pool, budget) = self.pool_and_budget()?;
-        queue::claim(pool, budget, key, &lease, now).await
+        let (pool, budget) = self.pool_and_budget(key)?;
+        queue::claim(&pool, budget, key, &lease, now).await
     }
 
     async fn release(
@@ -221,16 +245,16 @@ impl WorkQueue for PostgresLog {
         owner: &str,
         next: DueChange,
     ) -> Result<bool, StoreError> {
-        let (pool, budget) = self.pool_and_budget()?;
-        queue::release(pool, budget, key, owner, next).await
+        let (pool, budget) = self.pool_and_budget(key)?;
+        queue::release(&pool, budget, key, owner, next).await
     }
 }
 
 #[async_trait]
 impl Tombstones for PostgresLog {
     async fn tombstone(&self, key: &SessionKey) -> Result<Option<Tombstone>, StoreError> {
-        let (pool, budget) = self.pool_and_budget()?;
-        removal::tombstone(pool, budget, key).await
+        let (pool, budget) = self.pool_and_budget(key)?;
+        removal::tombstone(&pool, budget, key).await
     }
 
     async fn tombstones(
@@ -238,8 +262,8 @@ impl Tombstones for PostgresLog {
         after: Option<&SessionKey>,
         limit: usize,
     ) -> Result<Vec<Tombstone>, StoreError> {
-        let (pool, budget) = self.pool_and_budget()?;
-        removal::tombstones(pool, budget, after, limit).await
+        let (nodes, budget) = self.nodes_and_budget()?;
+        removal::tombstones(nodes, budget, after, limit).await
     }
 
     async fn claim_removal(
@@ -250,8 +274,8 @@ impl Tombstones for PostgresLog {
         now: Timestamp,
     ) -> Result<bool, StoreError> {
         check_lease(&lease)?;
-        let (pool, budget) = self.pool_and_budget()?;
-        removal::claim(pool, budget, (key, incarnation), &lease, now).await
+        let (pool, budget) = self.pool_and_budget(key)?;
+        removal::claim(&pool, budget, (key, incarnation), &lease, now).await
     }
 
     async fn forget(
@@ -260,8 +284,8 @@ impl Tombstones for PostgresLog {
         incarnation: u64,
         owner: &str,
     ) -> Result<bool, StoreError> {
-        let (pool, budget) = self.pool_and_budget()?;
-        removal::forget(pool, budget, (key, incarnation), owner).await
+        let (pool, budget) = self.pool_and_budget(key)?;
+        removal::forget(&pool, budget, (key, incarnation), owner).await
     }
 }
 
@@ -274,8 +298,8 @@ impl FileIntents for PostgresLog {
         at: Timestamp,
     ) -> Result<(), StoreError> {
         check_files(&files)?;
-        let (pool, budget) = self.pool_and_budget()?;
-        intents::declare(pool, budget, (key, &files), at).await
+        let (pool, budget) = self.pool_and_budget(key)?;
+        intents::declare(&pool, budget, (key, &files), at).await
     }
 
     async fn list_intents(
@@ -283,8 +307,8 @@ impl FileIntents for PostgresLog {
         after: Option<(&SessionKey, &str)>,
         limit: usize,
     ) -> Result<IntentPage, StoreError> {
-        let (pool, budget) = self.pool_and_budget()?;
-        intents::intents(pool, budget, after, limit).await
+        let (nodes, budget) = self.nodes_and_budget()?;
+        intents::intents(nodes, budget, after, limit).await
     }
 
     async fn revoke_intent(
@@ -293,13 +317,13 @@ impl FileIntents for PostgresLog {
         file: &str,
         before: Timestamp,
     ) -> Result<bool, StoreError> {
-        let (pool, budget) = self.pool_and_budget()?;
-        intents::revoke(pool, budget, (key, file), before).await
+        let (pool, budget) = self.pool_and_budget(key)?;
+        intents::revoke(&pool, budget, (key, file), before).await
     }
 
     async fn complete_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
-        let (pool, budget) = self.pool_and_budget()?;
-        intents::complete(pool, budget, (key, file)).await
+        let (pool, budget) = self.pool_and_budget(key)?;
+        intents::complete(&pool, budget, (key, file)).await
     }
 }
 
@@ -312,15 +336,16 @@ impl Leadership for PostgresLog {
         now: Timestamp,
     ) -> Result<bool, StoreError> {
         check_lease(&lease)?;
-        let (pool, budget) = self.pool_and_budget()?;
-        queue::claim_duty(pool, budget, duty, &lease, now).await
+        let (nodes, budget) = self.nodes_and_budget()?;
+        let pool = nodes.of_task(duty);
+        queue::claim_duty(&pool, budget, duty, &lease, now).await
     }
 }
 
 #[async_trait]
 impl Store for PostgresLog {
     async fn store_id(&self) -> Result<StoreId, StoreError> {
-        self.pool_and_budget()?;
+        self.nodes_and_budget()?;
         Ok(self.id)
     }
 
@@ -329,13 +354,13 @@ impl Store for PostgresLog {
     }
 
     async fn usage(&self, project: Option<&ProjectId>) -> Result<StorageUsage, StoreError> {
-        self.pool_and_budget()?;
-        self.counted.usage(&self.pool, project).await
+        let (nodes, _) = self.nodes_and_budget()?;
+        self.counted.usage(nodes, project).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        let (pool, _) = self.pool_and_budget()?;
-        removal::canary(pool, &self.name).await
+        let (nodes, _) = self.nodes_and_budget()?;
+        removal::canary(nodes, &self.name).await
     }
 
     async fn close(&self) -> Result<(), StoreError> {
@@ -344,7 +369,15 @@ impl Store for PostgresLog {
         if let Some(hints) = &self.hints {
             hints.stop();
         }
-        self.pool.close();
+        self.nodes.close();
         Ok(())
+    }
+}
+
+impl Drop for PostgresLog {
+    fn drop(&mut self) {
+        if let Some(watch) = &self.watch {
+            watch.abort();
+        }
     }
 }

@@ -20,16 +20,27 @@ use tokio_postgres::{Row, SimpleQueryMessage, Statement};
 use super::connect::{Connector, PgConnection};
 use super::durability::Durability;
 use super::error::{PgError, error_chain};
+use super::node_address::NodeAddress;
 use super::options::{LeaseClock, PoolStatus, PostgresOptions};
+use super::outage::Outage;
 use super::statements::Statements;
 use crate::{LONGEST_LEASE_MS, StoreError};
 
 /// The additional time that the client waits for a statement after the server's own timeout.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// The setting of connections to a distributed database. Citus 13.2 plans the statement of a cached plan again on each
+/// execution and never frees the plan, so a connection would grow by 40 KB with each append.
+const CUSTOM_PLANS: &str = "SET plan_cache_mode = force_custom_plan; ";
+
+/// The maximum number of connections to one node for lists, the work queue and counts.
+const LIST_CONNECTIONS: usize = 4;
+
 pub(super) struct Pool {
     connections: managed::Pool<Manager>,
     connector: Arc<Connector>,
+    /// The outage of the node, if all connections lead to one node of a distributed database.
+    outage: Option<Arc<Outage>>,
     statements: Statements,
     durability: Arc<Durability>,
     schema: String,
@@ -57,6 +68,7 @@ struct Manager {
     /// The statement whose commit confirms everything that a new connection can read.
     confirm: String,
     durability: Arc<Durability>,
+    outage: Option<Arc<Outage>>,
     limit: Duration,
 }
 
@@ -66,7 +78,14 @@ impl managed::Manager for Manager {
 
     async fn create(&self) -> Result<ClientWrapper, PgError> {
         // Boxed, because most calls find an idle connection and should not carry this large future.
-        Box::pin(self.make()).await
+        let made = Box::pin(self.make()).await;
+        if let Some(outage) = &self.outage {
+            match &made {
+                Ok(_) => outage.ended(),
+                Err(error) => outage.failed(error),
+            }
+        }
+        made
     }
 
     async fn recycle(&self, client: &mut ClientWrapper, _: &Metrics) -> RecycleResult<PgError> {
@@ -129,7 +148,39 @@ impl Manager {
 impl Pool {
     /// Creates a pool without connecting.
     pub(super) fn new(options: &PostgresOptions) -> Result<Self, StoreError> {
-        let connector = Arc::new(Connector::new(options)?);
+        Self::with(options, Connector::new(options)?, None, "")
+    }
+
+    /// Creates a pool of connections to any node of a distributed database.
+    pub(super) fn distributed(options: &PostgresOptions) -> Result<Self, StoreError> {
+        Self::with(options, Connector::new(options)?, None, CUSTOM_PLANS)
+    }
+
+    /// Creates two pools of connections to one node of a distributed database: for calls about sessions, and for lists.
+    pub(super) fn of_node(
+        options: &PostgresOptions,
+        node: &NodeAddress,
+    ) -> Result<(Self, Self), StoreError> {
+        let outage = Arc::new(Outage::new(node.clone()));
+        let connector = Connector::to_node(options, node)?;
+        let sessions = Self::with(options, connector, Some(Arc::clone(&outage)), CUSTOM_PLANS)?;
+        // Lists read the tables of shards, whose statements are long and worth a cached plan.
+        let few = PostgresOptions {
+            connections: options.connections.min(LIST_CONNECTIONS),
+            ..options.clone()
+        };
+        let connector = Connector::to_node(options, node)?;
+        let lists = Self::with(&few, connector, Some(outage), "")?;
+        Ok((sessions, lists))
+    }
+
+    fn with(
+        options: &PostgresOptions,
+        connector: Connector,
+        outage: Option<Arc<Outage>>,
+        more_settings: &str,
+    ) -> Result<Self, StoreError> {
+        let connector = Arc::new(connector);
         let schema = quoted(&options.schema);
         let statements = Statements::new(&schema);
         // The isolation level is set explicitly, because the role or the database may have another default.
@@ -137,7 +188,7 @@ impl Pool {
         let settings = format!(
             "SET statement_timeout = {}; SET lock_timeout = {}; \
              SET idle_in_transaction_session_timeout = {}; \
-             SET default_transaction_isolation = 'read committed'; {}",
+             SET default_transaction_isolation = 'read committed'; {more_settings}{}",
             options.statement.as_millis(),
             options.statement.as_millis(),
             (options.statement + GRACE).as_millis(),
@@ -149,6 +200,7 @@ impl Pool {
             settings,
             confirm: statements.confirm.clone(),
             durability: Arc::clone(&durability),
+            outage: outage.clone(),
             limit: options.connect,
         };
         let connections = managed::Pool::builder(manager)
@@ -159,6 +211,7 @@ impl Pool {
         Ok(Self {
             connections,
             connector,
+            outage,
             statements,
             durability,
             schema,
@@ -208,6 +261,12 @@ impl Pool {
 
     /// Takes a connection, with a maximum time to wait for a free one.
     pub(super) async fn client_within(&self, wait: Duration) -> Result<Client, PgError> {
+        // An idle connection may work although the node accepts no further ones.
+        if let Some(outage) = &self.outage
+            && self.connections.status().available == 0
+        {
+            outage.check()?;
+        }
         // The connector has its own timeout per host, so only the wait for a free connection is limited here.
         let timeouts = Timeouts {
             wait: Some(wait),
@@ -277,14 +336,16 @@ impl Client {
         self
     }
 
-    pub(super) async fn execute(
+    /// Calls a function of the schema that returns a boolean.
+    pub(super) async fn call(
         &self,
         statement: &str,
         parameters: Parameters<'_>,
-    ) -> Result<u64, PgError> {
-        let statement = self.prepare(statement).await?;
-        self.with_timeout(self.object()?.execute(&statement, parameters))
-            .await
+    ) -> Result<bool, PgError> {
+        let row = self.query_opt(statement, parameters).await?;
+        let row = row.ok_or_else(|| StoreError::Read("a function without a result".into()))?;
+        let answer = row.try_get::<_, bool>(0);
+        Ok(answer.map_err(|error| StoreError::Read(error.to_string()))?)
     }
 
     pub(super) async fn query(

@@ -2,16 +2,22 @@
 //! updating one row.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::append;
 use super::names;
+use super::nodes::{Nodes, Part, Question};
 use super::pool::Pool;
-use super::read::{clamp_limit, get, unsigned};
+use super::read::{clamp_limit, stored_key};
 use super::retry::{RetryBudget, retry};
-use crate::{DueChange, DueQuery, DueSession, Lease, MAX_LIST, StoreError};
+use super::row::{get, unsigned};
+use crate::{
+    DueChange, DueQuery, DueSession, LONGEST_LEASE_MS, LONGEST_WAIT_MS, Lease, MAX_LIST, StoreError,
+};
 
 fn due_of(row: &Row) -> Result<DueSession, StoreError> {
     Ok(DueSession {
@@ -21,68 +27,71 @@ fn due_of(row: &Row) -> Result<DueSession, StoreError> {
     })
 }
 
-/// Returns due sessions in the order of an index, without the limit per project.
+/// Returns due sessions in the order of an index, with or without a limit per project on each node.
 async fn in_order(
-    pool: &Pool,
+    nodes: &Nodes,
     budget: RetryBudget,
     worker: DueQuery<'_>,
-    now: Timestamp,
-    limit: usize,
+    (now, limit): (Timestamp, usize),
+    max_per_project: Option<usize>,
 ) -> Result<Vec<DueSession>, StoreError> {
-    let (now, limit) = (pool.simulated_time(now), clamp_limit(limit));
+    let now = nodes.entry().simulated_time(now);
+    let (owner, most) = (worker.owner, clamp_limit(limit));
     let others_before = worker.others_ready_before.as_millis();
-    let rows = retry!(budget, _, {
-        let client = pool.client().await?;
-        let statement = &pool.statements().due;
-        client
-            .query(statement, &[&now, &limit, &worker.owner, &others_before])
-            .await
-    })?;
+    let each = max_per_project.map(|each| i64::try_from(each).unwrap_or(i64::MAX));
+    let asked = nodes.ask(budget, Question::SHORT, move |part: Arc<Part>| async move {
+        let client = part.lists.client().await?;
+        let statements = &part.statements;
+        let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&now, &most, &owner, &others_before];
+        let statement = match &each {
+            Some(each) => {
+                parameters.push(each);
+                &statements.due_of_each
+            }
+            None => &statements.due,
+        };
+        client.query(statement, &parameters).await
+    });
+    let mut rows: Vec<Row> = asked.await?.answers.into_iter().flatten().collect();
+    rows.sort_by_cached_key(|row| (get::<i64>(row, "ready").ok(), stored_key(row)));
+    rows.truncate(limit.min(MAX_LIST));
     // Skip unreadable rows. Lists and `verify-store` report them.
     Ok(rows.iter().filter_map(|row| due_of(row).ok()).collect())
 }
 
+/// Keeps the first sessions of each project.
+fn limit_projects(due: &mut Vec<DueSession>, max_per_project: usize) {
+    let mut of_project: HashMap<ProjectId, usize> = HashMap::new();
+    due.retain(|due| {
+        let seen = of_project.entry(due.key.project.clone()).or_default();
+        *seen += 1;
+        *seen <= max_per_project
+    });
+}
+
 /// Implements [`crate::WorkQueue::due`]. A short queue is read in the order of an index, and the
 /// limit per project is applied here. The more expensive query per project is used only if the queue
-/// exceeds one list.
+/// exceeds one list. Sessions of a node that is away are left out.
 pub(super) async fn due(
-    pool: &Pool,
+    nodes: &Nodes,
     budget: RetryBudget,
     worker: DueQuery<'_>,
     now: Timestamp,
     limit: usize,
 ) -> Result<Vec<DueSession>, StoreError> {
-    if worker.max_per_project >= limit {
+    let each = worker.max_per_project;
+    if each >= limit {
         // No project can exceed its limit.
-        return in_order(pool, budget, worker, now, limit).await;
+        return in_order(nodes, budget, worker, (now, limit), None).await;
     }
-    let mut first = in_order(pool, budget, worker, now, MAX_LIST).await?;
-    // The list is complete, or no project can exceed its limit.
-    if first.len() < MAX_LIST || worker.max_per_project >= MAX_LIST {
-        let mut of_project: HashMap<ProjectId, usize> = HashMap::new();
-        first.retain(|due| {
-            let seen = of_project.entry(due.key.project.clone()).or_default();
-            *seen += 1;
-            *seen <= worker.max_per_project
-        });
-        first.truncate(limit);
-        return Ok(first);
+    let mut due = in_order(nodes, budget, worker, (now, MAX_LIST), None).await?;
+    // Otherwise the list is complete, or no project can exceed its limit.
+    if due.len() == MAX_LIST && each < MAX_LIST {
+        due = in_order(nodes, budget, worker, (now, limit), Some(each)).await?;
     }
-    let (now, limit) = (pool.simulated_time(now), clamp_limit(limit));
-    let each = i64::try_from(worker.max_per_project).unwrap_or(i64::MAX);
-    let others_before = worker.others_ready_before.as_millis();
-    let rows = retry!(budget, _, {
-        let client = pool.client().await?;
-        let statement = &pool.statements().due_of_each;
-        client
-            .query(
-                statement,
-                &[&now, &limit, &worker.owner, &others_before, &each],
-            )
-            .await
-    })?;
-    // Skip unreadable rows. Lists and `verify-store` report them.
-    Ok(rows.iter().filter_map(|row| due_of(row).ok()).collect())
+    limit_projects(&mut due, each);
+    due.truncate(limit);
+    Ok(due)
 }
 
 /// Implements [`crate::WorkQueue::claim`]. A retry renews the lease.
@@ -95,14 +104,14 @@ pub(super) async fn claim(
 ) -> Result<bool, StoreError> {
     let stored = names::key(key);
     let (length, now) = (lease.length_ms(now), pool.simulated_time(now));
-    let claimed = retry!(budget, _, {
+    retry!(budget, _, {
         let client = pool.durable_client().await?;
         let statement = &pool.statements().claim;
-        client
-            .execute(statement, &[&now, &stored, &lease.owner, &length])
-            .await
-    })?;
-    Ok(claimed == 1)
+        let parameters: [&(dyn ToSql + Sync); 6] = [
+            &stored, &lease.owner, &now, &length, &LONGEST_LEASE_MS, &LONGEST_WAIT_MS,
+        ];
+        client.call(statement, &parameters).await
+    })
 }
 
 /// Implements [`crate::Leadership::claim_leader_task`]. A retry renews the lease.
@@ -114,14 +123,13 @@ pub(super) async fn claim_duty(
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let (length, now) = (lease.length_ms(now), pool.simulated_time(now));
-    let claimed = retry!(budget, _, {
+    retry!(budget, _, {
         let client = pool.durable_client().await?;
         let statement = &pool.statements().claim_duty;
         client
-            .execute(statement, &[&now, &duty, &lease.owner, &length])
+            .call(statement, &[&duty, &lease.owner, &now, &length])
             .await
-    })?;
-    Ok(claimed == 1)
+    })
 }
 
 /// Implements [`crate::WorkQueue::release`]. A retry may return false although the first attempt
@@ -135,12 +143,11 @@ pub(super) async fn release(
 ) -> Result<bool, StoreError> {
     let stored = names::key(key);
     let (says_due, due) = append::due(next);
-    let released = retry!(budget, _, {
+    retry!(budget, _, {
         let client = pool.durable_client().await?;
         let statement = &pool.statements().release;
         client
-            .execute(statement, &[&stored, &owner, &says_due, &due])
+            .call(statement, &[&stored, &owner, &says_due, &due])
             .await
-    })?;
-    Ok(released == 1)
+    })
 }

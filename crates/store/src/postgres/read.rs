@@ -1,31 +1,21 @@
 //! Reads of sessions: heads, frames, snapshots and lists.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 use tokio_postgres::Row;
 
 use super::error::PgError;
+use super::nodes::{Nodes, Part, Question};
 use super::pool::{Client, Pool};
 use super::retry::{RetryBudget, retry};
+use super::row::{get, unsigned};
 use super::{error, names};
 use crate::{
     Frame, Lease, MAX_LIST, Position, RowPage, SessionHead, SnapshotMark, StoreError,
     StoredSnapshot,
 };
-
-/// Returns a column that is never negative.
-pub(super) fn unsigned(row: &Row, column: &str) -> Result<u64, StoreError> {
-    let number: i64 = get(row, column)?;
-    u64::try_from(number).map_err(|_| StoreError::Read(format!("{column} is below zero")))
-}
-
-pub(super) fn get<'a, T: tokio_postgres::types::FromSql<'a>>(
-    row: &'a Row,
-    column: &str,
-) -> Result<T, StoreError> {
-    row.try_get(column)
-        .map_err(|error| StoreError::Read(error.to_string()))
-}
 
 fn head_of(row: &Row) -> Result<SessionHead, StoreError> {
     let at: Option<i64> = get(row, "snapshot_at")?;
@@ -182,9 +172,14 @@ pub(super) fn clamp_limit(limit: usize) -> i64 {
     i64::try_from(limit.min(MAX_LIST)).unwrap_or(i64::MAX)
 }
 
+/// Returns the stored key of a row, to sort rows of several nodes. An unreadable key comes first.
+pub(super) fn stored_key(row: &Row) -> String {
+    get(row, "key").unwrap_or_default()
+}
+
 /// Implements [`crate::SessionLog::list_rows`].
 pub(super) async fn rows(
-    pool: &Pool,
+    nodes: &Nodes,
     budget: RetryBudget,
     project: Option<&ProjectId>,
     after: Option<&SessionKey>,
@@ -199,12 +194,17 @@ pub(super) async fn rows(
     let mut listing = RowPage::default();
     loop {
         let wanted = limit - listing.rows.len();
-        let most = clamp_limit(wanted);
-        let rows = retry!(budget, _, {
-            let client = pool.client().await?;
-            let statement = &pool.statements().list;
-            client.query(statement, &[&from, &to, &most]).await
-        })?;
+        let (start, end, most) = (&from, &to, clamp_limit(wanted));
+        let asked = nodes.ask(budget, Question::EXACT, move |part: Arc<Part>| async move {
+            let client = part.lists.client().await?;
+            let statement = &part.statements.list;
+            client.query(statement, &[start, end, &most]).await
+        });
+        let asked = asked.await?;
+        listing.left_out = asked.left_out;
+        let mut rows: Vec<Row> = asked.answers.into_iter().flatten().collect();
+        rows.sort_by_cached_key(stored_key);
+        rows.truncate(wanted);
         for row in &rows {
             let Ok(key) = names::parse(get(row, "key")?) else {
                 listing.nameless += 1;

@@ -1,23 +1,30 @@
 //! Deletion of sessions. The row is marked as deleted and serves as the tombstone. The data is removed
 //! in parts, and the row last.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+use tokio::time::timeout;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::error::PgError;
+use super::nodes::{Nodes, Part, Question};
 use super::pool::Pool;
-use super::read::{clamp_limit, get, lease_of, unsigned};
+use super::read::{clamp_limit, lease_of};
 use super::retry::{Attempt, RetryBudget, retry};
+use super::row::{get, unsigned};
 use super::{error, names, read};
-use crate::{Lease, Position, StoreError, Tombstone};
+use crate::{LONGEST_LEASE_MS, Lease, MAX_LIST, Position, StoreError, Tombstone};
 
 /// The maximum number of frames that one statement deletes. The limit keeps each statement short.
 const FRAMES: i64 = 512;
 /// The maximum time that a canary waits for a pooled connection.
 const FREE_SOON: Duration = Duration::from_millis(100);
+/// The time limit of the canary of one node. It is shorter than the default interval of canaries.
+const NODE_CANARY: Duration = Duration::from_secs(3);
 
 fn tombstone_of(row: &Row) -> Result<Tombstone, StoreError> {
     Ok(Tombstone {
@@ -43,13 +50,12 @@ pub(super) async fn delete(
     let found = retry!(budget, tried, {
         let client = pool.durable_client().await?;
         let statements = pool.statements();
-        let deleted = client
-            .execute(
+        let mut is_done = client
+            .call(
                 &statements.delete,
-                &[&stored, &deleted_at, &incarnation, &revision, &token],
+                &[&stored, &incarnation, &revision, &token, &deleted_at],
             )
             .await?;
-        let mut is_done = deleted == 1;
         // An earlier attempt may have committed before the connection broke. Its tombstone has the same time.
         if !is_done && tried == Attempt::Before {
             let ours = client
@@ -89,20 +95,23 @@ pub(super) async fn tombstone(
 
 /// Implements [`crate::Tombstones::tombstones`].
 pub(super) async fn tombstones(
-    pool: &Pool,
+    nodes: &Nodes,
     budget: RetryBudget,
     after: Option<&SessionKey>,
     limit: usize,
 ) -> Result<Vec<Tombstone>, StoreError> {
-    let (after, limit) = (
-        after.map(names::key).unwrap_or_default(),
+    let (from, most) = (
+        &after.map(names::key).unwrap_or_default(),
         clamp_limit(limit),
     );
-    let rows = retry!(budget, _, {
-        let client = pool.client().await?;
-        let statement = &pool.statements().tombstones;
-        client.query(statement, &[&after, &limit]).await
-    })?;
+    let asked = nodes.ask(budget, Question::SHORT, move |part: Arc<Part>| async move {
+        let client = part.lists.client().await?;
+        let statement = &part.statements.tombstones;
+        client.query(statement, &[from, &most]).await
+    });
+    let mut rows: Vec<Row> = asked.await?.answers.into_iter().flatten().collect();
+    rows.sort_by_cached_key(read::stored_key);
+    rows.truncate(limit.min(MAX_LIST));
     rows.iter().map(tombstone_of).collect()
 }
 
@@ -117,18 +126,17 @@ pub(super) async fn claim(
     let stored = names::key(key);
     let number = error::number(incarnation)?;
     let (length, now) = (lease.length_ms(now), pool.simulated_time(now));
-    let claimed = retry!(budget, _, {
+    retry!(budget, _, {
         let client = pool.durable_client().await?;
         let statement = &pool.statements().claim_removal;
-        client
-            .execute(statement, &[&now, &stored, &number, &lease.owner, &length])
-            .await
-    })?;
-    Ok(claimed == 1)
+        let parameters: [&(dyn ToSql + Sync); 6] = [
+            &stored, &number, &lease.owner, &now, &length, &LONGEST_LEASE_MS,
+        ];
+        client.call(statement, &parameters).await
+    })
 }
 
-/// Implements [`crate::Tombstones::forget`]. It changes only deleted data, which is never restored, so
-/// every step can be retried.
+/// Implements [`crate::Tombstones::forget`]. It changes only deleted data, which is never restored, so it can be retried.
 pub(super) async fn forget(
     pool: &Pool,
     budget: RetryBudget,
@@ -136,53 +144,45 @@ pub(super) async fn forget(
     owner: &str,
 ) -> Result<bool, StoreError> {
     let stored = names::key(key);
-    let found = retry!(budget, _, {
-        let client = pool.client().await?;
-        read::position(&client, pool, &stored).await
-    })?;
-    // A missing row or another incarnation means that the tombstone is already gone.
-    let found = found.filter(|it| it.is_deleted && it.position.incarnation == incarnation);
-    if found.is_none() {
-        return Ok(true);
-    }
     let number = error::number(incarnation)?;
-    let removed = retry!(budget, _, {
+    retry!(budget, _, {
         let client = pool.durable_client().await?;
-        let statement = &pool.statements().forget_frames;
+        let statement = &pool.statements().forget;
         client
-            .execute(statement, &[&stored, &number, &FRAMES])
+            .call(statement, &[&stored, &number, &owner, &FRAMES])
             .await
-    })?;
-    // More frames may remain. The caller continues with the next call.
-    if error::number(removed)? >= FRAMES {
-        return Ok(false);
-    }
-    let forgotten = retry!(budget, tried, {
-        let client = pool.durable_client().await?;
-        let statements = pool.statements();
-        client
-            .execute(&statements.forget_snapshot, &[&stored, &number])
-            .await?;
-        client
-            .execute(&statements.forget_tips, &[&stored, &number])
-            .await?;
-        // The row is the tombstone. It goes last, so that a crash before leaves the name blocked.
-        let forgotten = client
-            .execute(&statements.forget, &[&stored, &number, &owner])
-            .await?;
-        // An earlier attempt may have removed the row.
-        Ok(forgotten == 1 || tried == Attempt::Before)
-    })?;
-    Ok(forgotten)
+    })
 }
 
-/// Implements [`crate::Store::check`]. The row that it writes also registers this process.
+/// Implements [`crate::Store::check`]. The row that it writes also registers this process. A distributed database writes no
+/// row, because its node could be away.
 ///
 /// The canary is not retried, because it runs regularly and decides the readiness of the process. If
 /// the pool is exhausted, the canary opens its own connection. Otherwise an overloaded server would
 /// become unready and move its load to the next one.
-pub(super) async fn canary(pool: &Pool, name: &str) -> Result<(), StoreError> {
-    let statement = &pool.statements().canary;
+pub(super) async fn canary(nodes: &Nodes, name: &str) -> Result<(), StoreError> {
+    if !nodes.is_distributed() {
+        let pool = nodes.entry();
+        return canary_of(pool, &pool.statements().canary, name).await;
+    }
+    // Each node answers for itself, and a process that reaches one of them can serve its sessions.
+    let parts = nodes.parts();
+    let canaries = parts.iter().map(|part| {
+        let pool = &part.pool;
+        let canary = canary_of(pool, &pool.statements().node_canary, name);
+        timeout(NODE_CANARY, canary)
+    });
+    let mut outcomes = join_all(canaries).await.into_iter();
+    let first = outcomes.next();
+    let outcome = |done: Result<_, _>| done.unwrap_or_else(|_| Err(PgError::timeout().into()));
+    let first = first.map_or(Ok(()), outcome);
+    if first.is_err() && outcomes.any(|done| matches!(done, Ok(Ok(())))) {
+        return Ok(());
+    }
+    first
+}
+
+async fn canary_of(pool: &Pool, statement: &str, name: &str) -> Result<(), StoreError> {
     let client = match pool.client_within(FREE_SOON).await {
         Ok(client) => client,
         Err(PgError::Full(_)) => {

@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use super::distribution::{self, Distribution, FUNCTIONS};
 use super::error::PgError;
 use super::options::PostgresOptions;
 use super::pool;
@@ -33,6 +34,10 @@ const VERSIONS: &[SchemaVersion] = &[
     SchemaVersion {
         oldest: 1,
         statements: include_str!("schema/0003.sql"),
+    },
+    SchemaVersion {
+        oldest: 1,
+        statements: include_str!("schema/0004.sql"),
     },
 ];
 
@@ -65,6 +70,8 @@ pub struct SchemaState {
     pub oldest: i64,
     /// The schema version of this release.
     pub supported: i64,
+    /// The number of nodes with rows, after the tables were distributed.
+    pub nodes: Option<i64>,
 }
 
 impl SchemaState {
@@ -101,6 +108,13 @@ pub fn print(schema: &str) -> String {
     text.replace("{schema}", &schema)
 }
 
+/// Returns the statements of all versions for a schema whose name needs no quotes.
+#[cfg(test)]
+pub(super) fn print_for_rules(schema: &str) -> String {
+    let versions = VERSIONS.iter().map(|version| version.statements);
+    versions.collect::<String>().replace("{schema}", schema)
+}
+
 /// Reads the version of the tables.
 pub async fn state(options: &PostgresOptions) -> Result<SchemaState, StoreError> {
     let pool = Pool::new(options)?;
@@ -108,10 +122,51 @@ pub async fn state(options: &PostgresOptions) -> Result<SchemaState, StoreError>
     retry!(budget, _, read_state(&pool.client().await?, &pool).await)
 }
 
-/// Creates or migrates the tables, and returns their new version.
-pub async fn apply(options: &PostgresOptions) -> Result<SchemaState, StoreError> {
+/// Reads the version of the tables, and fails if their layout is not usable.
+pub async fn check(options: &PostgresOptions) -> Result<SchemaState, StoreError> {
     let pool = Pool::new(options)?;
-    migrate_schema(&pool, RetryBudget::new(options.retry)).await
+    let budget = RetryBudget::new(options.retry);
+    retry!(budget, _, {
+        let client = pool.client().await?;
+        let state = read_state(&client, &pool).await?;
+        if state.is_usable() {
+            distribution::check(&client, pool.schema()).await?;
+        }
+        Ok(state)
+    })
+}
+
+/// Creates or migrates the tables, and returns their new version. With a distribution, distributes them.
+pub async fn apply(
+    options: &PostgresOptions,
+    distribution: Option<Distribution>,
+) -> Result<SchemaState, StoreError> {
+    let pool = Pool::new(options)?;
+    let budget = RetryBudget::new(options.retry);
+    let mut state = migrate_schema(&pool, budget).await?;
+    if distribution == Some(Distribution::Citus) {
+        state.nodes = Some(distribute(&pool, budget).await?);
+    }
+    Ok(state)
+}
+
+async fn distribute(pool: &Pool, budget: RetryBudget) -> Result<i64, StoreError> {
+    retry!(budget, _, {
+        // The distribution copies all rows.
+        let client = pool.client().await?.with_limit(Duration::MAX);
+        client
+            .batch(&format!(
+                "SET statement_timeout = 0; SET lock_timeout = 0; SELECT pg_advisory_lock({LOCK})"
+            ))
+            .await?;
+        let distributed = distribution::distribute(&client, pool.schema()).await;
+        client
+            .batch(&format!(
+                "SELECT pg_advisory_unlock({LOCK}); RESET statement_timeout; RESET lock_timeout"
+            ))
+            .await?;
+        distributed
+    })
 }
 
 /// Verifies that the tables exist in a supported version and that the role may use them. Creates or
@@ -134,12 +189,13 @@ pub(super) async fn ensure_schema(
             state.version
         )));
     }
-    // A missing right fails the start, and not the first call that needs it.
-    retry!(
-        budget,
-        _,
-        check_privileges(&pool.client().await?, pool).await
-    )
+    // A missing right or a wrong layout fails the start, and not the first call that meets it.
+    retry!(budget, _, {
+        let client = pool.client().await?;
+        check_privileges(&client, pool).await?;
+        distribution::check(&client, pool.schema()).await?;
+        Ok(())
+    })
 }
 
 async fn read_state(client: &Client, pool: &Pool) -> Result<SchemaState, PgError> {
@@ -147,6 +203,7 @@ async fn read_state(client: &Client, pool: &Pool) -> Result<SchemaState, PgError
         version: 0,
         oldest: 0,
         supported: SUPPORTED,
+        nodes: None,
     };
     let history = format!("{}.versions", pool.schema());
     let exists = client
@@ -163,6 +220,19 @@ async fn read_state(client: &Client, pool: &Pool) -> Result<SchemaState, PgError
 }
 
 async fn migrate_schema(pool: &Pool, budget: RetryBudget) -> Result<SchemaState, StoreError> {
+    let (is_distributed, state) = migrate_tables(pool, budget).await?;
+    // The functions of a new version are distributed like those of the earlier ones.
+    if is_distributed {
+        distribute(pool, budget).await?;
+    }
+    Ok(state)
+}
+
+/// Applies all missing versions. Returns true if the tables are distributed.
+async fn migrate_tables(
+    pool: &Pool,
+    budget: RetryBudget,
+) -> Result<(bool, SchemaState), StoreError> {
     retry!(budget, _, {
         // A migration may take long, and it may wait for another process that migrates.
         let client = pool.client().await?.with_limit(Duration::MAX);
@@ -171,13 +241,14 @@ async fn migrate_schema(pool: &Pool, budget: RetryBudget) -> Result<SchemaState,
         if brought.is_err() {
             client.batch("ROLLBACK").await?;
         }
-        brought.map_err(|trouble| match trouble {
+        let state = brought.map_err(|trouble| match trouble {
             PgError::Denied(reason) => PgError::Final(StoreError::Setup(format!(
                 "its tables cannot be made: {reason}. Let the role create in the database (GRANT CREATE ON \
                  DATABASE), or let its owner run what `palimpsest schema print` prints"
             ))),
             trouble => trouble,
-        })
+        })?;
+        Ok((distribution::is_on(&client, pool.schema()).await?, state))
     })
 }
 
@@ -226,26 +297,34 @@ async fn migrate_in_transaction(client: &Client, pool: &Pool) -> Result<SchemaSt
     Ok(state)
 }
 
+/// Selects a right on a table or on a function that the role lacks. $1 schema, $2 tables, $3 functions. Only migrations
+/// write the history, and another role may run them.
+const LACKING: &str = "SELECT needed.privilege, needed.object FROM (
+         SELECT rights.privilege AS privilege, format('%s.%s', $1::text, tables.name) AS object,
+             has_table_privilege(format('%s.%s', $1::text, tables.name), rights.privilege) AS has
+         FROM unnest($2::text[]) AS tables(name)
+         CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS rights(privilege)
+         WHERE tables.name <> 'versions' OR rights.privilege = 'SELECT'
+         UNION ALL
+         SELECT 'EXECUTE', format('FUNCTION %s.%s', $1::text, functions.name),
+             (SELECT bool_and(has_function_privilege(oid, 'EXECUTE')) FROM pg_catalog.pg_proc
+                 WHERE pronamespace = to_regnamespace($1) AND proname = functions.name)
+         FROM unnest($3::text[]) AS functions(name)) AS needed
+     WHERE needed.has IS NOT TRUE
+     ORDER BY array_position(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'EXECUTE'], needed.privilege), needed.object
+     LIMIT 1";
+
 /// Verifies the rights of the role and the settings on which durability depends.
 async fn check_privileges(client: &Client, pool: &Pool) -> Result<(), PgError> {
-    for table in TABLES {
-        let table = format!("{}.{table}", pool.schema());
-        // Only migrations write the history, and another role may run them.
-        let rights = if table.ends_with(".versions") {
-            "SELECT"
-        } else {
-            "SELECT INSERT UPDATE DELETE"
-        };
-        for right in rights.split(' ') {
-            let may = client
-                .query_opt("SELECT has_table_privilege($1, $2)", &[&table, &right])
-                .await?;
-            if !may.is_some_and(|row| row.get(0)) {
-                return Err(PgError::Final(StoreError::Setup(format!(
-                    "the role may not {right} on {table}: GRANT {right} ON {table} to it"
-                ))));
-            }
-        }
+    let (tables, functions): (&[&str], &[&str]) = (&TABLES, &FUNCTIONS);
+    let lacking = client
+        .query_opt(LACKING, &[&pool.schema(), &tables, &functions])
+        .await?;
+    if let Some(row) = lacking {
+        let (right, object): (String, String) = (row.get("privilege"), row.get("object"));
+        return Err(PgError::Final(StoreError::Setup(format!(
+            "the role may not {right} on {object}: GRANT {right} ON {object} to it"
+        ))));
     }
     Ok(pool.durability().check()?)
 }

@@ -1,12 +1,16 @@
 //! The index of arrays.
 
+use std::cmp::Reverse;
+use std::sync::Arc;
+
 use palimpsest_core::ids::{ProjectId, SessionKey};
 use palimpsest_core::message::Digest;
+use tokio_postgres::Row;
 
 use super::names;
-use super::pool::Pool;
-use super::read::get;
-use super::retry::{RetryBudget, retry};
+use super::nodes::{Nodes, Part, Question};
+use super::retry::RetryBudget;
+use super::row::get;
 use crate::{SessionTips, StoreError};
 
 /// The parameters of a change of tips.
@@ -32,21 +36,27 @@ fn bytes(digests: &[Digest]) -> Vec<&[u8]> {
     digests.map(|digest| &digest.as_bytes()[..]).collect()
 }
 
-/// Implements [`crate::ArrayIndex::find_by_tip`].
+/// Implements [`crate::ArrayIndex::find_by_tip`]. In a distributed database, the tips of a session are on its node, so all
+/// nodes are asked. Sessions of a node that is away are not found.
 pub(super) async fn find(
-    pool: &Pool,
+    nodes: &Nodes,
     budget: RetryBudget,
     (project, scope): (&ProjectId, Digest),
     digests: &[Digest],
 ) -> Result<Option<SessionKey>, StoreError> {
     let (project, scope) = (project.as_str(), &scope.as_bytes()[..]);
-    let digests = bytes(digests);
-    let row = retry!(budget, _, {
-        let client = pool.client().await?;
-        let statement = &pool.statements().find_by_tip;
+    let digests = &bytes(digests);
+    let asked = nodes.ask(budget, Question::SHORT, move |part: Arc<Part>| async move {
+        let client = part.lists.client().await?;
+        let statement = &part.statements.find_by_tip;
         client
-            .query_opt(statement, &[&project, &scope, &digests])
+            .query_opt(statement, &[&project, &scope, digests])
             .await
-    })?;
-    row.map(|row| names::parse(get(&row, "key")?)).transpose()
+    });
+    let found = asked.await?.answers.into_iter().flatten();
+    let order = |row: &Row| -> Result<(i64, Reverse<i64>), StoreError> {
+        Ok((get(row, "place")?, Reverse(get(row, "number")?)))
+    };
+    let first = found.min_by_key(|row| order(row).ok());
+    first.map(|row| names::parse(get(&row, "key")?)).transpose()
 }

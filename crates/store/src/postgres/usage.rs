@@ -15,9 +15,9 @@ use tokio::time::{Instant, timeout};
 
 use super::error::PgError;
 use super::names;
-use super::pool::Pool;
-use super::read::unsigned;
-use super::retry::{RetryBudget, retry};
+use super::nodes::{Nodes, Part, Question};
+use super::retry::RetryBudget;
+use super::row::unsigned;
 use crate::{StorageUsage, StoreError};
 
 /// A count is cached for this multiple of the time that it took.
@@ -122,7 +122,7 @@ impl UsageCache {
     /// Implements [`crate::Store::usage`]. Concurrent calls share one count.
     pub(super) async fn usage(
         &self,
-        pool: &Arc<Pool>,
+        nodes: &Arc<Nodes>,
         project: Option<&ProjectId>,
     ) -> Result<StorageUsage, StoreError> {
         let count = self.count(project);
@@ -133,18 +133,19 @@ impl UsageCache {
             return known.usage();
         }
         if let Some(counting) = CountGuard::begin(&count) {
-            let (pool, room, longest) = (
-                Arc::clone(pool),
+            let (nodes, room, longest) = (
+                Arc::clone(nodes),
                 Arc::clone(&self.count_permits),
                 self.longest,
             );
             let range = names::range(project);
+            let is_counted = before.as_ref().is_some_and(|known| known.usage.is_ok());
             // The count runs in its own task, so that it completes even if the caller is cancelled.
             tokio::spawn(async move {
                 let _room = room.acquire().await;
                 // Taken before the count: quotas add the growth of a project since this time.
                 let begun = Instant::now();
-                let counted = retry!(RetryBudget::new(TRYING), _, count_rows(&pool, &range).await);
+                let counted = count_all(&nodes, range, is_counted).await;
                 counting.end(counted, begun, (begun.elapsed() * WORTH).min(longest));
             });
         }
@@ -188,16 +189,49 @@ impl UsageCache {
     }
 }
 
+/// Counts the rows of all nodes.
+async fn count_all(
+    nodes: &Nodes,
+    range: (String, String),
+    is_counted: bool,
+) -> Result<StorageUsage, StoreError> {
+    let question = Question {
+        limit: LIMIT,
+        is_exact: false,
+    };
+    let range = &range;
+    let asked = nodes.ask(RetryBudget::new(TRYING), question, move |part| {
+        count_rows(part, range)
+    });
+    let asked = asked.await?;
+    if let Some(node) = asked.left_out.first() {
+        // An earlier count of all nodes is better than one without the sessions of a node.
+        if is_counted {
+            return Err(StoreError::Unreachable(format!(
+                "its node {node} does not answer"
+            )));
+        }
+        tracing::warn!(%node, "the count of what a project holds leaves out a node that does not answer");
+    }
+    let mut all = StorageUsage::default();
+    for one in asked.answers {
+        all.sessions += one.sessions;
+        all.bytes += one.bytes;
+    }
+    Ok(all)
+}
+
 /// Counts the usage with a long timeout. Callers do not wait for it in full.
-async fn count_rows(pool: &Pool, (from, to): &(String, String)) -> Result<StorageUsage, PgError> {
-    let client = pool.client().await?.with_limit(LIMIT);
+async fn count_rows(
+    part: Arc<Part>,
+    (from, to): &(String, String),
+) -> Result<StorageUsage, PgError> {
+    let client = part.lists.client().await?.with_limit(LIMIT);
     client
         // A count may take longer than the statement timeout of the connection.
         .batch("BEGIN READ ONLY; SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min'")
         .await?;
-    let row = client
-        .query_opt(&pool.statements().usage, &[from, to])
-        .await;
+    let row = client.query_opt(&part.statements.usage, &[from, to]).await;
     // End the transaction before the connection returns to the pool, also after an error.
     client.batch("ROLLBACK").await?;
     let row = row?.ok_or_else(|| StoreError::Read("a count without a number".into()))?;
