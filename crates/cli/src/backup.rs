@@ -12,6 +12,7 @@ use palimpsest_store::archive::Archive;
 
 use self::create::{BackupReport, create_backup};
 use super::client::{Remote, block_on};
+use super::health::wait_until_ready;
 use super::output::{bytes, note, number, print, print_json, print_line};
 
 /// Back up a running server, with the changes since the last backup
@@ -43,6 +44,10 @@ pub(super) struct BackupCommand {
     /// List the complete backups instead of creating one
     #[arg(long, conflicts_with_all = ["full", "keep"])]
     list: bool,
+    /// Wait for at most this number of seconds until the server is ready
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, conflicts_with = "list")]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
+    wait: u64,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -59,6 +64,9 @@ impl BackupCommand {
         let place = Archive::open(&self.to)?;
         if self.list {
             return list(&place, self.json).await;
+        }
+        if self.wait > 0 {
+            wait_until_ready(&self.remote, self.wait).await?;
         }
         let clients = self.remote.connect().await?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());

@@ -44,10 +44,36 @@ pub(super) struct HealthCommand {
 
 impl HealthCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        block_on(self.wait_until_healthy())?;
+        let check = HealthCheck {
+            remote: &self.remote,
+            service: if self.live { LIVENESS } else { READINESS },
+            wait: self.wait,
+        };
+        block_on(check.wait_until_healthy())?;
         print(if self.live { "alive\n" } else { "ready\n" })
     }
+}
 
+/// Waits for at most this number of seconds until a server is ready.
+pub(super) async fn wait_until_ready(remote: &Remote, seconds: u64) -> anyhow::Result<()> {
+    let check = HealthCheck {
+        remote,
+        service: READINESS,
+        wait: seconds,
+    };
+    check.wait_until_healthy().await
+}
+
+/// A check of a server.
+struct HealthCheck<'a> {
+    remote: &'a Remote,
+    /// The service of the health protocol.
+    service: &'static str,
+    /// The maximum number of seconds until the check must succeed.
+    wait: u64,
+}
+
+impl HealthCheck<'_> {
     async fn wait_until_healthy(&self) -> anyhow::Result<()> {
         let mut last = self.check_once().await;
         if self.wait == 0 || last.is_ok() {
@@ -79,7 +105,7 @@ impl HealthCommand {
     }
 
     async fn check(&self) -> anyhow::Result<()> {
-        let service = if self.live { LIVENESS } else { READINESS };
+        let service = self.service;
         let mut client = HealthClient::new(self.remote.channel().await?);
         let request = HealthCheckRequest {
             service: service.to_owned(),
