@@ -179,7 +179,7 @@ impl GatewayCall {
             let status = end.status.map(|status| status.as_u16().to_string());
             let error = end.reason.map(str::to_owned).or(status).unwrap_or_default();
             inner.span.set_attribute("error.type", error);
-            inner.span.set_error("no response of the model");
+            inner.span.set_error("the gateway or its upstream failed");
         }
         let _ = inner.end.set(end);
     }
