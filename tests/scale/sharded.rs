@@ -74,14 +74,13 @@ async fn no_acknowledged_write_is_lost_while_nodes_are_killed() {
     let length = duration().max(PERIOD * 3);
     let mut agents = run(agents, |now| {
         if now >= next {
-            match away.take() {
-                Some(port) => node("start", port),
-                None => {
-                    let port = ports[number % ports.len()];
-                    number += 1;
-                    node("kill", port);
-                    away = Some(port);
-                }
+            if let Some(port) = away.take() {
+                node("start", port);
+            } else {
+                let port = ports[number % ports.len()];
+                number += 1;
+                node("kill", port);
+                away = Some(port);
             }
             next = now + PERIOD;
         }

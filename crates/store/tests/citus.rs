@@ -224,9 +224,9 @@ async fn a_killed_node_harms_its_own_sessions_alone() {
         assert!(began.elapsed() < Duration::from_secs(20));
     }
     let mut slowest = Duration::ZERO;
-    for number in 0..SESSIONS {
+    for (number, position) in positions.iter_mut().enumerate() {
         let began = Instant::now();
-        let at = positions[number];
+        let at = *position;
         match log
             .append(&key(number), batch(at, format!("{number} again")))
             .await
@@ -237,7 +237,7 @@ async fn a_killed_node_harms_its_own_sessions_alone() {
                     "{number} was written to a killed node"
                 );
                 slowest = slowest.max(began.elapsed());
-                positions[number] = at;
+                *position = at;
             }
             Err(error) => {
                 assert!(gone.contains(&number), "{number}: {error}");
@@ -274,9 +274,8 @@ async fn a_killed_node_harms_its_own_sessions_alone() {
         sleep(Duration::from_millis(100)).await;
     }
     // Nothing that was acknowledged is missing.
-    for number in 0..SESSIONS {
+    for (number, at) in positions.into_iter().enumerate() {
         let head = log.head(&key(number)).await.unwrap().unwrap();
-        let at = positions[number];
         if !gone.contains(&number) {
             assert_eq!(head.position(), at, "{number}");
         }

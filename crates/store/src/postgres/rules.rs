@@ -134,7 +134,7 @@ fn the_other_statements_name_one_session_or_one_node() {
         "confirm", "store_id", "canary", "node_canary", "unsafe_settings",
     ];
     for (name, text) in Statements::new("s").all() {
-        assert!(!text.contains("{"), "{name}");
+        assert!(!text.contains('{'), "{name}");
         let is_call = text.starts_with("SELECT s.") && text.contains("($1");
         let names_key = text.contains("key = $1");
         assert!(
@@ -158,7 +158,7 @@ fn the_other_statements_name_one_session_or_one_node() {
         tips: format!("s.tips_{shard}"),
     };
     for (name, text) in PartStatements::new(&[tables(1), tables(2)]).all() {
-        assert!(!text.contains("{"), "{name}");
+        assert!(!text.contains('{'), "{name}");
         // The table that all nodes share is never named.
         for table in SCHEMA_TABLES {
             assert!(
