@@ -162,7 +162,7 @@ impl Release {
             self.kubectl(&[&args[..], &["app.kubernetes.io/instance=prod"]].concat())
         };
         // Replica sets and pods of removed objects are removed in the background.
-        until("the removal", || left().is_empty().then_some(()), || left());
+        until("the removal", || left().is_empty().then_some(()), left);
     }
 
     /// Runs kubectl in the namespace.
@@ -214,7 +214,7 @@ impl Release {
         pods.filter(is_ready).count()
     }
 
-    /// Runs the job of a CronJob now, and returns its log.
+    /// Runs the job of a `CronJob` now, and returns its log.
     #[track_caller]
     pub(crate) fn run_job(&self, job: &str) -> String {
         let name = format!("now-{job}");
