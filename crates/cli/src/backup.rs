@@ -45,7 +45,12 @@ pub(super) struct BackupCommand {
     #[arg(long, conflicts_with_all = ["full", "keep"])]
     list: bool,
     /// Wait for at most this number of seconds until the server is ready
-    #[arg(long, value_name = "SECONDS", default_value_t = 0, conflicts_with = "list")]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 0,
+        conflicts_with = "list"
+    )]
     #[arg(value_parser = clap::value_parser!(u64).range(..=86_400))]
     wait: u64,
     /// Print the result as JSON
