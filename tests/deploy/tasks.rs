@@ -242,7 +242,8 @@ fn two_backups_never_run_at_once_and_failures_end() {
     let backup = pod_of(job(&objects, "prod-palimpsest-backup"));
     let args = &backup["containers"][0]["args"];
     assert_eq!(args[2], "s3://palimpsest-backups/production");
-    assert_eq!((&args[3], &args[4]), (&json!("--keep"), &json!("14")));
+    assert_eq!((&args[3], &args[4]), (&json!("--wait"), &json!("240")));
+    assert_eq!((&args[5], &args[6]), (&json!("--keep"), &json!("14")));
     // Checks need the place alone.
     let check = pod_of(job(&objects, "prod-palimpsest-backup-check"));
     assert!(!check.to_string().contains("palimpsest-backup-key"));

@@ -234,7 +234,12 @@ fn every_split_of_a_stream_assembles_to_the_whole_response() {
         let of_whole = self::reader(answer.api, "application/json", "");
         let (of_whole, _) = read(of_whole, whole.as_bytes(), &cuts, true).unwrap();
         prop_assert_eq!(of_whole.end, ResponseEnd::Complete);
-        prop_assert_eq!(finished.summary, of_whole.summary);
+        let (summary, of_whole) = (finished.summary, of_whole.summary);
+        prop_assert_eq!(summary.usage, of_whole.usage);
+        prop_assert_eq!(summary.stop_reason, of_whole.stop_reason);
+        // The stream and the whole response are two responses, with ids of their own.
+        prop_assert_eq!(summary.id.as_deref(), assembled["id"].as_str());
+        prop_assert_eq!(summary.model.as_deref(), assembled["model"].as_str());
         let (held_from, begins_at) = (last_event.unwrap(), last_event_of(stream));
         if coding.is_empty() {
             let is_cut = cuts.iter().any(|cut| cut % (stream.len() + 1) == held_from);
