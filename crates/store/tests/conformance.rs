@@ -66,38 +66,46 @@ impl Harness for Sled {
     }
 }
 
-/// Opens stores in schemas of a Citus database. Only the newest store can be reopened.
-///
-/// The address of the coordinator is in a variable, because no package of CI has Citus. Its database must have few shards:
-/// each store has seven tables of so many. `ALTER DATABASE … SET citus.shard_count = 4`.
-struct Citus {
+/// Opens stores in schemas of one database. Only the newest store can be reopened.
+struct Postgres {
     url: String,
-    run: u32,
+    distribution: Option<Distribution>,
     stores: AtomicU32,
 }
 
-impl Citus {
-    fn new() -> Self {
+impl Postgres {
+    fn of(cluster: &Cluster) -> Self {
+        Self {
+            url: cluster.url(),
+            distribution: None,
+            stores: AtomicU32::new(0),
+        }
+    }
+
+    /// The address of the coordinator is in a variable, because no package of CI has Citus. Its database must have few
+    /// shards: each store has seven tables of so many. `ALTER DATABASE … SET citus.shard_count = 4`.
+    fn citus() -> Self {
         Self {
             url: std::env::var("PALIMPSEST_TEST_CITUS").unwrap(),
-            run: std::process::id(),
+            distribution: Some(Distribution::Citus),
             stores: AtomicU32::new(0),
         }
     }
 
     async fn open(&self) -> Arc<dyn Store> {
         let number = self.stores.load(Ordering::Relaxed);
-        let schema = format!("store-{}-{number}", self.run);
+        // A database that a variable names keeps the schemas of earlier runs.
+        let schema = format!("store-{}-{number}", std::process::id());
         let options = options(&self.url, schema);
-        postgres::apply(&options, Some(Distribution::Citus))
-            .await
-            .unwrap();
+        if self.distribution.is_some() {
+            postgres::apply(&options, self.distribution).await.unwrap();
+        }
         Arc::new(PostgresLog::open(&options).await.unwrap())
     }
 }
 
 #[async_trait]
-impl Harness for Citus {
+impl Harness for Postgres {
     async fn fresh(&self) -> Arc<dyn Store> {
         self.stores.fetch_add(1, Ordering::Relaxed);
         self.open().await
@@ -123,40 +131,6 @@ fn options(url: &str, schema: String) -> PostgresOptions {
     }
 }
 
-/// Opens stores in schemas of one database server. Only the newest store can be reopened.
-struct Postgres {
-    cluster: Cluster,
-    stores: AtomicU32,
-}
-
-impl Postgres {
-    fn new() -> Self {
-        Self {
-            cluster: Cluster::start(),
-            stores: AtomicU32::new(0),
-        }
-    }
-
-    async fn open(&self) -> Arc<dyn Store> {
-        let schema = format!("store-{}", self.stores.load(Ordering::Relaxed));
-        let options = options(&self.cluster.url(), schema);
-        Arc::new(PostgresLog::open(&options).await.unwrap())
-    }
-}
-
-#[async_trait]
-impl Harness for Postgres {
-    async fn fresh(&self) -> Arc<dyn Store> {
-        self.stores.fetch_add(1, Ordering::Relaxed);
-        self.open().await
-    }
-
-    async fn reopen(&self, log: Arc<dyn Store>) -> Arc<dyn Store> {
-        log.close().await.unwrap();
-        self.open().await
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_conforms() {
     conformance::run(&Memory).await;
@@ -169,25 +143,26 @@ async fn sled_conforms() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_conforms() {
-    conformance::run(&Postgres::new()).await;
+    let cluster = Cluster::start();
+    conformance::run(&Postgres::of(&cluster)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a Citus cluster in PALIMPSEST_TEST_CITUS"]
 async fn citus_conforms() {
-    conformance::run(&Citus::new()).await;
+    conformance::run(&Postgres::citus()).await;
 }
 
 #[test]
 #[ignore = "needs a Citus cluster in PALIMPSEST_TEST_CITUS"]
 fn citus_matches_the_model() {
-    conformance::properties(&Citus::new(), 4);
+    conformance::properties(&Postgres::citus(), 4);
 }
 
 /// The engine must not depend on defaults that a database administrator may have changed.
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_conforms_under_any_database_defaults() {
-    let harness = Postgres::new();
+    let cluster = Cluster::start();
     for setting in [
         "default_transaction_isolation = 'serializable'",
         "default_transaction_deferrable = on",
@@ -201,9 +176,9 @@ async fn postgres_conforms_under_any_database_defaults() {
         "statement_timeout = '1ms'",
     ] {
         let set = format!("ALTER DATABASE postgres SET {setting}");
-        harness.cluster.psql(&set);
+        cluster.psql(&set);
     }
-    conformance::run(&harness).await;
+    conformance::run(&Postgres::of(&cluster)).await;
 }
 
 #[test]
@@ -218,5 +193,6 @@ fn sled_matches_the_model() {
 
 #[test]
 fn postgres_matches_the_model() {
-    conformance::properties(&Postgres::new(), 24);
+    let cluster = Cluster::start();
+    conformance::properties(&Postgres::of(&cluster), 24);
 }

@@ -12,7 +12,7 @@ use super::row::get;
 use crate::StoreError;
 
 /// The tables whose rows are distributed, with the column that decides about the node. The first table defines the group.
-const DISTRIBUTED: [(&str, &str); 7] = [
+pub(super) const DISTRIBUTED: [(&str, &str); 7] = [
     ("sessions", "key"),
     ("frames", "key"),
     ("snapshots", "key"),

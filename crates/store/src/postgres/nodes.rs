@@ -70,8 +70,17 @@ pub(super) struct Part {
     /// The connections for the statements about all sessions.
     pub(super) lists: Arc<Pool>,
     pub(super) statements: PartStatements,
-    /// The node and the numbers of its shards. `None` without distribution.
-    node: Option<(NodeAddress, Vec<i64>)>,
+    /// `None` without distribution.
+    node: Option<PartNode>,
+}
+
+/// The node of a part.
+#[derive(Debug)]
+struct PartNode {
+    address: NodeAddress,
+    pools: Arc<NodePool>,
+    /// The numbers of the shards on the node.
+    shards: Vec<i64>,
 }
 
 /// The answers of the nodes to one question.
@@ -177,14 +186,8 @@ impl Nodes {
         let hash = shard_map::hash(key);
         let shard = layout.shards.partition_point(|shard| shard.last < hash);
         let part = layout.places.get(shard).map(|place| &layout.parts[*place]);
-        let part = part.filter(|part| self.is_direct(part));
+        let part = part.filter(|part| part.is_direct());
         Arc::clone(part.map_or(&self.entry, |part| &part.pool))
-    }
-
-    fn is_direct(&self, part: &Part) -> bool {
-        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        let node = part.node.as_ref().and_then(|(node, _)| pools.get(node));
-        node.is_some_and(|node| node.is_direct.load(Ordering::Relaxed))
     }
 
     /// Returns the connections of all nodes and of the hosts of the URL.
@@ -394,18 +397,24 @@ where
 impl Part {
     fn address(&self) -> (&str, u16) {
         match &self.node {
-            Some((node, _)) => (&node.host, node.port),
+            Some(node) => (&node.address.host, node.address.port),
             None => ("", 0),
         }
     }
 
+    /// Returns true if this process has reached the node.
+    fn is_direct(&self) -> bool {
+        let node = self.node.as_ref();
+        node.is_some_and(|node| node.pools.is_direct.load(Ordering::Relaxed))
+    }
+
     /// Returns true if the node has exactly the shards of the map.
     async fn is_current(&self) -> Result<bool, PgError> {
-        let Some((_, numbers)) = &self.node else {
+        let Some(node) = &self.node else {
             return Ok(true);
         };
         let client = self.lists.client().await?;
-        Ok(shard_map::local(&client, self.lists.schema()).await? == *numbers)
+        Ok(shard_map::local(&client, self.lists.schema()).await? == node.shards)
     }
 }
 
@@ -447,7 +456,11 @@ impl Layout {
                 pool: Arc::clone(&pools.sessions),
                 lists: Arc::clone(&pools.lists),
                 statements: PartStatements::new(&tables),
-                node: Some((node.clone(), numbers)),
+                node: Some(PartNode {
+                    address: node.clone(),
+                    pools,
+                    shards: numbers,
+                }),
             }))
         });
         let parts = parts.collect::<Result<Vec<_>, StoreError>>()?;

@@ -5,17 +5,9 @@ use std::collections::BTreeSet;
 
 use palimpsest_test_servers::Cluster;
 
+use super::distribution::DISTRIBUTED;
 use super::schema;
 use super::statements::Statements;
-
-const PARTITIONED: [(&str, &str); 6] = [
-    ("sessions", "key"),
-    ("frames", "key"),
-    ("snapshots", "key"),
-    ("intents", "key"),
-    ("tips", "key"),
-    ("duties", "name"),
-];
 
 /// Statements without the rows of a session: `rules` names the reasons.
 const OTHERS: [&str; 5] = [
@@ -27,7 +19,7 @@ fn partitioned() -> Cluster {
     let cluster = Cluster::start();
     cluster.psql("CREATE SCHEMA s; CREATE SCHEMA p");
     cluster.psql(&schema::print_for_rules("s"));
-    for (table, column) in PARTITIONED {
+    for (table, column) in DISTRIBUTED {
         cluster.psql(&format!(
             "CREATE TABLE p.{table} (LIKE s.{table} INCLUDING ALL) PARTITION BY HASH ({column})"
         ));

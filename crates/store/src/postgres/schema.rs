@@ -53,6 +53,18 @@ CREATE TABLE IF NOT EXISTS {schema}.versions (
     applied timestamptz NOT NULL DEFAULT now()
 )";
 
+/// The first statement of each function that changes something. It makes the commit durable.
+const DURABLE: &str = "IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;";
+
+/// Fills the placeholders of statements. The name of the schema is quoted.
+fn filled(statements: &str, schema: &str) -> String {
+    statements
+        .replace("{schema}", schema)
+        .replace("{durable}", DURABLE)
+}
+
 /// The key of the advisory lock that serializes migrations. The value is arbitrary.
 const LOCK: i64 = 0x7061_6C69_6D70;
 
@@ -105,14 +117,14 @@ pub fn print(schema: &str) -> String {
         );
     }
     text.push_str("COMMIT;\n");
-    text.replace("{schema}", &schema)
+    filled(&text, &schema)
 }
 
 /// Returns the statements of all versions for a schema whose name needs no quotes.
 #[cfg(test)]
 pub(super) fn print_for_rules(schema: &str) -> String {
     let versions = VERSIONS.iter().map(|version| version.statements);
-    versions.collect::<String>().replace("{schema}", schema)
+    filled(&versions.collect::<String>(), schema)
 }
 
 /// Reads the version of the tables.
@@ -289,9 +301,7 @@ async fn migrate_in_transaction(client: &Client, pool: &Pool) -> Result<SchemaSt
         );
         tracing::info!(version, "changing the tables");
     }
-    client
-        .batch(&statements.replace("{schema}", pool.schema()))
-        .await?;
+    client.batch(&filled(&statements, pool.schema())).await?;
     let state = read_state(client, pool).await?;
     client.batch("COMMIT").await?;
     Ok(state)

@@ -25,9 +25,7 @@ DECLARE
     tip bytea;
     moment bigint;
 BEGIN
-    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
+    {durable}
     IF of_files IS NOT NULL THEN
         -- The lock keeps a sweep from revoking an intent before the commit.
         PERFORM 1 FROM {schema}.intents
@@ -95,9 +93,7 @@ RETURNS boolean LANGUAGE plpgsql AS $function$
 DECLARE
     covered bigint;
 BEGIN
-    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
+    {durable}
     IF at_token <> 0 THEN
         PERFORM 1 FROM {schema}.frames
         WHERE key = of_key AND incarnation = of_incarnation AND last = at_revision AND token = at_token;
@@ -129,9 +125,7 @@ CREATE FUNCTION {schema}.delete_session(
     of_key text, of_incarnation bigint, at_revision bigint, at_token bigint, at_time bigint)
 RETURNS boolean LANGUAGE plpgsql AS $function$
 BEGIN
-    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
+    {durable}
     UPDATE {schema}.sessions SET deleted_at = at_time, due = NULL
     WHERE key = of_key AND incarnation = of_incarnation AND revision = at_revision AND at_token IN (0, token)
         AND deleted_at IS NULL;
@@ -146,9 +140,7 @@ RETURNS boolean LANGUAGE plpgsql AS $function$
 DECLARE
     moment bigint := coalesce(at_time, (extract(epoch FROM clock_timestamp()) * 1000)::bigint);
 BEGIN
-    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
+    {durable}
     UPDATE {schema}.sessions SET lease_owner = of_owner, lease_until = moment + length
     WHERE key = of_key AND incarnation = of_incarnation AND deleted_at IS NOT NULL
         AND (lease_owner = of_owner
@@ -164,9 +156,7 @@ DECLARE
     removed bigint;
     bound bigint;
 BEGIN
-    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
+    {durable}
     PERFORM 1 FROM {schema}.sessions
     WHERE key = of_key AND incarnation = of_incarnation AND deleted_at IS NOT NULL;
     IF NOT FOUND THEN
@@ -197,9 +187,7 @@ RETURNS boolean LANGUAGE plpgsql AS $function$
 DECLARE
     moment bigint := coalesce(at_time, (extract(epoch FROM clock_timestamp()) * 1000)::bigint);
 BEGIN
-    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
+    {durable}
     UPDATE {schema}.sessions SET
         lease_owner = of_owner,
         lease_until = moment + length,
@@ -218,9 +206,7 @@ END $function$;
 CREATE FUNCTION {schema}.release(of_key text, of_owner text, changes_due boolean, new_due bigint)
 RETURNS boolean LANGUAGE plpgsql AS $function$
 BEGIN
-    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
+    {durable}
     UPDATE {schema}.sessions SET
         lease_until = NULL,
         lease_due_changes = NULL,
@@ -238,9 +224,7 @@ DECLARE
     new_file text;
     revoked text;
 BEGIN
-    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
+    {durable}
     FOREACH new_file IN ARRAY of_files LOOP
         INSERT INTO {schema}.intents AS has (key, file, at)
         VALUES (of_key, new_file, at_time)
@@ -256,9 +240,7 @@ END $function$;
 CREATE FUNCTION {schema}.revoke_intent(of_key text, of_file text, before bigint)
 RETURNS boolean LANGUAGE plpgsql AS $function$
 BEGIN
-    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
+    {durable}
     UPDATE {schema}.intents SET is_doomed = true
     WHERE key = of_key AND file = of_file AND (is_doomed OR at < before);
     RETURN FOUND;
@@ -268,9 +250,7 @@ END $function$;
 CREATE FUNCTION {schema}.complete_intent(of_key text, of_file text)
 RETURNS boolean LANGUAGE plpgsql AS $function$
 BEGIN
-    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
+    {durable}
     DELETE FROM {schema}.intents WHERE key = of_key AND file = of_file;
     RETURN FOUND;
 END $function$;
@@ -281,9 +261,7 @@ RETURNS boolean LANGUAGE plpgsql AS $function$
 DECLARE
     moment bigint := coalesce(at_time, (extract(epoch FROM clock_timestamp()) * 1000)::bigint);
 BEGIN
-    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
+    {durable}
     INSERT INTO {schema}.duties AS has (name, owner, until)
     VALUES (of_key, of_owner, moment + length)
     ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until
