@@ -1,5 +1,5 @@
-//! What changes of the view cost, and when they have paid: the provider must write a part of the next request to its
-//! prompt cache, and each request is smaller.
+//! The cost of changes of the view, and the number of requests after which they are paid for. The provider must write a
+//! part of the next request to its prompt cache, and each request is smaller.
 
 use palimpsest_proto::context::v1::session_event::Event;
 use palimpsest_proto::context::v1::{EconomyPolicy, SessionEvent};

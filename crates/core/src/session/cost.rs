@@ -24,7 +24,7 @@ const EXPECTED_SUMMARY_TOKENS: u64 = 7_000;
 pub struct CostBalance {
     /// The total cost of the answered requests, with their prompt prefixes.
     pub sent: u64,
-    /// What they would have cost without the changes of the view.
+    /// The total cost of the same requests without the changes of the view.
     pub unmanaged: u64,
     /// The cost since the last compaction of the tokens that another one would remove.
     pub held: u64,

@@ -19,7 +19,7 @@ pub struct SessionTotals {
     pub uncached_tokens: u64,
     /// Total cost of the prompts of answered requests, in thousandths of the price of an uncached token.
     pub cost: u64,
-    /// What these prompts would have cost without the levels.
+    /// The total cost of the same prompts without the levels.
     pub unmanaged_cost: u64,
     /// Number of compactions whose summary is part of the session.
     pub compactions: u32,
