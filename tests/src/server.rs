@@ -46,11 +46,17 @@ pub fn binary() -> &'static Path {
             return named.into();
         }
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into());
-        let built = Command::new(cargo)
-            .args(["build", "--quiet", "--locked", "-p", "palimpsest-cli"])
-            .args(["--bin", "palimpsest"])
+        // With another selection of packages, dependencies have other features, and cargo would build them again. The
+        // small test adds the features of dependencies of tests.
+        let selection: &[&str] = if cfg!(debug_assertions) {
+            &["--workspace", "--test", "cycles"]
+        } else {
             // A release build of a measurement measures a release build of the server.
-            .args((!cfg!(debug_assertions)).then_some("--release"))
+            &["--release", "-p", "palimpsest-cli"]
+        };
+        let built = Command::new(cargo)
+            .args(["build", "--quiet", "--locked", "--bin", "palimpsest"])
+            .args(selection)
             .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
             .status();
         assert!(built.unwrap().success(), "the binary does not build");
