@@ -155,8 +155,7 @@ impl<'s> DemoRun<'s> {
             ..
         } = self;
         let read_back = read_back(&mut with, channel).await?;
-        // The undo brings removed messages back, so it follows the check that reads them.
-        let undone = with.undo().await?;
+        let undone = with.undo_in_fork().await?;
         let mut outcome = DemoOutcome {
             checked: with.checked + without.checked,
             picture: self.picture,

@@ -8,10 +8,11 @@ use palimpsest_core::view::{Provider as CheckedProvider, Target as CheckedTarget
 use palimpsest_proto::context::v1::call_tool_request::Call as ToolCall;
 use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
 use palimpsest_proto::context::v1::message_input::Content;
+use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
 use palimpsest_proto::context::v1::{
-    AppendMessagesRequest, AppendResult, CallToolRequest, EventKind, Format, MessageInput, Payload,
-    PrepareContextRequest, PrepareContextResponse, PromptPrefix, Provider, RestoreContextRequest,
-    Target,
+    AppendMessagesRequest, AppendResult, CallToolRequest, EventKind, ForkSessionRequest, Format,
+    MessageInput, Payload, PrepareContextRequest, PrepareContextResponse, PromptPrefix, Provider,
+    RestoreContextRequest, Target,
 };
 use palimpsest_transcripts::replay::TokenSplit;
 use serde_json::{Value, json};
@@ -24,6 +25,8 @@ use crate::client::reply_of;
 pub(super) const MODEL: &str = "claude-sonnet-4-5";
 /// The context window of the model, in tokens.
 pub(super) const WINDOW: u32 = 200_000;
+/// The id of the fork in which the last compaction is undone.
+const FORK: &str = "undone";
 /// The maximum size of a message, in bytes. A reply with a full context window is much smaller.
 const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
 
@@ -63,6 +66,7 @@ pub(super) struct BeforeCompaction {
 
 pub(super) struct Player {
     pub(super) context: ContextServiceClient<Channel>,
+    sessions: SessionServiceClient<Channel>,
     pub(super) session: String,
     pub(super) totals: RequestTotals,
     /// The number of arrays that were checked with the rules of the provider.
@@ -84,6 +88,7 @@ pub(super) struct Player {
 impl Player {
     pub(super) fn new(channel: Channel, session: &str, prefix: PromptPrefix) -> Self {
         Self {
+            sessions: SessionServiceClient::new(channel.clone()),
             context: ContextServiceClient::new(channel)
                 .max_decoding_message_size(MAX_REPLY_BYTES)
                 .max_encoding_message_size(MAX_REPLY_BYTES),
@@ -321,11 +326,20 @@ impl Player {
         self.array.iter().map(|(json, _)| json.clone()).collect()
     }
 
-    /// Undoes the last compaction. Returns the number of restored messages, and the number of messages before it.
-    pub(super) async fn undo(&mut self) -> anyhow::Result<Option<(usize, usize)>> {
+    /// Undoes the last compaction in a fork, so that the session stays as it was played. Returns the number of restored
+    /// messages, and the number of messages before the compaction.
+    pub(super) async fn undo_in_fork(&mut self) -> anyhow::Result<Option<(usize, usize)>> {
         let Some(before) = self.before.take() else {
             return Ok(None);
         };
+        let fork = ForkSessionRequest {
+            session: self.session.clone(),
+            session_id: FORK.to_owned(),
+            title: "The same, with the last compaction undone".to_owned(),
+            ..ForkSessionRequest::default()
+        };
+        let fork = reply_of(self.sessions.fork_session(fork).await)?.session;
+        self.session = fork.unwrap_or_default().name;
         let request = RestoreContextRequest {
             session: self.session.clone(),
             to_revision: before.revision,
