@@ -64,7 +64,7 @@ impl Operator {
     pub(crate) async fn session(&self) -> Session {
         let request = GetSessionRequest {
             session: SESSION.into(),
-            include_recovery: false,
+            ..GetSessionRequest::default()
         };
         let mut sessions = self.server.sessions().await;
         let found = sessions.get_session(request).await.unwrap();

@@ -126,10 +126,40 @@ async fn whole(server: &Server, session: &str) -> RecoveryReport {
     let request = GetSessionRequest {
         session: name(session),
         include_recovery: true,
+        ..GetSessionRequest::default()
     };
     let mut sessions = server.sessions().await;
     let reply = sessions.get_session(request).await.unwrap().into_inner();
     reply.recovery.unwrap()
+}
+
+/// Checks that the report of a message has the items of the whole report that belong to the message.
+async fn check_messages(server: &Server, session: &str, all: &RecoveryReport) {
+    let mut sessions = server.sessions().await;
+    let mut of = async |message: &str| {
+        let request = GetSessionRequest {
+            session: name(session),
+            include_recovery: true,
+            recovery_message_id: message.to_owned(),
+        };
+        sessions.get_session(request).await
+    };
+    for item in &all.items {
+        for message in [&item.first_message_id, &item.last_message_id] {
+            let report = of(message).await.unwrap().into_inner().recovery.unwrap();
+            assert!(report.items.contains(item), "{item:?}: {report:?}");
+            let others = report
+                .items
+                .iter()
+                .filter(|one| one.first_message_id != *message && one.last_message_id != *message);
+            assert_eq!(others.count(), 0, "{report:?}");
+        }
+    }
+    // The last question is in the view as it was sent.
+    let visible = of(&uuid(12)).await.unwrap().into_inner();
+    assert_eq!(visible.recovery.unwrap(), RecoveryReport::default());
+    let unknown = of(&uuid(99)).await.unwrap_err();
+    assert_eq!(unknown.code(), tonic::Code::NotFound);
 }
 
 fn kinds(report: &RecoveryReport) -> Vec<(RemovedItemKind, EventKind)> {
@@ -261,6 +291,7 @@ async fn every_recovery_handle_leads_to_the_original() {
     let sum: u64 = all.items.iter().map(|item| u64::from(item.tokens)).sum();
     assert_eq!(all.total_tokens, sum);
     go(&mut client, session, &all, &originals).await;
+    check_messages(&server, session, &all).await;
     server.kill();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;

@@ -84,7 +84,7 @@ impl Fork {
         let mut clients = self.remote.connect().await?;
         let request = GetSessionRequest {
             session: session.to_owned(),
-            include_recovery: false,
+            ..GetSessionRequest::default()
         };
         let origin = reply_of(clients.sessions.get_session(request).await)?;
         let origin = origin.session.unwrap_or_default();
@@ -135,7 +135,7 @@ impl Fork {
 async fn exists(clients: &mut Clients, session: &str) -> anyhow::Result<bool> {
     let request = GetSessionRequest {
         session: session.to_owned(),
-        include_recovery: false,
+        ..GetSessionRequest::default()
     };
     match clients.sessions.get_session(request).await {
         Ok(_) => Ok(true),

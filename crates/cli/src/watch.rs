@@ -77,7 +77,7 @@ impl Watch {
         // first element. The revision is therefore read first.
         let request = GetSessionRequest {
             session: session.clone(),
-            include_recovery: false,
+            ..GetSessionRequest::default()
         };
         let found = reply_of(clients.sessions.get_session(request).await)?;
         let current = found.session.map_or(0, |session| session.revision);

@@ -37,7 +37,7 @@ async fn a_unary_call_has_its_message_as_its_body() {
 
     let request = GetSessionRequest {
         session: name.clone(),
-        include_recovery: false,
+        ..GetSessionRequest::default()
     };
     let binary = caller.post_as(GET, "application/proto", request.encode_to_vec());
     let response = binary.send().await.unwrap();

@@ -20,7 +20,7 @@ async fn a_call_has_its_outcome_in_the_body() {
     let call = async |name: &str, is_text: bool| {
         let request = GetSessionRequest {
             session: name.to_owned(),
-            include_recovery: false,
+            ..GetSessionRequest::default()
         };
         let mut framed = vec![0; 5];
         framed.extend(request.encode_to_vec());

@@ -32,7 +32,7 @@ async fn update(
 async fn revision(server: &Server, session: &str) -> u64 {
     let request = GetSessionRequest {
         session: session.to_owned(),
-        include_recovery: false,
+        ..GetSessionRequest::default()
     };
     let found = server.sessions().await.get_session(request).await.unwrap();
     found.into_inner().session.unwrap().revision

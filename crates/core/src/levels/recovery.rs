@@ -262,6 +262,25 @@ impl<'s> RecoveryIndex<'s> {
         kept
     }
 
+    /// Returns true if some content is, contains or belongs to a message.
+    pub fn is_of_message(&self, what: ContentRef, message: Ordinal) -> bool {
+        match what {
+            ContentRef::Turn(_, row) | ContentRef::Messages(row) => {
+                (row.first..=row.last).contains(&message)
+            }
+            // Messages between those of a span may have left in another way.
+            ContentRef::Span(span, _) => {
+                let placeholder = self.session.spans().placeholder(span);
+                placeholder.is_some_and(|one| one.span.messages.contains(&message))
+            }
+            ContentRef::Block(of, _) => of == message,
+            ContentRef::Result(call) => {
+                let position = self.result_position(call);
+                position.is_some_and(|(of, _)| of == message)
+            }
+        }
+    }
+
     /// Returns true if the content is not in the view.
     fn is_out_of_view(&self, what: ContentRef) -> bool {
         match what {

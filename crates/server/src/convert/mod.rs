@@ -79,7 +79,7 @@ pub use scalars::{
     MessageForm, call_key, duration_up_to, export_kind, export_role, export_timestamp, form,
     message_id, optional_timestamp, payload_format, project, session_key, timestamp,
 };
-pub use session_in::{ChangedSession, NewSession, create, fork, update};
+pub use session_in::{ChangedSession, NewSession, create, fork, recovery_message, update};
 pub use session_list::{SessionFilter, session_filter};
 pub use session_out::{SessionListEntry, listed_session, session, session_state, totals};
 pub use target::{

@@ -1,7 +1,7 @@
 //! `CreateSession` and `UpdateSession` requests from the API to the domain.
 
 use palimpsest_core::command::{CreateSession, UpdateSession};
-use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey};
+use palimpsest_core::ids::{MessageId, ProjectId, Revision, SessionId, SessionKey};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Overlay;
 use palimpsest_engine::fork::Fork;
@@ -34,6 +34,18 @@ pub struct ChangedSession {
     pub update: UpdateSession,
     /// The policy change, if any.
     pub policy: Option<PolicyChange>,
+}
+
+/// Returns the message to which `GetSession` limits its recovery report.
+pub fn recovery_message(request: &v1::GetSessionRequest) -> Result<Option<MessageId>, FieldError> {
+    let field = "recovery_message_id";
+    match request.recovery_message_id.as_str() {
+        "" => Ok(None),
+        _ if !request.include_recovery => {
+            Err(FieldError::invalid(field, "requires `include_recovery`"))
+        }
+        id => message_id(id, field).map(Some),
+    }
 }
 
 /// Validates `CreateSession`.

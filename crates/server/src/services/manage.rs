@@ -78,6 +78,7 @@ pub(super) async fn get(
     request: GetSessionRequest,
 ) -> Result<GetSessionResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
+    let message = convert::recovery_message(&request)?;
     let look = |session: &Session| convert::session(session);
     let session = service.sessions.read(&key, look).await?;
     let mut response = GetSessionResponse {
@@ -85,7 +86,7 @@ pub(super) async fn get(
         recovery: None,
     };
     if request.include_recovery {
-        response.recovery = Some(recovery::whole(service, &key).await?);
+        response.recovery = Some(recovery::whole(service, &key, message).await?);
     }
     Ok(response)
 }

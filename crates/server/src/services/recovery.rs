@@ -1,8 +1,9 @@
 //! Recovery reports that read the log: the content that left the view over the whole session, and the content that an
 //! undo returned.
 
+use palimpsest_core::command::Rejection;
 use palimpsest_core::event::Event;
-use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::ids::{MessageId, Revision, SessionKey};
 use palimpsest_core::levels::recovery::RecoveryIndex;
 use palimpsest_core::session::Session;
 use palimpsest_proto::context::v1;
@@ -14,10 +15,12 @@ use crate::errors::ServiceError;
 /// The maximum number of view-changing events that one report covers.
 const MAX_EVENTS: usize = 200;
 
-/// Returns all content that is no longer in the view, for the target used last.
+/// Returns all content that is no longer in the view, for the target used last. With a message, only the content that
+/// contains the message or belongs to it.
 pub(super) async fn whole(
     service: &Service,
     key: &SessionKey,
+    message: Option<MessageId>,
 ) -> Result<v1::RecoveryReport, ServiceError> {
     let changes = |session: &Session| {
         // The latest changes come first, so the limit of `read` omits the oldest events.
@@ -29,6 +32,11 @@ pub(super) async fn whole(
     let events = read(service, key, &revisions).await?;
     // Content may be removed several times. The latest removal is reported, so events are read in reverse order.
     let look = |session: &Session| {
+        let find = |id| {
+            let found = session.transcript().find(id);
+            found.ok_or(Rejection::MessageNotFound { id })
+        };
+        let message = message.map(find).transpose()?;
         let target = &session.last_served().target;
         let recovery = RecoveryIndex::new(session, target);
         let removed = events
@@ -37,12 +45,16 @@ pub(super) async fn whole(
         let all = removed.chain(recovery.replaced_results().into_iter().rev());
         let mut gone = recovery.deduplicate(all.flat_map(|it| recovery.parts(it, true)));
         gone.reverse();
-        v1::RecoveryReport {
+        if let Some(message) = message {
+            gone.retain(|removed| recovery.is_of_message(removed.content, message));
+        }
+        Ok(v1::RecoveryReport {
             incomplete: revisions.len() > events.len(),
             ..convert::recovery_report(session, &recovery, &gone)
-        }
+        })
     };
-    Ok(service.sessions.read_full(key, look).await?)
+    let report: Result<_, Rejection> = service.sessions.read_full(key, look).await?;
+    Ok(report?)
 }
 
 /// Returns the content that an undo returned to the view. `would` is true for a dry run.
