@@ -136,6 +136,23 @@ async fn a_search_leads_to_the_message() {
     browser.follow("message 3").await;
     let article = browser.text("article").await;
     assert!(article.contains("the first line"), "{article}");
+
+    // The reasons why the view lacks a message: a snip by a person, and a compaction.
+    browser.goto(&format!("{base}/search?q=It+is+long")).await;
+    browser.follow("snipped: why?").await;
+    let reason = browser.text("main").await;
+    for text in ["Snipped at revision", "of no use", "ReadTranscript"] {
+        assert!(reason.contains(text), "{text}: {reason}");
+    }
+    browser
+        .goto(&format!("{base}/search?q=Look+at+the+files+b"))
+        .await;
+    browser.follow("compacted: why?").await;
+    let reason = browser.text("main").await;
+    assert!(reason.contains("Compacted at revision"), "{reason}");
+    browser.follow("Everything that left with it").await;
+    let difference = browser.text("main").await;
+    assert!(difference.contains("Look at the files b"), "{difference}");
     browser.close(&[]).await;
 }
 

@@ -10,5 +10,6 @@ mod browser;
 mod flows;
 mod hostile;
 mod large;
+mod pictures;
 mod structure;
 mod tour;

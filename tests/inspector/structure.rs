@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use palimpsest_tests::say::uuid;
 use palimpsest_tests::server::Server;
 
 use crate::browser::Browser;
@@ -78,6 +79,7 @@ async fn every_page_has_its_structure() {
         ),
         ("transcript", format!("{session}/transcript?from=3")),
         ("search", format!("{session}/search?q=file")),
+        ("removal", format!("{session}/removal?message={}", uuid(4))),
         ("undo", format!("{session}/undo?to={}", at.compacted - 1)),
     ] {
         browser.goto(&address).await;

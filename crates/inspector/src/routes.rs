@@ -48,6 +48,8 @@ pub(crate) enum SessionPage {
     Transcript,
     Search,
     Memory,
+    /// The reasons why a message is not in the view.
+    Removal,
     /// A dry run of an undo, and the undo.
     Undo,
     /// A stream with a line for each change.
@@ -55,13 +57,14 @@ pub(crate) enum SessionPage {
 }
 
 impl SessionPage {
-    const ALL: [(Self, &'static str); 8] = [
+    const ALL: [(Self, &'static str); 9] = [
         (Self::Overview, ""),
         (Self::View, "/view"),
         (Self::Difference, "/difference"),
         (Self::Transcript, "/transcript"),
         (Self::Search, "/search"),
         (Self::Memory, "/memory"),
+        (Self::Removal, "/removal"),
         (Self::Undo, "/undo"),
         (Self::Changes, "/changes"),
     ];

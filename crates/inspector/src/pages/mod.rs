@@ -3,6 +3,7 @@
 pub(crate) mod difference;
 pub(crate) mod memory;
 pub(crate) mod projects;
+pub(crate) mod removal;
 pub(crate) mod search;
 pub(crate) mod session;
 pub(crate) mod sessions;
@@ -15,6 +16,7 @@ mod blocks;
 
 use http::Response;
 use maud::html;
+use palimpsest_proto::context::v1::Visibility;
 use tonic::body::Body;
 use url::form_urlencoded;
 
@@ -59,6 +61,21 @@ pub(crate) fn query(parameters: &[(&str, &str)]) -> String {
     let mut query = form_urlencoded::Serializer::new(String::from("?"));
     query.extend_pairs(parameters);
     query.finish()
+}
+
+/// Returns the reason why a message is not in the view.
+const fn why_hidden(reason: Visibility) -> &'static str {
+    match reason {
+        Visibility::Compacted => "replaced by the summary of a compaction",
+        Visibility::Collapsed => "replaced by a placeholder",
+        Visibility::Snipped => "snipped",
+        Visibility::Rewound => "removed by a rewind",
+        Visibility::ReEmission => "repetitions of earlier messages",
+        Visibility::TranscriptOnly => "for the transcript only",
+        Visibility::Withdrawn => "withdrawn by an undo",
+        Visibility::Unconfirmed => "responses that the caller has not sent back yet",
+        Visibility::Visible | Visibility::Unspecified => "not sent yet",
+    }
 }
 
 /// Returns the page for a request that failed. `here` is the address of the request.

@@ -4,10 +4,10 @@ use maud::{Markup, html};
 use palimpsest_proto::context::v1::text_pattern::Pattern;
 use palimpsest_proto::context::v1::{SearchHit, SearchMessagesRequest, TextPattern};
 
-use super::{Query, Viewer, blocks, query};
+use super::{Query, Viewer, blocks, query, removal};
 use crate::api::Api;
 use crate::error::PageError;
-use crate::format::{number, words};
+use crate::format::number;
 use crate::layout::Layout;
 use crate::routes::{SessionName, SessionPage};
 use crate::text::shown;
@@ -78,13 +78,14 @@ pub(crate) async fn page(
 
 fn item(name: &SessionName, hit: &SearchHit) -> Markup {
     let from = hit.ordinal.to_string();
+    let message_id = hit.block.as_ref().map_or("", |block| &block.message_id);
     html! {
         li {
             a href={ (name.path(SessionPage::Transcript)) (query(&[("from", &from)])) } {
                 "message " (number(hit.ordinal))
             }
             " " (blocks::role(hit.role())) " "
-            span.form { (words(hit.visibility().as_str_name(), "VISIBILITY_")) }
+            (removal::visibility(name, message_id, hit.visibility(), false))
             pre.content { (shown(&hit.snippet)) }
         }
     }

@@ -5,10 +5,10 @@ use palimpsest_proto::context::v1::{
     ListMessagesRequest, MessageFilter, MessageForm, TranscriptMessage,
 };
 
-use super::{Query, Viewer, blocks, query};
+use super::{Query, Viewer, blocks, query, removal};
 use crate::api::Api;
 use crate::error::PageError;
-use crate::format::{number, time, words};
+use crate::format::{number, time};
 use crate::layout::Layout;
 use crate::routes::{SessionName, SessionPage};
 
@@ -63,21 +63,22 @@ pub(crate) async fn page(
             p { "No message has this number." }
         }
         @for message in &reply.messages {
-            (article(message))
+            (article(name, message))
         }
         (pager)
     }))
 }
 
-fn article(message: &TranscriptMessage) -> Markup {
-    let visibility = words(message.visibility().as_str_name(), "VISIBILITY_");
+fn article(name: &SessionName, message: &TranscriptMessage) -> Markup {
+    let has_removed_parts = !message.block_statuses.is_empty();
+    let visibility = message.visibility();
     let metadata = message.metadata.clone().unwrap_or_default();
     let of_message = message.message.as_ref();
     html! {
         article.message #{ "m" (message.ordinal) } {
             h2 {
                 (number(message.ordinal)) " " (of_message.map_or("", |one| blocks::role(one.role())))
-                " " span.form { (visibility) }
+                " " (removal::visibility(name, &message.id, visibility, has_removed_parts))
                 @if message.pinned { " " span.form { "pinned" } }
             }
             p.note {

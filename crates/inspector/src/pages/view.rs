@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use maud::{Markup, html};
 use palimpsest_proto::context::v1::{
     BlockForm, GetViewRequest, GetViewResponse, HiddenRange, ListMessagesRequest, MessageFilter,
-    MessageForm, MessageKind, TranscriptMessage, ViewBlock, Visibility,
+    MessageForm, MessageKind, TranscriptMessage, ViewBlock,
 };
 
-use super::{Query, Viewer, blocks, query};
+use super::{Query, Viewer, blocks, query, why_hidden};
 use crate::api::Api;
 use crate::chart::{PARTS, parts};
 use crate::error::PageError;
@@ -175,20 +175,6 @@ fn hidden_row(name: &SessionName, hidden: &HiddenRange) -> Markup {
                 a href={ (name.path(SessionPage::Transcript)) (query(&[("from", &from)])) } { "Read them" }
             }
         }
-    }
-}
-
-const fn why_hidden(reason: Visibility) -> &'static str {
-    match reason {
-        Visibility::Compacted => "replaced by the summary of a compaction",
-        Visibility::Collapsed => "replaced by a placeholder",
-        Visibility::Snipped => "snipped",
-        Visibility::Rewound => "removed by a rewind",
-        Visibility::ReEmission => "repetitions of earlier messages",
-        Visibility::TranscriptOnly => "for the transcript only",
-        Visibility::Withdrawn => "withdrawn by an undo",
-        Visibility::Unconfirmed => "responses that the caller has not sent back yet",
-        Visibility::Visible | Visibility::Unspecified => "not sent yet",
     }
 }
 
