@@ -157,6 +157,7 @@ async fn until_remembered(world: &World, session: &str) {
             nanos: 0,
         }),
         known_version: u64::MAX,
+        ..GetSessionMemoryRequest::default()
     };
     // A session without memory, such as a short one, is nothing to wait for.
     let _ = client.get_session_memory(request).await;

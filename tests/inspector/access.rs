@@ -11,7 +11,7 @@ use palimpsest_tests::tenant::{keys, with};
 use crate::browser::Browser;
 
 /// A server that requires keys, with one session.
-async fn server(folder: &Path) -> (Server, [String; 2]) {
+pub(crate) async fn server(folder: &Path) -> (Server, [String; 2]) {
     let file = folder.join("keys.toml");
     std::fs::write(&file, "").unwrap();
     let key = |rights| keys(&file, &["create", "--project", "p", "--right", rights]);

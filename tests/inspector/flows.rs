@@ -186,5 +186,20 @@ async fn session_memory_is_edited() {
     let shown = browser.text("pre.memory").await;
     assert!(shown.contains("Never use the file <b>c7</b>."), "{shown}");
     assert!(browser.text("#versions").await.contains("edited"));
+
+    // The version before the edit, which can no longer be edited.
+    let first = browser
+        .value("[...document.querySelectorAll('#versions a')].at(-1).href")
+        .await;
+    browser.goto(first.as_str().unwrap()).await;
+    let shown = browser.text("pre.memory").await;
+    assert!(!shown.contains("Never use the file"), "{shown}");
+    let has_editor = browser
+        .value("document.getElementById('text') !== null")
+        .await;
+    assert_eq!(has_editor, false);
+    browser.follow("Current version").await;
+    let shown = browser.text("pre.memory").await;
+    assert!(shown.contains("Never use the file <b>c7</b>."), "{shown}");
     browser.close(&[]).await;
 }

@@ -13,6 +13,10 @@ const LARGE: usize = 10_000;
 /// The number of requests in each session: more than a page of events has.
 const REQUESTS: usize = 320;
 const BATCH: usize = 500;
+/// The sessions of a large store, its projects, and the concurrent calls that create it.
+const SESSIONS: usize = 100_000;
+const PROJECTS: usize = 20;
+const CALLERS: usize = 64;
 
 /// The messages of a turn: a question and its answer.
 fn turn(number: u64) -> [MessageInput; 2] {
@@ -50,6 +54,21 @@ async fn create(server: &Server, session: &str, messages: usize) {
     }
 }
 
+/// Opens a page and prints the time of its first paint. Returns the size of the page in bytes.
+async fn paint(browser: &Browser, base: &str, path: &str) -> u64 {
+    browser.goto(&format!("{base}{path}")).await;
+    let painted = "performance.getEntriesByName('first-contentful-paint').length > 0";
+    browser.until(painted).await;
+    let paint = browser
+        .value("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+        .await;
+    let size = browser
+        .value("performance.getEntriesByType('navigation')[0].decodedBodySize")
+        .await;
+    println!("{path}: {size} bytes, painted after {paint} ms");
+    size.as_u64().unwrap()
+}
+
 #[tokio::test]
 async fn the_size_of_a_page_does_not_grow_with_the_session() {
     let folder = tempfile::tempdir().unwrap();
@@ -61,22 +80,40 @@ async fn the_size_of_a_page_does_not_grow_with_the_session() {
     for page in ["", "/view", "/transcript", "/memory", "/search?q=Question"] {
         let mut sizes = Vec::new();
         for session in ["small", "large"] {
-            browser
-                .goto(&format!("{base}/sessions/{session}{page}"))
-                .await;
-            let painted = "performance.getEntriesByName('first-contentful-paint').length > 0";
-            browser.until(painted).await;
-            let paint = browser
-                .value("performance.getEntriesByName('first-contentful-paint')[0].startTime")
-                .await;
-            let size = browser
-                .value("performance.getEntriesByType('navigation')[0].decodedBodySize")
-                .await;
-            println!("{session}{page}: {size} bytes, painted after {paint} ms");
-            sizes.push(size.as_u64().unwrap());
+            let path = format!("/sessions/{session}{page}");
+            sizes.push(paint(&browser, &base, &path).await);
         }
         assert!(sizes[0] > 1_000, "{page}: {sizes:?}");
         assert!(sizes[1] < sizes[0] * 2, "{page}: {sizes:?}");
+    }
+    browser.close(&[]).await;
+}
+
+/// PALIMPSEST_TEST_BINARY=$PWD/target/release/palimpsest \
+///   cargo test --workspace --locked --test inspector many_sessions -- --ignored --nocapture
+#[tokio::test]
+#[ignore = "a measurement of a minute"]
+async fn the_pages_of_many_sessions_are_painted() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &["--set", "grpc.max_slowdown_percent=10000"]);
+    let client = server.context().await;
+    let callers = (0..CALLERS).map(|caller| {
+        let mut client = client.clone();
+        async move {
+            for number in (caller..SESSIONS).step_by(CALLERS) {
+                let session = format!("projects/p{}/sessions/s{number}", number % PROJECTS);
+                let messages = vec![user(&format!("Question {number}"))];
+                let reply = client.append_messages(append(&session, messages)).await;
+                reply.unwrap();
+            }
+        }
+    });
+    futures::future::join_all(callers).await;
+    let browser = Browser::open().await;
+    let base = format!("http://{}/inspector", server.address());
+    for path in ["", "/projects/p1", "/projects/p1?q=Question+9"] {
+        let bytes = paint(&browser, &base, path).await;
+        assert!(bytes < 200_000, "{path}: {bytes} bytes");
     }
     browser.close(&[]).await;
 }

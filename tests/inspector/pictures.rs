@@ -7,18 +7,20 @@ use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use chromiumoxide::cdp::browser_protocol::emulation::SetDeviceMetricsOverrideParams;
 use chromiumoxide::cdp::browser_protocol::page::{
     CaptureScreenshotFormat, CaptureScreenshotParams, Viewport,
 };
 use palimpsest_tests::binary;
 use serde_json::Value;
 
+use crate::access;
 use crate::browser::Browser;
 
 /// The quality of a picture, in percent.
 const QUALITY: i64 = 70;
 /// The width of the pages, in pixels.
-const WIDTH: f64 = 1_100.0;
+const WIDTH: i64 = 1_200;
 
 /// A demo whose server is still running.
 struct Demo {
@@ -65,6 +67,8 @@ struct Picture {
 }
 
 async fn write(browser: &Browser, root: &str, picture: &Picture) {
+    let size = SetDeviceMetricsOverrideParams::new(WIDTH, 900, 1.0, false);
+    browser.page.execute(size).await.unwrap();
     browser.goto(&format!("{root}{}", picture.path)).await;
     let mut top = 0.0;
     if !picture.begin.is_empty() {
@@ -80,7 +84,8 @@ async fn write(browser: &Browser, root: &str, picture: &Picture) {
     let clip = Viewport {
         x: 0.0,
         y: (top - 8.0).max(0.0),
-        width: WIDTH,
+        #[expect(clippy::cast_precision_loss, reason = "a width in pixels")]
+        width: WIDTH as f64,
         height: picture.height,
         scale: 1.0,
     };
@@ -129,7 +134,7 @@ async fn of_every_question() {
     )
     .await;
     browser
-        .goto(&format!("{root}{session}/search?q=deadline"))
+        .goto(&format!("{root}{session}/search?q=Batch+collect"))
         .await;
     let removal = link(
         &browser,
@@ -141,7 +146,7 @@ async fn of_every_question() {
         picture("inspector-session.webp", session, "", 860.0),
         picture(
             "inspector-search.webp",
-            &format!("{session}/search?q=deadline"),
+            &format!("{session}/search?q=Batch+collect"),
             "",
             420.0,
         ),
@@ -168,4 +173,28 @@ async fn of_every_question() {
         write(&browser, root, picture).await;
     }
     browser.close(&[]).await;
+}
+
+#[tokio::test]
+#[ignore = "writes docs/images"]
+async fn of_who_did_what() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, [reader, _]) = access::server(folder.path()).await;
+    let root = format!("http://{}/inspector", server.address());
+    let browser = Browser::open().await;
+    browser.goto(&root).await;
+    browser
+        .value(&format!(
+            "document.getElementById('key').value = {reader:?}"
+        ))
+        .await;
+    browser.follow("Sign in").await;
+    let picture = Picture {
+        file: "inspector-who.webp",
+        path: "/projects/p/sessions/guarded".to_owned(),
+        begin: "document.querySelector('table.events')",
+        height: 260.0,
+    };
+    write(&browser, &root, &picture).await;
+    browser.close(&["401 (Unauthorized)"]).await;
 }

@@ -66,6 +66,7 @@ pub(crate) fn requests(bars: &[Bar], lines: &[Line]) -> Markup {
     let scale = Scale::of(bars, lines);
     let mut paths = [const { String::new() }; 6];
     let mut unmanaged = String::new();
+    let mut is_drawn = false;
     for (index, bar) in bars.iter().enumerate() {
         let (x, width) = scale.bar(index);
         let mut below = 0_u32;
@@ -76,9 +77,15 @@ pub(crate) fn requests(bars: &[Bar], lines: &[Line]) -> Markup {
             }
             below = below.saturating_add(*part);
         }
-        let without = scale.y(bar.tokens.saturating_add(bar.saved));
-        let command = if index == 0 { 'M' } else { 'L' };
-        let _ = write!(unmanaged, "{command}{x:.1} {without:.1}h{width:.1}");
+        let without = bar.tokens.saturating_add(bar.saved);
+        // Above the chart, the line has a gap.
+        let fits = scale.fits(without);
+        if fits {
+            let command = if is_drawn { 'L' } else { 'M' };
+            let y = scale.y(without);
+            let _ = write!(unmanaged, "{command}{x:.1} {y:.1}h{width:.1}");
+        }
+        is_drawn = fits;
     }
     let floor = scale.y(0);
     html! {
@@ -111,7 +118,7 @@ pub(crate) fn requests(bars: &[Bar], lines: &[Line]) -> Markup {
                     @for (name, class) in PARTS {
                         li { span.{ "swatch part-" (class) } {} (name) }
                     }
-                    li { span.swatch.unmanaged {} "without the levels" }
+                    li { span.swatch.unmanaged {} "without the levels, up to " (number(without_levels(bars).into())) }
                     @for line in lines.iter().filter(|line| line.tokens > 0) {
                         li { span.{ "swatch line-" (line.class) } {} (line.label) " " (number(line.tokens.into())) }
                     }
@@ -120,6 +127,12 @@ pub(crate) fn requests(bars: &[Bar], lines: &[Line]) -> Markup {
             }
         }
     }
+}
+
+/// Returns the largest request without the levels, in tokens.
+fn without_levels(bars: &[Bar]) -> u32 {
+    let all = bars.iter().map(|bar| bar.tokens.saturating_add(bar.saved));
+    all.max().unwrap_or(0)
 }
 
 fn summary(bars: &[Bar]) -> String {
@@ -158,14 +171,10 @@ struct Scale {
 
 impl Scale {
     fn of(bars: &[Bar], lines: &[Line]) -> Self {
-        let largest = bars
-            .iter()
-            .map(|bar| bar.tokens.saturating_add(bar.saved))
-            .max();
         // Without the levels, a request could be many times the window. It must not hide the rest.
         let window = lines.iter().map(|line| line.tokens).max().unwrap_or(0);
         let sent = bars.iter().map(|bar| bar.tokens).max().unwrap_or(0);
-        let most = largest.unwrap_or(0).min(window.max(sent).saturating_mul(2));
+        let most = without_levels(bars).min(window.max(sent).saturating_mul(2));
         let most = most.max(window).max(sent).max(1);
         let step =
             f64::from(WIDTH - LEFT) / f64::from(u32::try_from(bars.len().max(1)).unwrap_or(1));
@@ -173,6 +182,10 @@ impl Scale {
             tokens: f64::from(most),
             step: step.min(MAX_BAR),
         }
+    }
+
+    fn fits(&self, tokens: u32) -> bool {
+        f64::from(tokens) <= self.tokens
     }
 
     fn y(&self, tokens: u32) -> f64 {
@@ -189,5 +202,35 @@ impl Scale {
             f64::from(LEFT) + index * self.step,
             (self.step - gap).max(0.2),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_without_levels_has_a_gap_above_the_chart() {
+        let bar = |saved| Bar {
+            revision: 1,
+            tokens: 100,
+            parts: [0, 0, 0, 100, 0, 0],
+            saved,
+            changes: Vec::new(),
+            path: String::new(),
+        };
+        let window = Line {
+            label: "context window",
+            class: "window",
+            tokens: 200,
+        };
+        let bars = [bar(0), bar(300), bar(1_000), bar(300)];
+        let chart = requests(&bars, &[window]).into_string();
+        let line = chart.split_once("class=\"unmanaged\" d=\"").unwrap().1;
+        let line = line.split_once('"').unwrap().0;
+        // The first two requests are one line, the third is above the chart, and the last begins another line.
+        assert_eq!(line.matches('M').count(), 2, "{line}");
+        assert_eq!(line.matches('h').count(), 3, "{line}");
+        assert!(chart.contains("without the levels, up to 1,100"), "{chart}");
     }
 }

@@ -158,7 +158,7 @@ impl Call {
                     pages::transcript::page(api, &name, query, viewer).await?
                 }
                 SessionPage::Search => pages::search::page(api, &name, query, viewer).await?,
-                SessionPage::Memory => pages::memory::page(api, &name, viewer).await?,
+                SessionPage::Memory => pages::memory::page(api, &name, query, viewer).await?,
                 SessionPage::Removal => pages::removal::page(api, &name, query, viewer).await?,
                 SessionPage::Undo => pages::undo::page(api, &name, query, viewer).await?,
                 SessionPage::Changes => return changes::stream(api, &name).await,

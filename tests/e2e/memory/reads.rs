@@ -2,7 +2,9 @@
 
 #![expect(clippy::disallowed_methods, reason = "a worker takes real time")]
 
-use palimpsest_proto::context::v1::{DeleteSessionRequest, MemoryState};
+use palimpsest_proto::context::v1::{
+    DeleteSessionRequest, EventKind, ListEventsRequest, MemoryState,
+};
 use palimpsest_tests::{refused, refused_field};
 use tonic::Code;
 
@@ -21,6 +23,7 @@ async fn get(
             nanos: i32::try_from(wait_ms % 1_000 * 1_000_000).unwrap(),
         }),
         known_version,
+        ..GetSessionMemoryRequest::default()
     };
     let response = client
         .get_session_memory(request)
@@ -78,6 +81,7 @@ async fn invalid_requests_and_deleted_sessions_are_rejected() {
         session: session.to_owned(),
         wait: Some(prost_types::Duration { seconds, nanos: 0 }),
         known_version: 0,
+        ..GetSessionMemoryRequest::default()
     };
     let session = named("refused");
     let missing = client
@@ -105,4 +109,58 @@ async fn invalid_requests_and_deleted_sessions_are_rejected() {
     say(&mut client, &session, vec![asks("hello again")]).await;
     let fresh = memory(&mut client, &session).await;
     assert_eq!((fresh.state(), fresh.version), (MemoryState::NotStarted, 0));
+}
+
+#[tokio::test]
+async fn an_earlier_version_is_read_by_the_revision_of_its_event() {
+    let running = SERVER.get();
+    let mut client = running.0.context().await;
+    let mut sessions = running.0.sessions().await;
+    let session = named("versions");
+    let mut texts = Vec::new();
+    for number in 1..=3_u64 {
+        let messages = turn(usize::try_from(number).unwrap(), 3, 12_000);
+        say(&mut client, &session, messages).await;
+        let is_new = |memory: &SessionMemory| {
+            memory.state() == MemoryState::Ready && memory.version == number
+        };
+        let memory = memory_when(&mut client, &session, is_new).await;
+        texts.push((memory.version, memory.text));
+    }
+    let list = ListEventsRequest {
+        session: session.clone(),
+        kinds: vec![EventKind::MemoryUpdated.into()],
+        ..ListEventsRequest::default()
+    };
+    let events = sessions
+        .list_events(list)
+        .await
+        .unwrap()
+        .into_inner()
+        .events;
+    assert_eq!(events.len(), texts.len());
+    let mut at = async |revision: u64, wait| {
+        let request = GetSessionMemoryRequest {
+            session: session.clone(),
+            revision,
+            wait,
+            ..GetSessionMemoryRequest::default()
+        };
+        client.get_session_memory(request).await
+    };
+    for (event, (version, text)) in events.iter().zip(&texts) {
+        let memory = at(event.revision, None).await.unwrap().into_inner().memory;
+        let memory = memory.unwrap();
+        assert_eq!((memory.version, &memory.text), (*version, text));
+    }
+    let before = at(1, None).await.unwrap().into_inner().memory.unwrap();
+    assert_eq!(before.state(), MemoryState::NotStarted);
+    let unknown = at(1_000_000, None).await.unwrap_err();
+    refused(&unknown, Code::NotFound, "REVISION_NOT_FOUND");
+    let second = prost_types::Duration {
+        seconds: 1,
+        nanos: 0,
+    };
+    let both = at(1, Some(second)).await.unwrap_err();
+    refused_field(&both, "wait");
 }

@@ -279,6 +279,7 @@ impl<'s> DemoRun<'s> {
                 nanos: 0,
             }),
             known_version: self.picture.memory.version,
+            ..GetSessionMemoryRequest::default()
         };
         let reply = reply_of(self.with.context.get_session_memory(request).await)?;
         if let (Some(memory), false) = (reply.memory, reply.unchanged) {

@@ -7,7 +7,7 @@ use palimpsest_proto::context::v1::{
     UpdateSessionMemoryRequest,
 };
 
-use super::{Query, Viewer};
+use super::{Query, Viewer, query};
 use crate::api::Api;
 use crate::error::PageError;
 use crate::event_text::describe;
@@ -22,10 +22,13 @@ const MAX_VERSIONS: u32 = 100;
 pub(crate) async fn page(
     api: &Api,
     name: &SessionName,
+    parameters: &Query,
     viewer: Viewer,
 ) -> Result<Markup, PageError> {
+    let revision = parameters.number("revision")?;
     let of_memory = GetSessionMemoryRequest {
         session: name.resource(),
+        revision: revision.unwrap_or(0),
         ..GetSessionMemoryRequest::default()
     };
     let of_versions = ListEventsRequest {
@@ -45,17 +48,28 @@ pub(crate) async fn page(
     )?;
     let memory = memory.into_inner().memory.unwrap_or_default();
     let versions = versions.into_inner().events;
-    let layout = Layout::new("Session memory", viewer)
-        .in_session(name, SessionPage::Memory)
-        .live(name);
+    let title = match revision {
+        None => "Session memory".to_owned(),
+        Some(revision) => format!("Session memory at revision {}", number(revision)),
+    };
+    let mut layout = Layout::new(&title, viewer).in_session(name, SessionPage::Memory);
+    // An earlier version does not change, and only the current one can be edited.
+    if revision.is_none() {
+        layout = layout.live(name);
+    }
     Ok(layout.page(&html! {
-        section #memory data-part { (content(&memory)) }
-        @if !memory.text.is_empty() { (editor(name, &memory)) }
+        section #memory data-part {
+            @if revision.is_some() {
+                p { a href=(name.path(SessionPage::Memory)) { "Current version" } }
+            }
+            (content(&memory))
+        }
+        @if revision.is_none() && !memory.text.is_empty() { (editor(name, &memory)) }
         section #versions data-part {
             h2 { "Versions" }
             @if versions.is_empty() { p { "None yet." } }
             ol.versions reversed {
-                @for version in &versions { (item(version)) }
+                @for version in &versions { (item(name, version)) }
             }
         }
     }))
@@ -121,10 +135,16 @@ pub(crate) async fn edit(api: &Api, name: &SessionName, form: &Query) -> Result<
     Ok(name.path(SessionPage::Memory))
 }
 
-fn item(event: &SessionEvent) -> Markup {
+fn item(name: &SessionName, event: &SessionEvent) -> Markup {
     let (kind, text) = describe(event);
     let is_failure = matches!(event.event, Some(Event::MemoryUpdateFailed(_)));
+    let path =
+        name.path(SessionPage::Memory) + &query(&[("revision", &event.revision.to_string())]);
     html! {
-        li.problem[is_failure] { (time(event.time.as_ref())) ": " (kind) ", " (shown(&text)) }
+        li.problem[is_failure] {
+            (time(event.time.as_ref())) ": "
+            @if is_failure { (kind) } @else { a href=(path) { (kind) } }
+            ", " (shown(&text))
+        }
     }
 }

@@ -117,10 +117,9 @@ fn facts(session: &Session) -> Markup {
                 } @else {
                     "no usage was reported"
                 }
-                "; about " (short(totals.rewritten_tokens)) " written again because the view changed"
             }))
             (fact("Compactions", &html! { (number(counts.compactions.into())) }))
-            (fact("Model", &html! { (shown(&session.last_model)) }))
+            (fact("Model", &html! { (shown(model(session))) }))
             (fact("Last change", &time(session.update_time.as_ref())))
             @if !session.hold.is_empty() {
                 (fact("Hold", &shown(&session.hold)))
@@ -130,6 +129,15 @@ fn facts(session: &Session) -> Markup {
             }
         }
     }
+}
+
+/// Returns the model of the last response. Callers need not report it, so the model of the last request is the fallback.
+fn model(session: &Session) -> &str {
+    if session.last_model.is_empty() {
+        let target = session.last_target.as_ref();
+        return target.map_or("", |target| &target.model);
+    }
+    &session.last_model
 }
 
 fn fact(name: &str, value: &Markup) -> Markup {

@@ -26,6 +26,8 @@ pub(crate) async fn page(
         session: name.resource(),
         to_revision: to,
         dry_run: true,
+        // The effect is shown even if the undo itself needs `force`.
+        force: true,
         ..RestoreContextRequest::default()
     };
     let of_session = GetSessionRequest {
@@ -60,10 +62,17 @@ fn content(
     }
     let effect = reply.effect.clone().unwrap_or_default();
     let recovery = reply.recovery.clone().unwrap_or_default();
+    let block_at = reply.budget.as_ref().map_or(0, |one| one.block_at_tokens);
+    let is_blocked = block_at > 0 && effect.after_tokens >= block_at;
     html! {
         p {
             "The view would grow from " (number(effect.before_tokens.into())) " to "
             strong { (number(effect.after_tokens.into())) } " tokens. The transcript does not change."
+        }
+        @if is_blocked {
+            p.problem role="alert" {
+                "From " (number(block_at.into())) " tokens on, no request can be sent. Compact the session after the undo."
+            }
         }
         h2 { "Changes that would be undone" }
         ul {
@@ -79,7 +88,8 @@ fn content(
         form method="post" action=(name.path(SessionPage::Undo)) {
             input type="hidden" name="to" value=(to);
             input type="hidden" name="expected" value=(revision);
-            button type="submit" { "Undo" }
+            @if is_blocked { input type="hidden" name="force" value="1"; }
+            button type="submit" { (if is_blocked { "Undo anyway" } else { "Undo" }) }
             " "
             a href=(name.path(SessionPage::Overview)) { "Cancel" }
         }
@@ -98,6 +108,7 @@ pub(crate) async fn undo(api: &Api, name: &SessionName, form: &Query) -> Result<
         session: name.resource(),
         to_revision: form.number("to")?.ok_or(NO_REVISION)?,
         expected_revision: form.number("expected")?,
+        force: form.get("force").is_some(),
         ..RestoreContextRequest::default()
     };
     api.context().restore_context(Api::request(request)).await?;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use palimpsest_core::command::{Command, is_memory_update_running, memory_due_at};
-use palimpsest_core::ids::Timestamp;
+use palimpsest_core::command::{Command, Rejection, is_memory_update_running, memory_due_at};
+use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::session::Session;
+use palimpsest_engine::EngineError;
 use palimpsest_engine::call::Deadline;
 use palimpsest_engine::sessions::{MissingSession, Transaction};
 use palimpsest_proto::context::v1::{
@@ -15,7 +16,7 @@ use palimpsest_worker::{MemoryEdit, prepare_edit};
 use tokio::time::Instant;
 
 use super::Service;
-use crate::convert::{self, MemoryView};
+use crate::convert::{self, FieldError, MemoryView};
 use crate::errors::ServiceError;
 
 /// The maximum wait that a caller may request: 1 min.
@@ -29,6 +30,13 @@ pub(super) async fn get(
 ) -> Result<GetSessionMemoryResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let wait = convert::duration_up_to(request.wait, "wait", MAX_WAIT)?.unwrap_or_default();
+    if request.revision != 0 {
+        if !wait.is_zero() {
+            return Err(FieldError::invalid("wait", "cannot be combined with `revision`").into());
+        }
+        let view = past(service, &key, Revision::new(request.revision)).await?;
+        return Ok(reply(view, &key, request.known_version));
+    }
     let until =
         Deadline::current().map(|deadline| deadline.remaining().saturating_sub(DEADLINE_MARGIN));
     let until = Instant::now() + until.map_or(wait, |until| until.min(wait));
@@ -47,11 +55,35 @@ pub(super) async fn get(
         let look = |session: &Session| MemoryView::of(session, now);
         sessions.read(&key, look).await?
     };
-    let (memory, unchanged) = view.into_proto(&key, request.known_version);
-    Ok(GetSessionMemoryResponse {
+    Ok(reply(view, &key, request.known_version))
+}
+
+/// Returns session memory as it was at a revision.
+async fn past(
+    service: &Service,
+    key: &SessionKey,
+    revision: Revision,
+) -> Result<MemoryView, ServiceError> {
+    let sessions = &service.sessions;
+    let current = sessions.position(key).await?;
+    let past = sessions.session_at(key, revision).await?;
+    let past = past.ok_or(EngineError::from(Rejection::RevisionNotFound {
+        revision,
+        current: current.revision,
+    }))?;
+    let at = past.session.info().modified;
+    let view = MemoryView::of(&past.session, at);
+    // Another history may have replaced the session between the two reads.
+    sessions.confirm(key, current).await?;
+    Ok(view)
+}
+
+fn reply(view: MemoryView, key: &SessionKey, known_version: u64) -> GetSessionMemoryResponse {
+    let (memory, unchanged) = view.into_proto(key, known_version);
+    GetSessionMemoryResponse {
         memory: Some(memory),
         unchanged,
-    })
+    }
 }
 
 pub(super) async fn update(
