@@ -13,6 +13,17 @@ use http::{HeaderMap, HeaderValue, Uri};
 /// A header that browsers add to every request.
 const FETCH_SITE: &str = "sec-fetch-site";
 
+/// The callers that reach the API without a credential.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenTo {
+    /// None: each call needs a credential.
+    Nobody,
+    /// Programs and pages of this machine.
+    ThisMachine,
+    /// Programs of other machines too.
+    Anyone,
+}
+
 /// The origins of the web pages that may use the API.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowedOrigins {
@@ -37,23 +48,35 @@ impl AllowedOrigins {
                 .any(|one| one.as_bytes() == origin.as_bytes())
     }
 
+    /// Returns true if a page of a host may use the API.
+    fn contains_host(&self, host: &Authority) -> bool {
+        let mut origins = self.origins.iter().map(String::as_bytes);
+        let is_of =
+            |origin| HeaderValue::from_bytes(origin).is_ok_and(|one| is_origin_of(&one, host));
+        self.allows_all || origins.any(is_of)
+    }
+
     /// Returns false for a request of a web page that may not use the API.
     ///
-    /// `is_open` is true if calls need no credential. A page could then give its own host name the address of this
-    /// machine, and be of the same origin. So the host must be a name of this machine.
-    pub(crate) fn permits(&self, headers: &HeaderMap, target: &Uri, is_open: bool) -> bool {
+    /// Without credentials, a page could give its own host name the address of this machine, and be of the same origin.
+    /// So the host must be a name of this machine.
+    pub(crate) fn permits(&self, headers: &HeaderMap, target: &Uri, open: OpenTo) -> bool {
         let origin = headers.get(ORIGIN);
-        if origin.is_none() && !headers.contains_key(FETCH_SITE) {
-            return true;
-        }
         if origin.is_some_and(|origin| self.contains(origin)) {
             return true;
         }
+        let is_of_page = origin.is_some() || headers.contains_key(FETCH_SITE);
         let Some(host) = host(headers, target) else {
-            return false;
+            // Browsers always send a host that can be read.
+            return !is_of_page && !headers.contains_key(HOST);
         };
+        if !is_of_page {
+            // A browser sends neither header when a page of such a name, without TLS, reads from its own origin. The
+            // request then looks like that of a program.
+            return open != OpenTo::ThisMachine || is_local(&host) || self.contains_host(&host);
+        }
         let is_same = origin.is_none_or(|origin| is_origin_of(origin, &host));
-        is_same && (!is_open || is_local(&host))
+        is_same && (open == OpenTo::Nobody || is_local(&host))
     }
 
     /// Adds the headers that permit a page to read the response.
@@ -99,6 +122,12 @@ fn is_origin_of(origin: &HeaderValue, host: &Authority) -> bool {
     origin.is_some_and(|origin| origin.authority() == Some(host))
 }
 
+/// Returns true if a request names this machine by `localhost` or an address, which no web page can bind to another
+/// machine.
+pub fn names_this_machine(headers: &HeaderMap, target: &Uri) -> bool {
+    host(headers, target).is_some_and(|host| is_local(&host))
+}
+
 fn is_local(host: &Authority) -> bool {
     let name = host.host();
     let address = name.trim_start_matches('[').trim_end_matches(']');
@@ -109,23 +138,26 @@ fn is_local(host: &Authority) -> bool {
 mod tests {
     use super::*;
 
-    fn permits(origins: &[&str], headers: &[(&'static str, &str)], is_open: bool) -> bool {
+    fn permits(origins: &[&str], headers: &[(&'static str, &str)], open: OpenTo) -> bool {
         let origins: Vec<_> = origins.iter().map(ToString::to_string).collect();
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.insert(*name, value.parse().unwrap());
         }
-        AllowedOrigins::new(&origins).permits(&map, &Uri::from_static("/v1"), is_open)
+        AllowedOrigins::new(&origins).permits(&map, &Uri::from_static("/v1"), open)
     }
 
     #[test]
     fn programs_are_permitted_and_foreign_pages_are_not() {
-        assert!(permits(&[], &[("host", "palimpsest.svc:1")], true));
+        let program = [("host", "palimpsest.svc:1")];
+        assert!(permits(&[], &program, OpenTo::Nobody));
+        assert!(permits(&[], &program, OpenTo::Anyone));
+        assert!(permits(&[], &[], OpenTo::ThisMachine));
         let page = [("host", "127.0.0.1:1"), ("origin", "https://a.example")];
-        assert!(!permits(&[], &page, false));
-        assert!(permits(&["https://a.example"], &page, false));
-        assert!(permits(&["*"], &page, true));
-        assert!(!permits(&["https://b.example"], &page, true));
+        assert!(!permits(&[], &page, OpenTo::Nobody));
+        assert!(permits(&["https://a.example"], &page, OpenTo::Nobody));
+        assert!(permits(&["*"], &page, OpenTo::Anyone));
+        assert!(!permits(&["https://b.example"], &page, OpenTo::Anyone));
     }
 
     #[test]
@@ -134,14 +166,32 @@ mod tests {
             ("host", "rebound.example:1"),
             ("origin", "http://rebound.example:1"),
         ];
-        assert!(!permits(&[], &page, true));
-        assert!(permits(&[], &page, false));
-        let read = [
-            ("host", "rebound.example:1"),
-            ("sec-fetch-site", "same-origin"),
-        ];
-        assert!(!permits(&[], &read, true));
-        let local = [("host", "localhost:1"), ("origin", "http://localhost:1")];
-        assert!(permits(&[], &local, true));
+        for open in [OpenTo::Anyone, OpenTo::ThisMachine] {
+            assert!(!permits(&[], &page, open));
+            let read = [
+                ("host", "rebound.example:1"),
+                ("sec-fetch-site", "same-origin"),
+            ];
+            assert!(!permits(&[], &read, open));
+            let local = [("host", "localhost:1"), ("origin", "http://localhost:1")];
+            assert!(permits(&[], &local, open));
+        }
+        assert!(permits(&[], &page, OpenTo::Nobody));
+    }
+
+    #[test]
+    fn a_read_without_the_headers_of_browsers_must_name_this_machine() {
+        let rebound = [("host", "rebound.example:1")];
+        assert!(!permits(&[], &rebound, OpenTo::ThisMachine));
+        assert!(!permits(&[], &[("host", "a b")], OpenTo::ThisMachine));
+        for host in ["localhost:1", "127.0.0.1:1", "[::1]:1"] {
+            assert!(
+                permits(&[], &[("host", host)], OpenTo::ThisMachine),
+                "{host}"
+            );
+        }
+        // A proxy on this machine keeps the name that its callers use.
+        let proxied = ["http://rebound.example:1"];
+        assert!(permits(&proxied, &rebound, OpenTo::ThisMachine));
     }
 }

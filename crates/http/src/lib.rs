@@ -25,7 +25,7 @@ mod service;
 mod thread;
 
 pub use body::ApiBody;
-pub use cors::AllowedOrigins;
+pub use cors::{AllowedOrigins, OpenTo, names_this_machine};
 pub use decoder::{BodyDecoder, BodyProblem};
 pub use error::code_name;
 pub use mount::{CREDENTIALS, GrpcPath, Mount, selected_headers, with_caller};

@@ -20,7 +20,7 @@ use tower::{Layer, Service, ServiceExt as _};
 
 use crate::body::ApiBody;
 use crate::connect::ConnectApi;
-use crate::cors::AllowedOrigins;
+use crate::cors::{AllowedOrigins, OpenTo};
 use crate::error::{self, defect};
 use crate::json::{Schema, SchemaError};
 use crate::mount::{GrpcPath, Mount};
@@ -44,7 +44,7 @@ struct Shared {
     openapi: OnceLock<Bytes>,
     origins: AllowedOrigins,
     /// True if calls need no credential.
-    is_open: bool,
+    open: OpenTo,
     mounts: Vec<Arc<dyn Mount>>,
 }
 
@@ -69,13 +69,13 @@ pub(crate) fn descriptors() -> Result<DescriptorPool, BuildError> {
 }
 
 impl HttpApi {
-    /// Creates the API for web pages of some origins. `is_open` is true if calls need no credential.
+    /// Creates the API for web pages of some origins. `open` names the callers without a credential.
     pub fn new(
         origins: AllowedOrigins,
-        is_open: bool,
+        open: OpenTo,
         mounts: Vec<Arc<dyn Mount>>,
     ) -> Result<Self, BuildError> {
-        Self::build(&descriptors()?, (origins, is_open), mounts)
+        Self::build(&descriptors()?, (origins, open), mounts)
     }
 
     /// Creates a layer that lets gRPC calls pass and serves nothing else.
@@ -92,14 +92,14 @@ impl HttpApi {
     pub fn for_contract(
         pool: &DescriptorPool,
         origins: AllowedOrigins,
-        is_open: bool,
+        open: OpenTo,
     ) -> Result<Self, BuildError> {
-        Self::build(pool, (origins, is_open), Vec::new())
+        Self::build(pool, (origins, open), Vec::new())
     }
 
     fn build(
         pool: &DescriptorPool,
-        (origins, is_open): (AllowedOrigins, bool),
+        (origins, open): (AllowedOrigins, OpenTo),
         mounts: Vec<Arc<dyn Mount>>,
     ) -> Result<Self, BuildError> {
         let schema = Arc::new(Schema::new(pool)?);
@@ -110,7 +110,7 @@ impl HttpApi {
             schema,
             openapi: OnceLock::new(),
             origins,
-            is_open,
+            open,
             mounts,
         }))))
     }
@@ -223,7 +223,7 @@ impl Shared {
         let origin = request.headers().get(ORIGIN).cloned();
         if !self
             .origins
-            .permits(request.headers(), request.uri(), self.is_open)
+            .permits(request.headers(), request.uri(), self.open)
         {
             let status = Status::permission_denied(
                 "the web page of this request may not use the API; add its origin to http.allowed_origins",

@@ -10,6 +10,8 @@ pub(crate) enum PageError {
     Call(Status),
     /// No page has the path.
     NoPage,
+    /// The host name of the request could belong to the page of another site.
+    ForeignHost,
     /// The request cannot be read. The text says what is wrong with it.
     Input(&'static str),
 }
@@ -29,6 +31,7 @@ impl PageError {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::NoPage => StatusCode::NOT_FOUND,
+            Self::ForeignHost => StatusCode::FORBIDDEN,
             Self::Input(_) => StatusCode::BAD_REQUEST,
             Self::Call(status) => match status.code() {
                 Code::Unauthenticated => StatusCode::UNAUTHORIZED,
@@ -51,6 +54,10 @@ impl PageError {
         match self {
             Self::Call(status) => status.message(),
             Self::NoPage => "The inspector has no page with this address.",
+            Self::ForeignHost => {
+                "Without API keys, the inspector answers to localhost and to addresses only. Open it by one of these, or \
+                 turn on authentication."
+            }
             Self::Input(problem) => problem,
         }
     }

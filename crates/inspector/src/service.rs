@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Limited};
-use palimpsest_http::{GrpcPath, Mount, with_caller};
+use palimpsest_http::{GrpcPath, Mount, names_this_machine, with_caller};
 use tokio::time::timeout;
 use tonic::Status;
 use tonic::body::Body;
@@ -70,6 +70,9 @@ async fn answer(settings: Inspector, service: GrpcPath, request: Request<Body>) 
         .path_and_query()
         .map_or(ROOT, |uri| uri.as_str())
         .to_owned();
+    if settings.is_open && !names_this_machine(&head.headers, &head.uri) {
+        return pages::failed(&PageError::ForeignHost, &here, viewer);
+    }
     let Some(route) = routes::find(head.uri.path()) else {
         return pages::failed(&PageError::NoPage, &here, viewer);
     };

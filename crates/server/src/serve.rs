@@ -16,7 +16,7 @@ use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
 use palimpsest_engine::maintenance;
 use palimpsest_engine::quotas::QuotaTracker;
 use palimpsest_engine::tools::ToolRunner;
-use palimpsest_http::{AllowedOrigins, HttpApi, Mount};
+use palimpsest_http::{AllowedOrigins, HttpApi, Mount, OpenTo};
 use palimpsest_inspector::Inspector;
 use palimpsest_mcp::McpApi;
 use palimpsest_settings::Config;
@@ -324,7 +324,12 @@ fn http_api(config: &Config) -> Result<HttpApi, BoxError> {
         let has_tls = config.tls.cert_file.is_some();
         mounts.push(Arc::new(Inspector::new((is_open, has_tls), body_timeout)));
     }
-    Ok(HttpApi::new(origins, is_open, mounts)?)
+    let open = match (is_open, config.listen.ip().is_loopback()) {
+        (false, _) => OpenTo::Nobody,
+        (true, true) => OpenTo::ThisMachine,
+        (true, false) => OpenTo::Anyone,
+    };
+    Ok(HttpApi::new(origins, open, mounts)?)
 }
 
 async fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {

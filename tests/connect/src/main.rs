@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use palimpsest_edge::net;
-use palimpsest_http::{AllowedOrigins, HttpApi};
+use palimpsest_http::{AllowedOrigins, HttpApi, OpenTo};
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, Value};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -40,7 +40,7 @@ async fn main() -> Result<()> {
     read_request(&pool).await?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     write_response(&pool, listener.local_addr()?.port()).await?;
-    let api = HttpApi::for_contract(&pool, AllowedOrigins::new(&[]), false)?;
+    let api = HttpApi::for_contract(&pool, AllowedOrigins::new(&[]), OpenTo::Nobody)?;
     let service = api.layer(Conformance::new(pool));
     loop {
         let (stream, _) = listener.accept().await?;
