@@ -137,6 +137,14 @@ async fn a_search_leads_to_the_message() {
     let article = browser.text("article").await;
     assert!(article.contains("the first line"), "{article}");
 
+    // The result is stored, and a compaction replaced its message later.
+    browser.goto(&format!("{base}/transcript?from=3")).await;
+    browser.follow("compacted: why?").await;
+    let reasons = browser.text("main").await;
+    for text in ["the limit for tool results", "Compacted at revision"] {
+        assert!(reasons.contains(text), "{text}: {reasons}");
+    }
+
     // The reasons why the view lacks a message: a snip by a person, and a compaction.
     browser.goto(&format!("{base}/search?q=It+is+long")).await;
     browser.follow("snipped: why?").await;

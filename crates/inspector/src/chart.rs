@@ -89,6 +89,7 @@ pub(crate) fn requests(bars: &[Bar], lines: &[Line]) -> Markup {
     }
     let floor = scale.y(0);
     html! {
+        a.skip href="#events" { "Skip the chart" }
         figure.chart {
             svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-labelledby="chart-title" {
                 title #chart-title { (summary(bars)) }

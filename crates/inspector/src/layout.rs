@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use crate::pages::Viewer;
 use crate::routes::{ROOT, SessionName, SessionPage, project_path};
-use crate::text::shown;
+use crate::text::{plain, shown};
 
 /// The frame of a page.
 pub(crate) struct Layout<'a> {
@@ -81,7 +81,7 @@ impl<'a> Layout<'a> {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="color-scheme" content="light dark";
-                    title { (shown(self.title)) " · Palimpsest" }
+                    title { (plain(self.title)) " · Palimpsest" }
                     link rel="stylesheet" href={ (ROOT) "/style.css" };
                     link rel="icon" type="image/svg+xml" href={ (ROOT) "/icon.svg" };
                     script src={ (ROOT) "/script.js" } defer {}

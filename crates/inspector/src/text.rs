@@ -38,6 +38,19 @@ pub(crate) fn shown(text: &str) -> Markup {
     }
 }
 
+/// Returns a text with its control characters as their numbers, for places without markup.
+pub(crate) fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_control(c) {
+            out.push_str(&format!("U+{:04X}", u32::from(c)));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
 /// Returns the first line of a text, at most `max` characters long.
 pub(crate) fn one_line(text: &str, max: usize) -> String {
     let text = text.trim_start();
@@ -62,6 +75,11 @@ mod tests {
              <span class=\"control\">U+202E</span>b<span class=\"control\">U+000D</span>\
              <span class=\"control\">U+009B</span>\n\tc"
         );
+    }
+
+    #[test]
+    fn control_characters_are_shown_without_markup() {
+        assert_eq!(plain("a\u{202e}b\u{1b}"), "aU+202EbU+001B");
     }
 
     #[test]

@@ -174,13 +174,29 @@ impl<'s> RecoveryIndex<'s> {
                     _ => None,
                 },
             );
-        let sized = self.with_tokens(replaced).into_iter();
-        let removed = |(what, estimated)| RemovedContent {
-            content: what,
+        self.removed_by_level_1(replaced)
+    }
+
+    /// Returns the results of a message that level 1 replaced, also if the message has left the view since.
+    pub fn replaced_results_of(&self, message: Ordinal) -> Vec<RemovedContent> {
+        let stored = self.session.stored_results().iter();
+        let of_message = stored.filter(|(of, _, _)| *of == message);
+        self.removed_by_level_1(of_message.map(|(_, _, stored)| ContentRef::Result(stored.call)))
+    }
+
+    fn removed_by_level_1(
+        &self,
+        contents: impl Iterator<Item = ContentRef>,
+    ) -> Vec<RemovedContent> {
+        let removed = |(content, estimated)| RemovedContent {
+            content,
             cause: None,
             tokens: self.session.ledger().calibration.apply(estimated),
         };
-        sized.map(removed).collect()
+        self.with_tokens(contents)
+            .into_iter()
+            .map(removed)
+            .collect()
     }
 
     /// Returns the parts of some content that are in the view, or with `gone` the parts that are not. An undo may

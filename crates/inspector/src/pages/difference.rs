@@ -3,20 +3,24 @@
 use std::collections::HashMap;
 
 use maud::{Markup, html};
-use palimpsest_proto::context::v1::{BlockForm, GetViewRequest, GetViewResponse, ViewBlock};
+use palimpsest_proto::context::v1::{
+    BlockForm, GetViewRequest, GetViewResponse, ListEventsRequest, SessionEvent, ViewBlock,
+};
 
-use super::{Query, Viewer, blocks};
+use super::{Query, Viewer, blocks, query};
 use crate::api::Api;
 use crate::error::PageError;
-use crate::format::{number, words};
+use crate::event_text::{changes_view, describe};
+use crate::format::{number, time, words};
 use crate::layout::Layout;
 use crate::routes::{SessionName, SessionPage};
+use crate::text::shown;
 
 /// The number of blocks in one reply, and the maximum number of replies for each view.
 const PAGE_SIZE: u32 = 1_000;
 const MAX_PAGES: usize = 10;
 /// The maximum length of a text, in characters.
-const MAX_TEXT: u32 = 400;
+const MAX_TEXT: u32 = 1_000;
 /// The maximum number of rows.
 const MAX_ROWS: usize = 500;
 
@@ -33,6 +37,12 @@ pub(crate) async fn page(
     };
     let (before, after) =
         futures::try_join!(whole(api, name, from), whole(api, name, to.unwrap_or(0)))?;
+    // Between two revisions in a row there is one event.
+    let event = if after.revision == before.revision + 1 {
+        event_after(api, name, before.revision).await?
+    } else {
+        None
+    };
     let rows = difference(&before.blocks, &after.blocks);
     let title = format!(
         "From revision {} to {}",
@@ -47,6 +57,16 @@ pub(crate) async fn page(
             label for="to" { "to" }
             input #to name="to" inputmode="numeric" value=(after.revision);
             button type="submit" { "Compare" }
+        }
+        @if let Some(event) = &event {
+            @let (kind, text) = describe(event);
+            p {
+                strong { (kind) } " at " (time(event.time.as_ref())) ": " (shown(&text)) " "
+                @if changes_view(event) {
+                    @let to = query(&[("to", &before.revision.to_string())]);
+                    a href={ (name.path(SessionPage::Undo)) (to) } { "Undo…" }
+                }
+            }
         }
         p {
             (number(before.tokens.into())) " → " (number(after.tokens.into())) " tokens, "
@@ -66,7 +86,7 @@ pub(crate) async fn page(
                             th scope="col" { "After" }
                         }
                     }
-                    tbody { @for row in rows.iter().take(MAX_ROWS) { (self::row(row)) } }
+                    tbody { @for row in rows.iter().take(MAX_ROWS) { (self::row(name, row)) } }
                 }
             }
             @if rows.len() > MAX_ROWS {
@@ -74,6 +94,22 @@ pub(crate) async fn page(
             }
         }
     }))
+}
+
+/// Reads the event that follows a revision.
+async fn event_after(
+    api: &Api,
+    name: &SessionName,
+    revision: u64,
+) -> Result<Option<SessionEvent>, PageError> {
+    let request = ListEventsRequest {
+        session: name.resource(),
+        page_size: 1,
+        after_revision: revision,
+        ..ListEventsRequest::default()
+    };
+    let reply = api.sessions().list_events(Api::request(request)).await?;
+    Ok(reply.into_inner().events.into_iter().next())
 }
 
 /// Reads a whole view.
@@ -130,8 +166,10 @@ fn difference<'a>(before: &'a [ViewBlock], after: &'a [ViewBlock]) -> Vec<Differ
     rows
 }
 
-fn row((before, after): &Difference<'_>) -> Markup {
+fn row(name: &SessionName, (before, after): &Difference<'_>) -> Markup {
     let block = after.or(*before);
+    let ordinal = block.map_or(0, |block| block.ordinal);
+    let message = query(&[("from", &ordinal.to_string())]);
     let change = match (before, after) {
         (Some(_), None) => "left",
         (None, Some(_)) => "entered",
@@ -140,7 +178,7 @@ fn row((before, after): &Difference<'_>) -> Markup {
     html! {
         tr.{ "change-" (change) } {
             th scope="row" {
-                (number(block.map_or(0, |block| block.ordinal)))
+                a href={ (name.path(SessionPage::Transcript)) (message) } { (number(ordinal)) }
                 " " (block.map_or("", |block| blocks::role(block.role())))
             }
             td { (change) }
@@ -155,6 +193,7 @@ fn side(block: Option<&ViewBlock>) -> Markup {
         @if let Some(block) = block {
             p.note { (words(block.form().as_str_name(), "BLOCK_FORM_")) ", " (number(block.tokens.into())) " tokens" }
             @if let Some(content) = &block.content { (blocks::block(content)) }
+            @if block.is_cut { p.note { "The first " (number(MAX_TEXT.into())) " characters." } }
         }
     }
 }

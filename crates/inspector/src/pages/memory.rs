@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 use palimpsest_proto::context::v1::session_event::Event;
 use palimpsest_proto::context::v1::{
-    EventKind, GetSessionMemoryRequest, ListEventsRequest, SessionEvent, SessionMemory,
-    UpdateSessionMemoryRequest,
+    EventKind, GetSessionMemoryRequest, ListEventsRequest, MemoryState, SessionEvent,
+    SessionMemory, UpdateSessionMemoryRequest,
 };
 
 use super::{Query, Viewer, query};
@@ -62,7 +62,7 @@ pub(crate) async fn page(
             @if revision.is_some() {
                 p { a href=(name.path(SessionPage::Memory)) { "Current version" } }
             }
-            (content(&memory))
+            (content(&memory, revision.is_some()))
         }
         @if revision.is_none() && !memory.text.is_empty() { (editor(name, &memory)) }
         section #versions data-part {
@@ -75,7 +75,7 @@ pub(crate) async fn page(
     }))
 }
 
-fn content(memory: &SessionMemory) -> Markup {
+fn content(memory: &SessionMemory, is_past: bool) -> Markup {
     let state = words(memory.state().as_str_name(), "MEMORY_STATE_");
     html! {
         p {
@@ -84,8 +84,12 @@ fn content(memory: &SessionMemory) -> Markup {
                 "Version " (number(memory.version)) " by "
                 (words(memory.source().as_str_name(), "MEMORY_SOURCE_")) ", " (number(memory.tokens.into())) " tokens, "
                 (time(memory.update_time.as_ref())) ". "
-                (number(memory.behind_messages.into())) " messages (" (number(memory.behind_tokens.into()))
-                " tokens) of the view are newer."
+                @if memory.state() == MemoryState::Stale {
+                    "The last message that it covers left the view, so the next update begins there."
+                } @else {
+                    (number(memory.behind_messages.into())) " messages (" (number(memory.behind_tokens.into()))
+                    " tokens) of the view " (if is_past { "were" } else { "are" }) " newer."
+                }
             } @else {
                 "No text exists yet."
             }
@@ -143,8 +147,7 @@ fn item(name: &SessionName, event: &SessionEvent) -> Markup {
     html! {
         li.problem[is_failure] {
             (time(event.time.as_ref())) ": "
-            @if is_failure { (kind) } @else { a href=(path) { (kind) } }
-            ", " (shown(&text))
+            @if is_failure { (kind) ", " (shown(&text)) } @else { a href=(path) { (shown(&text)) } }
         }
     }
 }

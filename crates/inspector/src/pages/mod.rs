@@ -23,6 +23,7 @@ use url::form_urlencoded;
 use crate::error::PageError;
 use crate::layout::Layout;
 use crate::response;
+use crate::routes::{self, Route, SessionPage};
 
 /// The person who looks at a page.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +59,7 @@ impl Query {
 
 /// Returns a query string with parameters.
 pub(crate) fn query(parameters: &[(&str, &str)]) -> String {
-    let mut query = form_urlencoded::Serializer::new(String::from("?"));
+    let mut query = form_urlencoded::Serializer::for_suffix(String::from("?"), 1);
     query.extend_pairs(parameters);
     query.finish()
 }
@@ -84,10 +85,21 @@ pub(crate) fn failed(error: &PageError, here: &str, viewer: Viewer) -> Response<
         let problem = viewer.is_signed_in.then(|| error.message());
         return response::page(error.status(), sign_in::page(here, problem));
     }
-    let layout = Layout::new("This page cannot be shown", viewer);
+    // The navigation of the session stays, so that the person can go on.
+    let route = routes::find(here.split('?').next().unwrap_or_default());
+    let mut layout = Layout::new("This did not work", viewer);
+    layout = match &route {
+        Some(Route::Session(name, _)) => layout.in_session(name, SessionPage::Changes),
+        Some(Route::Sessions(project)) => layout.in_project(project),
+        _ => layout,
+    };
+    let back = match &route {
+        Some(Route::Session(name, _)) => (name.path(SessionPage::Overview), "Back to the session"),
+        _ => (routes::ROOT.to_owned(), "All projects"),
+    };
     let page = layout.page(&html! {
         p.problem role="alert" { (crate::text::shown(error.message())) }
-        p { a href=(crate::routes::ROOT) { "All projects" } }
+        p { a href=(back.0) { (back.1) } }
     });
     response::page(error.status(), page)
 }
@@ -99,6 +111,7 @@ mod tests {
     #[test]
     fn queries_are_read_and_written() {
         let text = query(&[("q", "a b&c=ä"), ("from", "7")]);
+        assert!(text.starts_with("?q="), "{text}");
         let read = Query::read(text.trim_start_matches('?'));
         assert_eq!(read.get("q"), Some("a b&c=ä"));
         assert_eq!(read.number("from").unwrap(), Some(7));

@@ -137,7 +137,7 @@ fn gauge(tokens: u32, compact_at: u32, window: u32) -> Markup {
     let is_over = compact_at > 0 && tokens >= compact_at;
     html! {
         @if window > 0 {
-            meter min="0" max=(window) high=(compact_at) value=(tokens.min(window)) {
+            meter min="0" max=(window) low=(compact_at) high=(compact_at) optimum="0" value=(tokens.min(window)) {
                 (short(tokens.into())) " of " (short(window.into()))
             }
             " "

@@ -22,11 +22,13 @@ pub(crate) async fn page(
     viewer: Viewer,
 ) -> Result<Markup, PageError> {
     let from = parameters.number("from")?.unwrap_or(1).max(1);
+    let message = parameters.get("message").unwrap_or_default();
     let request = ListMessagesRequest {
         session: name.resource(),
         page_size: PAGE_SIZE,
         filter: Some(MessageFilter {
             first_ordinal: from,
+            first_message_id: message.to_owned(),
             ..MessageFilter::default()
         }),
         form: MessageForm::Typed.into(),
@@ -34,6 +36,7 @@ pub(crate) async fn page(
     };
     let reply = api.sessions().list_messages(Api::request(request)).await?;
     let reply = reply.into_inner();
+    let from = reply.messages.first().map_or(from, |first| first.ordinal);
     let layout = Layout::new("Transcript", viewer).in_session(name, SessionPage::Transcript);
     let path = name.path(SessionPage::Transcript);
     let earlier = from.saturating_sub(PAGE_SIZE.into()).max(1).to_string();
@@ -77,12 +80,14 @@ fn article(name: &SessionName, message: &TranscriptMessage) -> Markup {
     html! {
         article.message #{ "m" (message.ordinal) } {
             h2 {
-                (number(message.ordinal)) " " (of_message.map_or("", |one| blocks::role(one.role())))
+                @let here = query(&[("from", &message.ordinal.to_string())]);
+                a href={ (name.path(SessionPage::Transcript)) (here) } { (number(message.ordinal)) } " " (of_message.map_or("", |one| blocks::role(one.role())))
                 " " (removal::visibility(name, &message.id, visibility, has_removed_parts))
                 @if message.pinned { " " span.form { "pinned" } }
             }
             p.note {
                 (number(message.tokens.into())) " tokens"
+                @if has_removed_parts { " of the original" }
                 @if metadata.create_time.is_some() { ", " (time(metadata.create_time.as_ref())) }
             }
             @if message.content_omitted {

@@ -5,7 +5,7 @@ use palimpsest_proto::context::v1::{
     GetSessionRequest, RemovedItem, RestoreContextRequest, RestoreContextResponse,
 };
 
-use super::{Query, Viewer};
+use super::{Query, Viewer, query};
 use crate::api::Api;
 use crate::error::PageError;
 use crate::format::{number, words};
@@ -66,7 +66,7 @@ fn content(
     let is_blocked = block_at > 0 && effect.after_tokens >= block_at;
     html! {
         p {
-            "The view would grow from " (number(effect.before_tokens.into())) " to "
+            "The view would change from " (number(effect.before_tokens.into())) " to "
             strong { (number(effect.after_tokens.into())) } " tokens. The transcript does not change."
         }
         @if is_blocked {
@@ -77,13 +77,27 @@ fn content(
         h2 { "Changes that would be undone" }
         ul {
             @for event in undone {
-                li { "revision " (number(event.revision)) ": " (words(event.kind().as_str_name(), "EVENT_KIND_")) }
+                @let (from, to) = ((event.revision - 1).to_string(), event.revision.to_string());
+                @let difference = query(&[("from", &from), ("to", &to)]);
+                li {
+                    a href={ (name.path(SessionPage::Difference)) (difference) } { "revision " (number(event.revision)) }
+                    ": " (words(event.kind().as_str_name(), "EVENT_KIND_"))
+                }
             }
         }
-        h2 { "Content that would come back" }
-        p { (number(recovery.total_returned_items.into())) " items" }
-        ul {
-            @for item in &recovery.returned_items { (returned(item)) }
+        @if recovery.total_returned_items > 0 {
+            h2 { "Content that would come back" }
+            p { (number(recovery.total_returned_items.into())) " items" }
+            ul {
+                @for item in &recovery.returned_items { (self::item(name, item)) }
+            }
+        }
+        @if recovery.total_items > 0 {
+            h2 { "Content that would leave" }
+            p { (number(recovery.total_items.into())) " items" }
+            ul {
+                @for item in &recovery.items { (self::item(name, item)) }
+            }
         }
         form method="post" action=(name.path(SessionPage::Undo)) {
             input type="hidden" name="to" value=(to);
@@ -96,9 +110,15 @@ fn content(
     }
 }
 
-fn returned(item: &RemovedItem) -> Markup {
+fn item(name: &SessionName, item: &RemovedItem) -> Markup {
+    let message = query(&[("message", &item.first_message_id)]);
     html! {
-        li { (words(item.kind().as_str_name(), "REMOVED_ITEM_KIND_")) ", " (number(item.tokens.into())) " tokens" }
+        li {
+            @if item.messages > 1 { (number(item.messages.into())) " messages" }
+            @else { (words(item.kind().as_str_name(), "REMOVED_ITEM_KIND_")) }
+            ", " (number(item.tokens.into())) " tokens "
+            a href={ (name.path(SessionPage::Transcript)) (message) } { "Read" }
+        }
     }
 }
 

@@ -200,7 +200,12 @@ fn block_row(
                 }
             }
             td {
-                span.form { (form) }
+                @if differs(block) {
+                    @let path = name.path(SessionPage::Removal) + &query(&[("message", &block.message_id)]);
+                    a.form href=(path) { (form) ": why?" }
+                } @else {
+                    span.form { (form) }
+                }
                 @if block.is_pinned { " " span.form { "pinned" } }
                 @if is_of_service(block.kind()) {
                     " " span.form { (words(block.kind().as_str_name(), "MESSAGE_KIND_")) }
@@ -208,7 +213,7 @@ fn block_row(
                 br;
                 span.note {
                     (number(block.tokens.into()))
-                    @if block.original_tokens > 0 && block.original_tokens != block.tokens {
+                    @if block.original_tokens > block.tokens {
                         " of " (number(block.original_tokens.into()))
                     }
                     " tokens"
@@ -218,7 +223,13 @@ fn block_row(
                 @match &block.content {
                     Some(content) => {
                         (blocks::block(content))
-                        @if block.is_cut { p.note { "cut here; the transcript has the whole text" } }
+                        @if block.is_cut {
+                            p.note {
+                                "The first " (number(blocks::MAX_TEXT as u64)) " characters. "
+                                @let message = query(&[("from", &from)]);
+                                a href={ (name.path(SessionPage::Transcript)) (message) } { "Read all" }
+                            }
+                        }
                     },
                     None => span.note { "not shown" },
                 }
@@ -226,7 +237,7 @@ fn block_row(
             td {
                 @match of_block {
                     Some(original) => (blocks::block(original)),
-                    None => span.note { @if differs(block) { "not on this page" } @else { "the same" } },
+                    None => span.note { @if differs(block) { "not on this page" } @else if block.form() == BlockForm::Annotated { "the same, without the added id" } @else { "the same" } },
                 }
             }
         }

@@ -42,7 +42,12 @@ pub(super) async fn whole(
         let removed = events
             .iter()
             .flat_map(|(revision, event)| recovery.removed_by(event, *revision).into_iter().rev());
-        let all = removed.chain(recovery.replaced_results().into_iter().rev());
+        // The model saw only a preview of such a result, also before its message left the view.
+        let replaced = match message {
+            Some(message) => recovery.replaced_results_of(message),
+            None => recovery.replaced_results(),
+        };
+        let all = removed.chain(replaced.into_iter().rev());
         let mut gone = recovery.deduplicate(all.flat_map(|it| recovery.parts(it, true)));
         gone.reverse();
         if let Some(message) = message {
