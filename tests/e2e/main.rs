@@ -35,6 +35,7 @@ mod models;
 mod overflow;
 mod persist;
 mod policy;
+mod process;
 mod protocol;
 mod quotas;
 mod quotas_together;
