@@ -1,4 +1,4 @@
-//! Tests of the liveness of the process after the embedded store has ended.
+//! Tests of the server's process: its limit of file handles, and its liveness after the embedded store has ended.
 
 #![expect(clippy::disallowed_methods, reason = "real time passes")]
 
@@ -135,4 +135,19 @@ async fn liveness_fails_after_a_failed_sync_and_not_without_file_handles() {
         assert!(began.elapsed() < LIMIT, "{:?}", server.log());
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+#[test]
+fn the_soft_limit_of_file_handles_is_raised() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_limited(folder.path(), &[], "-Sn 256");
+    let limits = fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
+    let limit = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))
+        .unwrap();
+    let numbers: Vec<_> = limit.split_whitespace().collect();
+    let (soft, hard) = (numbers[0], numbers[1]);
+    assert_ne!(hard, "256", "the hard limit leaves nothing to raise");
+    assert_eq!(soft, hard, "{limits}");
 }
