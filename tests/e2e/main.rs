@@ -54,6 +54,7 @@ mod stream;
 mod telemetry;
 mod tools;
 mod transcripts;
+mod unread;
 mod waiting;
 mod warned;
 mod whole_arrays;
