@@ -6,7 +6,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use h2::RecvStream;
 use h2::client::SendRequest;
 use http::{Request, Response};
-use palimpsest_proto::context::v1::ListMessagesRequest;
+use palimpsest_proto::context::v1::{ListMessagesRequest, WatchSessionRequest};
 use palimpsest_tests::say::{append, noise, user};
 use palimpsest_tests::{Server, name, refused};
 use prost::Message;
@@ -102,6 +102,26 @@ async fn a_reply_that_is_never_read_ends_after_the_stall_timeout() {
         .call("SessionService/ListMessages", &list("stalled"))
         .await;
     refused(&ended(reply).await, Code::ResourceExhausted, "OVERLOADED");
+}
+
+#[tokio::test]
+async fn a_watcher_that_never_reads_is_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &["--set", "grpc.stall_timeout_ms=1000"]);
+    append_text(&server, "watched", "hello").await;
+    let watch = WatchSessionRequest {
+        session: name("watched"),
+        after_revision: Some(0),
+        ..WatchSessionRequest::default()
+    };
+    let unread = Unread::connect(&server).await;
+    let reply = unread.call("SessionService/WatchSession", &watch).await;
+    refused(&ended(reply).await, Code::ResourceExhausted, "OVERLOADED");
+    // The contract says that the watcher can resume.
+    let mut sessions = server.sessions().await;
+    let mut resumed = sessions.watch_session(watch).await.unwrap().into_inner();
+    let event = timeout(LIMIT, resumed.message()).await.unwrap().unwrap();
+    assert!(event.is_some());
 }
 
 #[tokio::test]
