@@ -12,6 +12,7 @@ mod compacted;
 mod demo;
 mod formats;
 mod hostile;
+mod inspected;
 mod messages;
 mod operator;
 mod operator_memory;
