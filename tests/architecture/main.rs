@@ -1,6 +1,7 @@
 //! Tests of the workspace's dependencies: crate order, purity of the domain, single versions of the transport crates,
-//! and licences. Also tests of the tests that SECURITY.md names.
+//! and licences. Also tests of the tests that SECURITY.md and the Makefile name.
 
+mod makefile;
 mod security;
 mod sources;
 

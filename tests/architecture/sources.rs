@@ -1,4 +1,4 @@
-//! The names of tests in the sources of the workspace.
+//! The names of tests and modules in the sources of the workspace.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -54,6 +54,19 @@ pub(crate) fn tests_in(files: &[PathBuf]) -> BTreeSet<String> {
                 is_test = false;
             }
         }
+    }
+    found
+}
+
+/// Returns the names of the modules that the files declare.
+pub(crate) fn modules_in(files: &[PathBuf]) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for file in files {
+        let text = read(file);
+        found.extend(
+            text.lines()
+                .filter_map(|line| name_after(line.trim(), "mod ")),
+        );
     }
     found
 }
