@@ -107,7 +107,8 @@ chaos: tools
 		cargo test --locked --workspace --test chaos -- --nocapture
 	DISK_SCHEDULES=$(FULL_DISKS) cargo test --locked --workspace --test disk_full -- --nocapture
 	cargo test --locked --workspace --test durable
-	cargo test --locked --workspace --test e2e --test scale -- life:: lost:: rows::
+	cargo test --locked --workspace --test blobs bucket_blobs
+	cargo test --locked --workspace --test e2e --test scale -- life:: lost_history:: rows::
 
 # Runs every attack of tests/siege at once against a release build with the limits of the chart and an honest tenant.
 # Then runs silent TLS handshakes. `ONLY=window_zero` selects one attack, and `PERCENT=10` reduces its size. `HANDLES=hard`

@@ -5,8 +5,8 @@ use palimpsest_proto::context::v1::call_tool_request::Call;
 use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
 use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
 use palimpsest_proto::context::v1::{
-    AdoptedCompaction, AppendMessagesRequest, CallToolRequest, CreateSessionRequest, Session,
-    ToolUseBlock, UpdateSessionRequest,
+    AdoptedCompaction, AppendMessagesRequest, CallToolRequest, CreateSessionRequest, MessageInput,
+    Session, ToolUseBlock, UpdateSessionRequest,
 };
 use palimpsest_tests::say::{append, user};
 use palimpsest_tests::tenant::{told, with};
@@ -241,4 +241,49 @@ async fn changing_a_hold_requires_admin_and_adopting_a_summary_compact() {
     );
     assert_eq!(about["permission"], "compact");
     client.append_messages(with(&owner, adopt)).await.unwrap();
+}
+
+/// Empty entries are two bytes on the wire and hundreds of bytes in memory. The request is rejected before it is
+/// decoded, and after the checks of the right and of the quota.
+#[tokio::test]
+async fn a_request_of_empty_entries_is_rejected_after_its_right_and_its_quota() {
+    let world = World::new();
+    let reader = world.key("p", "read");
+    let other = world.key("bbb", "read,write");
+    let writer = world.key("p", "write");
+    let settings = [
+        "limits.max_request_bytes=1048576",
+        "limits.max_message_bytes=1048576",
+        // One request is a debt of days, which no machine is slow enough to pay off during the test.
+        "quotas.bytes_per_second=1",
+    ];
+    let server = world.serve(&settings.map(str::to_owned));
+    let mut client = server.context().await;
+    let entries = append(
+        "projects/p/sessions/any",
+        vec![MessageInput::default(); 100_000],
+    );
+    let mut call = async |key: &str| {
+        let reply = client.append_messages(with(key, entries.clone())).await;
+        reply.unwrap_err()
+    };
+    // Rejected for its right, a call neither uses the quota nor gets to the estimate of its size.
+    for _ in 0..2 {
+        refused(
+            &call(&reader).await,
+            Code::PermissionDenied,
+            "PERMISSION_DENIED",
+        );
+        refused(&call(&other).await, Code::NotFound, "SESSION_NOT_FOUND");
+    }
+    let status = call(&writer).await;
+    let about = refused(&status, Code::ResourceExhausted, "REQUEST_TOO_LARGE");
+    assert_eq!(about["limit_bytes"], "8388608");
+    assert!(status.message().contains("bytes of memory"), "{status:?}");
+    // The quota was charged before the estimate.
+    refused(
+        &call(&writer).await,
+        Code::ResourceExhausted,
+        "BYTE_RATE_EXCEEDED",
+    );
 }

@@ -1,5 +1,9 @@
 //! Tests of the workspace's dependencies: crate order, purity of the domain, single versions of the transport crates,
-//! and licences.
+//! and licences. Also tests of the tests that SECURITY.md and the Makefile name.
+
+mod makefile;
+mod security;
+mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

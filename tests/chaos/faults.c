@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 // The numbers, in the order of faults.rs.
-enum { WRITE_ERRNO, SYNC_ERRNO, PER_MILLE, SHORT, DELAY_US, CLOCK_MS, RESULT_ERRNO, INJECTED, NUMBERS };
+enum { WRITE_ERRNO, SYNC_ERRNO, PER_MILLE, SHORT, DELAY_US, CLOCK_MS, RESULT_ERRNO, RESULT_HOLD, INJECTED, NUMBERS };
 
 static _Atomic int64_t none[NUMBERS];
 static _Atomic int64_t *numbers = none;
@@ -102,6 +102,14 @@ static int is_result(const char *path) {
     return path != NULL && strstr(path, "/tool-results/") != NULL;
 }
 
+// Waits until the hold ends, if the path is a stored result of a session with the id `slow`.
+static void wait_for_release(const char *path) {
+    if (get(RESULT_HOLD) == 0 || path == NULL || strstr(path, "/slow/tool-results/") == NULL) return;
+    atomic_fetch_add(&numbers[INJECTED], 1);
+    struct timespec pause = {0, 5000000};
+    while (get(RESULT_HOLD) != 0) nanosleep(&pause, NULL);
+}
+
 #define OPEN(name) \
     int name(const char *path, int flags, ...) { \
         NEXT(name); \
@@ -109,6 +117,7 @@ static int is_result(const char *path) {
         va_start(rest, flags); \
         mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0; \
         va_end(rest); \
+        wait_for_release(path); \
         return is_result(path) && fails(RESULT_ERRNO) ? -1 : next(path, flags, mode); \
     }
 

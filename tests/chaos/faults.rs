@@ -8,9 +8,9 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// Count of numbers in the shared file, 8 bytes each.
-const NUMBERS: usize = 8;
+const NUMBERS: usize = 9;
 /// Index of the count of injected faults.
-const INJECTED: u64 = 7;
+const INJECTED: u64 = 8;
 
 const EIO: i64 = 5;
 const ENOSPC: i64 = 28;
@@ -41,10 +41,14 @@ pub(crate) enum Fault {
     ClockYearAhead,
     /// The model's provider accepts requests and never answers.
     ProviderHangs,
+    /// The stored results of sessions with the id `slow` are neither read nor written until the fault ends.
+    HeldResults,
+    /// The same, and the clock jumps three days ahead.
+    HeldResultsDaysLater,
 }
 
 impl Fault {
-    /// All faults.
+    /// The faults of random schedules.
     pub(crate) const ALL: [Self; 11] = [
         Self::None,
         Self::WriteErrors,
@@ -66,19 +70,21 @@ impl Fault {
     }
 
     /// Returns the numbers for `faults.c`: write error, sync error, probability in thousandths, short writes, delay in
-    /// microseconds, clock offset in milliseconds, error of stored results.
+    /// microseconds, clock offset in milliseconds, error of stored results, hold of stored results.
     fn numbers(self) -> [i64; NUMBERS - 1] {
         match self {
             Self::None | Self::ProviderHangs => [0; _],
-            Self::WriteErrors => [EIO, 0, 300, 0, 0, 0, 0],
-            Self::SyncErrors => [0, EIO, 300, 0, 0, 0, 0],
-            Self::ShortWrites => [0, 0, 500, 1, 0, 0, 0],
-            Self::NoSpace => [ENOSPC, 0, 1_000, 0, 0, 0, 0],
-            Self::SlowDisk => [0, 0, 0, 0, 5_000, 0, 0],
-            Self::ClockForward => [0, 0, 0, 0, 0, 26 * HOUR_MS, 0],
-            Self::ClockBack => [0, 0, 0, 0, 0, -26 * HOUR_MS, 0],
-            Self::NoResults => [0, 0, 1_000, 0, 0, 0, EIO],
-            Self::ClockYearAhead => [0, 0, 0, 0, 0, 400 * 24 * HOUR_MS, 0],
+            Self::WriteErrors => [EIO, 0, 300, 0, 0, 0, 0, 0],
+            Self::SyncErrors => [0, EIO, 300, 0, 0, 0, 0, 0],
+            Self::ShortWrites => [0, 0, 500, 1, 0, 0, 0, 0],
+            Self::NoSpace => [ENOSPC, 0, 1_000, 0, 0, 0, 0, 0],
+            Self::SlowDisk => [0, 0, 0, 0, 5_000, 0, 0, 0],
+            Self::ClockForward => [0, 0, 0, 0, 0, 26 * HOUR_MS, 0, 0],
+            Self::ClockBack => [0, 0, 0, 0, 0, -26 * HOUR_MS, 0, 0],
+            Self::NoResults => [0, 0, 1_000, 0, 0, 0, EIO, 0],
+            Self::ClockYearAhead => [0, 0, 0, 0, 0, 400 * 24 * HOUR_MS, 0, 0],
+            Self::HeldResults => [0, 0, 0, 0, 0, 0, 0, 1],
+            Self::HeldResultsDaysLater => [0, 0, 0, 0, 0, 72 * HOUR_MS, 0, 1],
         }
     }
 }

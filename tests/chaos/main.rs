@@ -10,3 +10,4 @@ mod endings;
 mod faults;
 mod intruder;
 mod schedule;
+mod slow_upload;

@@ -142,7 +142,7 @@ fn messages_compacted_by_the_agent_leave_the_imported_view() {
     let again = import();
     let again = &again[0]["sessions"][0];
     assert_eq!(
-        (&again["messages"], &again["compactions"]),
+        (&again["appended"], &again["compactions"]),
         (&json!(0), &json!(0))
     );
     assert_eq!(view(), expected);
@@ -163,6 +163,53 @@ fn imported(content: &str) -> Value {
     let path = file.to_str().unwrap();
     let args = ["import", "--format", "claude-code", "--json", path];
     serde_json::from_str(&said(&[&args[..], &["--server", &address]].concat())).unwrap()
+}
+
+/// One session has three counts of messages, and each has a name of its own.
+#[test]
+fn each_count_of_messages_has_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&folder.path().join("data"), &[]);
+    let run = |args: &[&str]| said(&[args, &["--server", server.address()]].concat());
+    let mut lines = Lines::default();
+    lines.says(1, "user", "the first question");
+    lines.says(2, "assistant", "the first answer");
+    lines.mark(3, &json!({"trigger": "manual", "preTokens": 1234}));
+    lines.summary(4, "what was said so far");
+    lines.says(5, "user", "the last question");
+    let file = folder.path().join("session.jsonl");
+    fs::write(&file, &lines.0).unwrap();
+    let import = ["import", "--format", "claude-code", file.to_str().unwrap()];
+    // The first number in the row of the session.
+    let count = |table: &str| -> Option<u64> {
+        let mut rows = table.lines();
+        let row = rows.find(|line| line.contains("projects/default/sessions/session"));
+        let mut words = row.unwrap_or_default().split_whitespace();
+        words.find_map(|word| word.parse().ok())
+    };
+
+    // Four messages of the file, one of them the summary.
+    let imported = run(&import);
+    assert!(imported.contains("appended"), "{imported}");
+    assert_eq!(count(&imported), Some(4), "{imported}");
+    let second = run(&[&import[..], &["--json", "--session", "second"]].concat());
+    let second: Value = serde_json::from_str(&second).unwrap();
+    assert_eq!(second[0]["sessions"][0]["appended"], 4, "{second:#}");
+
+    // Without the summary.
+    let listed = run(&["sessions"]);
+    assert!(listed.contains("user and assistant messages"), "{listed}");
+    assert_eq!(count(&listed), Some(3), "{listed}");
+    for line in run(&["sessions", "--json"]).lines() {
+        let session: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(session["user_and_assistant_messages"], 3, "{session}");
+    }
+
+    // With the summary and the boundary that the service adds before it.
+    let exported = run(&["export", "session"]);
+    let last: Value = serde_json::from_str(exported.lines().last().unwrap()).unwrap();
+    assert_eq!(last["messages"], 5, "{exported}");
+    assert_eq!(exported.lines().count(), 5 + 2, "{exported}");
 }
 
 #[test]
@@ -193,5 +240,5 @@ fn a_message_with_a_rejected_parent_is_imported_without_it() {
     let report = imported(&lines.0);
     let defects = report[0]["defects"].as_array().unwrap();
     assert_eq!(defects.len(), 1, "{report:#}");
-    assert_eq!(report[0]["sessions"][0]["messages"], json!(3), "{report:#}");
+    assert_eq!(report[0]["sessions"][0]["appended"], json!(3), "{report:#}");
 }

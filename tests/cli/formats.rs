@@ -64,7 +64,7 @@ fn a_folder_with_all_formats_is_verified_and_imported() {
             assert_eq!(file["defects"], serde_json::json!([]), "{file}");
             let session = &file["sessions"][0];
             let name = session["name"].as_str().unwrap().to_owned();
-            (name, session["messages"].as_u64().unwrap())
+            (name, session["appended"].as_u64().unwrap())
         })
         .collect();
     counts.sort();
@@ -87,7 +87,7 @@ fn a_folder_with_all_formats_is_verified_and_imported() {
     // The ids depend on the lines, so a second import appends nothing.
     let again: serde_json::Value = serde_json::from_str(&said(&import)).unwrap();
     for file in again.as_array().unwrap() {
-        assert_eq!(file["sessions"][0]["messages"], 0, "{file}");
+        assert_eq!(file["sessions"][0]["appended"], 0, "{file}");
     }
 }
 

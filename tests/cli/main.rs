@@ -12,6 +12,7 @@ mod compacted;
 mod demo;
 mod formats;
 mod hostile;
+mod inspected;
 mod messages;
 mod operator;
 mod operator_memory;
@@ -145,12 +146,12 @@ impl Setting {
 fn a_transcript_is_imported_inspected_and_exported() {
     let setting = Setting::new();
     let report = setting.import();
-    assert_eq!(report[0]["sessions"][0]["messages"], 5);
+    assert_eq!(report[0]["sessions"][0]["appended"], 5);
     assert_eq!(report[0]["defects"][0], "line 4: is not JSON (column 2)");
     assert_eq!(report[1]["sessions"][0]["rewinds"], 1);
     // A second import adds nothing.
     let again = setting.import();
-    assert_eq!(again[0]["sessions"][0]["messages"], 0);
+    assert_eq!(again[0]["sessions"][0]["appended"], 0);
     assert_eq!(again[0]["sessions"][0]["duplicates"], 5);
 
     let sessions = setting.run(&["sessions"]);

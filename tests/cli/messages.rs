@@ -168,6 +168,26 @@ fn the_logged_address_is_accepted_and_an_invalid_one_is_explained() {
     );
 }
 
+/// The text depends on tonic's words for a reply without gRPC, which another version of tonic may change.
+#[test]
+fn the_admin_port_as_the_server_is_named_in_the_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&folder.path().join("data"), &[]);
+    let claude = r#"{"type":"user","uuid":"00000000-0000-4000-8000-000000000001","message":{"role":"user","content":"hi"}}"#;
+    let file = write(folder.path(), "a.jsonl", claude);
+    for command in [
+        &["sessions"][..],
+        &["inspect", "any"],
+        &["export", "any"],
+        &["import", "--format", "claude-code", &file],
+    ] {
+        says(
+            &all_of(&[command, &["--server", server.admin()]].concat()),
+            &["admin port", "admin.listen", "use the address of `listen`"],
+        );
+    }
+}
+
 #[test]
 fn a_closed_output_pipe_prints_no_error() {
     let program = binary().display();

@@ -199,7 +199,7 @@ async fn an_export_restores_view_transcript_and_summary() {
     let path = world.write("first.jsonl", &exported);
     let report = world.import(&path, "again");
     assert_eq!(report[0]["defects"], json!([]), "{report:#}");
-    assert_eq!(report[0]["sessions"][0]["messages"], 10);
+    assert_eq!(report[0]["sessions"][0]["appended"], 10);
 
     assert_eq!(messages(&world.export("again")), messages(&exported));
     for provider in ["anthropic", "openai"] {
@@ -222,7 +222,7 @@ async fn an_export_restores_view_transcript_and_summary() {
     let report = world.import(&path, "again");
     let again = &report[0]["sessions"][0];
     assert_eq!(
-        (&again["messages"], &again["duplicates"]),
+        (&again["appended"], &again["duplicates"]),
         (&json!(0), &json!(10))
     );
 }

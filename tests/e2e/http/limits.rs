@@ -8,7 +8,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::{Caller, reason_of, session};
-use crate::SERVER;
+
+/// A hang ends a test after this time.
+const LIMIT: Duration = Duration::from_mins(3);
 
 #[tokio::test]
 async fn a_body_above_the_limit_is_rejected() {
@@ -56,22 +58,28 @@ async fn a_body_above_the_limit_is_rejected() {
 
 #[tokio::test]
 async fn a_deadline_is_kept() {
-    let server = SERVER.get();
-    let caller = Caller::new(server.0.address());
-    let path = session("late");
-    let body = json!({"messages": [{"role": "user", "content": "hi"}]});
-    caller.ok(caller.post(&format!("{path}:sync"), &body)).await;
-    // The version is not known, so the call waits for it.
-    let wait = caller.get(&format!("{path}/memory?wait=30s&known_version=0"));
-    let sent = wait.header("connect-timeout-ms", "300").send();
-    let response = tokio::time::timeout(Duration::from_secs(25), sent).await;
-    let response = response.unwrap().unwrap();
-    assert!(
-        [200, 504].contains(&response.status().as_u16()),
-        "{}",
-        response.status()
-    );
-    let invalid = caller.get(&path).header("connect-timeout-ms", "soon");
+    let folder = tempfile::tempdir().unwrap();
+    // Without the deadline of the caller, the server would wait an hour for the rest of the body.
+    let settings = [
+        "grpc.stall_timeout_ms=3600000",
+        "grpc.body_timeout_ms=3600000",
+        "grpc.request_timeout_ms=3600000",
+        "grpc.max_request_timeout_ms=3600000",
+    ];
+    let settings = settings.map(|setting| ["--set", setting]).concat();
+    let server = Server::start(folder.path(), &settings);
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    let head = "POST /v1/projects/http/sessions/late:sync HTTP/1.1\r\nhost: localhost\r\nconnect-timeout-ms: 300\r\ncontent-length: 100\r\n\r\n{";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = vec![0; 4_096];
+    let read = tokio::time::timeout(LIMIT, stream.read(&mut answer)).await;
+    let read = read.expect("the deadline is ignored").unwrap();
+    let answer = String::from_utf8_lossy(&answer[..read]);
+    assert!(answer.starts_with("HTTP/1.1 504"), "{answer}");
+    assert!(answer.contains("DEADLINE_EXCEEDED"), "{answer}");
+    let invalid = Caller::new(server.address())
+        .get(&session("late"))
+        .header("connect-timeout-ms", "soon");
     assert_eq!(invalid.send().await.unwrap().status(), 400);
 }
 

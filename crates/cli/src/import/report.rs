@@ -29,8 +29,8 @@ pub(super) struct FileReport {
 #[derive(Debug, Serialize)]
 pub(super) struct SessionReport {
     pub(super) name: String,
-    /// The appended messages.
-    pub(super) messages: usize,
+    /// The appended messages, including summaries.
+    pub(super) appended: usize,
     /// The messages that were stored already.
     pub(super) duplicates: usize,
     /// The messages that repeat an earlier message under a new id.
@@ -59,7 +59,7 @@ impl SessionReport {
     pub(super) fn new(parent: &str, id: &str) -> Self {
         Self {
             name: format!("{parent}/sessions/{id}"),
-            messages: 0,
+            appended: 0,
             duplicates: 0,
             re_emissions: 0,
             rewinds: 0,
@@ -70,7 +70,7 @@ impl SessionReport {
 
     /// Returns true if the session has no message of the file.
     pub(super) fn is_empty(&self) -> bool {
-        self.messages + self.duplicates + self.re_emissions == 0
+        self.appended + self.duplicates + self.re_emissions == 0
     }
 
     /// Counts the outcomes of appended messages.
@@ -79,7 +79,7 @@ impl SessionReport {
             match message.outcome() {
                 AppendOutcome::Duplicate => self.duplicates += 1,
                 AppendOutcome::ReEmission => self.re_emissions += 1,
-                AppendOutcome::Appended | AppendOutcome::Unspecified => self.messages += 1,
+                AppendOutcome::Appended | AppendOutcome::Unspecified => self.appended += 1,
             }
         }
     }
@@ -96,7 +96,7 @@ pub(super) fn show(reports: &[FileReport], json: bool) -> anyhow::Result<()> {
     let mut sum = [0_usize; 6];
     for session in reports.iter().flat_map(|report| &report.sessions) {
         let counts = [
-            session.messages, session.duplicates, session.re_emissions, session.rewinds,
+            session.appended, session.duplicates, session.re_emissions, session.rewinds,
             session.compactions, session.removals,
         ];
         for (sum, count) in sum.iter_mut().zip(counts) {

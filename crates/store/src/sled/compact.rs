@@ -2,15 +2,17 @@
 //! only live records.
 
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use ::sled::{Batch, Db, IVec};
 use sha2::{Digest, Sha256};
 
-use super::folder_swap::swap_folder;
+use super::folder_swap::swap_folder_with;
 use super::group::MAX_BATCH;
 use super::options::SledOptions;
 use super::{files, garbage, keys, open};
+use crate::fs as durable;
 use crate::{StoreError, crash_point};
 
 /// The result of a compaction.
@@ -42,9 +44,16 @@ struct StoreDigest {
 ///
 /// Fails if `to` is not empty.
 pub fn compact_store(from: &Path, to: &Path, old: &Path) -> Result<CompactReport, StoreError> {
+    compact_store_with((from, to, old), durable::exchange_paths)
+}
+
+fn compact_store_with(
+    (from, to, old): (&Path, &Path, &Path),
+    exchange: impl Fn(&Path, &Path) -> io::Result<()>,
+) -> Result<CompactReport, StoreError> {
     let (compacted, _locks) = copy_store(from, to)?;
     crash_point("compact.copied");
-    swap_folder(to, from, Some(old))?;
+    swap_folder_with(to, from, Some(old), exchange)?;
     crash_point("compact.placed");
     Ok(compacted)
 }
@@ -161,4 +170,38 @@ fn content(db: &Db, garbage: &[Vec<u8>]) -> ::sled::Result<StoreDigest> {
 fn disk_bytes(dir: &Path) -> u64 {
     let db: PathBuf = dir.join("db");
     db.metadata().map_or(0, |metadata| metadata.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::TryLockError;
+
+    use super::*;
+
+    fn is_locked(dir: &Path) -> bool {
+        let file = File::open(dir.join("lock")).unwrap();
+        matches!(file.try_lock(), Err(TryLockError::WouldBlock))
+    }
+
+    #[test]
+    fn no_one_opens_a_store_while_its_compaction_replaces_it() {
+        let root = tempfile::tempdir().unwrap();
+        let [store, copy, old] = ["log", "log.new", "log.old"].map(|name| root.path().join(name));
+        drop(open::open(&SledOptions::new(&store)).unwrap());
+        let exchange = |new: &Path, current: &Path| -> io::Result<()> {
+            let opened = open::open(&SledOptions::new(current));
+            assert!(matches!(opened, Err(StoreError::Locked { .. })));
+            assert!(is_locked(new), "the copy can be opened before the exchange");
+            durable::exchange_paths(new, current)?;
+            for folder in [new, current] {
+                assert!(is_locked(folder), "{folder:?} can be opened in between");
+            }
+            Ok(())
+        };
+        let folders = (store.as_path(), copy.as_path(), old.as_path());
+        compact_store_with(folders, exchange).unwrap();
+        for folder in [&store, &old] {
+            assert!(!is_locked(folder), "{folder:?} stays locked");
+        }
+    }
 }

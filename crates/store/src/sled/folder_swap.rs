@@ -19,7 +19,8 @@ pub fn swap_folder(new: &Path, current: &Path, old: Option<&Path>) -> Result<(),
     swap_folder_with(new, current, old, durable::exchange_paths)
 }
 
-fn swap_folder_with(
+/// Replaces a folder as [`swap_folder`] does, with another way to exchange two folders.
+pub(super) fn swap_folder_with(
     new: &Path,
     current: &Path,
     old: Option<&Path>,

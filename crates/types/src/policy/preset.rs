@@ -343,6 +343,25 @@ mod tests {
     }
 
     #[test]
+    fn presets_tag_turns_and_attach_instructions_like_their_originals() {
+        let of_claude_code: &[&str] = &["CLAUDE.md", "CLAUDE.local.md", "AGENTS.md"];
+        let of_opencode: &[&str] = &["AGENTS.md", "CLAUDE.md", "CONTEXT.md"];
+        for (preset, tags_turns, instruction_files) in [
+            (Preset::ClaudeCode, true, of_claude_code),
+            (Preset::ClaudeCode2119, false, of_claude_code),
+            (Preset::OpenCode, false, of_opencode),
+            (Preset::Threshold, false, of_claude_code),
+            (Preset::Economy, false, of_claude_code),
+        ] {
+            let policy = preset.policy();
+            assert_eq!(policy.snip.tag_turns, tags_turns, "{preset:?}");
+            let names = policy.attachments.instruction_files.iter();
+            let names: Vec<&str> = names.map(|name| &**name).collect();
+            assert_eq!(names, instruction_files, "{preset:?}");
+        }
+    }
+
+    #[test]
     fn overlays_merge_tables_and_replace_the_rest() {
         let overlay = Overlay::from_toml(
             r#"
