@@ -31,14 +31,19 @@ use crate::output::{count, one_line};
 const PROJECT: &str = "projects/demo";
 const WITH: &str = "projects/demo/sessions/with-palimpsest";
 const WITHOUT: &str = "projects/demo/sessions/without";
+/// The fork in which the last compaction is undone.
+const FORK: &str = "projects/demo/sessions/undone";
 
 /// Returns the text that leads to the pages of the played session.
 pub(super) fn keep_text(address: SocketAddr) -> String {
     let page = |session| session_path(session).unwrap_or_default();
     format!(
-        "\nThe session: http://{address}{}\nWith every level off: http://{address}{}\n\nPress Ctrl-C to end the server.\n",
+        "\nThe session: http://{address}{}\nWith every level off: http://{address}{}\nA fork with the last compaction \
+         undone: http://{address}{}\n\nThe times of the events are those of the story, with its pauses.\nPress Ctrl-C \
+         to end the server.\n",
         page(WITH),
-        page(WITHOUT)
+        page(WITHOUT),
+        page(FORK)
     )
 }
 
@@ -155,7 +160,7 @@ impl<'s> DemoRun<'s> {
             ..
         } = self;
         let read_back = read_back(&mut with, channel).await?;
-        let undone = with.undo_in_fork().await?;
+        let undone = with.undo_in_fork(FORK).await?;
         let mut outcome = DemoOutcome {
             checked: with.checked + without.checked,
             picture: self.picture,

@@ -25,8 +25,6 @@ use crate::client::reply_of;
 pub(super) const MODEL: &str = "claude-sonnet-4-5";
 /// The context window of the model, in tokens.
 pub(super) const WINDOW: u32 = 200_000;
-/// The id of the fork in which the last compaction is undone.
-const FORK: &str = "undone";
 /// The maximum size of a message, in bytes. A reply with a full context window is much smaller.
 const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
 
@@ -327,19 +325,22 @@ impl Player {
     }
 
     /// Undoes the last compaction in a fork, so that the session stays as it was played. Returns the number of restored
-    /// messages, and the number of messages before the compaction.
-    pub(super) async fn undo_in_fork(&mut self) -> anyhow::Result<Option<(usize, usize)>> {
+    /// messages, and the number of messages before the compaction. `fork` is the resource name of the fork.
+    pub(super) async fn undo_in_fork(
+        &mut self,
+        fork: &str,
+    ) -> anyhow::Result<Option<(usize, usize)>> {
         let Some(before) = self.before.take() else {
             return Ok(None);
         };
-        let fork = ForkSessionRequest {
+        let request = ForkSessionRequest {
             session: self.session.clone(),
-            session_id: FORK.to_owned(),
+            session_id: fork.rsplit('/').next().unwrap_or(fork).to_owned(),
             title: "The same, with the last compaction undone".to_owned(),
             ..ForkSessionRequest::default()
         };
-        let fork = reply_of(self.sessions.fork_session(fork).await)?.session;
-        self.session = fork.unwrap_or_default().name;
+        reply_of(self.sessions.fork_session(request).await)?;
+        fork.clone_into(&mut self.session);
         let request = RestoreContextRequest {
             session: self.session.clone(),
             to_revision: before.revision,

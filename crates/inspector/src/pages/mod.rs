@@ -13,6 +13,7 @@ pub(crate) mod undo;
 pub(crate) mod view;
 
 mod blocks;
+mod policy;
 
 use http::Response;
 use maud::html;

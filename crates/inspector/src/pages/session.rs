@@ -6,7 +6,7 @@ use palimpsest_proto::context::v1::{
     Budget, GetSessionRequest, ListEventsRequest, Session, SessionEvent,
 };
 
-use super::{Query, Viewer, query};
+use super::{Query, Viewer, policy, query};
 use crate::api::Api;
 use crate::chart::{self, Bar, Line};
 use crate::error::PageError;
@@ -77,7 +77,10 @@ pub(crate) async fn page(
         layout = layout.live(name);
     }
     Ok(layout.page(&html! {
-        section #facts data-part { (facts(&session)) }
+        section #facts data-part {
+            (facts(&session))
+            (policy::section(&session))
+        }
         section #requests data-part {
             h2 { "Requests" }
             (requests(name, &session, &events))
@@ -159,13 +162,17 @@ fn window(budget: &Budget) -> Markup {
 fn requests(name: &SessionName, session: &Session, events: &[SessionEvent]) -> Markup {
     let mut bars = Vec::new();
     let mut changes = Vec::new();
-    for event in events {
+    for (event, is_replaced) in events.iter().zip(replaced(events)) {
         if changes_view(event) {
             changes.push(describe(event).0);
         }
         let Some(Event::ViewServed(served)) = &event.event else {
             continue;
         };
+        // The bars before and after such a request are of requests that were sent.
+        if is_replaced {
+            continue;
+        }
         let revision = event.revision.to_string();
         bars.push(Bar {
             revision: event.revision,
@@ -199,6 +206,25 @@ fn requests(name: &SessionName, session: &Session, events: &[SessionEvent]) -> M
     chart::requests(&bars, &lines)
 }
 
+/// Returns for each event whether it is a request that the next one replaced: no message was appended between them, so
+/// the model has not answered it. A compaction within a call leaves such a request.
+fn replaced(events: &[SessionEvent]) -> Vec<bool> {
+    let mut all = vec![false; events.len()];
+    let mut open = None;
+    for (index, event) in events.iter().enumerate() {
+        match &event.event {
+            Some(Event::ViewServed(_)) => {
+                if let Some(earlier) = open.replace(index) {
+                    all[earlier] = true;
+                }
+            }
+            Some(Event::MessagesAppended(_)) => open = None,
+            _ => {}
+        }
+    }
+    all
+}
+
 /// `is_latest` is true if no event follows.
 fn table(
     name: &SessionName,
@@ -209,6 +235,7 @@ fn table(
     let policy = session.policy.as_ref();
     let prices = policy.and_then(|policy| policy.economy.as_ref());
     let paybacks = payback::of_changes(events, prices);
+    let replaced = replaced(events);
     html! {
         div.wide {
             table.events {
@@ -226,9 +253,9 @@ fn table(
                     }
                 }
                 tbody {
-                    @for (event, payback) in events.iter().zip(&paybacks).rev() {
+                    @for ((event, payback), is_replaced) in events.iter().zip(&paybacks).zip(&replaced).rev() {
                         @let payback = payback.as_ref().map(|payback| paid(payback, is_latest));
-                        (row(name, event, payback.as_ref()))
+                        (row(name, event, payback.as_ref(), *is_replaced))
                     }
                 }
             }
@@ -236,7 +263,12 @@ fn table(
     }
 }
 
-fn row(name: &SessionName, event: &SessionEvent, payback: Option<&Markup>) -> Markup {
+fn row(
+    name: &SessionName,
+    event: &SessionEvent,
+    payback: Option<&Markup>,
+    is_replaced: bool,
+) -> Markup {
     let (kind, text) = describe(event);
     let effect = event.effect.clone().unwrap_or_default();
     let changes = changes_view(event);
@@ -248,7 +280,10 @@ fn row(name: &SessionName, event: &SessionEvent, payback: Option<&Markup>) -> Ma
             td.number { (number(event.revision)) }
             td { (time(event.time.as_ref())) }
             th scope="row" { (kind) }
-            td { (shown(&text)) }
+            td {
+                (shown(&text))
+                @if is_replaced { "; replaced by the next request before an answer" }
+            }
             td.number {
                 @if effect.freed_tokens > 0 {
                     (number(effect.freed_tokens.into()))
@@ -317,5 +352,33 @@ fn pager(name: &SessionName, events: &[SessionEvent], ends: &Ends) -> Markup {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palimpsest_proto::context::v1::{MessagesAppended, ViewServed};
+
+    use super::*;
+
+    #[test]
+    fn a_request_without_a_message_before_the_next_one_is_replaced() {
+        let request = || Event::ViewServed(ViewServed::default());
+        let appended = || Event::MessagesAppended(MessagesAppended::default());
+        let compacted = || Event::Compacted(Box::default());
+        let events = [
+            appended(),
+            request(),
+            compacted(),
+            request(),
+            appended(),
+            request(),
+        ];
+        let events = events.map(|event| SessionEvent {
+            event: Some(event),
+            ..SessionEvent::default()
+        });
+        let expected = [false, true, false, false, false, false];
+        assert_eq!(replaced(&events), expected);
     }
 }
