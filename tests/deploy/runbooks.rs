@@ -120,7 +120,9 @@ fn label_values(page: &str) -> Vec<(String, String, String)> {
             let named = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
             let rest = &line[at..];
             let end = rest.find(|c| !named(c)).unwrap_or(rest.len());
-            metric = rest[..end].trim_end_matches("_count").to_owned();
+            rest[..end]
+                .trim_end_matches("_count")
+                .clone_into(&mut metric);
             let selector = rest[end..].strip_prefix('{');
             if let Some((label, value)) = selector.and_then(|it| it.split_once("=\"")) {
                 add(&metric, label, value.split('"').next().unwrap());

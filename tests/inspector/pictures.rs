@@ -1,7 +1,9 @@
 //! Writes the pictures of docs/inspector.md: pages of the session that the demo plays, and of a server with API keys.
 //!
+//! ```text
 //! PALIMPSEST_TEST_BINARY=$PWD/target/release/palimpsest \
 //!   cargo test --workspace --locked --test inspector pictures -- --ignored
+//! ```
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;

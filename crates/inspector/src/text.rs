@@ -1,6 +1,8 @@
 //! Content of conversations as text of a page. Markup is escaped by `maud`. Characters that control a terminal or the
 //! direction of text are shown by their numbers.
 
+use std::fmt::Write as _;
+
 use maud::{Markup, html};
 
 /// Returns true if a character could change how other text is shown.
@@ -43,7 +45,7 @@ pub(crate) fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         if is_control(c) {
-            out.push_str(&format!("U+{:04X}", u32::from(c)));
+            let _ = write!(out, "U+{:04X}", u32::from(c));
         } else {
             out.push(c);
         }

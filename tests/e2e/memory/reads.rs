@@ -118,7 +118,7 @@ async fn an_earlier_version_is_read_by_the_revision_of_its_event() {
     let mut sessions = running.0.sessions().await;
     let session = named("versions");
     let mut texts = Vec::new();
-    for number in 1..=3_u64 {
+    for number in 1..=2_u64 {
         let messages = turn(usize::try_from(number).unwrap(), 3, 12_000);
         say(&mut client, &session, messages).await;
         let is_new = |memory: &SessionMemory| {

@@ -69,7 +69,7 @@ fn copy_store(from: &Path, to: &Path) -> Result<(CompactReport, [File; 2]), Stor
         return Err(StoreError::Io {
             doing: "write a copy into",
             path: to.to_owned(),
-            source: std::io::ErrorKind::DirectoryNotEmpty.into(),
+            source: io::ErrorKind::DirectoryNotEmpty.into(),
         });
     }
     // Opening would create an empty store in a missing folder.
@@ -77,7 +77,7 @@ fn copy_store(from: &Path, to: &Path) -> Result<(CompactReport, [File; 2]), Stor
         return Err(StoreError::Io {
             doing: "find a store in",
             path: from.to_owned(),
-            source: std::io::ErrorKind::NotFound.into(),
+            source: io::ErrorKind::NotFound.into(),
         });
     }
     let (source, source_lock) = open::open(&SledOptions::new(from))?;

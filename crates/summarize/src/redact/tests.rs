@@ -256,7 +256,7 @@ fn timed(text: &str) -> (usize, Duration) {
     };
     let before = now();
     let length = redact(text).text.len();
-    (length, now() - before)
+    (length, now().saturating_sub(before))
 }
 
 fn fragment() -> impl Strategy<Value = String> {
