@@ -19,7 +19,8 @@ fn items(json: &Value) -> MessageInput {
 }
 
 async fn ask(request: PrepareContextRequest) -> PrepareContextResponse {
-    let mut client = SERVER.get().0.context().await;
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
     client.prepare_context(request).await.unwrap().into_inner()
 }
 

@@ -149,7 +149,7 @@ async fn of_every_question() {
         picture(
             "inspector-search.webp",
             &format!("{session}/search?q=Batch+collect"),
-            "",
+            "[...document.querySelectorAll('.hits li')].find(one => one.innerText.includes('why?'))",
             420.0,
         ),
         picture("inspector-removal.webp", &removal, "", 420.0),
@@ -168,8 +168,8 @@ async fn of_every_question() {
             "",
             640.0,
         ),
-        picture("inspector-undo.webp", &undo, "", 420.0),
-        picture("inspector-sessions.webp", "/projects/demo", "", 300.0),
+        picture("inspector-undo.webp", &undo, "", 600.0),
+        picture("inspector-sessions.webp", "/projects/demo", "", 640.0),
     ];
     for picture in &pictures {
         write(&browser, root, picture).await;

@@ -37,7 +37,8 @@ async fn with_policy(sessions: &mut Sessions, session: &str, results: ToolResult
 
 #[tokio::test]
 async fn a_result_of_several_blocks_is_stored_as_json() {
-    let mut client = SERVER.get().0.context().await;
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
     let original = large(70_000);
     let blocks = json!([{"type": "text", "text": original}, {"type": "text", "text": "end"}]);
     let mut request = ask("several-blocks", "a", "");
