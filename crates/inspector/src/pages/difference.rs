@@ -3,11 +3,9 @@
 use std::collections::HashMap;
 
 use maud::{Markup, html};
-use palimpsest_proto::context::v1::{
-    BlockForm, GetViewRequest, GetViewResponse, ListEventsRequest, SessionEvent, ViewBlock,
-};
+use palimpsest_proto::context::v1::{BlockForm, GetViewRequest, GetViewResponse, ViewBlock};
 
-use super::{Query, Viewer, blocks, query};
+use super::{Query, Viewer, blocks, links};
 use crate::api::Api;
 use crate::error::PageError;
 use crate::event_text::{changes_view, describe};
@@ -39,7 +37,7 @@ pub(crate) async fn page(
         futures::try_join!(whole(api, name, from), whole(api, name, to.unwrap_or(0)))?;
     // Between two revisions in a row there is one event.
     let event = if after.revision == before.revision + 1 {
-        event_after(api, name, before.revision).await?
+        api.event_after(name, before.revision).await?
     } else {
         None
     };
@@ -63,8 +61,7 @@ pub(crate) async fn page(
             p {
                 strong { (kind) } " at " (time(event.time.as_ref())) ": " (shown(&text)) " "
                 @if changes_view(event) {
-                    @let to = query(&[("to", &before.revision.to_string())]);
-                    a href={ (name.path(SessionPage::Undo)) (to) } { "Undo…" }
+                    a href=(links::undo(name, before.revision)) { "Undo…" }
                 }
             }
         }
@@ -94,22 +91,6 @@ pub(crate) async fn page(
             }
         }
     }))
-}
-
-/// Reads the event that follows a revision.
-async fn event_after(
-    api: &Api,
-    name: &SessionName,
-    revision: u64,
-) -> Result<Option<SessionEvent>, PageError> {
-    let request = ListEventsRequest {
-        session: name.resource(),
-        page_size: 1,
-        after_revision: revision,
-        ..ListEventsRequest::default()
-    };
-    let reply = api.sessions().list_events(Api::request(request)).await?;
-    Ok(reply.into_inner().events.into_iter().next())
 }
 
 /// Reads a whole view.
@@ -169,7 +150,6 @@ fn difference<'a>(before: &'a [ViewBlock], after: &'a [ViewBlock]) -> Vec<Differ
 fn row(name: &SessionName, (before, after): &Difference<'_>) -> Markup {
     let block = after.or(*before);
     let ordinal = block.map_or(0, |block| block.ordinal);
-    let message = query(&[("from", &ordinal.to_string())]);
     let change = match (before, after) {
         (Some(_), None) => "left",
         (None, Some(_)) => "entered",
@@ -178,7 +158,7 @@ fn row(name: &SessionName, (before, after): &Difference<'_>) -> Markup {
     html! {
         tr.{ "change-" (change) } {
             th scope="row" {
-                a href={ (name.path(SessionPage::Transcript)) (message) } { (number(ordinal)) }
+                a href=(links::message(name, ordinal)) { (number(ordinal)) }
                 " " (block.map_or("", |block| blocks::role(block.role())))
             }
             td { (change) }

@@ -13,6 +13,7 @@ pub(crate) mod undo;
 pub(crate) mod view;
 
 mod blocks;
+mod links;
 mod policy;
 
 use http::Response;
@@ -90,7 +91,7 @@ pub(crate) fn failed(error: &PageError, here: &str, viewer: Viewer) -> Response<
     let route = routes::find(here.split('?').next().unwrap_or_default());
     let mut layout = Layout::new("This did not work", viewer);
     layout = match &route {
-        Some(Route::Session(name, _)) => layout.in_session(name, SessionPage::Changes),
+        Some(Route::Session(name, page)) => layout.in_session(name, *page),
         Some(Route::Sessions(project)) => layout.in_project(project),
         _ => layout,
     };

@@ -14,17 +14,17 @@ static JSON: LazyLock<Option<PlainJson>> = LazyLock::new(|| PlainJson::new().ok(
 
 /// Shows the resolved policy, and the fields that the session overrides.
 pub(super) fn section(session: &Session) -> Markup {
+    let policies = [
+        ("Overrides of this session", &session.policy_overrides),
+        ("Policy that applies now", &session.policy),
+    ];
     html! {
-        @if let Some(overrides) = session.policy_overrides.as_ref().and_then(text) {
-            details {
-                summary { "Overrides of this session" }
-                pre.content { (shown(&overrides)) }
-            }
-        }
-        @if let Some(policy) = session.policy.as_ref().and_then(text) {
-            details {
-                summary { "Policy that applies now" }
-                pre.content { (shown(&policy)) }
+        @for (title, policy) in policies {
+            @if let Some(text) = policy.as_ref().and_then(text) {
+                details {
+                    summary { (title) }
+                    pre.content { (shown(&text)) }
+                }
             }
         }
     }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 use palimpsest_proto::context::v1::{
-    GetSessionRequest, ListEventsRequest, ListMessagesRequest, MessageFilter, RecoveryReport,
-    RemovedItem, RemovedItemKind, SessionEvent, TranscriptMessage, Visibility,
+    GetSessionRequest, ListMessagesRequest, MessageFilter, RecoveryReport, RemovedItem,
+    RemovedItemKind, SessionEvent, TranscriptMessage, Visibility,
 };
 
-use super::{Query, Viewer, query, why_hidden};
+use super::{Query, Viewer, links, why_hidden};
 use crate::api::Api;
 use crate::error::PageError;
 use crate::event_text::describe;
@@ -33,7 +33,7 @@ pub(super) fn visibility(
     if visibility == Visibility::Visible && !has_removed_parts {
         return html! { span.form { (label) } };
     }
-    let path = name.path(SessionPage::Removal) + &query(&[("message", message_id)]);
+    let path = links::removal(name, message_id);
     html! {
         a.form href=(path) {
             (label)
@@ -90,14 +90,7 @@ async fn causes(
         if revision == 0 || events.contains_key(&revision) || events.len() == MAX_EVENTS {
             continue;
         }
-        let request = ListEventsRequest {
-            session: name.resource(),
-            page_size: 1,
-            after_revision: revision - 1,
-            ..ListEventsRequest::default()
-        };
-        let reply = api.sessions().list_events(Api::request(request)).await?;
-        let event = reply.into_inner().events.into_iter().next();
+        let event = api.event_after(name, revision - 1).await?;
         events.extend(event.map(|event| (revision, event)));
     }
     Ok(events)
@@ -109,7 +102,6 @@ fn content(
     report: &RecoveryReport,
     events: &BTreeMap<u64, SessionEvent>,
 ) -> Markup {
-    let from = message.ordinal.to_string();
     let is_visible = message.visibility() == Visibility::Visible;
     html! {
         p {
@@ -118,7 +110,7 @@ fn content(
             } @else {
                 "The message is not in the view: " (why_hidden(message.visibility())) ". "
             }
-            a href={ (name.path(SessionPage::Transcript)) (query(&[("from", &from)])) } { "Read the original" }
+            a href=(links::message(name, message.ordinal)) { "Read the original" }
         }
         @for item in report.items.iter().rev() {
             (reason(name, item, events.get(&item.cause_revision)))
@@ -134,6 +126,7 @@ fn content(
 
 fn reason(name: &SessionName, item: &RemovedItem, event: Option<&SessionEvent>) -> Markup {
     let revision = item.cause_revision;
+    let event = event.map(|event| (event, describe(event)));
     html! {
         section {
             h2 { (what(item)) ", " (number(item.tokens.into())) " tokens" }
@@ -141,8 +134,8 @@ fn reason(name: &SessionName, item: &RemovedItem, event: Option<&SessionEvent>) 
                 div {
                     dt { "Removed by" }
                     dd {
-                        @if let Some(event) = event {
-                            (describe(event).0) " at revision " (number(revision)) ", " (time(event.time.as_ref()))
+                        @if let Some((event, (kind, _))) = &event {
+                            (kind) " at revision " (number(revision)) ", " (time(event.time.as_ref()))
                         } @else if revision > 0 {
                             (words(item.cause().as_str_name(), "EVENT_KIND_")) " at revision " (number(revision))
                         } @else {
@@ -150,12 +143,12 @@ fn reason(name: &SessionName, item: &RemovedItem, event: Option<&SessionEvent>) 
                         }
                     }
                 }
-                @if let Some(event) = event {
+                @if let Some((event, (_, text))) = &event {
                     div {
                         dt { "Reason" }
                         dd {
                             @if let Some(effect) = &event.effect { (words(effect.trigger().as_str_name(), "TRIGGER_")) ": " }
-                            (shown(&describe(event).1))
+                            (shown(text))
                         }
                     }
                     @if !event.credential.is_empty() {
@@ -175,24 +168,22 @@ fn reason(name: &SessionName, item: &RemovedItem, event: Option<&SessionEvent>) 
                     }
                 }
             }
-            p { (links(name, item)) }
+            p { (ways(name, item)) }
         }
     }
 }
 
-fn links(name: &SessionName, item: &RemovedItem) -> Markup {
-    let before = item.cause_revision.saturating_sub(1).to_string();
-    let after = item.cause_revision.to_string();
-    let back = item.restore_to_revision.to_string();
+fn ways(name: &SessionName, item: &RemovedItem) -> Markup {
+    let cause = item.cause_revision;
     html! {
-        @if item.cause_revision > 0 {
-            a href={ (name.path(SessionPage::Difference)) (query(&[("from", &before), ("to", &after)])) } { "Everything that left with it" }
+        @if cause > 0 {
+            a href=(links::change(name, cause)) { "Everything that left with it" }
             " · "
-            a href={ (name.path(SessionPage::View)) (query(&[("revision", &before)])) } { "The view before" }
+            a href=(links::view(name, cause - 1)) { "The view before" }
         }
         @if item.restore_to_revision > 0 {
             " · "
-            a href={ (name.path(SessionPage::Undo)) (query(&[("to", &back)])) } { "Undo…" }
+            a href=(links::undo(name, item.restore_to_revision)) { "Undo…" }
         }
     }
 }

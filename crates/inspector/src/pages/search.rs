@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use palimpsest_proto::context::v1::text_pattern::Pattern;
 use palimpsest_proto::context::v1::{SearchHit, SearchMessagesRequest, TextPattern};
 
-use super::{Query, Viewer, blocks, query, removal};
+use super::{Query, Viewer, blocks, links, query, removal};
 use crate::api::Api;
 use crate::error::PageError;
 use crate::format::number;
@@ -77,11 +77,10 @@ pub(crate) async fn page(
 }
 
 fn item(name: &SessionName, hit: &SearchHit) -> Markup {
-    let from = hit.ordinal.to_string();
     let message_id = hit.block.as_ref().map_or("", |block| &block.message_id);
     html! {
         li {
-            a href={ (name.path(SessionPage::Transcript)) (query(&[("from", &from)])) } {
+            a href=(links::message(name, hit.ordinal)) {
                 "message " (number(hit.ordinal))
             }
             " " (blocks::role(hit.role())) " "

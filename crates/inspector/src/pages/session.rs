@@ -6,7 +6,7 @@ use palimpsest_proto::context::v1::{
     Budget, GetSessionRequest, ListEventsRequest, Session, SessionEvent,
 };
 
-use super::{Query, Viewer, policy, query};
+use super::{Query, Viewer, links, policy, query};
 use crate::api::Api;
 use crate::chart::{self, Bar, Line};
 use crate::error::PageError;
@@ -76,6 +76,7 @@ pub(crate) async fn page(
     if after.is_none() {
         layout = layout.live(name);
     }
+    let replaced = replaced(&events);
     Ok(layout.page(&html! {
         section #facts data-part {
             (facts(&session))
@@ -83,12 +84,12 @@ pub(crate) async fn page(
         }
         section #requests data-part {
             h2 { "Requests" }
-            (requests(name, &session, &events))
+            (requests(name, &session, &events, &replaced))
         }
         section #events data-part {
             h2 { "Events" }
             (pager(name, &events, &ends))
-            (table(name, &session, &events, !ends.has_later))
+            (table(name, &session, (&events, &replaced), !ends.has_later))
             (pager(name, &events, &ends))
         }
     }))
@@ -158,11 +159,16 @@ fn window(budget: &Budget) -> Markup {
     }
 }
 
-/// Draws the requests among some events.
-fn requests(name: &SessionName, session: &Session, events: &[SessionEvent]) -> Markup {
+/// Draws the requests among some events. `replaced` has an entry for each event.
+fn requests(
+    name: &SessionName,
+    session: &Session,
+    events: &[SessionEvent],
+    replaced: &[bool],
+) -> Markup {
     let mut bars = Vec::new();
     let mut changes = Vec::new();
-    for (event, is_replaced) in events.iter().zip(replaced(events)) {
+    for (event, is_replaced) in events.iter().zip(replaced) {
         if changes_view(event) {
             changes.push(describe(event).0);
         }
@@ -170,10 +176,9 @@ fn requests(name: &SessionName, session: &Session, events: &[SessionEvent]) -> M
             continue;
         };
         // The bars before and after such a request are of requests that were sent.
-        if is_replaced {
+        if *is_replaced {
             continue;
         }
-        let revision = event.revision.to_string();
         bars.push(Bar {
             revision: event.revision,
             tokens: served.tokens,
@@ -184,7 +189,7 @@ fn requests(name: &SessionName, session: &Session, events: &[SessionEvent]) -> M
                 .map_or([0, 0, 0, served.tokens, 0, 0], chart::parts),
             saved: served.saved_tokens,
             changes: std::mem::take(&mut changes),
-            path: name.path(SessionPage::View) + &query(&[("revision", &revision)]),
+            path: links::view(name, event.revision),
         });
     }
     if bars.is_empty() {
@@ -229,13 +234,12 @@ fn replaced(events: &[SessionEvent]) -> Vec<bool> {
 fn table(
     name: &SessionName,
     session: &Session,
-    events: &[SessionEvent],
+    (events, replaced): (&[SessionEvent], &[bool]),
     is_latest: bool,
 ) -> Markup {
     let policy = session.policy.as_ref();
     let prices = policy.and_then(|policy| policy.economy.as_ref());
     let paybacks = payback::of_changes(events, prices);
-    let replaced = replaced(events);
     html! {
         div.wide {
             table.events {
@@ -253,7 +257,7 @@ fn table(
                     }
                 }
                 tbody {
-                    @for ((event, payback), is_replaced) in events.iter().zip(&paybacks).zip(&replaced).rev() {
+                    @for ((event, payback), is_replaced) in events.iter().zip(&paybacks).zip(replaced).rev() {
                         @let payback = payback.as_ref().map(|payback| paid(payback, is_latest));
                         (row(name, event, payback.as_ref(), *is_replaced))
                     }
@@ -272,8 +276,6 @@ fn row(
     let (kind, text) = describe(event);
     let effect = event.effect.clone().unwrap_or_default();
     let changes = changes_view(event);
-    let revision = event.revision.to_string();
-    let before = event.revision.saturating_sub(1).to_string();
     let is_request = matches!(event.event, Some(Event::ViewServed(_)));
     html! {
         tr.change[changes].request[is_request] {
@@ -298,12 +300,12 @@ fn row(
             td { (shown(&event.credential)) }
             td {
                 @if is_request {
-                    a href={ (name.path(SessionPage::View)) (query(&[("revision", &revision)])) } { "View" }
+                    a href=(links::view(name, event.revision)) { "View" }
                 }
                 @if changes {
-                    a href={ (name.path(SessionPage::Difference)) (query(&[("from", &before), ("to", &revision)])) } { "Difference" }
+                    a href=(links::change(name, event.revision)) { "Difference" }
                     " "
-                    a href={ (name.path(SessionPage::Undo)) (query(&[("to", &before)])) } { "Undo…" }
+                    a href=(links::undo(name, event.revision.saturating_sub(1))) { "Undo…" }
                 }
             }
         }

@@ -5,7 +5,7 @@ use palimpsest_proto::context::v1::{
     ListMessagesRequest, MessageFilter, MessageForm, TranscriptMessage,
 };
 
-use super::{Query, Viewer, blocks, query, removal};
+use super::{Query, Viewer, blocks, links, query, removal};
 use crate::api::Api;
 use crate::error::PageError;
 use crate::format::{number, time};
@@ -80,8 +80,7 @@ fn article(name: &SessionName, message: &TranscriptMessage) -> Markup {
     html! {
         article.message #{ "m" (message.ordinal) } {
             h2 {
-                @let here = query(&[("from", &message.ordinal.to_string())]);
-                a href={ (name.path(SessionPage::Transcript)) (here) } { (number(message.ordinal)) } " " (of_message.map_or("", |one| blocks::role(one.role())))
+                a href=(links::message(name, message.ordinal)) { (number(message.ordinal)) } " " (of_message.map_or("", |one| blocks::role(one.role())))
                 " " (removal::visibility(name, &message.id, visibility, has_removed_parts))
                 @if message.pinned { " " span.form { "pinned" } }
             }

@@ -5,7 +5,7 @@ use palimpsest_proto::context::v1::{
     GetSessionRequest, RemovedItem, RestoreContextRequest, RestoreContextResponse,
 };
 
-use super::{Query, Viewer, query};
+use super::{Query, Viewer, links, query};
 use crate::api::Api;
 use crate::error::PageError;
 use crate::format::{number, words};
@@ -77,10 +77,8 @@ fn content(
         h2 { "Changes that would be undone" }
         ul {
             @for event in undone {
-                @let (from, to) = ((event.revision - 1).to_string(), event.revision.to_string());
-                @let difference = query(&[("from", &from), ("to", &to)]);
                 li {
-                    a href={ (name.path(SessionPage::Difference)) (difference) } { "revision " (number(event.revision)) }
+                    a href=(links::change(name, event.revision)) { "revision " (number(event.revision)) }
                     ": " (words(event.kind().as_str_name(), "EVENT_KIND_"))
                 }
             }

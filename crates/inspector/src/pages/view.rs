@@ -8,7 +8,7 @@ use palimpsest_proto::context::v1::{
     MessageForm, MessageKind, TranscriptMessage, ViewBlock,
 };
 
-use super::{Query, Viewer, blocks, query, why_hidden};
+use super::{Query, Viewer, blocks, links, query, why_hidden};
 use crate::api::Api;
 use crate::chart::{PARTS, parts};
 use crate::error::PageError;
@@ -50,9 +50,7 @@ pub(crate) async fn page(
     Ok(layout.page(&html! {
         p {
             (number(view.tokens.into())) " tokens at " (time(view.time.as_ref())) ": " (breakdown(&view)) ". "
-            @let from = view.revision.saturating_sub(1).to_string();
-            @let to = view.revision.to_string();
-            a href={ (name.path(SessionPage::Difference)) (query(&[("from", &from), ("to", &to)])) } { "Compare revisions" }
+            a href=(links::change(name, view.revision)) { "Compare revisions" }
         }
         form.inline action=(name.path(SessionPage::View)) {
             label for="revision" { "Revision" }
@@ -166,13 +164,12 @@ fn rows(
 }
 
 fn hidden_row(name: &SessionName, hidden: &HiddenRange) -> Markup {
-    let from = hidden.first_ordinal.to_string();
     html! {
         tr.hidden {
             td colspan="4" {
                 (if hidden.first_ordinal == hidden.last_ordinal { "Message " } else { "Messages " }) (range(hidden.first_ordinal, hidden.last_ordinal)) ", " (number(hidden.tokens.into())) " tokens: "
                 (why_hidden(hidden.reason())) ". "
-                a href={ (name.path(SessionPage::Transcript)) (query(&[("from", &from)])) } { "Read them" }
+                a href=(links::message(name, hidden.first_ordinal)) { "Read them" }
             }
         }
     }
@@ -188,11 +185,11 @@ fn block_row(
         .and_then(|original| original.message.as_ref())
         .and_then(|message| message.blocks.get(block.block_index as usize))
         .filter(|_| differs(block));
-    let from = block.ordinal.to_string();
+    let message = links::message(name, block.ordinal);
     html! {
         tr.{ "form-" (form) } {
             th scope="row" {
-                a href={ (name.path(SessionPage::Transcript)) (query(&[("from", &from)])) } { (number(block.ordinal)) }
+                a href=(message) { (number(block.ordinal)) }
                 " " (blocks::role(block.role()))
                 @if let Some(index) = block.message_index {
                     br;
@@ -201,8 +198,7 @@ fn block_row(
             }
             td {
                 @if differs(block) {
-                    @let path = name.path(SessionPage::Removal) + &query(&[("message", &block.message_id)]);
-                    a.form href=(path) { (form) ": why?" }
+                    a.form href=(links::removal(name, &block.message_id)) { (form) ": why?" }
                 } @else {
                     span.form { (form) }
                 }
@@ -226,8 +222,7 @@ fn block_row(
                         @if block.is_cut {
                             p.note {
                                 "The first " (number(blocks::MAX_TEXT as u64)) " characters. "
-                                @let message = query(&[("from", &from)]);
-                                a href={ (name.path(SessionPage::Transcript)) (message) } { "Read all" }
+                                a href=(message) { "Read all" }
                             }
                         }
                     },
