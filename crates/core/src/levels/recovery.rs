@@ -124,12 +124,6 @@ impl<'s> RecoveryIndex<'s> {
 
     /// Returns the content that an event removed from the view, in the order of the transcript.
     pub fn removed_by(&self, event: &Event, revision: Revision) -> Vec<RemovedContent> {
-        // Sizes are estimates by the service. The calibration scales them to the counts of the provider.
-        let removed = |(what, estimated): (ContentRef, u64)| RemovedContent {
-            content: what,
-            cause: Some(revision),
-            tokens: self.session.ledger().calibration.apply(estimated),
-        };
         let found = match event {
             Event::ResultsPersisted(event) => {
                 let calls = event.results.iter().map(|stored| stored.call);
@@ -161,7 +155,7 @@ impl<'s> RecoveryIndex<'s> {
             }
             _ => Vec::new(),
         };
-        found.into_iter().map(removed).collect()
+        self.removed_for(Some(revision), found)
     }
 
     /// Returns the results that level 1 replaced and whose replacement is still in the view.
@@ -188,18 +182,26 @@ impl<'s> RecoveryIndex<'s> {
         &self,
         contents: impl Iterator<Item = ContentRef>,
     ) -> Vec<RemovedContent> {
-        let removed = |(content, estimated)| RemovedContent {
-            content,
-            cause: None,
-            tokens: self.session.ledger().calibration.apply(estimated),
-        };
-        self.with_tokens(contents)
-            .into_iter()
-            .map(removed)
-            .collect()
+        self.removed_for(None, self.with_tokens(contents))
     }
 
-    /// Returns the parts of some content that are in the view, or with `gone` the parts that are not. An undo may
+    /// Adds the cause to content with its size. Sizes are estimates by the service. The calibration scales them to the
+    /// counts of the provider.
+    fn removed_for(
+        &self,
+        cause: Option<Revision>,
+        found: Vec<(ContentRef, u64)>,
+    ) -> Vec<RemovedContent> {
+        let calibration = self.session.ledger().calibration;
+        let removed = |(content, estimated)| RemovedContent {
+            content,
+            cause,
+            tokens: calibration.apply(estimated),
+        };
+        found.into_iter().map(removed).collect()
+    }
+
+    /// Returns the parts of some content that are in the view, or with `hidden` the parts that are not. An undo may
     /// restore the beginning of a range and not its end.
     pub fn parts(&self, removed: RemovedContent, hidden: bool) -> Vec<RemovedContent> {
         // Only ranges can be partly gone. Everything else is either in the view or not.
@@ -234,15 +236,8 @@ impl<'s> RecoveryIndex<'s> {
         if all.iter().all(asked) {
             return vec![removed];
         }
-        let parts = self
-            .with_tokens(consecutive_ranges(all.into_iter().filter(asked)))
-            .into_iter();
-        let part = |(content, estimated)| RemovedContent {
-            content,
-            cause: removed.cause,
-            tokens: self.session.ledger().calibration.apply(estimated),
-        };
-        parts.map(part).collect()
+        let parts = self.with_tokens(consecutive_ranges(all.into_iter().filter(asked)));
+        self.removed_for(removed.cause, parts)
     }
 
     /// Keeps the first report of each content. The input must be ordered from the newest event to the oldest. Parts of

@@ -1,6 +1,6 @@
 //! Undoes view-changing events.
 
-use palimpsest_core::command::{Command, Rejection, RestoreContext};
+use palimpsest_core::command::{Command, RestoreContext};
 use palimpsest_core::ids::Revision;
 use palimpsest_core::session::{ContentNotLoaded, RequestStamp, Session};
 use palimpsest_store::crash_point;
@@ -38,8 +38,7 @@ impl ChangeCall<'_> {
         // against the current session.
         let sessions = &self.engine.sessions;
         let current = sessions.read(self.key, Session::revision).await?;
-        let past = sessions.session_at(self.key, revision).await?;
-        let past = past.ok_or(Rejection::RevisionNotFound { revision, current })?;
+        let past = sessions.past_session(self.key, revision, current).await?;
         crash_point("restore.read");
         let restore = RestoreContext {
             past: Box::new(past.session),

@@ -26,7 +26,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use palimpsest_core::command::CreateSession;
+use palimpsest_core::command::{CreateSession, Rejection};
 use palimpsest_core::event::{Event, RecordedEvent};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::limits::Limits;
@@ -323,6 +323,18 @@ impl Sessions {
         revision: Revision,
     ) -> Result<Option<PastSession>, EngineError> {
         self.reader.session_at(key, revision).await
+    }
+
+    /// Returns the session as it was at a revision, as [`Self::session_at`] does. Fails if the session never had it.
+    /// `current` is the session's revision, for the error.
+    pub async fn past_session(
+        &self,
+        key: &SessionKey,
+        revision: Revision,
+        current: Revision,
+    ) -> Result<PastSession, EngineError> {
+        let past = self.session_at(key, revision).await?;
+        Ok(past.ok_or(Rejection::RevisionNotFound { revision, current })?)
     }
 
     /// Returns a watcher of a session's changes.

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use palimpsest_core::command::{Command, Rejection, is_memory_update_running, memory_due_at};
+use palimpsest_core::command::{Command, is_memory_update_running, memory_due_at};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::session::Session;
-use palimpsest_engine::EngineError;
 use palimpsest_engine::call::Deadline;
 use palimpsest_engine::sessions::{MissingSession, Transaction};
 use palimpsest_proto::context::v1::{
@@ -66,11 +65,9 @@ async fn past(
 ) -> Result<MemoryView, ServiceError> {
     let sessions = &service.sessions;
     let current = sessions.position(key).await?;
-    let past = sessions.session_at(key, revision).await?;
-    let past = past.ok_or(EngineError::from(Rejection::RevisionNotFound {
-        revision,
-        current: current.revision,
-    }))?;
+    let past = sessions
+        .past_session(key, revision, current.revision)
+        .await?;
     let at = past.session.info().modified;
     let view = MemoryView::of(&past.session, at);
     // Another history may have replaced the session between the two reads.

@@ -1,10 +1,8 @@
 //! `GetView`: the view of a session at a revision.
 
-use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::Revision;
 use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::view::TargetOverride;
-use palimpsest_engine::EngineError;
 use palimpsest_proto::context::v1::{GetViewRequest, GetViewResponse};
 use prost::Message as _;
 use tokio::task::spawn_blocking;
@@ -52,10 +50,10 @@ pub(super) async fn get(
     let page = if let Some(current) = current {
         current
     } else {
-        let past = service.sessions.session_at(&key, revision).await?;
-        let current = position.revision;
-        let past = past.ok_or(Rejection::RevisionNotFound { revision, current });
-        let past = past.map_err(EngineError::from)?;
+        let sessions = &service.sessions;
+        let past = sessions
+            .past_session(&key, revision, position.revision)
+            .await?;
         let read = spawn_blocking(move || page.read(&past.session)).await;
         read.map_err(|_| ServiceError::fault("read the view: its task ended early"))?
     };
