@@ -50,10 +50,7 @@ impl AllowedOrigins {
 
     /// Returns true if a page of a host may use the API.
     fn contains_host(&self, host: &Authority) -> bool {
-        let mut origins = self.origins.iter().map(String::as_bytes);
-        let is_of =
-            |origin| HeaderValue::from_bytes(origin).is_ok_and(|one| is_origin_of(&one, host));
-        self.allows_all || origins.any(is_of)
+        self.allows_all || self.origins.iter().any(|origin| is_origin_of(origin, host))
     }
 
     /// Returns false for a request of a web page that may not use the API.
@@ -71,11 +68,16 @@ impl AllowedOrigins {
             return !is_of_page && !headers.contains_key(HOST);
         };
         if !is_of_page {
-            // A browser sends neither header when a page of such a name, without TLS, reads from its own origin. The
-            // request then looks like that of a program.
+            // Browsers send neither header for the reads that a page without TLS makes from its own origin. Such a read
+            // looks like that of a program.
             return open != OpenTo::ThisMachine || is_local(&host) || self.contains_host(&host);
         }
-        let is_same = origin.is_none_or(|origin| is_origin_of(origin, &host));
+        let is_of_host = |origin: &HeaderValue| {
+            origin
+                .to_str()
+                .is_ok_and(|origin| is_origin_of(origin, &host))
+        };
+        let is_same = origin.is_none_or(is_of_host);
         is_same && (open == OpenTo::Nobody || is_local(&host))
     }
 
@@ -114,16 +116,13 @@ fn host(headers: &HeaderMap, target: &Uri) -> Option<Authority> {
     headers.get(HOST)?.to_str().ok()?.parse().ok()
 }
 
-fn is_origin_of(origin: &HeaderValue, host: &Authority) -> bool {
-    let origin = origin
-        .to_str()
-        .ok()
-        .and_then(|origin| origin.parse::<Uri>().ok());
-    origin.is_some_and(|origin| origin.authority() == Some(host))
+fn is_origin_of(origin: &str, host: &Authority) -> bool {
+    let origin = origin.parse::<Uri>();
+    origin.is_ok_and(|origin| origin.authority() == Some(host))
 }
 
-/// Returns true if a request names this machine by `localhost` or an address, which no web page can bind to another
-/// machine.
+/// Returns true if the host of a request is `localhost` or an address. Any other name could be that of a foreign page, which
+/// has given its name the address of this machine.
 pub fn names_this_machine(headers: &HeaderMap, target: &Uri) -> bool {
     host(headers, target).is_some_and(|host| is_local(&host))
 }

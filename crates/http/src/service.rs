@@ -43,7 +43,7 @@ struct Shared {
     /// The description of the REST API, after the first request for it.
     openapi: OnceLock<Bytes>,
     origins: AllowedOrigins,
-    /// True if calls need no credential.
+    /// The callers without a credential.
     open: OpenTo,
     mounts: Vec<Arc<dyn Mount>>,
 }
