@@ -156,12 +156,7 @@ async fn of_every_question() {
         picture("inspector-difference.webp", &difference, "", 640.0),
         picture("inspector-view.webp", &format!("{session}/view"), "", 760.0),
         picture("inspector-projects.webp", "", "", 240.0),
-        picture(
-            "inspector-changes.webp",
-            session,
-            "[...document.querySelectorAll('tr.change')].find(row => row.innerText.includes('Compacted'))",
-            300.0,
-        ),
+        picture("inspector-changes.webp", session, compaction, 300.0),
         picture(
             "inspector-memory.webp",
             &format!("{session}/memory"),

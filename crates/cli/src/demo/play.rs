@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use tonic::transport::Channel;
 
 use super::picture::Picture;
-use super::player::Player;
+use super::player::{Player, session_id};
 use super::readback::{ReadBack, read_back};
 use super::server::{DemoServer, OffsetClock};
 use super::stage::Display;
@@ -333,7 +333,7 @@ async fn create(
 ) -> anyhow::Result<()> {
     let request = CreateSessionRequest {
         parent: PROJECT.to_owned(),
-        session_id: name.rsplit('/').next().unwrap_or(name).to_owned(),
+        session_id: session_id(name).to_owned(),
         session: Some(Session {
             policy_overrides,
             ..Session::default()

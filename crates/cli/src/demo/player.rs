@@ -335,7 +335,7 @@ impl Player {
         };
         let request = ForkSessionRequest {
             session: self.session.clone(),
-            session_id: fork.rsplit('/').next().unwrap_or(fork).to_owned(),
+            session_id: session_id(fork).to_owned(),
             title: "The same, with the last compaction undone".to_owned(),
             ..ForkSessionRequest::default()
         };
@@ -354,6 +354,11 @@ impl Player {
         let same = same.take_while(|(was, (is, _))| *was == is).count();
         Ok(Some((same, before.array.len())))
     }
+}
+
+/// Returns the id in the resource name of a session.
+pub(super) fn session_id(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
 }
 
 fn target() -> Target {
