@@ -159,25 +159,11 @@ fn dependencies<'a>(metadata: &'a Value, name: &str) -> BTreeSet<&'a str> {
         .collect()
 }
 
-fn is_rust(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "rs")
-}
-
 /// Returns the number of lines of Rust in a folder.
 fn lines(folder: &Path) -> u64 {
-    let entries = std::fs::read_dir(folder).expect("the folder is readable");
-    let paths = entries.map(|entry| entry.expect("the entry is readable").path());
-    paths
-        .map(|path| {
-            if path.is_dir() {
-                lines(&path)
-            } else if is_rust(&path) {
-                let text = std::fs::read_to_string(&path).expect("the file is readable");
-                text.lines().count() as u64
-            } else {
-                0
-            }
-        })
+    let files = sources::rust_files(folder).into_iter();
+    files
+        .map(|path| sources::read(&path).lines().count() as u64)
         .sum()
 }
 

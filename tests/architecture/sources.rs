@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::is_rust;
-
 /// The folders whose files are not sources of the workspace.
 const OTHERS: [&str; 2] = ["node_modules", "target"];
+
+fn is_rust(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "rs")
+}
 
 /// Returns the Rust files of a folder and of its subfolders.
 pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
@@ -25,7 +27,7 @@ pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn read(path: &Path) -> String {
+pub(crate) fn read(path: &Path) -> String {
     fs::read_to_string(path).expect("the file is readable")
 }
 

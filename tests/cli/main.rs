@@ -27,14 +27,10 @@ mod run;
 mod tune;
 
 use std::fs;
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
-use palimpsest_core::ids::SessionKey;
-use palimpsest_store::sled::{SledLog, SledOptions};
-use palimpsest_store::{Batch, DueChange, Position, SessionLog as _, Store as _};
 use palimpsest_tests::array::untagged;
+use palimpsest_tests::unreadable::add_unreadable_session;
 use palimpsest_tests::{Server, palimpsest};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -240,23 +236,10 @@ fn only_an_unused_store_is_compacted() {
     drop((server, folder));
 }
 
-/// Adds a session whose row and log cannot be decoded to the store of a stopped server.
+/// Adds a session that cannot be decoded to the store of a stopped server.
 #[tokio::main(flavor = "current_thread")]
 async fn add_unreadable_row(data: &Path, session: &str) {
-    let log = SledLog::open(&SledOptions::new(data.join("log"))).unwrap();
-    let batch = Batch {
-        expected: Position::START,
-        events: NonZeroU32::MIN,
-        frame: Bytes::from_static(b"junk"),
-        list_row: Bytes::from_static(b"junk"),
-        due: DueChange::Keep,
-        blob_bytes: 0,
-        completed_intents: Vec::new(),
-        tips: None,
-    };
-    let key = SessionKey::parse(session).unwrap();
-    log.append(&key, batch).await.unwrap();
-    log.close().await.unwrap();
+    add_unreadable_session(data, session).await;
 }
 
 #[test]

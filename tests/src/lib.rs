@@ -21,6 +21,7 @@ pub mod say;
 pub mod server;
 pub mod tenant;
 pub mod turns;
+pub mod unreadable;
 
 use std::collections::HashMap;
 

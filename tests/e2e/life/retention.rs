@@ -1,17 +1,14 @@
 //! Tests that sessions past their retention are exported and deleted, and that protected sessions stay.
 
-use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
-use palimpsest_core::ids::SessionKey;
 use palimpsest_proto::context::v1::{
     CreateSessionRequest, ListMessagesRequest, ListSessionsRequest, Session, UpdateSessionRequest,
     WatchSessionRequest,
 };
-use palimpsest_store::sled::{SledLog, SledOptions};
-use palimpsest_store::{Batch, DueChange, Position, SessionLog as _, Store as _};
 use palimpsest_tests::say::{append, user};
+use palimpsest_tests::unreadable::add_unreadable_session;
 use palimpsest_tests::{Server, files_below, name};
 use tokio::time::Instant;
 
@@ -241,24 +238,6 @@ async fn a_project_above_its_quota_loses_its_oldest_sessions() {
     assert_eq!(free.into_inner().sessions.len(), 5);
 }
 
-/// Adds a session whose row cannot be decoded to the store of a stopped server.
-async fn add_unreadable(data: &Path, session: &str) {
-    let log = SledLog::open(&SledOptions::new(data.join("log"))).unwrap();
-    let batch = Batch {
-        expected: Position::START,
-        events: NonZeroU32::MIN,
-        frame: b"junk".as_slice().into(),
-        list_row: b"junk".as_slice().into(),
-        due: DueChange::Keep,
-        blob_bytes: 0,
-        completed_intents: Vec::new(),
-        tips: None,
-    };
-    let key = SessionKey::parse(&name(session)).unwrap();
-    log.append(&key, batch).await.unwrap();
-    log.close().await.unwrap();
-}
-
 #[tokio::test]
 async fn an_unreadable_row_does_not_stop_retention() {
     if palimpsest_tests::is_on_a_database() {
@@ -273,7 +252,7 @@ async fn an_unreadable_row_does_not_stop_retention() {
     server.stop();
     // Retention reads the rows in the order of their names, so these are the first and the last one.
     for session in ["a", "z"] {
-        add_unreadable(data, session).await;
+        add_unreadable_session(data, &name(session)).await;
     }
     let server = Server::start(data, &with(&["retention.max_age=1s"]));
     become_names(&server, &[]).await;
