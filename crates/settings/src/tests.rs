@@ -297,7 +297,7 @@ fn every_field_of_the_policy_is_a_setting() {
         preset = "claude-code-2.1.19" # p.toml:1
 
         [policy.limits]
-        # Maximum bytes of one message as JSON.
+        # Maximum bytes of the content of one message.
         # max_message_bytes = 16777216 # default
         # Maximum messages in one call, including all messages of a `Payload`.
         # max_messages = 10000 # default"#]]
