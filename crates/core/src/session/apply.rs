@@ -305,6 +305,7 @@ impl Session {
         // which does not contain the response. A recorded response is not handled again in the caller's version.
         let responds = message.role == Role::Assistant && appended.replaces.is_none();
         if responds && keeps_content {
+            self.count_request();
             self.record_response(at);
             self.last_response = Some(at);
         }
@@ -497,6 +498,7 @@ impl Session {
         // The first serving starts the cache statistics. An interruption becomes final once it was served.
         self.prompt_cache.since.get_or_insert(self.info.modified);
         self.prompt_cache.served_at = Some(self.info.modified);
+        self.prompt_cache.open_request_tokens = Some(event.tokens);
         for piece in &event.pieces {
             if let PieceForm::Interrupted(call) = piece.form {
                 self.calls.set(call, CallState::Interrupted);
@@ -509,7 +511,6 @@ impl Session {
         {
             self.since_snip = SnipGrowth::default();
         }
-        self.count_request(event);
         remove_sealed(&mut self.pending, &event.pieces);
         self.sealed.extend(&event.pieces, &self.transcript);
         self.last_served = LastServed {

@@ -29,6 +29,8 @@ pub struct PromptCache {
     pub since: Option<Timestamp>,
     /// Time of the last serving.
     pub served_at: Option<Timestamp>,
+    /// Tokens of the last served view, until its first response.
+    pub open_request_tokens: Option<u64>,
     /// The last answered request.
     pub last_request: CachedRequest,
     /// The difference between the view and that request. `None` if the view still begins with the whole request.

@@ -1,7 +1,6 @@
 //! Counts the model requests of a session, their tokens and the usage that providers report.
 
 use super::{CompactionBoundary, Session};
-use crate::event::ViewServed;
 use crate::message::{Message, Usage};
 use crate::tokens::{PrefixTokens, RequestParts};
 
@@ -22,13 +21,15 @@ impl Session {
         self.ledger.calibration.apply(self.prompt_cache.saving)
     }
 
-    /// Adds a served view to the totals.
-    pub(super) fn count_request(&mut self, event: &ViewServed) {
+    /// Adds the served view to the totals when its first response arrives. A view that another one replaced before is
+    /// no request.
+    pub(super) fn count_request(&mut self) {
+        let Some(tokens) = self.prompt_cache.open_request_tokens.take() else {
+            return;
+        };
         let totals = &mut self.info.totals;
-        if !event.pieces.is_empty() {
-            totals.requests += 1;
-            totals.sent_tokens = totals.sent_tokens.saturating_add(event.tokens);
-        }
+        totals.requests += 1;
+        totals.sent_tokens = totals.sent_tokens.saturating_add(tokens);
     }
 
     /// Adds the usage of a message. Must be called before the ledger reads the message.
@@ -67,7 +68,7 @@ impl Session {
         let boundaries: &[CompactionBoundary] = &self.compactions.boundaries;
         let compactions = crate::view::count(boundaries.len());
         let view_tokens = self.tokens().tokens;
-        let thresholds = (self.info.totals.requests > 0).then(|| self.thresholds());
+        let thresholds = self.prompt_cache.since.is_some().then(|| self.thresholds());
         let totals = &mut self.info.totals;
         totals.compactions = compactions;
         totals.view_tokens = view_tokens;

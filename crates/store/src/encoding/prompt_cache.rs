@@ -65,6 +65,7 @@ impl StoredAs<v1::PromptCache> for PromptCache {
             freed_tokens: self.costs.freed,
             last_freed_tokens: self.costs.last_freed,
             served_ms: self.served_at.to_proto(),
+            open_request_tokens: self.open_request_tokens,
             request_served_ms: self.last_request.served_at.to_proto(),
         }
     }
@@ -80,6 +81,7 @@ impl StoredAs<v1::PromptCache> for PromptCache {
                 served_at: StoredAs::from_proto(stored.request_served_ms)?,
             },
             served_at: StoredAs::from_proto(stored.served_ms)?,
+            open_request_tokens: stored.open_request_tokens,
             divergence: StoredAs::from_proto(stored.drift)?,
             saving: stored.saving,
             total_invalidated: stored.total_invalidated,
