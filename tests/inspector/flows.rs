@@ -50,6 +50,11 @@ async fn from_all_projects_to_an_undo() {
         "{view}"
     );
     assert!(view.contains("What did you find?"), "{view}");
+    browser.follow("Previous request").await;
+    let earlier = browser.text("table.view").await;
+    assert!(!earlier.contains("What did you find?"), "{earlier}");
+    browser.follow("Next request").await;
+    assert_eq!(browser.text("table.view").await, view);
 
     // What the clearing of results changed.
     let base = format!(
@@ -133,6 +138,7 @@ async fn a_search_leads_to_the_message() {
         .value("document.getElementById('q').value = 'the first line'")
         .await;
     browser.follow("Search").await;
+    assert_eq!(browser.text(".hits mark").await, "the first line");
     browser.follow("message 3").await;
     let article = browser.text("article").await;
     assert!(article.contains("the first line"), "{article}");

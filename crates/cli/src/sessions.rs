@@ -1,7 +1,7 @@
 //! `palimpsest sessions`: lists or deletes the sessions of a project.
 
 use clap::{Args, Subcommand};
-use palimpsest_proto::context::v1::{ListSessionsRequest, Session};
+use palimpsest_proto::context::v1::{ListSessionsRequest, Session, SessionFilter};
 
 use super::client::{Remote, block_on, reply_of};
 use super::delete::Delete;
@@ -20,6 +20,9 @@ pub(super) struct SessionsCommand {
     /// Maximum number of sessions
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
     limit: u32,
+    /// List only sessions whose next request reaches the threshold at which a compaction is due
+    #[arg(long)]
+    over_threshold: bool,
     /// Print one JSON object per session
     #[arg(long)]
     json: bool,
@@ -105,6 +108,10 @@ impl SessionsCommand {
                 parent: format!("projects/{}", self.remote.project),
                 page_size: self.limit.min(1_000),
                 page_token,
+                filter: Some(SessionFilter {
+                    over_threshold: self.over_threshold,
+                    ..SessionFilter::default()
+                }),
                 ..ListSessionsRequest::default()
             };
             let page = reply_of(clients.sessions.list_sessions(request).await)?;

@@ -104,8 +104,7 @@ impl ProjectTotals {
         let one = &about.totals;
         self.sessions += 1;
         self.recent += u64::from(now.millis_since(about.modified) < RECENT_MILLIS);
-        let is_over = one.compact_at_tokens > 0 && one.view_tokens >= one.compact_at_tokens;
-        self.over_threshold += u64::from(is_over);
+        self.over_threshold += u64::from(one.is_over_threshold());
         self.modified = self.modified.max(about.modified);
         self.totals.add(one);
     }

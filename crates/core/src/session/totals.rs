@@ -3,9 +3,9 @@
 /// Totals over the model requests of a session, and the size of its view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SessionTotals {
-    /// Number of views that were served with new content.
+    /// Number of answered requests.
     pub requests: u64,
-    /// The sum of the tokens of these views.
+    /// The sum of the tokens of these requests.
     pub sent_tokens: u64,
     /// Total tokens that answered requests saved, because the levels made them smaller.
     pub saved_tokens: u64,
@@ -21,7 +21,7 @@ pub struct SessionTotals {
     pub cost: u64,
     /// The total cost of the same prompts without the levels.
     pub unmanaged_cost: u64,
-    /// Number of compactions whose summary is part of the session.
+    /// Number of compactions, including those that were undone.
     pub compactions: u32,
     /// Tokens of the view after the last event.
     pub view_tokens: u64,
@@ -32,6 +32,11 @@ pub struct SessionTotals {
 }
 
 impl SessionTotals {
+    /// Returns true if the view has reached the threshold at which a compaction is due.
+    pub fn is_over_threshold(&self) -> bool {
+        self.compact_at_tokens > 0 && self.view_tokens >= self.compact_at_tokens
+    }
+
     /// Adds the totals of another session. The tokens of the view become those of the larger view. The window and the
     /// threshold stay as they are.
     pub fn add(&mut self, other: &Self) {

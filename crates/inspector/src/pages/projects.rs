@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use palimpsest_proto::context::v1::{ListProjectsRequest, Project};
 
-use super::Viewer;
+use super::{Viewer, query};
 use crate::api::Api;
 use crate::error::PageError;
 use crate::format::{cost, number, percent, saved, short, time};
@@ -78,7 +78,12 @@ fn row(project: &Project) -> Markup {
             th scope="row" { a href=(project_path(id)) { (shown(id)) } }
             td.number { (number(project.sessions)) }
             td.number { (number(project.recent_sessions)) }
-            td.number { (number(project.sessions_over_threshold)) }
+            td.number {
+                @let over = project.sessions_over_threshold;
+                @if over > 0 {
+                    a href={ (project_path(id)) (query(&[("over", "1")])) } { (number(over)) }
+                } @else { "0" }
+            }
             td.number { (number(totals.requests)) }
             td.number { (short(totals.sent_tokens)) }
             td.number { (saved(totals.saved_tokens, totals.sent_tokens)) }

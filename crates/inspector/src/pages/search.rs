@@ -63,8 +63,8 @@ pub(crate) async fn page(
                 p role="status" { "Nothing was found" @if found.ended_early { " so far" } "." }
             }
             ol.hits {
-                @for hit in &found.hits {
-                    (item(name, hit))
+                @for hits in found.hits.chunk_by(|one, next| one.ordinal == next.ordinal) {
+                    (item(name, hits))
                 }
             }
             @if !found.next_page_token.is_empty() {
@@ -76,16 +76,57 @@ pub(crate) async fn page(
     }))
 }
 
-fn item(name: &SessionName, hit: &SearchHit) -> Markup {
-    let message_id = hit.block.as_ref().map_or("", |block| &block.message_id);
+/// Shows the hits in one message.
+fn item(name: &SessionName, hits: &[SearchHit]) -> Markup {
     html! {
-        li {
-            a href=(links::message(name, hit.ordinal)) {
-                "message " (number(hit.ordinal))
+        @if let Some(first) = hits.first() {
+            @let message_id = first.block.as_ref().map_or("", |block| &block.message_id);
+            li {
+                a href=(links::message(name, first.ordinal)) {
+                    "message " (number(first.ordinal))
+                }
+                " " (blocks::role(first.role())) " "
+                (removal::visibility(name, message_id, first.visibility(), false))
+                @for hit in hits {
+                    pre.content { (snippet(hit)) }
+                }
             }
-            " " (blocks::role(hit.role())) " "
-            (removal::visibility(name, message_id, hit.visibility(), false))
-            pre.content { (shown(&hit.snippet)) }
         }
+    }
+}
+
+/// Returns the text around a match with the match marked.
+fn snippet(hit: &SearchHit) -> Markup {
+    let text = &hit.snippet;
+    let begin = hit.snippet_match_offset_bytes as usize;
+    // The snippet contains the beginning of a long match only.
+    let end = begin
+        .saturating_add(hit.match_length_bytes as usize)
+        .min(text.len());
+    match (text.get(..begin), text.get(begin..end), text.get(end..)) {
+        (Some(before), Some(found), Some(after)) => html! {
+            (shown(before)) mark { (shown(found)) } (shown(after))
+        },
+        _ => shown(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_match_is_marked_as_text_and_within_its_snippet() {
+        let hit = |snippet: &str, begin, length| SearchHit {
+            snippet: snippet.to_owned(),
+            snippet_match_offset_bytes: begin,
+            match_length_bytes: length,
+            ..SearchHit::default()
+        };
+        let marked = |hit: &SearchHit| snippet(hit).into_string();
+        assert_eq!(marked(&hit("a <b> c", 2, 3)), "a <mark>&lt;b&gt;</mark> c");
+        assert_eq!(marked(&hit("abc", 1, 900)), "a<mark>bc</mark>");
+        // An offset within a character comes from no server.
+        assert_eq!(marked(&hit("é", 1, 1)), "é");
     }
 }

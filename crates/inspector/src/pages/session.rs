@@ -113,7 +113,13 @@ fn facts(session: &Session) -> Markup {
             (fact("Messages", &html! { (number(counts.messages)) " in the transcript, " (number(counts.visible_messages.into())) " in the view" }))
             (fact("Requests", &html! { (number(totals.requests)) ", " (short(totals.sent_tokens)) " tokens sent" }))
             (fact("Saved", &html! { (saved(totals.saved_tokens, totals.sent_tokens)) " of the tokens" }))
-            (fact("Cost of prompts", &cost(&totals)))
+            (fact("Cost of prompts", &html! {
+                (cost(&totals))
+                @if totals.unmanaged_cost_tokens > 0 {
+                    br;
+                    span.note { "An unmanaged request counts as the window at most." }
+                }
+            }))
             (fact("Prompt cache", &html! {
                 @if prompt > 0 {
                     (short(totals.cache_read_tokens)) " read (" (percent(totals.cache_read_tokens, prompt)) "), "

@@ -25,12 +25,14 @@ pub(crate) async fn page(
     viewer: Viewer,
 ) -> Result<Markup, PageError> {
     let text = parameters.get("q").unwrap_or_default();
+    let over_threshold = parameters.get("over").is_some();
     let request = ListSessionsRequest {
         parent: format!("projects/{project}"),
         page_size: PAGE_SIZE,
         page_token: parameters.get("page").unwrap_or_default().to_owned(),
         filter: Some(SessionFilter {
             text: text.to_owned(),
+            over_threshold,
             ..SessionFilter::default()
         }),
         ..ListSessionsRequest::default()
@@ -45,6 +47,7 @@ pub(crate) async fn page(
         form.inline role="search" action=(path) {
             label for="q" { "Title or first prompt contains" }
             input #q name="q" type="search" value=(text);
+            label { input name="over" type="checkbox" value="1" checked[over_threshold]; " over threshold" }
             button type="submit" { "Filter" }
         }
         section #sessions data-part {
@@ -54,7 +57,9 @@ pub(crate) async fn page(
                 (table(&reply.sessions))
             }
             @if !reply.next_page_token.is_empty() {
-                @let next = query(&[("q", text), ("page", &reply.next_page_token)]);
+                @let mut next = vec![("q", text), ("page", reply.next_page_token.as_str())];
+                @let () = if over_threshold { next.push(("over", "1")) };
+                @let next = query(&next);
                 p { a rel="next" href={ (path) (next) } { "Earlier sessions" } }
             }
             @if reply.unreadable_sessions > 0 {
@@ -72,7 +77,7 @@ pub(crate) async fn page(
 fn table(sessions: &[Session]) -> Markup {
     html! {
         div.wide {
-            table {
+            table.sessions {
                 thead {
                     tr {
                         th scope="col" { "Session" }

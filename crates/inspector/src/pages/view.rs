@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use maud::{Markup, html};
 use palimpsest_proto::context::v1::{
-    BlockForm, GetViewRequest, GetViewResponse, HiddenRange, ListMessagesRequest, MessageFilter,
-    MessageForm, MessageKind, TranscriptMessage, ViewBlock,
+    BlockForm, EventKind, GetViewRequest, GetViewResponse, HiddenRange, ListEventsRequest,
+    ListMessagesRequest, MessageFilter, MessageForm, MessageKind, TranscriptMessage, ViewBlock,
 };
 
 use super::{Query, Viewer, blocks, links, query, why_hidden};
@@ -21,6 +21,8 @@ use crate::routes::{SessionName, SessionPage};
 const PAGE_SIZE: u32 = 100;
 /// The maximum number of originals that are read for a page.
 const MAX_ORIGINALS: u32 = 200;
+/// The maximum number of events between a view and the requests before and after it.
+const MAX_DISTANCE: u32 = 200;
 
 pub(crate) async fn page(
     api: &Api,
@@ -42,7 +44,10 @@ pub(crate) async fn page(
         .get_view(Api::request(request))
         .await?
         .into_inner();
-    let originals = originals(api, name, &view).await?;
+    let (originals, neighbors) = futures::try_join!(
+        originals(api, name, &view),
+        neighbors(api, name, view.revision),
+    )?;
     let title = format!("View at revision {}", number(view.revision));
     let layout = Layout::new(&title, viewer).in_session(name, SessionPage::View);
     let is_first = parameters.get("page").is_none();
@@ -56,6 +61,12 @@ pub(crate) async fn page(
             label for="revision" { "Revision" }
             input #revision name="revision" inputmode="numeric" value=(view.revision);
             button type="submit" { "Show" }
+            @if let Some(previous) = neighbors.previous {
+                a rel="prev" href=(links::view(name, previous)) { "Previous request" }
+            }
+            @if let Some(next) = neighbors.next {
+                a rel="next" href=(links::view(name, next)) { "Next request" }
+            }
         }
         div.wide {
             table.view {
@@ -78,6 +89,30 @@ pub(crate) async fn page(
             }
         }
     }))
+}
+
+/// The revisions of the requests before and after a view.
+struct Neighbors {
+    previous: Option<u64>,
+    next: Option<u64>,
+}
+
+/// Finds the requests around a revision. A request at a larger distance than [`MAX_DISTANCE`] events has no link.
+async fn neighbors(api: &Api, name: &SessionName, revision: u64) -> Result<Neighbors, PageError> {
+    let request = ListEventsRequest {
+        session: name.resource(),
+        page_size: MAX_DISTANCE,
+        after_revision: revision.saturating_sub(MAX_DISTANCE.into()),
+        kinds: vec![EventKind::ViewServed.into()],
+        ..ListEventsRequest::default()
+    };
+    let reply = api.sessions().list_events(Api::request(request)).await?;
+    let events = reply.into_inner().events;
+    let mut revisions = events.iter().map(|event| event.revision);
+    Ok(Neighbors {
+        previous: revisions.clone().rfind(|other| *other < revision),
+        next: revisions.find(|other| *other > revision),
+    })
 }
 
 /// Returns the parts of a view in words.

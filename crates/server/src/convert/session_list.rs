@@ -21,6 +21,7 @@ pub struct SessionFilter {
     before: Option<Timestamp>,
     text: String,
     attributes: Vec<(String, String)>,
+    over_threshold: bool,
 }
 
 /// Validates a session filter.
@@ -76,6 +77,7 @@ pub fn session_filter(
         // The comparison ignores case. The text is converted once, not for each row.
         text: filter.text.to_lowercase(),
         attributes: filter.attributes.into_iter().collect(),
+        over_threshold: filter.over_threshold,
     })
 }
 
@@ -87,6 +89,7 @@ impl SessionFilter {
         (self.parent.is_none() || self.parent == about.parent)
             && (self.states.is_empty() || self.states.contains(&session_state(about)))
             && !(self.main_only && about.parent.is_some())
+            && (!self.over_threshold || about.totals.is_over_threshold())
             && same(&self.project_path, &about.project_path)
             && same(&self.branch, &about.branch)
             && self.from.is_none_or(|from| about.modified >= from)
