@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use palimpsest_fake_provider::Behaviour;
+use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
     BudgetState, CompactionMode, CompactionOverrides, MessageInput, PrepareContextRequest,
-    PrepareContextResponse, Warning, WarningCode,
+    PrepareContextResponse, RewindSessionRequest, Warning, WarningCode,
 };
-use palimpsest_tests::say::{append, prepare, small_window, summary, user, uuid, work};
+use palimpsest_tests::say::{append, prepare, small_window, summary, user, uuid, with_id, work};
 use palimpsest_tests::{ReservedPort, name, refused, refused_field};
 use tonic::Code;
 
@@ -66,13 +67,23 @@ async fn an_unknown_window_has_a_warning() {
 async fn a_view_above_the_block_threshold_has_a_warning() {
     let mut world = World::new(&["policy.autocompact.enabled=false"]).await;
     world.work(9).await;
-    let reply = world.served(request(vec![user("go on")])).await;
+    let last = with_id(&uuid(99), user("go on"));
+    let reply = world.served(request(vec![last])).await;
     assert!(reply.sendable);
     assert_eq!(
         reply.budget.as_ref().unwrap().state(),
         BudgetState::Exhausted
     );
     assert_eq!(codes(&reply), [WarningCode::OverBlockThreshold].into());
+    // The view is still too large without the last message.
+    let rewind = RewindSessionRequest {
+        session: name("s"),
+        target_message: Some(TargetMessage::BeforeMessageId(uuid(99))),
+        ..RewindSessionRequest::default()
+    };
+    let rewound = world.client.rewind_session(rewind).await.unwrap();
+    let warnings = rewound.into_inner().warnings;
+    assert_eq!(warnings[0].code(), WarningCode::OverBlockThreshold);
 }
 
 #[tokio::test]

@@ -245,6 +245,10 @@ impl ServiceError {
         );
         Self::new(Reason::SessionHasSubagents, message)
             .meta("subagents", &subagents)
+            .precondition(
+                session.to_string(),
+                "the session must have no subagent sessions",
+            )
             .resource(SESSION_TYPE, session)
     }
 

@@ -11,7 +11,7 @@ use palimpsest_proto::context::v1::{
     CommitSummaryRequest, CommitSummaryResponse, PromptTooLong, commit_summary_request,
 };
 
-use super::view_report::{budget, cache_ledger, tokens};
+use super::view_report::{budget, budget_warnings, cache_ledger, tokens};
 use super::{Service, delegation};
 use crate::convert::{self, MAX_MODEL_BYTES};
 use crate::errors::ServiceError;
@@ -158,6 +158,8 @@ fn commit_response(
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
         cache_ledger: Some(cache_ledger(service, session, target)?),
+        // A failure is counted before the reply, so the session reports it.
+        warnings: budget_warnings(session, target, convert::CompactionResult::None),
         ..CommitSummaryResponse::default()
     })
 }

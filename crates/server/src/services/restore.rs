@@ -9,7 +9,7 @@ use palimpsest_proto::context::v1::{self, RestoreContextRequest, RestoreContextR
 
 use super::Service;
 use super::recovery::returned;
-use super::view_report::{budget, cache_ledger, removed, tokens};
+use super::view_report::{budget, budget_warnings, cache_ledger, removed, tokens};
 use crate::convert;
 use crate::errors::ServiceError;
 
@@ -62,6 +62,7 @@ fn answer(
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
         cache_ledger: Some(cache_ledger(service, session, target)?),
+        warnings: budget_warnings(session, target, convert::CompactionResult::None),
         recovery: removed(session, target, outcome.event()),
         ..RestoreContextResponse::default()
     };

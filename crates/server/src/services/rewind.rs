@@ -9,7 +9,7 @@ use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{self, RewindSessionRequest, RewindSessionResponse};
 
 use super::Service;
-use super::view_report::{budget, cache_ledger, removed, tokens};
+use super::view_report::{budget, budget_warnings, cache_ledger, removed, tokens};
 use crate::convert;
 use crate::errors::ServiceError;
 
@@ -63,6 +63,7 @@ fn answer(
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
         cache_ledger: Some(cache_ledger(service, session, target)?),
+        warnings: budget_warnings(session, target, convert::CompactionResult::None),
         recovery: removed(session, target, outcome.event()),
         ..RewindSessionResponse::default()
     };

@@ -10,7 +10,7 @@ use palimpsest_engine::change::{ChangeCall, ChangeOutcome};
 use palimpsest_engine::listing::descendants;
 use palimpsest_proto::context::v1::{self, ErrorReason, SnipRequest, SnipResponse};
 
-use super::view_report::{budget, cache_ledger, removed, tokens};
+use super::view_report::{budget, budget_warnings, cache_ledger, removed, tokens};
 use super::{Service, etag};
 use crate::convert;
 use crate::errors::{RejectedTarget, ServiceError};
@@ -99,6 +99,7 @@ fn answer(
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
         cache_ledger: Some(cache_ledger(service, session, target)?),
+        warnings: budget_warnings(session, target, convert::CompactionResult::None),
         recovery: removed(session, target, outcome.event()),
         ..SnipResponse::default()
     };
