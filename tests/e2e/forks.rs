@@ -4,7 +4,7 @@ use palimpsest_proto::context::v1::read_tool_result_request::Result as Whose;
 use palimpsest_proto::context::v1::{
     CallRef, CreateSessionRequest, DeleteSessionRequest, ForkOrigin, ForkSessionRequest,
     GetSessionRequest, ListSessionsRequest, MessageInput, ReadToolResultRequest, Session,
-    SessionFilter,
+    SessionFilter, UpdateSessionRequest,
 };
 use palimpsest_tests::array::{check_prefix, flat};
 use palimpsest_tests::say::{
@@ -73,6 +73,24 @@ async fn read(client: &mut Context, session: &str, result: Whose) -> Result<Stri
 async fn a_fork_has_the_view_of_that_point_and_its_own_future() {
     let shared = SERVER.get();
     let (mut client, mut sessions) = (shared.0.context().await, shared.0.sessions().await);
+    let source = CreateSessionRequest {
+        parent: "projects/p".to_owned(),
+        session_id: "forked".to_owned(),
+        ..Default::default()
+    };
+    sessions.create_session(source).await.unwrap();
+    let retitled = UpdateSessionRequest {
+        session: Some(Session {
+            name: name("forked"),
+            title: "the first try".to_owned(),
+            ..Default::default()
+        }),
+        update_mask: Some(prost_types::FieldMask {
+            paths: vec!["title".to_owned()],
+        }),
+        ..Default::default()
+    };
+    sessions.update_session(retitled).await.unwrap();
     let views = talk(&mut client, "forked", 5).await;
     let three = ForkSessionRequest {
         last_message_id: uuid(3),

@@ -150,11 +150,17 @@ impl Beginning {
             return Err(Rejection::MessageNotFound { id: last }.into());
         }
         let turn_offset = sessions.read(source, |session| session.turns().offset());
-        Self::of(events, &reader, turn_offset.await?)
+        let turn_offset = turn_offset.await?;
+        Self::of(events, &reader, (turn_offset, &fork.title))
             .ok_or(EngineError::HistoryChanged(source.clone()))
     }
 
-    fn of(mut events: Vec<RecordedEvent>, reader: &EventReader, turn_offset: u64) -> Option<Self> {
+    /// `title` is the title of the fork. Empty for that of the source.
+    fn of(
+        mut events: Vec<RecordedEvent>,
+        reader: &EventReader,
+        (turn_offset, title): (u64, &str),
+    ) -> Option<Self> {
         let mut files = BTreeMap::new();
         for recorded in &mut events {
             let named = recorded.event.files();
@@ -162,8 +168,13 @@ impl Beginning {
             // Requests to the source are no requests to the fork.
             recorded.event.clear_request();
             match &mut recorded.event {
-                // A hold keeps the source, and its reason does not apply to the fork.
-                Event::SessionUpdated(updated) => updated.hold = None,
+                Event::SessionUpdated(updated) => {
+                    // A hold keeps the source, and its reason does not apply to the fork.
+                    updated.hold = None;
+                    if !title.is_empty() {
+                        updated.title = None;
+                    }
+                }
                 // Earlier arrays of the caller lead to the source. Otherwise an array that continues the source could be
                 // taken for one of the fork.
                 Event::ArraySynced(synced) => synced.tip = None,
