@@ -12,14 +12,15 @@ fn document() -> String {
         "# Metrics\n\nThis page is for operators who build dashboards and alerts. It lists every metric with its kind, \
          labels and meaning.\n\n- Prometheus reads the metrics at `/metrics` of the [admin \
          port](access.md#open-the-admin-port), by default\n  `127.0.0.1:50052`, without authentication.\n- With \
-         `otlp.endpoint`, the metrics are also sent to a collector. Their names there have dots, and no suffix for \
-         unit\n  and kind: `palimpsest_rpc_duration_seconds` is `palimpsest.rpc.duration`.\n- Every value is that of \
+         `otlp.endpoint`, the metrics are also sent to a collector. At the collector, the names have dots, and no \
+         suffix for\n  unit and kind: `palimpsest_rpc_duration_seconds` is `palimpsest.rpc.duration`.\n- Every value is that of \
          one process. Sum counters and histograms over instances. A worker has an admin port too, and\n  reports its \
          own updates of session memory, retention and sweeps.\n- Some gauges describe the whole store: \
          `palimpsest_session_memory_lag_seconds`, `palimpsest_sessions_deleting`,\n  `palimpsest_sessions_unreadable`, \
-         and those that begin with `palimpsest_retention_`. Take their maximum over\n  instances.\n- No label contains \
-         the name of a session, project, caller or tool, so the number of series is bounded. To examine \
-         one\n  session, use its trace or `GetSession`.\n- The [glossary](glossary.md) explains the terms, such as \
+         and the gauges that begin with `palimpsest_retention_`. Take their maximum\n  over instances.\n- The number of \
+         series is bounded: no label contains the name of a session, caller or tool. Only \
+         `palimpsest_project_*`\n  metrics contain names of projects, for the first 100 projects. To examine one session, use \
+         its trace or `GetSession`.\n- The [glossary](glossary.md) explains the terms, such as \
          view, level and session memory.\n\n| metric | kind | labels | meaning |\n|---|---|---|---|\n",
     );
     for metric in ALL {
