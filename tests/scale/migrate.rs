@@ -239,3 +239,50 @@ async fn a_session_deleted_after_its_migration_is_not_restored() {
     let keep = [&there[..], &["--deletions", "keep"]].concat();
     migrate(&keep, &bucket, &[]).unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_takes_over_the_results_of_a_shared_bucket() {
+    let (cluster, bucket) = (database(), Bucket::start());
+    let folder = tempfile::tempdir().unwrap();
+    let (old, new) = (folder.path().join("old"), folder.path().join("new"));
+    let old_dir = old.to_str().unwrap().to_owned();
+    let url = format!("store.postgres.url={}", at(&[&cluster]));
+    let place = bucket.url();
+    let blobs = format!("blobs.url={place}");
+    let variables = bucket.variables();
+    let variables = borrowed(&variables);
+    let of_source = ["--set", &blobs];
+    let of_target = [
+        "--set",
+        &url,
+        "--set",
+        &blobs,
+        "--set",
+        "store.postgres.schema=shared_bucket",
+    ];
+    let server = Server::start_with(&old, &of_source, &variables);
+    fill(&server).await;
+    let before = all(&server).await;
+    server.stop();
+    let there = [
+        &["--from", "sled", "--to", "postgres", "--data-dir", &old_dir],
+        &["--embedded-blobs", place.as_str()][..],
+        &of_target,
+    ]
+    .concat();
+    // The second run finds a bucket that the target owns already.
+    migrate(&there, &bucket, &[("CRASH_AT", "migrate.files:4")]).unwrap_err();
+    let said = migrate(&there, &bucket, &[]).unwrap();
+    assert!(said.contains("12 sessions are in both stores"), "{said}");
+    assert!(said.contains(" 0 stored files"), "{said}");
+    let server = Server::start_with(&new, &of_target, &variables);
+    assert_eq!(all(&server).await, before);
+    delete(&server, "moved-1").await;
+    let after = names(&server).await;
+    server.stop();
+    let mirror = [&there[..], &["--deletions", "mirror"]].concat();
+    let said = migrate(&mirror, &bucket, &[]).unwrap();
+    assert!(said.contains("deleted 1 sessions"), "{said}");
+    let server = Server::start_with(&new, &of_target, &variables);
+    assert_eq!(names(&server).await, after);
+}

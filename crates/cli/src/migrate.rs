@@ -117,10 +117,15 @@ impl Migrate {
             restored_from: None,
             ..BlobOwner::of(&*to_log).await?
         };
+        let target = owner.store;
         let to_blobs = to_blobs.bind(owner);
         to_blobs.verify().await?;
-        // A mirrored deletion removes files of the source. The binding prevents it in a place that the target took over.
-        let from_blobs = from_blobs.bind(BlobOwner::of(&*from_log).await?);
+        // In a shared place, the source only reads, so a mirrored deletion removes no file of the target.
+        let from_blobs = if from_blobs.read_owner().await? == Some(target) {
+            from_blobs
+        } else {
+            from_blobs.bind(BlobOwner::of(&*from_log).await?)
+        };
         let side = |log: &Arc<dyn Store>, blobs| {
             let side = StoreSide::new(Arc::clone(log), Arc::new(blobs), Arc::clone(&clock));
             side.map_err(|error| anyhow!("{error}"))

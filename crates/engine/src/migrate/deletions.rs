@@ -146,6 +146,10 @@ async fn delete(side: &StoreSide, deleted: &DeletedSession) -> Result<(), Migrat
     // The position ensures that only the checked state is deleted.
     let gone = side.sessions.delete(key, Some(deleted.left), check);
     gone.await.map_err(failed)?;
+    // The other store owns the files and has removed its own.
+    if side.blobs.is_read_only() {
+        return Ok(());
+    }
     if side
         .sessions
         .finish_removal(key, REMOVAL_TIMEOUT)

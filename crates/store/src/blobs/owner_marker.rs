@@ -86,6 +86,11 @@ impl Blobs {
         self
     }
 
+    /// Returns true if the location is not bound to a log.
+    pub fn is_read_only(&self) -> bool {
+        self.marker.is_none()
+    }
+
     /// Verifies that the files belong to the log. The result is cached. Fails permanently with
     /// [`BlobError::OtherStore`] and [`BlobError::Unmarked`]. Other errors may be retried.
     pub async fn verify(&self) -> Result<(), BlobError> {
