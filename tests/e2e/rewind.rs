@@ -2,7 +2,8 @@
 
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
-    GetSessionRequest, ListMessagesRequest, RewindSessionRequest, Visibility,
+    CompactRequest, CompactionStrategy, GetSessionRequest, ListMessagesRequest,
+    RestoreContextRequest, RewindSessionRequest, Visibility,
 };
 use palimpsest_tests::array::values;
 use palimpsest_tests::say::{assistant, prepare, user, uuid, with_id};
@@ -200,4 +201,54 @@ async fn a_rewind_to_a_missing_message_is_rejected() {
         .await
         .unwrap_err();
     refused(&status, Code::NotFound, "SESSION_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn the_input_after_an_undone_compaction_can_be_edited() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let session = name("edited-after-undo");
+    let long = |number: u64| format!("m{number} ").repeat(4_000);
+    let said = (1..=5).map(|number| {
+        let text = long(number);
+        let said = if number % 2 == 1 {
+            user(&text)
+        } else {
+            assistant(&text)
+        };
+        with_id(&uuid(number), said)
+    });
+    let reply = client.prepare_context(prepare(&session, said.collect()));
+    let before = reply.await.unwrap().into_inner().revision;
+    let compact = CompactRequest {
+        session: session.clone(),
+        strategy: CompactionStrategy::Extractive.into(),
+        ..CompactRequest::default()
+    };
+    client.compact(compact).await.unwrap();
+    let undo = RestoreContextRequest {
+        session: session.clone(),
+        to_revision: before,
+        ..RestoreContextRequest::default()
+    };
+    client.restore_context(undo).await.unwrap();
+    let input = vec![
+        with_id(&uuid(6), assistant("so")),
+        with_id(&uuid(7), user("a typo")),
+    ];
+    // The messages of the compaction precede the answer in the transcript, so the edit of message 6 passes them.
+    client
+        .prepare_context(prepare(&session, input))
+        .await
+        .unwrap();
+    for (number, left) in [(7, 1), (6, 1)] {
+        let edit = RewindSessionRequest {
+            session: session.clone(),
+            target_message: Some(TargetMessage::BeforeMessageId(uuid(number))),
+            ..RewindSessionRequest::default()
+        };
+        let reply = client.rewind_session(edit).await.unwrap().into_inner();
+        let rewound = reply.rewound.unwrap();
+        assert_eq!(rewound.message_ids.len(), left, "{rewound:?}");
+    }
 }

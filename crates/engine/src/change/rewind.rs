@@ -126,8 +126,15 @@ impl RewindTarget {
             .entries()
             .rev()
             .skip_while(|(at, _)| *at >= ordinal);
-        // Rewound messages are not in the view, so none of them can be the last one that stays.
-        let kept = earlier.find(|(_, entry)| entry.visibility != Visibility::Rewound);
+        // These messages are not in the view, so none of them can be the last one that stays. An undone compaction
+        // leaves withdrawn messages between those of the conversation.
+        let is_gone = |visibility| {
+            matches!(
+                visibility,
+                Visibility::Rewound | Visibility::Withdrawn | Visibility::Unconfirmed
+            )
+        };
+        let kept = earlier.find(|(_, entry)| !is_gone(entry.visibility));
         Ok(kept.map(|(_, entry)| entry.id))
     }
 }
