@@ -74,9 +74,16 @@ async fn the_audit_log_has_a_line_for_each_change_and_each_denial() {
         .delete_session(with(&writer, delete))
         .await
         .unwrap();
+    // A read of another project gets the error of a missing project.
+    let foreign = ListSessionsRequest {
+        parent: "projects/other".into(),
+        ..ListSessionsRequest::default()
+    };
+    let denied = sessions.list_sessions(with(&reader, foreign)).await;
+    assert_eq!(denied.unwrap_err().code(), Code::NotFound);
 
     // A line is written when the last byte of the reply was sent.
-    soon("three lines", async || lines(&world).len() == 3).await;
+    soon("four lines", async || lines(&world).len() == 4).await;
     let fields = |line: &Value| {
         let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
         [
@@ -105,6 +112,10 @@ async fn the_audit_log_has_a_line_for_each_change_and_each_denial() {
         of(&reader, "DeleteSession", "PERMISSION_DENIED", "")[..3]
     );
     assert_eq!(written[2], of(&writer, "DeleteSession", "OK", &session));
+    assert_eq!(
+        written[3][..3],
+        of(&reader, "ListSessions", "NOT_FOUND", "")[..3]
+    );
     for line in lines(&world) {
         assert!(
             line["timestamp"].is_string() && line["trace_id"].is_string(),

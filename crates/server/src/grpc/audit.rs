@@ -27,7 +27,8 @@ pub(super) fn write(
         who: authentication.map(|authentication| &*authentication.principal.name),
         method: path.rsplit_once('/').map_or(path, |(_, method)| method),
         right,
-        is_denied: matches!(code, Code::PermissionDenied | Code::Unauthenticated),
+        is_denied: context.is_denied()
+            || matches!(code, Code::PermissionDenied | Code::Unauthenticated),
         project: context.project(),
         session: context.session(),
         outcome: code_name(code),

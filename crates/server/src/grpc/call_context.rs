@@ -41,6 +41,8 @@ struct Inner {
     watch: bool,
     deadline: Option<Deadline>,
     is_started: AtomicBool,
+    /// True if the credential does not permit the call.
+    is_denied: AtomicBool,
     span: Option<CallSpan>,
 }
 
@@ -115,6 +117,16 @@ impl CallContext {
     /// Returns the authentication. `None` if authentication is off or the method needs no credential.
     pub fn authentication(&self) -> Option<&Authentication> {
         self.0.authentication.get()
+    }
+
+    /// Records that the credential does not permit the call. The error can be that of a missing session.
+    pub(super) fn set_denied(&self) {
+        self.0.is_denied.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if the credential does not permit the call.
+    pub(super) fn is_denied(&self) -> bool {
+        self.0.is_denied.load(Ordering::Relaxed)
     }
 
     /// Returns the demand on the project's quotas.

@@ -303,7 +303,9 @@ impl EdgeState {
     ) -> Result<(), ServiceError> {
         let scope = ResourceScope::of(shape.resource_name(message));
         // Authorization comes first: a rejected call must not use the quota of the project.
-        self.authn.authorize(context, scope.as_ref())?;
+        self.authn
+            .authorize(context, scope.as_ref())
+            .inspect_err(|_| context.set_denied())?;
         if let Some(scope) = scope {
             // The body used up the deadline, so nobody waits for the response.
             if context.is_past_deadline() {
