@@ -9,12 +9,13 @@ import pytest
 pytest.importorskip("llama_index.llms.openai_like", reason="LlamaIndex has an environment of its own")
 
 from llama_index.core.agent.workflow import AgentStream, AgentWorkflow
-from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock
+from llama_index.core.base.llms.types import AudioBlock, ChatMessage, ImageBlock, TextBlock
 from llama_index.core.memory import ChatMemoryBuffer, Memory
 from llama_index.core.tools import FunctionTool
 
 from palimpsest import Palimpsest
-from palimpsest.llama_index import PalimpsestAgent
+from palimpsest._originals import restored, with_call_ids
+from palimpsest.llama_index import PalimpsestAgent, _new_message, _to_chat, _with_content
 from world import ANSWER, CALL, FOUND, LOG, READ_BACK, Provider, fill
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
@@ -153,6 +154,15 @@ async def test_images_stay_in_the_view(agent: PalimpsestAgent, memory: Memory, p
     await agent.run(ChatMessage(role="user", blocks=blocks), memory=memory)
     await agent.run("Sure?", memory=memory)
     assert [PNG.decode() in it for it in sent(provider, model)] == [True, True]
+
+
+def test_other_blocks_of_a_user_input_stay_beside_its_id() -> None:
+    audio = AudioBlock(audio=b"sound", format="wav")
+    message = ChatMessage(role="user", blocks=[TextBlock(text="Who is that?"), audio])
+    (chat,), ids = with_call_ids([_to_chat(message)])
+    shown = {**chat, "content": "Who is that?\n[id:a1b2c3]"}
+    (restored_message,) = restored([shown], [chat], [message], ids, _with_content, _new_message)
+    assert restored_message.blocks == [TextBlock(text="Who is that?\n[id:a1b2c3]"), audio]
 
 
 async def test_the_session_needs_a_name(agent: PalimpsestAgent) -> None:

@@ -62,4 +62,8 @@ def _key(chat: JsonObject) -> Key:
     content = chat.get("content") or ""
     if isinstance(content, str):
         return Key(f"{chat['role']} {without_turn_id(content)}")
-    return Key(f"{chat['role']} {json.dumps(content)}")
+    return Key(f"{chat['role']} {json.dumps([_without_turn_id(part) for part in content])}")
+
+
+def _without_turn_id(part: JsonObject) -> JsonObject:
+    return {**part, "text": without_turn_id(part["text"])} if part.get("type") == "text" else part

@@ -174,7 +174,9 @@ def _url(image: ImageBlock) -> str:
 
 
 def _with_content(message: ChatMessage, content: Any) -> ChatMessage:
-    return message.model_copy(update={"blocks": _blocks(content)})
+    # The service does not know the other blocks, such as audio, so they stay.
+    others = [block for block in message.blocks if not isinstance(block, (TextBlock, ImageBlock))]
+    return message.model_copy(update={"blocks": [*_blocks(content), *others]})
 
 
 def _new_message(chat: JsonObject) -> ChatMessage:
