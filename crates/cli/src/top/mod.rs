@@ -2,9 +2,9 @@
 //!
 //! Each interval reads one page of `ListSessions` and nothing else, so the command costs a busy server next to nothing.
 
-mod frame;
 mod keys;
-mod rows;
+mod screen;
+mod table;
 
 use std::process;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use tonic::Request;
 
 use self::keys::QuitKey;
-use self::rows::{SortKey, TopRows};
+use self::table::{SortKey, TopRows};
 use super::client::{Clients, Remote, block_on, reply_of};
 use super::output::print;
 use super::screen::{INTERRUPTED, Interrupt, Terminal};
@@ -108,7 +108,7 @@ impl Top {
         loop {
             let rows = self.rows(&page);
             let size = Terminal::size();
-            terminal.paint(frame::draw(&rows, problem.as_deref(), self.interval, size))?;
+            terminal.paint(screen::draw(&rows, problem.as_deref(), self.interval, size))?;
             sleep(self.interval).await;
             match self.read(clients).await {
                 Ok(next) => (page, problem) = (next, None),

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::PoisonError;
 
-use super::rules::{RetentionConfig, RetentionLimits, day_of};
+use super::config::{RetentionConfig, RetentionLimits, day_of};
 use crate::EngineError;
 use crate::call::AUDIT;
 use crate::sessions::Sessions;

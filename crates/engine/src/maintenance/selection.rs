@@ -1,6 +1,6 @@
 //! The order of deletions in a project and the end of a pass, decided from rows alone.
 
-use super::rules::RetentionLimits;
+use super::config::RetentionLimits;
 use palimpsest_core::ids::Timestamp;
 
 use super::families::{RetentionRow, SessionFamily, families};

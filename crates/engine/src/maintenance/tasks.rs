@@ -11,10 +11,10 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::clock_check::ClockCheck;
+use super::config::{RetentionConfig, SweepConfig};
 use super::duty_cycle::DutyCycle;
 use super::leader_task::{self, LeaderTask};
 use super::orphans::sweep;
-use super::rules::{RetentionConfig, SweepConfig};
 use super::stats::MaintenanceStats;
 use crate::Engine;
 

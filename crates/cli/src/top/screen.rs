@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 
-use super::rows::{COLUMNS, NUMBERS, TopRows};
+use super::table::{COLUMNS, NUMBERS, TopRows};
 use crate::screen::Grid;
 
 /// The maximum width of each column. The last one takes the rest.
@@ -76,8 +76,8 @@ fn put_row(grid: &mut Grid, y: usize, cells: &[String; 7], widths: &[usize; 7], 
 mod tests {
     use palimpsest_core::ids::Timestamp;
 
-    use super::super::rows::SortKey;
-    use super::super::rows::tests::page;
+    use super::super::table::SortKey;
+    use super::super::table::tests::page;
     use super::*;
     use crate::screen::runs;
 
