@@ -200,7 +200,6 @@ export interface TranscriptMessage {
   turn_id: string;
   tokens: number;
   size_bytes: number;
-  content_omitted: boolean;
   [field: string]: unknown;
 }
 

@@ -115,7 +115,7 @@ impl Beginning {
             None => sessions.read(source, last_message).await?.ok_or_else(|| {
                 Rejection::invalid(
                     "session".to_owned(),
-                    "has no message: create a session instead",
+                    "has no message in its view: create a session instead",
                 )
             })?,
         };

@@ -89,9 +89,6 @@ fn article(name: &SessionName, message: &TranscriptMessage) -> Markup {
                 @if has_removed_parts { " of the original" }
                 @if metadata.create_time.is_some() { ", " (time(metadata.create_time.as_ref())) }
             }
-            @if message.content_omitted {
-                p.note { "The content is too large for this page. " code { "palimpsest export" } " writes it." }
-            }
             @if let Some(content) = of_message {
                 (blocks::message(content))
             }

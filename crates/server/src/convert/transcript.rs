@@ -122,7 +122,6 @@ pub fn transcript_message(
             .map(|(key, _)| tool_call(session, key))
             .collect(),
         pinned: session.pins().pin_of_message(ordinal).is_some(),
-        content_omitted: false,
     }
 }
 

@@ -240,7 +240,7 @@ impl ServiceError {
     /// The session is the parent of other sessions.
     pub(crate) fn session_has_subagents(session: &SessionKey, subagents: usize) -> Self {
         let message = format!(
-            "{subagents} sessions name {session} as their parent: delete them first, or set \
+            "{session} has {subagents} subagent sessions: delete them first, or set \
              delete_subagents"
         );
         Self::new(Reason::SessionHasSubagents, message)
