@@ -18,7 +18,7 @@ use crate::routes::{SessionName, SessionPage};
 use crate::text::{one_line, shown};
 
 /// The number of events on a page.
-const PAGE_SIZE: u32 = 600;
+const PAGE_SIZE: u32 = 300;
 /// The maximum length of a title, in characters.
 const TITLE_CHARS: usize = 100;
 
