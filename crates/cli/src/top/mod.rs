@@ -3,7 +3,7 @@
 //! Each interval reads one page of `ListSessions` and nothing else, so the command costs a busy server next to nothing.
 
 mod keys;
-mod screen;
+mod layout;
 mod table;
 
 use std::process;
@@ -108,7 +108,7 @@ impl Top {
         loop {
             let rows = self.rows(&page);
             let size = Terminal::size();
-            terminal.paint(screen::draw(&rows, problem.as_deref(), self.interval, size))?;
+            terminal.paint(layout::draw(&rows, problem.as_deref(), self.interval, size))?;
             sleep(self.interval).await;
             match self.read(clients).await {
                 Ok(next) => (page, problem) = (next, None),

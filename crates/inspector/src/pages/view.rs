@@ -21,7 +21,7 @@ use crate::routes::{SessionName, SessionPage};
 const PAGE_SIZE: u32 = 100;
 /// The maximum number of originals that are read for a page.
 const MAX_ORIGINALS: u32 = 200;
-/// The maximum number of events between a view and the requests before and after it.
+/// The maximum number of events between a view and the request before it.
 const MAX_DISTANCE: u32 = 200;
 
 pub(crate) async fn page(
@@ -97,7 +97,7 @@ struct Neighbors {
     next: Option<u64>,
 }
 
-/// Finds the requests around a revision. A request at a larger distance than [`MAX_DISTANCE`] events has no link.
+/// Finds the requests before and after a revision. An earlier request is found within [`MAX_DISTANCE`] events only.
 async fn neighbors(api: &Api, name: &SessionName, revision: u64) -> Result<Neighbors, PageError> {
     let request = ListEventsRequest {
         session: name.resource(),
