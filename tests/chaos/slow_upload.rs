@@ -34,6 +34,9 @@ const SETTINGS: &[&str] = &[
     "grpc.request_timeout_ms=600000",
 ];
 
+/// The number of lines of a result.
+const LINES: usize = 1_000;
+
 /// The name of a file that no event references.
 const ORPHAN: &str = "x-0123456789abcdef.txt";
 
@@ -43,7 +46,7 @@ async fn store_result(
     session: &str,
 ) -> Result<Response<PrepareContextResponse>, Status> {
     let mut client = server.context().await;
-    let large = format!("a line of {session}\n").repeat(1_000);
+    let large = format!("a line of {session}\n").repeat(LINES);
     let messages = vec![
         user("Look."),
         assistant_call("call"),
@@ -111,7 +114,7 @@ async fn a_slow_upload_delays_neither_a_sweep_nor_other_uploads() {
     let server = Server::start_with(&data, SETTINGS, &faults.vars());
     let slow = Box::pin(async {
         let uploaded = store_result(&server, "slow").await;
-        uploaded.unwrap();
+        uploaded.unwrap().into_inner()
     });
     let others = Box::pin(async {
         until(&server, "the slow upload", || faults.injected() > 0).await;
@@ -128,8 +131,14 @@ async fn a_slow_upload_delays_neither_a_sweep_nor_other_uploads() {
         faults.set(Fault::None);
     });
     let both = async { tokio::join!(slow, others) };
-    timeout(4 * TIMEOUT, both).await.unwrap();
-    assert!(stored(&data, "slow") > 0);
+    let (answer, ()) = timeout(4 * TIMEOUT, both).await.unwrap();
+    // The sweep may have met the file of the slow upload, because it was as old as the orphan. The server then stores the
+    // result again or leaves it in the view.
+    let in_view = format!("{answer:?}").matches("a line of slow").count();
+    assert!(
+        stored(&data, "slow") > 0 || in_view >= LINES,
+        "the result is lost: {answer:?}"
+    );
     assert_eq!(
         stored(&data, "early"),
         1,

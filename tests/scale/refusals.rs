@@ -294,11 +294,11 @@ fn tables_of_another_release_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     server(folder.path(), &url, &[own]).stop();
     // The tables have a later version that declares this release compatible.
-    cluster.psql("INSERT INTO versions.versions (version, oldest) VALUES (5, 1)");
+    cluster.psql("INSERT INTO versions.versions (version, oldest) VALUES (6, 1)");
     server(folder.path(), &url, &[own]).stop();
     // The tables have a later version that declares this release incompatible.
-    cluster.psql("INSERT INTO versions.versions (version, oldest) VALUES (6, 5)");
-    tells(&said(&url, &[own]), &["format 6", "use a newer one"]);
+    cluster.psql("INSERT INTO versions.versions (version, oldest) VALUES (7, 6)");
+    tells(&said(&url, &[own]), &["format 7", "use a newer one"]);
 }
 
 #[test]

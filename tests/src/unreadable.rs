@@ -16,6 +16,7 @@ pub async fn add_unreadable_session(data: &Path, session: &str) {
         events: NonZeroU32::MIN,
         frame: Bytes::from_static(b"junk"),
         list_row: Bytes::from_static(b"junk"),
+        parent: None,
         due: DueChange::Keep,
         blob_bytes: 0,
         completed_intents: Vec::new(),

@@ -8,7 +8,7 @@ use palimpsest_core::session::Session;
 use tokio::time::Instant;
 
 use crate::call::Deadline;
-use crate::listing::descendants;
+use crate::subagents::descendants;
 use crate::{Engine, EngineError};
 
 /// The maximum time that a call waits for the removal of all data: 20 s.

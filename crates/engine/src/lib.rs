@@ -31,6 +31,7 @@ pub mod searching;
 pub mod sessions;
 mod span_summaries;
 pub mod staging;
+pub mod subagents;
 pub mod tally;
 #[cfg(test)]
 mod test_engine;

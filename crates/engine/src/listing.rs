@@ -1,7 +1,7 @@
-//! Lists of the sessions of a project, and the search for subagent sessions.
+//! Lists of the sessions of a project.
 
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
@@ -10,7 +10,6 @@ use palimpsest_store::{MAX_LIST, SessionHead};
 use tokio::time::sleep;
 
 use crate::call::{CurrentCall, Deadline};
-use crate::sessions::check_complete;
 use crate::{Engine, EngineError};
 
 /// The order of a list.
@@ -138,36 +137,6 @@ pub async fn list(
         unreadable: steps.unreadable,
         left_out: steps.left_out.len(),
     })
-}
-
-/// Returns the subagent sessions of a session on all levels, the deepest first.
-pub async fn descendants(
-    engine: &Engine,
-    ancestor: &SessionKey,
-) -> Result<Vec<SessionKey>, EngineError> {
-    let mut children: HashMap<SessionKey, Vec<SessionKey>> = HashMap::new();
-    let mut steps = ListSteps::of(engine, Some(&ancestor.project));
-    while let Some(rows) = steps.next().await? {
-        // A subagent session must not outlive its ancestor.
-        check_complete(&steps.left_out)?;
-        for (key, _, about) in rows {
-            if let Some(parent) = about.parent {
-                children.entry(parent).or_default().push(key);
-            }
-        }
-    }
-    let mut found = Vec::new();
-    let mut level = vec![ancestor.clone()];
-    // Each parent is removed from the map when found, so a cycle of parents ends.
-    while !level.is_empty() {
-        let below = level.iter().filter_map(|key| children.remove(key));
-        level = below.flatten().collect();
-        // A cycle can lead back to the session, which is not its own descendant.
-        level.retain(|key| key != ancestor);
-        found.extend(level.iter().cloned());
-    }
-    found.reverse();
-    Ok(found)
 }
 
 /// The stored row of a session.

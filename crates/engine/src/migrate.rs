@@ -30,7 +30,7 @@ use self::journal::MigratedSession;
 pub use self::journal::MigrationJournal;
 use crate::EngineError;
 use crate::clock::Clock;
-use crate::sessions::{DefaultPolicies, READ_BYTES, Sessions, tips_of};
+use crate::sessions::{DefaultPolicies, READ_BYTES, Sessions, parent_in_row, tips_of};
 
 /// Sessions that are copied concurrently.
 const PARALLEL: usize = 8;
@@ -338,6 +338,7 @@ impl SessionMigration<'_> {
             events: frame.events.try_into().map_err(|_| changed())?,
             frame: frame.bytes,
             list_row: self.head.list_row.clone(),
+            parent: parent_in_row(&self.head.list_row),
             due: if is_last {
                 DueChange::At(self.now)
             } else {

@@ -34,6 +34,7 @@ fn batch(expected: Position, seed: u64, len: usize) -> Batch {
         events: NonZeroU32::MIN,
         frame: bytes(seed, len),
         list_row: bytes(seed, 80),
+        parent: None,
         due: DueChange::At(Timestamp::from_millis(i64::try_from(seed).unwrap_or(0))),
         blob_bytes: 0,
         completed_intents: Vec::new(),

@@ -9,8 +9,8 @@ use palimpsest_core::message::Digest;
 use crate::work_queue::{is_due, lease_is_valid};
 use crate::{
     Batch, DueChange, Lease, MAX_FILE_BYTES, MAX_FILES, MAX_FRAME_BYTES, MAX_LIST_ROW_BYTES,
-    MAX_LOOKUP_DIGESTS, MAX_OWNER_BYTES, MAX_SESSION_TIPS, Position, SessionHead, SnapshotMark,
-    StoreError, Tombstone,
+    MAX_LOOKUP_DIGESTS, MAX_LOOKUP_PARENTS, MAX_OWNER_BYTES, MAX_SESSION_TIPS, Position,
+    SessionHead, SnapshotMark, StoreError, Tombstone,
 };
 
 /// The head of a session as the engines store it.
@@ -26,6 +26,8 @@ pub struct HeadRecord {
     /// Counts the appends that set or cleared `due`. A release compares it with the value at the claim.
     pub due_changes: u64,
     pub lease: Option<LeaseRecord>,
+    /// The parent of a subagent session, by which the index of subagents finds it.
+    pub parent: Option<SessionKey>,
     pub list_row: Bytes,
 }
 
@@ -59,6 +61,7 @@ impl HeadRecord {
             due: None,
             due_changes: 0,
             lease: None,
+            parent: None,
             list_row: Bytes::new(),
         }
     }
@@ -79,6 +82,7 @@ impl HeadRecord {
         self.blob_bytes += batch.blob_bytes;
         self.tail_bytes += bytes;
         self.list_row = batch.list_row.clone();
+        self.parent = batch.parent.clone();
         match batch.due {
             // `due_changes` counts only appends that change the due time, so `Keep` returns before the increment.
             DueChange::Keep => return,
@@ -262,6 +266,11 @@ pub fn check_batch(batch: &Batch) -> Result<(), StoreError> {
 /// Rejects a lookup with too many digests.
 pub fn check_lookup(digests: &[Digest]) -> Result<(), StoreError> {
     check_length("a lookup of digests", digests.len(), MAX_LOOKUP_DIGESTS)
+}
+
+/// Rejects a lookup with too many parents.
+pub fn check_parents(parents: &[SessionKey]) -> Result<(), StoreError> {
+    check_length("a lookup of parents", parents.len(), MAX_LOOKUP_PARENTS)
 }
 
 /// Rejects a list of files that is too long or contains an empty or too long name.

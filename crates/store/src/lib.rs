@@ -20,6 +20,7 @@ mod log;
 pub mod postgres;
 pub mod sled;
 mod store;
+mod subagent_index;
 mod tombstones;
 mod work_queue;
 
@@ -33,6 +34,7 @@ pub use log::{
     SessionLog, SnapshotMark, StoredSnapshot,
 };
 pub use store::{Leadership, StorageUsage, Store};
+pub use subagent_index::{MAX_LOOKUP_PARENTS, SubagentIndex};
 pub use tombstones::{Tombstone, Tombstones};
 pub use work_queue::{
     DueChange, DueQuery, DueSession, LONGEST_LEASE_MS, LONGEST_WAIT_MS, Lease, MAX_OWNER_BYTES,

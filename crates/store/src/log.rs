@@ -94,6 +94,9 @@ pub struct Batch {
     /// The data that lists return for the session without reading its log. The store does not interpret it.
     /// Each append replaces it.
     pub list_row: Bytes,
+    /// The parent, if this is a subagent session. All appends to a session name the same parent, because an earlier
+    /// release may have created the session without an entry in the index of subagents.
+    pub parent: Option<SessionKey>,
     /// The change of the session's due time in the work queue.
     pub due: DueChange,
     /// The size of the blobs that these events name for the first time, in bytes. It counts towards the
@@ -180,13 +183,19 @@ impl RowPage {
         if self.nameless > 0 {
             return Err(StoreError::Read("a row has no readable name".into()));
         }
-        if let Some(part) = self.left_out.first() {
-            return Err(StoreError::Unreachable(format!(
-                "its node {part} does not answer, and a list without the sessions of this node is incomplete"
-            )));
-        }
+        check_complete(&self.left_out)?;
         let rows = self.rows.into_iter();
         rows.map(|(key, head)| Ok((key, head?))).collect()
+    }
+}
+
+/// Fails if a part of the store did not answer.
+pub(crate) fn check_complete(left_out: &[Box<str>]) -> Result<(), StoreError> {
+    match left_out.first() {
+        None => Ok(()),
+        Some(part) => Err(StoreError::Unreachable(format!(
+            "its node {part} does not answer, and a list without the sessions of this node is incomplete"
+        ))),
     }
 }
 

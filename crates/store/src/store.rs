@@ -7,7 +7,8 @@ use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use tokio::sync::broadcast;
 
 use crate::{
-    ArrayIndex, FileIntents, Lease, SessionLog, StoreError, StoreId, Tombstones, WorkQueue,
+    ArrayIndex, FileIntents, Lease, SessionLog, StoreError, StoreId, SubagentIndex, Tombstones,
+    WorkQueue,
 };
 
 /// The storage usage of one project or of all projects.
@@ -48,7 +49,7 @@ pub trait Leadership: Send + Sync + 'static {
 /// - Dropping a call's future does not undo its change.
 #[async_trait]
 pub trait Store:
-    SessionLog + ArrayIndex + WorkQueue + Tombstones + FileIntents + Leadership
+    SessionLog + ArrayIndex + SubagentIndex + WorkQueue + Tombstones + FileIntents + Leadership
 {
     /// Returns true if no other process can have the log open. Operations left unfinished by an earlier
     /// process are then orphaned.

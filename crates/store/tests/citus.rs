@@ -56,6 +56,7 @@ fn batch(expected: Position, frame: String) -> Batch {
         events: NonZeroU32::MIN,
         frame: frame.into(),
         list_row: Bytes::from_static(b"s"),
+        parent: None,
         due: DueChange::At(Timestamp::from_millis(5)),
         blob_bytes: 0,
         completed_intents: Vec::new(),
@@ -126,8 +127,8 @@ async fn a_write_is_one_local_transaction() {
     let schema = &cluster.options.schema;
     let calls = [
         "declare_intents('KEY', '{f,g}', 5)",
-        "append('KEY', 7, 0, 0, 11, 1, 'abc', 0, 's', true, 5, '{f,g}', 'p', 'scope', '{aa,bb}')",
-        "append('KEY', 7, 1, 11, 12, 1, 'abc', 0, 's', false, NULL, NULL, NULL, NULL, NULL)",
+        "append_events('KEY', 7, 0, 0, 11, 1, 'abc', 0, 's', true, 5, '{f,g}', 'p', 'scope', '{aa,bb}', 'p!c')",
+        "append_events('KEY', 7, 1, 11, 12, 1, 'abc', 0, 's', false, NULL, NULL, NULL, NULL, NULL, 'p!c')",
         "put_snapshot('KEY', 7, 2, 12, 'snapshot')",
         "claim('KEY', 'me', NULL, 1000, 3600000, 300000)",
         "release('KEY', 'me', true, 77)",

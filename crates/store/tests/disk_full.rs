@@ -169,6 +169,7 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
                 events: NonZeroU32::MIN,
                 frame: bytes(seed, size),
                 list_row: Bytes::from_static(b"summary"),
+                parent: None,
                 due: DueChange::Keep,
                 blob_bytes: 0,
                 completed_intents: Vec::new(),

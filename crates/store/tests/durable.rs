@@ -33,6 +33,7 @@ fn batch(expected: Position, due: DueChange) -> Batch {
         events: NonZeroU32::MIN,
         frame: Bytes::from_static(b"frame"),
         list_row: Bytes::from_static(b"s"),
+        parent: None,
         due,
         blob_bytes: 0,
         completed_intents: Vec::new(),

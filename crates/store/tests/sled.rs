@@ -33,6 +33,7 @@ fn batch(expected: u64, frame: Vec<u8>) -> Batch {
         events: NonZeroU32::MIN,
         frame: frame.into(),
         list_row: Bytes::from_static(b"s"),
+        parent: None,
         due: DueChange::At(Timestamp::from_millis(7)),
         blob_bytes: 0,
         completed_intents: Vec::new(),
@@ -188,15 +189,15 @@ async fn a_newer_format_is_rejected() {
     // The failpoint of the store ends an opening that wrote a snapshot.
     let db = sled::open(&dir).or_else(|_| sled::open(&dir)).unwrap();
     // Simulate a store of a later release.
-    db.insert(b"\0format", &3_u64.to_be_bytes()).unwrap();
+    db.insert(b"\0format", &4_u64.to_be_bytes()).unwrap();
     db.flush().unwrap();
     drop(db);
     let refused = open(&dir);
     assert!(matches!(
         refused,
         Err(StoreError::Newer {
-            found: 3,
-            supported: 2
+            found: 4,
+            supported: 3
         })
     ));
     assert!(dir.exists());

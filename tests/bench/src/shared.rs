@@ -73,6 +73,7 @@ fn batch(expected: Position) -> Batch {
         events: NonZeroU32::MIN,
         frame: Bytes::from(vec![7; FRAME]),
         list_row: Bytes::from(vec![7; SUMMARY]),
+        parent: None,
         due: DueChange::Keep,
         blob_bytes: 0,
         completed_intents: Vec::new(),
@@ -137,6 +138,7 @@ fn statement(schema: &str) -> String {
         "NULL::text".to_owned(),
         "NULL::bytea".to_owned(),
         "NULL::bytea[]".to_owned(),
+        "''".to_owned(),
     ];
     for (number, value) in (1..=values.len()).rev().zip(values.iter().rev()) {
         text = text.replace(&format!("${number}"), value);

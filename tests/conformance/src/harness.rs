@@ -67,6 +67,7 @@ pub(super) fn batch(expected: u64, events: u32, frame: Bytes) -> Batch {
         events: NonZeroU32::new(events).expect("a batch has events"),
         frame,
         list_row: Bytes::from_static(b"summary"),
+        parent: None,
         due: DueChange::Keep,
         blob_bytes: 0,
         completed_intents: Vec::new(),

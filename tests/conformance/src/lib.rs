@@ -16,6 +16,7 @@ mod model;
 mod queue;
 mod races;
 mod sessions;
+mod subagents;
 mod tips;
 mod tombstones;
 
@@ -34,5 +35,6 @@ pub async fn run(harness: &dyn Harness) {
     leader_tasks::run(harness).await;
     intents::run(harness).await;
     tips::run(harness).await;
+    subagents::run(harness).await;
     races::run(harness).await;
 }

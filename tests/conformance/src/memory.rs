@@ -10,13 +10,15 @@ use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 use palimpsest_core::message::Digest;
 
 use palimpsest_store::head_record::{
-    HeadRecord, check_batch, check_files, check_lease, check_lookup, check_position, check_snapshot,
+    HeadRecord, check_batch, check_files, check_lease, check_lookup, check_parents, check_position,
+    check_snapshot,
 };
 use palimpsest_store::leader_tasks::LeaderTasks;
 use palimpsest_store::{
     ArrayIndex, Batch, DueChange, DueQuery, DueSession, FileIntent, FileIntents, Frame, IntentPage,
     Leadership, Lease, MAX_LIST, Position, RowPage, SessionHead, SessionLog, SessionTips,
-    StorageUsage, Store, StoreError, StoreId, StoredSnapshot, Tombstone, Tombstones, WorkQueue,
+    StorageUsage, Store, StoreError, StoreId, StoredSnapshot, SubagentIndex, Tombstone, Tombstones,
+    WorkQueue,
 };
 
 /// A log that is lost when the process ends, for tests and evaluation.
@@ -281,6 +283,28 @@ impl ArrayIndex for MemoryLog {
             let found = own.filter_map(|(key, session)| Some((number(session, digest)?, key)));
             found.max().map(|(_, key)| key.clone())
         }))
+    }
+}
+
+#[async_trait]
+impl SubagentIndex for MemoryLog {
+    async fn subagents(
+        &self,
+        parents: &[SessionKey],
+        after: Option<&SessionKey>,
+        limit: usize,
+    ) -> Result<Vec<SessionKey>, StoreError> {
+        check_parents(parents)?;
+        let state = self.open()?;
+        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
+        let of_parent = |session: &Session| {
+            let parent = session.record.parent.as_ref();
+            parent.is_some_and(|parent| parents.contains(parent))
+        };
+        let later = state.sessions.range((from, Bound::Unbounded));
+        let found = later.filter(|(_, session)| of_parent(session));
+        let found = found.take(limit.min(MAX_LIST));
+        Ok(found.map(|(key, _)| key.clone()).collect())
     }
 }
 

@@ -24,6 +24,7 @@ use tokio::task::spawn_blocking;
 use super::manifest::{LogFile, ManifestEntry, ManifestReader, result_path};
 use super::tip_reader::TipReader;
 use super::{BackupError, damaged};
+use crate::sessions::parent_in_row;
 
 /// Sessions that are restored concurrently.
 const PARALLEL: usize = 4;
@@ -425,6 +426,7 @@ async fn append(
                 events,
                 frame,
                 list_row: Bytes::copy_from_slice(row),
+                parent: parent_in_row(row),
                 due: match &into {
                     Some((into, _)) if end.is_some() => DueChange::At(into.now),
                     _ => DueChange::Keep,
@@ -509,8 +511,9 @@ mod tests {
     use bytes::BufMut as _;
     use palimpsest_core::event::{ArraySynced, Event, RecordedEvent, SessionCreated};
     use palimpsest_core::message::{Digest, MessageOrigin};
-    use palimpsest_store::ArrayIndex as _;
-    use palimpsest_store::encoding::encode_frame;
+    use palimpsest_core::session::SessionInfo;
+    use palimpsest_store::encoding::{encode_frame, encode_list_row};
+    use palimpsest_store::{ArrayIndex as _, SubagentIndex as _};
 
     use super::*;
 
@@ -530,7 +533,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_restored_session_is_found_by_content_again() {
+    async fn a_restored_session_is_found_by_content_and_by_its_parent_again() {
+        let parent = SessionKey::parse("projects/p/sessions/parent").unwrap();
+        let info = SessionInfo {
+            parent: Some(parent.clone()),
+            ..SessionInfo::default()
+        };
         let digest = |byte: u8| Digest::from_bytes([byte; 16]);
         let created = |scope| {
             Event::SessionCreated(SessionCreated {
@@ -610,7 +618,7 @@ mod tests {
                 incarnation: 1,
                 revision,
                 last_sha256: String::new(),
-                row: String::new(),
+                row: STANDARD.encode(encode_list_row(&info)),
                 logs,
                 results: Vec::new(),
                 damaged: Vec::new(),
@@ -621,6 +629,8 @@ mod tests {
                 let found = log.find_by_tip(&key.project, digest(9), &tips);
                 assert_eq!(found.await.unwrap(), expected.then(|| key.clone()));
             }
+            let found = log.subagents(std::slice::from_ref(&parent), None, 9).await;
+            assert_eq!(found.unwrap(), [key.clone()]);
             // The next session has the same tips.
             let at = log.head(&key).await.unwrap().unwrap().position();
             log.delete(&key, at, Timestamp::default()).await.unwrap();

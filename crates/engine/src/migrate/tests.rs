@@ -15,10 +15,15 @@ fn side() -> StoreSide {
     StoreSide::new(Arc::new(MemoryLog::new()), blobs, clock).unwrap()
 }
 
-/// Adds a tip to a session, and creates the session if it does not exist.
+fn parent() -> SessionKey {
+    SessionKey::parse("projects/p/sessions/parent").unwrap()
+}
+
+/// Adds a tip to a subagent session, and creates the session if it does not exist.
 async fn add_tip(side: &StoreSide, key: &SessionKey, scope: Digest, tip: Digest) {
     let missing = MissingSession::Create(CreateSession {
         scope: Some(scope),
+        parent: Some(parent()),
         ..CreateSession::default()
     });
     let decide = |transaction: &mut Transaction<'_>| {
@@ -35,7 +40,7 @@ async fn add_tip(side: &StoreSide, key: &SessionKey, scope: Digest, tip: Digest)
 }
 
 #[tokio::test]
-async fn a_migrated_session_is_found_by_content() {
+async fn a_migrated_session_is_found_by_content_and_by_its_parent() {
     let digest = |byte: u8| Digest::from_bytes([byte; 16]);
     let (from, to) = (side(), side());
     let key = SessionKey::parse("projects/p/sessions/s").unwrap();
@@ -55,5 +60,7 @@ async fn a_migrated_session_is_found_by_content() {
             let other = to.log.find_by_tip(&key.project, digest(5), &tips);
             assert_eq!(other.await.unwrap(), None);
         }
+        let found = to.log.subagents(&[parent()], None, 9).await;
+        assert_eq!(found.unwrap(), std::slice::from_ref(&key));
     }
 }

@@ -385,6 +385,7 @@ impl PendingCommit {
             events: events.and_then(NonZeroU32::new)?,
             frame: encode_frame(&self.events),
             list_row: row::encode(self.loaded.session.info()),
+            parent: self.loaded.session.info().parent.clone(),
             // Only the worker that finds no work removes a session from the queue.
             due: self
                 .memory_due

@@ -59,7 +59,7 @@ impl UnreadableRows {
 }
 
 /// Fails if a part of the store did not answer, for a caller that must not miss a session.
-pub(crate) fn check_complete(left_out: &[Box<str>]) -> Result<(), EngineError> {
+fn check_complete(left_out: &[Box<str>]) -> Result<(), EngineError> {
     match left_out.first() {
         None => Ok(()),
         Some(part) => Err(EngineError::Store(StoreError::Unreachable(format!(

@@ -1,9 +1,10 @@
 //! The row that lists show for a session. Every append writes it again, so its size is limited.
 
 use bytes::Bytes;
+use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::SessionInfo;
 use palimpsest_store::MAX_LIST_ROW_BYTES;
-use palimpsest_store::encoding::encode_list_row;
+use palimpsest_store::encoding::{decode_list_row, encode_list_row};
 
 /// Maximum length of each text in a shortened row, in characters and in bytes. Six such texts and the longest parent
 /// name fit into one row.
@@ -37,6 +38,12 @@ pub(super) fn encode(about: &SessionInfo) -> Bytes {
     })
 }
 
+/// Returns the parent of a session, from its row.
+pub(crate) fn parent_in_row(row: &[u8]) -> Option<SessionKey> {
+    // A row that cannot be decoded is reported by lists.
+    decode_list_row(row).ok()?.parent
+}
+
 fn short(text: &str) -> Box<str> {
     let end = text.char_indices().nth(SHORT_CHARS);
     let end = end.map_or(text.len(), |(at, _)| at);
@@ -45,8 +52,7 @@ fn short(text: &str) -> Box<str> {
 
 #[cfg(test)]
 mod tests {
-    use palimpsest_core::ids::{ProjectId, SessionId, SessionKey, Timestamp};
-    use palimpsest_store::encoding::decode_list_row;
+    use palimpsest_core::ids::{ProjectId, SessionId, Timestamp};
 
     use super::*;
 

@@ -7,7 +7,7 @@ use palimpsest_core::session::{ContentNotLoaded, Session};
 use palimpsest_core::view::{TargetOverride, ViewPosition};
 use palimpsest_engine::EngineError;
 use palimpsest_engine::change::{ChangeCall, ChangeOutcome};
-use palimpsest_engine::listing::descendants;
+use palimpsest_engine::subagents::descendants;
 use palimpsest_proto::context::v1::{self, ErrorReason, SnipRequest, SnipResponse};
 
 use super::view_report::{budget, budget_warnings, cache_ledger, removed, tokens};

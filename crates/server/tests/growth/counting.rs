@@ -9,7 +9,7 @@ use palimpsest_core::message::Digest;
 use palimpsest_store::{
     ArrayIndex, Batch, DueChange, DueQuery, DueSession, FileIntents, Frame, IntentPage, Leadership,
     Lease, Position, RowPage, SessionHead, SessionLog, StorageUsage, Store, StoreError, StoreId,
-    StoredSnapshot, Tombstone, Tombstones, WorkQueue,
+    StoredSnapshot, SubagentIndex, Tombstone, Tombstones, WorkQueue,
 };
 
 /// The number of reads.
@@ -139,6 +139,19 @@ impl<L: Store> SessionLog for CountingLog<L> {
         self.rows
             .fetch_add(listing.rows.len() as u64, Ordering::SeqCst);
         Ok(listing)
+    }
+}
+
+#[async_trait]
+impl<L: Store> SubagentIndex for CountingLog<L> {
+    async fn subagents(
+        &self,
+        parents: &[SessionKey],
+        after: Option<&SessionKey>,
+        limit: usize,
+    ) -> Result<Vec<SessionKey>, StoreError> {
+        self.count(0, 0);
+        self.log.subagents(parents, after, limit).await
     }
 }
 

@@ -11,8 +11,8 @@ use palimpsest_engine::call::Deadline;
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::session_service_server::SessionService as _;
 use palimpsest_proto::context::v1::{
-    AppendMessagesRequest, DeleteSessionRequest, EventKind, ListEventsRequest, ListSessionsRequest,
-    ListSessionsResponse, SessionEvent,
+    AppendMessagesRequest, CreateSessionRequest, DeleteSessionRequest, EventKind,
+    ListEventsRequest, ListSessionsRequest, ListSessionsResponse, Session, SessionEvent,
 };
 use palimpsest_server::services::{ContextHandlers, SessionHandlers};
 use palimpsest_store::encoding::encode_list_row;
@@ -148,6 +148,7 @@ async fn rows(log: &Log, count: usize, row: impl Fn(usize) -> bytes::Bytes) {
             events: NonZeroU32::MIN,
             frame: bytes::Bytes::from_static(b"never read"),
             list_row: row(number),
+            parent: None,
             due: DueChange::Keep,
             blob_bytes: 0,
             completed_intents: Vec::new(),
@@ -232,4 +233,44 @@ async fn an_unreadable_row_is_reported_and_hides_no_other() {
     };
     let deleted = sessions.delete_session(Request::new(request)).await;
     assert_eq!(deleted.unwrap().into_inner().deleted_sessions, 1);
+}
+
+/// The number of other sessions of the project does not change the number of reads.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_reads_no_list() {
+    let log = Arc::new(Log::default());
+    rows(&log, 2_500, |_| about()).await;
+    let context = handlers(&log);
+    let sessions = sessions_of(&context);
+    for (session, parent) in [("root", ""), ("child", "root"), ("grandchild", "child")] {
+        let name = |id: &str| format!("projects/p/sessions/{id}");
+        let request = CreateSessionRequest {
+            parent: "projects/p".into(),
+            session_id: session.into(),
+            session: Some(Session {
+                parent_session: if parent.is_empty() {
+                    String::new()
+                } else {
+                    name(parent)
+                },
+                ..Session::default()
+            }),
+            ..CreateSessionRequest::default()
+        };
+        sessions
+            .create_session(Request::new(request))
+            .await
+            .unwrap();
+    }
+    let before = log.reads();
+    let request = |with_subagents| DeleteSessionRequest {
+        session: "projects/p/sessions/root".into(),
+        delete_subagents: with_subagents,
+        ..DeleteSessionRequest::default()
+    };
+    let refused = sessions.delete_session(Request::new(request(false))).await;
+    assert_eq!(refused.unwrap_err().code(), Code::FailedPrecondition);
+    let deleted = sessions.delete_session(Request::new(request(true))).await;
+    assert_eq!(deleted.unwrap().into_inner().deleted_sessions, 3);
+    assert_eq!(log.reads().rows, before.rows);
 }

@@ -55,6 +55,7 @@ pub(super) async fn append(
     let project = tips.as_ref().map(|tips| tips.project);
     let scope = tips.as_ref().map(|tips| tips.scope);
     let digests = tips.as_ref().map(|tips| &tips.digests);
+    let parent = batch.parent.as_ref().map(names::key).unwrap_or_default();
     let frame: &[u8] = &batch.frame;
     let list_row: &[u8] = &batch.list_row;
     let events = error::number(events)?;
@@ -63,9 +64,9 @@ pub(super) async fn append(
     let expected_token = error::number(batch.expected.token)?;
     let found = retry!(budget, tried, {
         let client = pool.durable_client().await?;
-        let parameters: [&(dyn ToSql + Sync); 15] = [
+        let parameters: [&(dyn ToSql + Sync); 16] = [
             &stored, &incarnation, &expected, &expected_token, &token, &events, &frame,
-            &blob_bytes, &list_row, &says_due, &due, &files, &project, &scope, &digests,
+            &blob_bytes, &list_row, &says_due, &due, &files, &project, &scope, &digests, &parent,
         ];
         if client.call(&statements.append, &parameters).await? {
             return Ok(AppendAttempt::Committed);

@@ -26,9 +26,9 @@ pub(super) const DISTRIBUTED: [(&str, &str); 7] = [
 const COPIED: [&str; 2] = ["identity", "versions"];
 
 /// The functions of the schema. Their first parameter decides about the node.
-pub(super) const FUNCTIONS: [&str; 11] = [
+pub(super) const FUNCTIONS: [&str; 12] = [
     "append", "put_snapshot", "delete_session", "claim_removal", "forget", "claim", "release",
-    "declare_intents", "revoke_intent", "complete_intent", "claim_leader_task",
+    "declare_intents", "revoke_intent", "complete_intent", "claim_leader_task", "append_events",
 ];
 
 /// The extension that distributes tables.

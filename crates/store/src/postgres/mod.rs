@@ -33,6 +33,7 @@ mod rules;
 mod schema;
 mod shard_map;
 mod statements;
+mod subagents;
 mod tips;
 mod tls;
 mod usage;
@@ -53,11 +54,13 @@ use self::nodes::Nodes;
 use self::pool::Pool;
 use self::retry::RetryBudget;
 use self::usage::UsageCache;
-use crate::head_record::{check_batch, check_files, check_lease, check_lookup, check_snapshot};
+use crate::head_record::{
+    check_batch, check_files, check_lease, check_lookup, check_parents, check_snapshot,
+};
 use crate::{
     ArrayIndex, Batch, DueChange, DueQuery, DueSession, FileIntents, Frame, IntentPage, Leadership,
     Lease, Position, RowPage, SessionHead, SessionLog, StorageUsage, Store, StoreError, StoreId,
-    StoredSnapshot, Tombstone, Tombstones, WorkQueue,
+    StoredSnapshot, SubagentIndex, Tombstone, Tombstones, WorkQueue,
 };
 
 pub use self::connect::{SecretProvider, is_address};
@@ -213,6 +216,20 @@ impl ArrayIndex for PostgresLog {
         check_lookup(digests)?;
         let (nodes, budget) = self.nodes_and_budget()?;
         tips::find(nodes, budget, (project, scope), digests).await
+    }
+}
+
+#[async_trait]
+impl SubagentIndex for PostgresLog {
+    async fn subagents(
+        &self,
+        parents: &[SessionKey],
+        after: Option<&SessionKey>,
+        limit: usize,
+    ) -> Result<Vec<SessionKey>, StoreError> {
+        check_parents(parents)?;
+        let (nodes, budget) = self.nodes_and_budget()?;
+        subagents::find(nodes, budget, parents, after, limit).await
     }
 }
 

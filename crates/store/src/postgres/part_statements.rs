@@ -1,4 +1,5 @@
-//! The SQL statements about all sessions: lists, the work queue, counts, and the search for a session by a tip.
+//! The SQL statements about all sessions: lists, the work queue, counts, and the searches for
+//! sessions by a tip and by their parent.
 //!
 //! A database on one machine is one part with one table of sessions. In a distributed database, each node is a part. The
 //! rows of a node are in several tables, one for each shard, and a statement reads those of one node.
@@ -39,6 +40,8 @@ pub(super) struct Tables {
 pub(super) struct PartStatements {
     /// $1 key to start after, $2 upper bound, $3 limit.
     pub(super) list: String,
+    /// $1 parents, $2 key to start after, $3 upper bound, $4 limit. The rows with a list row may have another parent.
+    pub(super) subagents: String,
     /// $1 key to start after, $2 limit.
     pub(super) tombstones: String,
     /// $1 key and $2 file to start after, $3 limit.
@@ -78,6 +81,18 @@ impl PartStatements {
                 "SELECT {head} FROM {sessions}
                  WHERE key > $1 AND key < $2 AND deleted_at IS NULL ORDER BY key LIMIT $3",
                 "ORDER BY key LIMIT $3",
+            ),
+            // The conditions repeat those of the indexes. The second part finds the rows of earlier releases.
+            subagents: of_all(
+                "key, summary",
+                "(SELECT key, NULL::bytea AS summary FROM {sessions}
+                     WHERE parent <> '' AND parent = ANY($1) AND key > $2 AND deleted_at IS NULL
+                     ORDER BY key LIMIT $4)
+                 UNION ALL
+                 (SELECT key, summary FROM {sessions}
+                     WHERE parent IS NULL AND key > $2 AND key < $3 AND deleted_at IS NULL
+                     ORDER BY key LIMIT $4)",
+                "ORDER BY key LIMIT $4",
             ),
             tombstones: of_all(
                 TOMBSTONE,
@@ -147,9 +162,10 @@ impl PartStatements {
     }
 
     #[cfg(test)]
-    pub(super) fn all(&self) -> [(&'static str, &str); 7] {
+    pub(super) fn all(&self) -> [(&'static str, &str); 8] {
         [
             ("list", &self.list),
+            ("subagents", &self.subagents),
             ("tombstones", &self.tombstones),
             ("intents", &self.intents),
             ("due", &self.due),

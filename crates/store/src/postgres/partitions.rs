@@ -31,8 +31,11 @@ fn partitioned() -> Cluster {
         }
     }
     let text = schema::print_for_rules("p");
-    let functions = text.find("CREATE FUNCTION").unwrap();
-    cluster.psql(&text[functions..]);
+    let functions = text.split("CREATE FUNCTION").skip(1).map(|function| {
+        let (function, _) = function.split_once("$function$;").unwrap();
+        format!("CREATE FUNCTION{function}$function$;\n")
+    });
+    cluster.psql(&functions.collect::<String>());
     cluster
 }
 
@@ -65,8 +68,9 @@ fn every_change_of_a_session_locks_one_part() {
     let cluster = partitioned();
     let calls = [
         "declare_intents('p!a', '{f,g}', 5)",
-        "append('p!a', 7, 0, 0, 11, 1, 'abc', 0, 's', true, 5, '{f,g}', 'p', 'scope', '{aa,bb}')",
-        "append('p!a', 7, 1, 11, 12, 1, 'abc', 0, 's', false, NULL, NULL, NULL, NULL, NULL)",
+        "append_events('p!a', 7, 0, 0, 11, 1, 'abc', 0, 's', true, 5, '{f,g}', 'p', 'scope', '{aa,bb}', 'p!c')",
+        "append_events('p!a', 7, 1, 11, 12, 1, 'abc', 0, 's', false, NULL, NULL, NULL, NULL, NULL, 'p!c')",
+        "append('p!b', 7, 0, 0, 11, 1, 'abc', 0, 's', false, NULL, NULL, NULL, NULL, NULL)",
         "put_snapshot('p!a', 7, 2, 12, 'snapshot')",
         "claim('p!a', 'me', NULL, 1000, 3600000, 300000)",
         "release('p!a', 'me', true, 77)",

@@ -39,6 +39,10 @@ const VERSIONS: &[SchemaVersion] = &[
         oldest: 1,
         statements: include_str!("schema/0004.sql"),
     },
+    SchemaVersion {
+        oldest: 1,
+        statements: include_str!("schema/0005.sql"),
+    },
 ];
 
 /// The schema version of this release.

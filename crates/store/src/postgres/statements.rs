@@ -64,8 +64,9 @@ statements! {
     // Tells a rejected caller the current position.
     stands: "SELECT incarnation, revision, deleted_at FROM {schema}.sessions WHERE key = $1";
     // $1 key, $2 incarnation, $3 expected revision, $4 expected token, $5 new token, $6 events, $7 frame, $8 blob size,
-    // $9 list row, $10 true if the due time changes, $11 due time, $12 new files, $13 project, $14 scope, $15 tips.
-    append: "SELECT {schema}.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+    // $9 list row, $10 true if the due time changes, $11 due time, $12 new files, $13 project, $14 scope, $15 tips,
+    // $16 key of the parent, empty without one.
+    append: "SELECT {schema}.append_events($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
     frame_is: "SELECT 1 FROM {schema}.frames
          WHERE key = $1 AND incarnation = $2 AND last = $3 AND token = $4";
     // $1 key, $2 incarnation, $3 revision, $4 maximum bytes, $5 token at the revision. Returns the first

@@ -507,6 +507,20 @@ impl<'a> WriteGroup<'a> {
                 self.insert(keys::due(time, key), &[]);
             }
         }
+        let parent = |record: Option<&HeadRecord>| {
+            let record = record?;
+            Some((record.parent.clone()?, record.incarnation))
+        };
+        let (old_parent, new_parent) = (parent(old), parent(new.as_ref()));
+        if old_parent != new_parent {
+            if let Some((parent, _)) = old_parent {
+                self.remove(keys::subagent(&parent, key));
+            }
+            if let Some((parent, incarnation)) = new_parent {
+                let entry = keys::subagent(&parent, key);
+                self.insert(entry, &incarnation.to_be_bytes());
+            }
+        }
         let has_lease = |record: Option<&HeadRecord>| record.is_some_and(|it| it.lease.is_some());
         match (has_lease(old), has_lease(new.as_ref())) {
             (false, true) => self.insert(keys::lease_key(key), &[]),

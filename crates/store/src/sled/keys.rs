@@ -17,6 +17,7 @@ const TOMBSTONE: u8 = 7;
 const INTENT: u8 = 8;
 const TIP: u8 = 9;
 const SESSION_TIPS: u8 = 10;
+const SUBAGENT: u8 = 11;
 const LEASED: u8 = 16;
 
 // Kind zero contains the records that exist once per store.
@@ -203,6 +204,26 @@ pub(super) fn session_tips(incarnation: u64) -> Vec<u8> {
     [&[SESSION_TIPS][..], &incarnation.to_be_bytes()].concat()
 }
 
+/// Returns the prefix of the keys of all subagents of a session.
+pub(super) fn subagents(parent: &SessionKey) -> Vec<u8> {
+    let mut out = vec![SUBAGENT];
+    push_name(&mut out, parent);
+    out.push(0);
+    out
+}
+
+/// Returns the key of a subagent in the index of subagents.
+pub(super) fn subagent(parent: &SessionKey, key: &SessionKey) -> Vec<u8> {
+    let mut out = subagents(parent);
+    push_name(&mut out, key);
+    out
+}
+
+/// Returns the subagent of a key with the prefix of its parent.
+pub(super) fn parse_subagent(key: &[u8], prefix: &[u8]) -> Option<SessionKey> {
+    parse_name(key.strip_prefix(prefix)?)
+}
+
 /// Encodes a time so that its byte order is its numeric order. Flipping the sign bit sorts negative
 /// times before positive ones.
 fn sortable(time: i64) -> [u8; 8] {
@@ -326,11 +347,20 @@ fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
     Some(*head)
 }
 
+/// Takes a field with its length before it.
+fn take_prefixed<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let len = usize::try_from(u64::from_be_bytes(take(from)?)).ok()?;
+    let (field, rest) = from.split_at_checked(len)?;
+    *from = rest;
+    Some(field)
+}
+
 const RECORD_VERSION: u8 = 1;
 const HAS_SNAPSHOT: u8 = 1;
 const HAS_DUE: u8 = 2;
 const HAS_LEASE: u8 = 4;
 const HAS_BLOBS: u8 = 8;
+const HAS_PARENT: u8 = 16;
 
 /// Encodes a head. Optional fields are present only if their flag is set.
 pub(super) fn encode_record(record: &HeadRecord) -> Vec<u8> {
@@ -363,6 +393,13 @@ pub(super) fn encode_record(record: &HeadRecord) -> Vec<u8> {
         flags |= HAS_BLOBS;
         out.extend_from_slice(&record.blob_bytes.to_be_bytes());
     }
+    if let Some(parent) = &record.parent {
+        flags |= HAS_PARENT;
+        let mut name = Vec::new();
+        push_name(&mut name, parent);
+        out.extend_from_slice(&(name.len() as u64).to_be_bytes());
+        out.extend_from_slice(&name);
+    }
     out.extend_from_slice(&record.list_row);
     // The flags are complete only after all optional fields were written.
     out[1] = flags;
@@ -394,17 +431,18 @@ pub(super) fn decode_record(mut value: &[u8]) -> Option<HeadRecord> {
     if flags & HAS_LEASE != 0 {
         let until = i64::from_be_bytes(take(from)?);
         let due_changes = u64::from_be_bytes(take(from)?);
-        let len = usize::try_from(u64::from_be_bytes(take(from)?)).ok()?;
-        let (owner, rest) = from.split_at_checked(len)?;
+        let owner = take_prefixed(from)?;
         record.lease = Some(LeaseRecord {
             owner: String::from_utf8(owner.to_vec()).ok()?,
             until,
             due_changes,
         });
-        *from = rest;
     }
     if flags & HAS_BLOBS != 0 {
         record.blob_bytes = u64::from_be_bytes(take(from)?);
+    }
+    if flags & HAS_PARENT != 0 {
+        record.parent = Some(parse_name(take_prefixed(from)?)?);
     }
     // The list row has no length prefix, so it must be the last field.
     record.list_row = from.to_vec().into();
@@ -473,6 +511,10 @@ mod tests {
             until: 99,
             due_changes: 10,
         });
+        record.parent = Some(SessionKey::new(
+            ProjectId::new(&"p".repeat(ProjectId::MAX_LEN)).unwrap(),
+            SessionId::new(&"s".repeat(SessionId::MAX_LEN)).unwrap(),
+        ));
         record.list_row = vec![1; crate::MAX_LIST_ROW_BYTES].into();
         let stored = encode_record(&record);
         assert!(stored.len() < MAX_VALUE);

@@ -21,6 +21,7 @@ mod read;
 mod shared;
 mod space;
 mod stats;
+mod subagents;
 #[cfg(test)]
 mod tests;
 mod tips;
@@ -45,12 +46,14 @@ use self::group::{ChangeError, Sequences, WriteGroup};
 use self::job::{DiskUse, WriteJob};
 use self::queued::QueuedJob;
 use self::shared::Shared;
-use crate::head_record::{check_batch, check_files, check_lease, check_lookup, check_snapshot};
+use crate::head_record::{
+    check_batch, check_files, check_lease, check_lookup, check_parents, check_snapshot,
+};
 use crate::leader_tasks::LeaderTasks;
 use crate::{
     ArrayIndex, Batch, DueChange, DueQuery, DueSession, FileIntents, Frame, IntentPage, Leadership,
     Lease, Position, RowPage, SessionHead, SessionLog, StorageUsage, Store, StoreError, StoreId,
-    StoredSnapshot, Tombstone, Tombstones, WorkQueue,
+    StoredSnapshot, SubagentIndex, Tombstone, Tombstones, WorkQueue,
 };
 
 pub use self::batch::PendingWrites;
@@ -281,6 +284,21 @@ impl ArrayIndex for SledLog {
         check_lookup(digests)?;
         let (project, digests) = (project.clone(), digests.to_vec());
         self.blocking(move |shared| tips::find(shared, &project, scope, &digests))
+            .await
+    }
+}
+
+#[async_trait]
+impl SubagentIndex for SledLog {
+    async fn subagents(
+        &self,
+        parents: &[SessionKey],
+        after: Option<&SessionKey>,
+        limit: usize,
+    ) -> Result<Vec<SessionKey>, StoreError> {
+        check_parents(parents)?;
+        let (parents, after) = (parents.to_vec(), after.cloned());
+        self.blocking(move |shared| subagents::find(shared, &parents, after.as_ref(), limit))
             .await
     }
 }

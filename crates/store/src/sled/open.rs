@@ -11,15 +11,17 @@ use ::sled::{Config, Db, Mode, fail};
 
 use super::files::{self, DurableFiles};
 use super::options::SledOptions;
-use super::{folder_swap, garbage, keys, leases, space, usage};
+use super::{folder_swap, garbage, keys, leases, space, subagents, usage};
 use crate::fs as durable;
 use crate::{StoreError, StoreId};
 
 /// The version of the layout in `keys`. Raise it when older releases cannot read the layout of this
 /// one.
-pub(super) const FORMAT: u64 = 2;
+pub(super) const FORMAT: u64 = 3;
 /// The version before usage rows existed.
 const WITHOUT_USAGE: u64 = 1;
+/// The version before the index of subagents existed.
+const WITHOUT_SUBAGENTS: u64 = 2;
 
 const LOCK_TRIES: u32 = 40;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
@@ -264,10 +266,14 @@ fn check(
         }
         Some(_) => {}
     }
-    if format == Some(WITHOUT_USAGE) {
-        // Stores of format 1 have no usage rows.
-        usage::count_all(db)?;
-        // The format changes after the count. If a crash interrupts the count, the next opening repeats it.
+    if let Some(earlier) = format.filter(|found| *found < FORMAT) {
+        if earlier <= WITHOUT_USAGE {
+            usage::count_all(db)?;
+        }
+        if earlier <= WITHOUT_SUBAGENTS {
+            subagents::index_all(db)?;
+        }
+        // The format changes last. If a crash interrupts the changes, the next opening repeats them.
         db.insert(keys::FORMAT_KEY, &FORMAT.to_be_bytes())?;
     }
     let id = store_id(db, options.id)?;

@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+use palimpsest_core::session::SessionInfo;
 
 use super::files::DurableFiles;
 use super::group::{Sequences, WriteGroup};
 use super::shared::Shared;
 use super::{SledLog, SledOptions, garbage, keys, open, read};
+use crate::encoding::encode_list_row;
 use crate::{
     Batch, DueChange, DueQuery, FileIntents as _, Position, SessionLog, Store as _, StoreError,
-    StoreId, Tombstones as _, WorkQueue as _,
+    StoreId, SubagentIndex as _, Tombstones as _, WorkQueue as _,
 };
 
 fn key(name: &str) -> SessionKey {
@@ -32,6 +34,7 @@ fn batch(expected: u64, frame: &[u8]) -> Batch {
         events: NonZeroU32::MIN,
         frame: Bytes::copy_from_slice(frame),
         list_row: Bytes::new(),
+        parent: None,
         due: DueChange::Keep,
         blob_bytes: 0,
         completed_intents: Vec::new(),
@@ -311,6 +314,49 @@ async fn usage_of_a_store_from_an_earlier_release_is_counted_on_open() {
             assert_eq!((usage.sessions, usage.bytes), (2, 11));
         }
     }
+}
+
+/// Opens a store of the release before the index of subagents existed.
+#[tokio::test]
+async fn subagents_of_a_store_from_an_earlier_release_are_indexed_on_open() {
+    let root = tempfile::tempdir().unwrap();
+    let options = options(&root);
+    let parent = key("parent");
+    let row = encode_list_row(&SessionInfo {
+        parent: Some(parent.clone()),
+        ..SessionInfo::default()
+    });
+    {
+        let log = SledLog::open(&options).unwrap();
+        for (name, list_row) in [("a", row.clone()), ("b", Bytes::new()), ("c", row)] {
+            let batch = Batch {
+                list_row,
+                ..batch(0, b"first")
+            };
+            log.append(&key(name), batch).await.unwrap();
+        }
+        let db = log.shared.db().unwrap();
+        db.insert(keys::FORMAT_KEY, &2_u64.to_be_bytes()).unwrap();
+        let found = log.subagents(std::slice::from_ref(&parent), None, 9).await;
+        assert_eq!(found.unwrap(), []);
+    }
+    for _ in 0..2 {
+        let log = SledLog::open(&options).unwrap();
+        let found = log.subagents(std::slice::from_ref(&parent), None, 9).await;
+        assert_eq!(found.unwrap(), [key("a"), key("c")]);
+    }
+    // The head names the parent now, so a deletion removes the subagent from the index.
+    let log = SledLog::open(&options).unwrap();
+    let position = log.head(&key("a")).await.unwrap().unwrap().position();
+    log.delete(&key("a"), position, Timestamp::default())
+        .await
+        .unwrap();
+    let db = log.shared.db().unwrap();
+    let left = db.scan_prefix(keys::subagents(&parent));
+    assert_eq!(
+        left.keys().map(Result::unwrap).collect::<Vec<_>>(),
+        [keys::subagent(&parent, &key("c"))]
+    );
 }
 
 #[test]

@@ -128,6 +128,7 @@ async fn write(log: Arc<SledLog>, blobs: Blobs, plan: Plan, writer: u64) {
                 events: NonZeroU32::MIN,
                 frame: frame.clone(),
                 list_row: Bytes::from_static(b"{}"),
+                parent: None,
                 due: DueChange::At(Timestamp::from_millis(0)),
                 blob_bytes: 0,
                 completed_intents: Vec::new(),

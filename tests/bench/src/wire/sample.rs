@@ -96,6 +96,7 @@ async fn committed(log: &SledLog, work: &Workload) -> Result<Vec<Batch>> {
                 events: NonZeroU32::new(frame.events).context("a frame without events")?,
                 frame: frame.bytes,
                 list_row: head.list_row.clone(),
+                parent: None,
                 due: DueChange::Keep,
                 blob_bytes: 0,
                 completed_intents: Vec::new(),
