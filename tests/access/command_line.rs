@@ -48,10 +48,9 @@ fn commands_send_a_key_over_tls_and_report_missing_credentials() {
     let place = world.at("backups");
     let place = place.to_str().unwrap();
     let backup = ["backup", "--to", place, "--server", &https, "--tls-ca", ca];
-    fails(
-        &palimpsest_with(&backup, &variable),
-        "a call to the server failed: ",
-    );
+    let refused = palimpsest_with(&backup, &variable);
+    fails(&refused, "a call to the server failed: ");
+    fails(&refused, "does not have the right admin in every project");
 
     fails(&palimpsest(&sessions), "PALIMPSEST_API_KEY");
     fails(&palimpsest_with(&sessions[..3], &variable), "--tls-ca");

@@ -61,6 +61,21 @@ async fn plaintext_calls_are_rejected_with_tls() {
     assert!(!log.contains(secret) && !log.contains(&key[21..]));
 }
 
+/// All slots for handshakes are free, so only the time-out ends a silent connection.
+#[tokio::test]
+async fn a_silent_handshake_ends_at_its_time_out() {
+    let world = World::new();
+    let authority = Authority::new();
+    authority.write(world.folder.path());
+    let server = serve(&world, &[]);
+    let mut silent = TcpStream::connect(server.address()).unwrap();
+    silent
+        .set_read_timeout(Some(Duration::from_mins(2)))
+        .unwrap();
+    assert_eq!(silent.read(&mut [0; 16]).unwrap(), 0);
+    assert!(!server.log().join("\n").contains("evicted"));
+}
+
 #[tokio::test]
 async fn mutual_tls_requires_a_client_certificate() {
     let world = World::new();

@@ -49,6 +49,7 @@ mod secrets;
 mod sessions;
 mod shutdown;
 mod shutdown_load;
+mod silent;
 mod skeleton;
 mod stream;
 mod telemetry;

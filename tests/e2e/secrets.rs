@@ -2,6 +2,7 @@
 
 use palimpsest_proto::context::v1::{
     CompactRequest, CompactionStrategy, CreateSessionRequest, Policy, Session, SummaryPolicy,
+    UpdateSessionRequest,
 };
 use palimpsest_tests::say::{assistant, assistant_calls, prepare, result, user};
 use palimpsest_tests::{Server, name, refused};
@@ -89,6 +90,26 @@ async fn a_session_cannot_disable_redaction_required_by_the_server() {
         ..CreateSessionRequest::default()
     };
     let status = sessions.create_session(create.clone()).await.unwrap_err();
+    refused(&status, Code::InvalidArgument, "INVALID_FIELD");
+    assert!(status.message().contains("redact_secrets"), "{status}");
+    // An update of a session is rejected too.
+    let redacted = CreateSessionRequest {
+        session: None,
+        ..create.clone()
+    };
+    sessions.create_session(redacted).await.unwrap();
+    let update = UpdateSessionRequest {
+        session: Some(Session {
+            name: name("own"),
+            policy_overrides: Some(unredacted()),
+            ..Session::default()
+        }),
+        update_mask: Some(prost_types::FieldMask {
+            paths: vec!["policy_overrides".into()],
+        }),
+        ..UpdateSessionRequest::default()
+    };
+    let status = sessions.update_session(update).await.unwrap_err();
     refused(&status, Code::InvalidArgument, "INVALID_FIELD");
     assert!(status.message().contains("redact_secrets"), "{status}");
     drop(server);

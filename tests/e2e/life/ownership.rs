@@ -6,8 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use palimpsest_test_servers::Bucket;
 use palimpsest_tests::server::binary;
-use palimpsest_tests::{Server, name, palimpsest};
+use palimpsest_tests::{Server, name, palimpsest, palimpsest_with};
 
 use super::{SETTINGS, fails, files, fill, succeeds};
 
@@ -77,6 +78,36 @@ async fn an_empty_log_does_not_start_on_blobs_of_another_log() {
     Server::start(&first, SETTINGS).stop();
     assert_eq!(fs::read(&marker).unwrap(), identity);
     assert_eq!(content(&first.join("blobs")), before);
+}
+
+/// The same for two server processes and one bucket. The second one starts while the first one runs.
+#[tokio::test]
+async fn an_empty_log_does_not_start_on_the_bucket_of_another_log() {
+    if palimpsest_tests::is_on_a_database() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let bucket = Bucket::start();
+    let place = format!("blobs.url={}", bucket.url());
+    let settings = [SETTINGS, &["--set", &place]].concat();
+    let vars = bucket.variables();
+    let vars: Vec<_> = vars.iter().map(|(name, value)| (*name, &**value)).collect();
+    let first = Server::start_with(&root.path().join("first"), &settings, &vars);
+    fill(&first, &name("s"), 2).await;
+    let before = content(&bucket.folder());
+    let second = root.path().join("second");
+    let args = [
+        "serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--set", &place,
+        "--data-dir",
+    ];
+    let args = [&args[..], &[second.to_str().unwrap()]].concat();
+    let refused = palimpsest_with(&args, &vars);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success(), "{said}");
+    assert!(said.contains("belong to the store"), "{said}");
+    assert_eq!(content(&bucket.folder()), before);
+    fill(&first, &name("t"), 1).await;
+    first.stop();
 }
 
 #[tokio::test]

@@ -58,7 +58,7 @@ pub(super) struct BackupReport {
 pub(super) enum CreateBackupError {
     /// A call to the server failed.
     #[error("a call to the server failed: {}", .0.message())]
-    Server(#[source] Box<Status>),
+    Server(Box<Status>),
     /// The server ended a stream early.
     #[error("the server ended the stream of {0} early: run the command again")]
     StreamEnded(SessionKey),

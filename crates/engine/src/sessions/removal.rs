@@ -231,3 +231,67 @@ enum RemovalError {
     #[error(transparent)]
     Blobs(#[from] BlobError),
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use palimpsest_conformance::MemoryLog;
+    use palimpsest_core::ids::Timestamp;
+    use palimpsest_core::limits::Limits;
+    use palimpsest_store::{Batch, DueChange, SessionLog as _, Store, Tombstones as _};
+
+    use super::super::DefaultPolicies;
+    use super::*;
+    use crate::clock::{Clock, ManualClock};
+
+    fn creation() -> Batch {
+        Batch {
+            expected: Position::START,
+            events: NonZeroU32::MIN,
+            frame: Bytes::from_static(b"never read"),
+            list_row: Bytes::new(),
+            parent: None,
+            due: DueChange::Keep,
+            blob_bytes: 0,
+            completed_intents: Vec::new(),
+            tips: None,
+        }
+    }
+
+    /// A process was suspended after it had claimed the removal. Meanwhile another process finished the removal, and a
+    /// new session of the same name stored a file.
+    #[tokio::test]
+    async fn a_removal_that_continues_after_its_claim_ended_keeps_files_of_the_new_session() {
+        let log = Arc::new(MemoryLog::new());
+        let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1))) as Arc<dyn Clock>;
+        let sessions = Sessions::new(
+            Arc::clone(&log) as Arc<dyn Store>,
+            clock,
+            Arc::new(Limits::default()),
+            DefaultPolicies::default(),
+            1 << 20,
+        );
+        let blobs = Blobs::in_memory();
+        let key = SessionKey::parse("projects/p/sessions/s").unwrap();
+        let at = log.append(&key, creation()).await.unwrap();
+        let text = Bytes::from_static(b"text");
+        blobs.put_file(&key, "old.txt", text.clone()).await.unwrap();
+        log.delete(&key, at, Timestamp::from_millis(2))
+            .await
+            .unwrap();
+        let tombstone = log.tombstone(&key).await.unwrap().unwrap();
+
+        let removed = sessions.remove_files(&blobs, &tombstone).await.unwrap();
+        assert_eq!(removed.unwrap().files, 1);
+        assert!(log.forget(&key, at.incarnation, "other").await.unwrap());
+        log.append(&key, creation()).await.unwrap();
+        blobs.put_file(&key, "new.txt", text).await.unwrap();
+
+        let removed = sessions.remove_files(&blobs, &tombstone).await.unwrap();
+        assert!(removed.is_none(), "{removed:?}");
+        assert_eq!(blobs.stored_bytes(&key).await.unwrap(), 4);
+    }
+}

@@ -1,6 +1,6 @@
 //! A session log that counts reads.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -29,6 +29,8 @@ pub(crate) struct CountingLog<L> {
     log: L,
     /// True if other processes may write to the log.
     is_shared: bool,
+    /// True if the disk has no space for a write.
+    is_full: AtomicBool,
     calls: AtomicU64,
     events: AtomicU64,
     rows: AtomicU64,
@@ -42,6 +44,11 @@ impl<L> CountingLog<L> {
     pub(crate) fn shared(mut self) -> Self {
         self.is_shared = true;
         self
+    }
+
+    /// Fills the disk.
+    pub(crate) fn fill(&self) {
+        self.is_full.store(true, Ordering::SeqCst);
     }
 
     /// Returns the wrapped log, for reads that are not counted.
@@ -289,6 +296,13 @@ impl<L: Store> Store for CountingLog<L> {
 
     async fn usage(&self, project: Option<&ProjectId>) -> Result<StorageUsage, StoreError> {
         self.log.usage(project).await
+    }
+
+    async fn check_space(&self) -> Result<(), StoreError> {
+        if self.is_full.load(Ordering::SeqCst) {
+            return Err(StoreError::OutOfSpace("the disk is full".into()));
+        }
+        self.log.check_space().await
     }
 
     async fn check(&self) -> Result<(), StoreError> {

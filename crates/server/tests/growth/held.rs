@@ -10,6 +10,7 @@ use palimpsest_engine::EngineError;
 use palimpsest_engine::clock::{Clock, ManualClock};
 use palimpsest_engine::quotas::{QuotaLimits, QuotaTracker, QuotasConfig};
 use palimpsest_engine::sessions::{DefaultPolicies, MissingSession, Sessions};
+use palimpsest_store::StoreError;
 
 use crate::delta::Log;
 use crate::{message, turn};
@@ -116,6 +117,26 @@ async fn a_write_rejected_by_a_quota_keeps_the_session_in_memory() {
     for _ in 0..10 {
         let refused = append(&sessions, &key(0), None).await;
         assert!(matches!(refused, Err(EngineError::QuotaExceeded(_))));
+    }
+    assert_eq!(log.reads(), before, "the session was read again");
+    let key = key(0);
+    let read = sessions.read(&key, |session| session.transcript().len());
+    assert_eq!(read.await.unwrap(), usize::try_from(MESSAGES).unwrap());
+}
+
+#[tokio::test]
+async fn a_write_rejected_by_a_full_disk_keeps_the_session_in_memory() {
+    let log = filled().await;
+    let sessions = sessions(&log, 1 << 28);
+    sessions.read_full(&key(0), |_| ()).await.unwrap();
+    log.fill();
+    let before = log.reads();
+    for _ in 0..10 {
+        let refused = append(&sessions, &key(0), None).await;
+        assert!(
+            matches!(refused, Err(EngineError::Store(StoreError::OutOfSpace(_)))),
+            "{refused:?}"
+        );
     }
     assert_eq!(log.reads(), before, "the session was read again");
     let key = key(0);

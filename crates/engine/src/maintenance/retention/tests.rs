@@ -7,8 +7,11 @@ use palimpsest_conformance::MemoryLog;
 use palimpsest_core::command::{Command, CreateSession, UpdateSession};
 use palimpsest_core::limits::Limits;
 use palimpsest_store::Store;
+use palimpsest_store::archive::Archive;
 use tokio_util::sync::CancellationToken;
 
+use super::super::export::{ExportError, export};
+use super::super::families::RetentionRow;
 use super::super::{MaintenanceStats, MaxAge, SweepConfig};
 use super::*;
 use crate::Engine;
@@ -103,6 +106,29 @@ impl Project {
         changed.await.unwrap();
     }
 
+    /// Deletes `sub-2-1` and creates another session of this name with as many events.
+    async fn replace_a_member(&self) {
+        let sessions = &self.maintenance.engine.sessions;
+        let key = key("sub-2-1");
+        let before = self.row("sub-2-1").await.position;
+        assert!(sessions.delete(&key, None, |_| Ok(())).await.unwrap());
+        let create = CreateSession {
+            parent: Some(self::key("sub-2")),
+            ..CreateSession::default()
+        };
+        self.change("sub-2-1", &MissingSession::Create(create))
+            .await;
+        let now = self.row("sub-2-1").await.position;
+        assert_eq!(now.revision, before.revision);
+        assert_ne!(now.incarnation, before.incarnation);
+    }
+
+    async fn row(&self, name: &str) -> RetentionRow {
+        let families = self.families().await.into_iter();
+        let mut rows = families.flat_map(|family| family.members);
+        rows.find(|row| row.key == key(name)).unwrap()
+    }
+
     async fn families(&self) -> Vec<SessionFamily> {
         let engine = &self.maintenance.engine;
         let project = key("main").project;
@@ -181,4 +207,37 @@ async fn a_member_that_changed_since_the_selection_keeps_its_family() {
         .retire(family, RetentionReason::Age, &mut pass);
     assert_eq!(retired.await, (0, 0));
     assert_eq!(project.names().await, ALL);
+}
+
+#[tokio::test]
+async fn a_member_that_was_created_again_since_the_selection_keeps_its_family() {
+    let project = Project::with_a_family().await;
+    project.clock.advance(2 * HOUR);
+    let family = project.families().await.remove(0);
+    project.replace_a_member().await;
+    let mut pass = RetentionPass::default();
+    let retired = project
+        .maintenance
+        .retire(family, RetentionReason::Age, &mut pass);
+    assert_eq!(retired.await, (0, 0));
+    assert_eq!(project.names().await, ALL);
+}
+
+#[tokio::test]
+async fn a_session_that_was_created_again_is_not_exported_as_its_predecessor() {
+    let project = Project::with_a_family().await;
+    let folder = tempfile::tempdir().unwrap();
+    let place = Archive::open(folder.path().to_str().unwrap()).unwrap();
+    let engine = &project.maintenance.engine;
+    let row = project.row("sub-2-1").await;
+    export(engine, &place, &row).await.unwrap();
+    let exported = || {
+        let files = std::fs::read_dir(folder.path().join("p/sub-2-1")).unwrap();
+        files.count()
+    };
+    assert_eq!(exported(), 1);
+    project.replace_a_member().await;
+    let refused = export(engine, &place, &row).await;
+    assert!(matches!(refused, Err(ExportError::Changed)), "{refused:?}");
+    assert_eq!(exported(), 1);
 }

@@ -1,0 +1,162 @@
+//! Tests of callers that connect and then send nothing, or too little: they use no place of other callers for long.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use h2::{Ping, PingPong};
+use http::Request;
+use palimpsest_proto::context::v1::WatchSessionRequest;
+use palimpsest_tests::say::{append, user};
+use palimpsest_tests::{Server, name};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+/// A hang ends a test after this time.
+const LIMIT: Duration = Duration::from_mins(3);
+
+/// An HTTP/2 connection that answers PINGs.
+struct Silent {
+    calls: SendRequest<Bytes>,
+    pings: PingPong,
+    /// Drives the connection, and ends with it.
+    driver: JoinSet<()>,
+}
+
+impl Silent {
+    async fn connect(server: &Server) -> Self {
+        let stream = TcpStream::connect(server.address()).await.unwrap();
+        let (calls, mut connection) = h2::client::handshake(stream).await.unwrap();
+        let pings = connection.ping_pong().unwrap();
+        let mut driver = JoinSet::new();
+        driver.spawn(async move {
+            // How the connection ended does not matter here.
+            let _ = connection.await;
+        });
+        Self {
+            calls,
+            pings,
+            driver,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_without_a_call_is_closed_and_a_used_one_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(
+        folder.path(),
+        &[
+            "--set",
+            "grpc.first_call_timeout_ms=500",
+            "--set",
+            "grpc.keepalive_ms=1000",
+        ],
+    );
+    let mut used = server.context().await;
+    let said = |text: &str| append(&name("used"), vec![user(text)]);
+    used.append_messages(said("first")).await.unwrap();
+    let mut silent = Silent::connect(&server).await;
+    let ended = timeout(LIMIT, silent.driver.join_next()).await;
+    ended.expect("the silent connection is still open");
+    // The used connection was idle for longer, and is the only one.
+    let open = "palimpsest_connections 1\n";
+    assert!(server.scrape().contains(open), "{}", server.scrape());
+    used.append_messages(said("second")).await.unwrap();
+    assert!(server.scrape().contains(open), "{}", server.scrape());
+}
+
+#[tokio::test]
+async fn health_watches_use_no_place_of_session_watches() {
+    const HEALTH_WATCHES: usize = 4;
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(
+        folder.path(),
+        &[
+            "--set",
+            "grpc.max_health_watches=4",
+            "--set",
+            "grpc.max_watches=1",
+        ],
+    );
+    let said = append(&name("watched"), vec![user("hello")]);
+    server.context().await.append_messages(said).await.unwrap();
+    let mut health = HealthClient::new(server.channel().await);
+    let mut held = Vec::new();
+    for _ in 0..HEALTH_WATCHES {
+        let watch = health.watch(HealthCheckRequest::default()).await;
+        held.push(watch.unwrap());
+    }
+    let more = health.watch(HealthCheckRequest::default()).await;
+    assert_eq!(more.unwrap_err().code(), Code::ResourceExhausted);
+    let request = WatchSessionRequest {
+        session: name("watched"),
+        ..WatchSessionRequest::default()
+    };
+    let watch = server.sessions().await.watch_session(request).await;
+    watch.expect("the health watches took the place of a session watch");
+}
+
+#[tokio::test]
+async fn an_incomplete_request_uses_no_place_of_a_call() {
+    const INCOMPLETE: usize = 8;
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &["--set", "grpc.max_concurrent_requests=1"]);
+    let mut silent = Silent::connect(&server).await;
+    let mut held = Vec::new();
+    for _ in 0..INCOMPLETE {
+        let url = format!(
+            "http://{}/palimpsest.context.v1.ContextService/AppendMessages",
+            server.address()
+        );
+        let head = Request::post(url)
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(())
+            .unwrap();
+        silent.calls = silent.calls.ready().await.unwrap();
+        let (reply, mut body) = silent.calls.send_request(head, false).unwrap();
+        // The frame announces 100 bytes, and one arrives.
+        let begin = Bytes::from_static(&[0, 0, 0, 0, 100, 1]);
+        body.send_data(begin, false).unwrap();
+        held.push((reply, body));
+    }
+    // The server has read the incomplete requests when it answers a later PING.
+    let ping = timeout(LIMIT, silent.pings.ping(Ping::opaque())).await;
+    ping.unwrap().unwrap();
+    for number in 0..20 {
+        let said = append(&name("whole"), vec![user(&format!("text {number}"))]);
+        let done = server.context().await.append_messages(said).await;
+        done.expect("the incomplete requests use the place of a call");
+    }
+    let ended = silent.driver.try_join_next();
+    assert!(ended.is_none(), "the connection has ended");
+}
+
+#[tokio::test]
+async fn silent_connections_of_the_admin_port_are_limited() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    // More than the admin port permits at any limit of file handles.
+    let mut silent = Vec::new();
+    for _ in 0..80 {
+        silent.push(TcpStream::connect(server.admin()).await.unwrap());
+    }
+    let evicted = || {
+        let log = server.log();
+        log.iter()
+            .any(|line| line.contains("evicted a connection for a new one"))
+    };
+    let mut waited = Duration::ZERO;
+    while !evicted() {
+        assert!(waited < LIMIT, "no connection was evicted");
+        sleep(Duration::from_millis(20)).await;
+        waited += Duration::from_millis(20);
+    }
+    // A new connection still gets an answer.
+    assert!(server.is_ready());
+}
