@@ -6,10 +6,12 @@ use std::time::Duration;
 use palimpsest_fake_provider::Behaviour;
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
-    BudgetState, CompactionMode, CompactionOverrides, MessageInput, PrepareContextRequest,
-    PrepareContextResponse, RewindSessionRequest, Warning, WarningCode,
+    BudgetState, CacheBreakpointOptions, CompactionMode, CompactionOverrides, Format, MessageInput,
+    PrepareContextRequest, PrepareContextResponse, RewindSessionRequest, Warning, WarningCode,
 };
-use palimpsest_tests::say::{append, prepare, small_window, summary, user, uuid, with_id, work};
+use palimpsest_tests::say::{
+    append, payload, prepare, small_window, summary, user, uuid, with_id, work,
+};
 use palimpsest_tests::{ReservedPort, name, refused, refused_field};
 use tonic::Code;
 
@@ -43,6 +45,36 @@ impl World {
 
 fn codes(reply: &PrepareContextResponse) -> BTreeSet<WarningCode> {
     reply.warnings.iter().map(Warning::code).collect()
+}
+
+#[tokio::test]
+async fn cache_markers_of_messages_have_a_warning() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let marked = || {
+        let block = r#"{"type":"text","text":"a","cache_control" : {"type":"ephemeral"}}"#;
+        let json = format!(r#"{{"role":"user","content":[{block}]}}"#);
+        vec![payload(Format::AnthropicMessages, json)]
+    };
+    let session = name("warned-cache");
+    let appended = client.append_messages(append(&session, marked())).await;
+    let warnings = appended.unwrap().into_inner().warnings;
+    let is_dropped = |one: &Warning| one.code() == WarningCode::CacheControlDropped;
+    assert!(warnings.iter().any(is_dropped), "{warnings:?}");
+    let dropped = WarningCode::CacheControlDropped;
+    let request = prepare(&session, marked());
+    let reply = client.prepare_context(request.clone()).await.unwrap();
+    assert!(codes(&reply.into_inner()).contains(&dropped));
+    let placed = PrepareContextRequest {
+        cache_breakpoints: Some(CacheBreakpointOptions::default()),
+        ..request
+    };
+    let reply = client.prepare_context(placed).await.unwrap();
+    assert!(!codes(&reply.into_inner()).contains(&dropped));
+    let reply = client
+        .prepare_context(prepare(&session, vec![user("b")]))
+        .await;
+    assert!(!codes(&reply.unwrap().into_inner()).contains(&dropped));
 }
 
 #[tokio::test]

@@ -283,6 +283,11 @@ impl<'a> ObjectFields<'a> {
         Ok(found.filter(|value| value.get() != "null"))
     }
 
+    /// Returns true if a field exists, with whatever value.
+    pub fn contains(&self, field: &str) -> bool {
+        self.0.iter().any(|(name, _)| name == field)
+    }
+
     /// Removes a string field and returns it.
     pub fn string(&mut self, field: &'static str) -> Result<Option<Box<str>>, JsonError> {
         self.take(field)?.map(string).transpose()

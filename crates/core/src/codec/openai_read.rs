@@ -84,6 +84,11 @@ fn usage(raw: &RawValue) -> Result<Usage, CodecError> {
 fn message(mut fields: ObjectFields<'_>, id: MessageId) -> Result<Message, CodecError> {
     let role = fields.require_string("role")?;
     let content = fields.take("content")?;
+    // A message of another format may have its content in other fields, which would be lost.
+    let may_lack_content = matches!(&*role, "assistant" | "tool") && !fields.contains("parts");
+    if content.is_none() && !may_lack_content {
+        return Err(JsonError::Missing { field: "content" }.into());
+    }
     // Tool messages become user messages with a result block, and refusals become text. The inner model has one form
     // for both providers.
     let mut message = match &*role {

@@ -7,7 +7,7 @@ use super::piece::{Piece, PieceForm, Repair, RepairKind, count};
 use super::positions::{ViewPosition, pieces_at};
 use super::tail::{Speaker, ViewTail, speaker};
 use super::target::Target;
-use super::wire::{WireMessage, array_length, wire};
+use super::wire::{Renderer, WireMessage, array_length, wire};
 use crate::ids::{CallKey, MessageId};
 use crate::session::{ContentNotLoaded, Session};
 
@@ -67,7 +67,7 @@ impl Session {
                 target,
             ),
             not_sendable: self.not_sendable_reason(),
-            repairs: self.repairs(new),
+            repairs: self.repairs(new, target),
             messages,
             system,
         })
@@ -138,18 +138,27 @@ impl Session {
         }
     }
 
-    fn repairs(&self, pieces: &[Piece]) -> Vec<Repair> {
-        let mapped = |piece: &Piece| match piece.form {
-            PieceForm::Call(call) if self.calls().get(call)?.uses_service_id => Some(Repair {
-                message: piece.message,
-                block: piece.block,
-                kind: RepairKind::MappedCallId(call),
-            }),
-            _ => None,
+    /// Returns the repairs of pieces whose contents are loaded.
+    fn repairs(&self, pieces: &[Piece], target: &Target) -> Vec<Repair> {
+        let render = Renderer::new(self, target);
+        // These repairs have no form of their own.
+        let kind = |piece: &Piece| match piece.form {
+            PieceForm::Call(call) if self.calls().get(call)?.uses_service_id => {
+                Some(RepairKind::MappedCallId(call))
+            }
+            _ => render
+                .lacks_form(piece)
+                .then_some(RepairKind::UnsupportedBlock),
         };
-        pieces
-            .iter()
-            .filter_map(|piece| piece.repair().or_else(|| mapped(piece)))
-            .collect()
+        let repair = |piece: &Piece| {
+            piece.repair().or_else(|| {
+                Some(Repair {
+                    message: piece.message,
+                    block: piece.block,
+                    kind: kind(piece)?,
+                })
+            })
+        };
+        pieces.iter().filter_map(repair).collect()
     }
 }

@@ -191,6 +191,8 @@ pub enum RepairKind {
     UnsignedThinking,
     /// A block that its role may not contain is omitted.
     WrongRole,
+    /// A block, or a block inside a tool result, has no form that the target takes. It is omitted or replaced by a text.
+    UnsupportedBlock,
     /// An item with the id of an earlier item is omitted.
     RepeatedItem,
     /// A user message is inserted before the first message of the model.

@@ -550,8 +550,20 @@ impl<'a, 't> Renderer<'a, 't> {
     }
 
     fn media(&self, media: &'a Media, extra: Option<&'a UnknownFields>) -> WireBlock<'a> {
-        // `OpenAI` accepts documents only as embedded PDFs. Its Responses API fetches them from URLs too.
-        let foreign = !self.target.provider.is_anthropic()
+        if self.is_foreign(media) {
+            WireBlock::text(format!(
+                "[{}: this provider does not take it in this form]",
+                kind_name(media)
+            ))
+        } else {
+            WireBlock::Media { media, extra }
+        }
+    }
+
+    /// Returns true if the provider does not take an image or a document in its form. `OpenAI` accepts documents only as
+    /// embedded PDFs. Its Responses API fetches them from URLs too.
+    fn is_foreign(&self, media: &Media) -> bool {
+        !self.target.provider.is_anthropic()
             && match (&media.source, media.kind) {
                 (MediaSource::Other(_), _) => true,
                 (MediaSource::Url(_), MediaKind::Document) => {
@@ -561,15 +573,50 @@ impl<'a, 't> Renderer<'a, 't> {
                     &**media_type != "application/pdf"
                 }
                 _ => false,
-            };
-        if foreign {
-            WireBlock::text(format!(
-                "[{}: this provider does not take it in this form]",
-                kind_name(media)
-            ))
-        } else {
-            WireBlock::Media { media, extra }
+            }
+    }
+
+    /// Returns true if the target has no form for the block of a piece, or for a block inside its tool result. The view
+    /// then contains a text instead, or nothing.
+    pub(super) fn lacks_form(&self, piece: &Piece) -> bool {
+        let message = self.transcript.content(piece.message);
+        let Some(message) = message else {
+            return false;
+        };
+        let block = message.blocks.get(usize::from(piece.block));
+        match (block, piece.form) {
+            (
+                Some(Block::ToolResult(result)),
+                PieceForm::Result(_) | PieceForm::ResultWithoutMedia(_),
+            ) => match &result.content {
+                ResultContent::Blocks(blocks) => blocks
+                    .iter()
+                    .any(|block| self.lacks_nested_form(block, message.origin)),
+                ResultContent::None | ResultContent::Text(_) => false,
+            },
+            (Some(Block::Opaque { kind, json }), PieceForm::Block) => {
+                !self.takes_opaque(kind, json, message.origin)
+            }
+            (Some(Block::Media(media)), PieceForm::Block) => self.is_foreign(media),
+            _ => false,
         }
+    }
+
+    fn lacks_nested_form(&self, block: &Block, origin: MessageOrigin) -> bool {
+        match block {
+            Block::Text { .. } => false,
+            Block::Opaque { kind, json } => !self.takes_opaque(kind, json, origin),
+            Block::Media(media) => {
+                media.problem().is_some()
+                    || self.target.provider == Provider::OpenAi
+                    || self.is_foreign(media)
+            }
+            Block::ToolUse(_) | Block::ToolResult(_) | Block::Thinking(_) => true,
+        }
+    }
+
+    fn takes_opaque(&self, kind: &str, json: &RawJson, origin: MessageOrigin) -> bool {
+        self.target.accepts_unknown_fields_of(origin) && !lacks_source(kind, json)
     }
 
     /// Returns a block of an unknown type. Another provider than its author's would reject the block, so that provider
@@ -581,14 +628,13 @@ impl<'a, 't> Renderer<'a, 't> {
         origin: MessageOrigin,
         speaker: Speaker,
     ) -> Option<WireBlock<'a>> {
+        if self.takes_opaque(kind, json, origin) {
+            return Some(WireBlock::Opaque(json));
+        }
         if self.target.accepts_unknown_fields_of(origin) {
-            return Some(if lacks_source(kind, json) {
-                WireBlock::text(format!(
-                    "[{kind}: it has no source that the provider takes]"
-                ))
-            } else {
-                WireBlock::Opaque(json)
-            });
+            return Some(WireBlock::text(format!(
+                "[{kind}: it has no source that the provider takes]"
+            )));
         }
         (speaker != Speaker::Assistant)
             .then(|| WireBlock::text(format!("[{kind}: this provider does not take it]")))

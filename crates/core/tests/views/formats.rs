@@ -113,7 +113,15 @@ impl Conversation {
     }
 
     fn repairs(&self, kind: RepairKind) -> usize {
-        let view = self.world.session.view(&Target::default(), None).unwrap();
+        self.repairs_for(ANTHROPIC, kind)
+    }
+
+    fn repairs_for(&self, provider: Provider, kind: RepairKind) -> usize {
+        let target = Target {
+            provider,
+            ..Target::default()
+        };
+        let view = self.world.session.view(&target, None).unwrap();
         let repairs = view.repairs.iter();
         repairs.filter(|it| it.kind == kind).count()
     }
@@ -266,4 +274,34 @@ fn an_undo_shows_an_item_once_that_was_repeated_after_it_had_left() {
     let types = ["message", "web_search_call", "message", "message"];
     assert_eq!(conversation.types(RESPONSES), types);
     assert_eq!(conversation.repairs(RepairKind::RepeatedItem), 1);
+}
+
+#[test]
+fn blocks_that_the_target_lacks_are_reported() {
+    let novel = json!({"type": "novel"});
+    let call = json!({"type": "tool_use", "id": "c", "name": "n", "input": {}});
+    let result = json!({"type": "tool_result", "tool_use_id": "c", "content": [novel, {"type": "text", "text": "x"}]});
+    let document = json!({"type": "document", "source": {"type": "file", "file_id": "f"}});
+    let messages = [
+        (
+            ANTHROPIC,
+            json!({"role": "user", "content": [novel, document, {"type": "text", "text": "a"}]}),
+        ),
+        assistant(json!([novel, call])),
+        (ANTHROPIC, json!({"role": "user", "content": [result]})),
+        user("b"),
+    ];
+    let conversation = Conversation::new(&messages, None);
+    let lacking = |provider| conversation.repairs_for(provider, RepairKind::UnsupportedBlock);
+    assert_eq!(lacking(ANTHROPIC), 0);
+    // The blocks of the user, of the model and inside the result, and the document.
+    for provider in [RESPONSES, Provider::OpenAi] {
+        assert_eq!(lacking(provider), 4, "{provider:?}");
+    }
+    // The provider of an item takes it, unless the item has no source.
+    let sourceless =
+        json!({"type": "message", "role": "user", "content": [{"type": "input_image"}]});
+    let conversation = Conversation::new(&[(RESPONSES, sourceless), search(), user("a")], None);
+    let lacking = |provider| conversation.repairs_for(provider, RepairKind::UnsupportedBlock);
+    assert_eq!((lacking(RESPONSES), lacking(ANTHROPIC)), (1, 2));
 }

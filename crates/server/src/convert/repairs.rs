@@ -60,6 +60,7 @@ const fn call_of(kind: RepairKind) -> Option<CallKey> {
         | RepairKind::TrailingThinking
         | RepairKind::UnsignedThinking
         | RepairKind::WrongRole
+        | RepairKind::UnsupportedBlock
         | RepairKind::RepeatedItem
         | RepairKind::Opening => None,
     }
@@ -101,6 +102,10 @@ fn described(session: &Session, kind: RepairKind) -> (v1::RepairKind, &'static s
         RepairKind::WrongRole => (
             Out::UnsupportedBlockReplaced,
             "A message of this role must not hold such a block; it was left out.",
+        ),
+        RepairKind::UnsupportedBlock => (
+            Out::UnsupportedBlockReplaced,
+            "The format of the target has no such block; it was left out or replaced by a text.",
         ),
         RepairKind::RepeatedItem => (
             Out::RepeatedItemDropped,

@@ -12,6 +12,7 @@ use palimpsest_proto::context::v1::{
     MessageInput,
 };
 
+use super::cache_control::{cache_control_dropped, have_cache_control};
 use super::view_report::{budget, tokens};
 use super::{Service, adopt};
 use crate::access::Right;
@@ -84,6 +85,7 @@ pub(super) async fn append(
         adopted_compaction,
         ..
     } = request;
+    let drops_cache_control = have_cache_control(&messages);
     let converting = tracing::debug_span!(target: SPANS, "convert");
     let adopted = adopted_compaction.as_ref();
     let read = || AppendCall::read(service, messages, adopted, expected_revision, stamp);
@@ -93,6 +95,8 @@ pub(super) async fn append(
     let missing = service.create_if_missing(&key.project);
     let finish = |session: &Session, status: &AppendStatus| {
         let appended = status.now();
+        let mut warnings = convert::warnings(&status.warnings(session));
+        warnings.extend(drops_cache_control.then(cache_control_dropped));
         Ok(AppendMessagesResponse {
             append: Some(appended.map_or_else(AppendResult::default, |appended| {
                 call.result(session, appended)
@@ -100,7 +104,7 @@ pub(super) async fn append(
             revision: session.revision().get(),
             tokens: Some(tokens(session, None)),
             budget: Some(budget(session, &target)),
-            warnings: convert::warnings(&status.warnings(session)),
+            warnings,
             level_reports: appended
                 .and_then(|appended| level_report(session, appended))
                 .into_iter()

@@ -8,6 +8,7 @@ mod admin;
 mod admit;
 mod adopt;
 mod append;
+mod cache_control;
 mod commit_summary;
 mod compact;
 mod context;

@@ -13,6 +13,7 @@ use palimpsest_proto::context::v1::{
 };
 
 use super::Service;
+use super::cache_control::{cache_control_dropped, has_cache_control};
 use super::prepare::{read_call, report_omitted};
 use crate::convert::{self, BodyOptions};
 use crate::errors::ServiceError;
@@ -126,21 +127,6 @@ fn read_input(
         format,
         has_cache_control,
     })
-}
-
-/// Returns true if an array contains the field of a marker. In a text, quotes have a backslash before them.
-fn has_cache_control(array: &[u8]) -> bool {
-    memchr::memmem::find(array, br#""cache_control":"#).is_some()
-}
-
-fn cache_control_dropped() -> v1::Warning {
-    v1::Warning {
-        code: v1::WarningCode::CacheControlDropped.into(),
-        detail: "The array contains cache_control, and the view does not. Set cache_breakpoints, and add the returned \
-                 markers."
-            .to_owned(),
-        ..v1::Warning::default()
-    }
 }
 
 fn has_tools(prefix: &v1::PromptPrefix) -> bool {

@@ -103,6 +103,7 @@ pub fn name(kind: RepairKind) -> &'static str {
         RepairKind::TrailingThinking => "trailing thinking left out",
         RepairKind::UnsignedThinking => "unsigned thinking left out",
         RepairKind::WrongRole => "block in the wrong role left out",
+        RepairKind::UnsupportedBlock => "block of another format as text or left out",
         RepairKind::RepeatedItem => "repeated item left out",
         RepairKind::Opening => "opening added",
         RepairKind::MappedCallId(_) => "call id mapped",

@@ -246,6 +246,17 @@ fn an_invalid_payload_is_rejected_with_its_path() {
         anthropic(r#"{"role":"user","content":["#),
         "messages[0].payload.json is not JSON: it ends too early at line 1, column 26",
     );
+    // A message of the AI SDK has parts. It must not be taken for a message without content.
+    for message in [
+        r#"{"role":"user","parts":[{"type":"text","text":"a"}]}"#,
+        r#"{"role":"assistant","parts":[{"type":"text","text":"a"}]}"#,
+        r#"{"role":"system"}"#,
+    ] {
+        refused(
+            payload(v1::Format::OpenaiChat, message),
+            "messages[0].payload.json lacks the field `content`",
+        );
+    }
     let words = "x".repeat(200);
     let one = format!(r#"{{"role":"user","content":"{words}"}}"#);
     refused(

@@ -19,6 +19,7 @@ use palimpsest_store::error_chain;
 use self::render::{management, put_messages};
 pub(super) use self::render::{messages_json, typed};
 use super::append::AppendCall;
+use super::cache_control::{cache_control_dropped, have_cache_control};
 use super::commit_summary::gap_tokens;
 use super::overrides::Overrides;
 use super::view_report::{budget, budget_warnings, prepared_cache_ledger, removed, tokens};
@@ -32,6 +33,8 @@ pub(super) struct PrepareCall {
     pub(super) turn: TurnCall,
     form: MessageForm,
     breakpoints: Option<BreakpointOptions>,
+    /// True if the messages have markers of the prompt cache, and the call requests none.
+    drops_cache_control: bool,
     max_reply_bytes: usize,
 }
 
@@ -87,6 +90,8 @@ pub(super) fn read_call(
     let (expected, mode) = (request.expected_revision, request.compaction_mode());
     let converting = tracing::debug_span!(target: SPANS, "convert");
     let format = convert::last_format(&request.messages);
+    let drops_cache_control =
+        request.cache_breakpoints.is_none() && have_cache_control(&request.messages);
     let read = || AppendCall::read(service, request.messages, None, expected, stamp);
     let append = converting.in_scope(read)?;
     // An invalid target is rejected before anything is committed.
@@ -131,6 +136,7 @@ pub(super) fn read_call(
         },
         form,
         breakpoints,
+        drops_cache_control,
         max_reply_bytes: service.limits().max_reply_bytes,
     })
 }
@@ -258,6 +264,9 @@ impl PrepareCall {
             _ => convert::CompactionResult::None,
         };
         warnings.extend(budget_warnings(session, &self.turn.target, compaction));
+        if self.drops_cache_control {
+            warnings.push(cache_control_dropped());
+        }
         warnings
     }
 
