@@ -76,12 +76,9 @@ async function measure(
       return (await promisify(execFile)("sh", ["-c", command])).stdout;
     };
     await task({ model, client, bash }).catch((error: Error) => console.error(error.message));
-    const response = await fetch(`${provider.url}/_control/bill`, { headers: { "x-api-key": "key" } });
-    const bill = (await response.json()) as Record<string, number>;
+    const bill = await provider.bill("key");
     const tokens = [bill.input_tokens, bill.cache_read_tokens, bill.cache_write_5m_tokens];
-    const thousands = [...tokens, (bill.cost_milli ?? 0) / 1_000].map((count = 0) =>
-      Math.round(count / 1_000),
-    );
+    const thousands = [...tokens, bill.cost_milli / 1_000].map((count) => Math.round(count / 1_000));
     return [
       rounds,
       rejected,

@@ -65,16 +65,18 @@ export class Conversation {
     return this.#ids.original(synced);
   }
 
-  /** Returns the messages of a view. `system` are blocks of system messages that the view moved before the messages. */
-  restore(view: readonly unknown[], system: readonly unknown[] = []): SdkMessage[] {
-    const moved = (system as Block[]).map((block) => ({ role: "system", content: String(block.text) }));
-    const restored: SdkMessage[] = [...this.lead, ...moved];
+  /** Returns the messages of a view, with its cache breakpoints. `system` is the system prompt of the view. */
+  restore(view: readonly unknown[], system: unknown): SdkMessage[] {
+    const restored = this.#restoredSystem(blocksOf(system));
     let open: { message: SdkMessage; parts: Part[] } | undefined;
     const blocks = (view as WireMessage[]).flatMap(({ role, content }) =>
       blocksOf(content).map((block) => ({ role, block })),
     );
     // A view removes old messages first, so equal blocks are matched from the end.
-    const origins = blocks.reverse().map(({ role, block }) => this.#originOf(role, block));
+    const origins = blocks.reverse().map(({ role, block }) => {
+      const origin = this.#originOf(role, block);
+      return { ...origin, part: withBreakpoint(origin.part, block) };
+    });
     for (const { message, part, before = [], after = [] } of origins.reverse()) {
       const parts = [...before, part, ...after];
       // Parts of one message stay together, because options of providers belong to the message.
@@ -86,6 +88,18 @@ export class Conversation {
       }
     }
     return restored.map(simplified);
+  }
+
+  /** Returns the system messages: those before the conversation, and those that the view moved there. */
+  #restoredSystem(blocks: Block[]): SdkMessage[] {
+    const last = this.lead.at(-1);
+    // The messages before the conversation are the first block, so a breakpoint of the block is at the last one.
+    const own = last ? blocks.shift() : undefined;
+    const lead = last && own ? [...this.lead.slice(0, -1), withBreakpoint(last, own)] : this.lead;
+    const moved = blocks.map((block) =>
+      withBreakpoint<SdkMessage>({ role: "system", content: String(block.text) }, block),
+    );
+    return [...lead, ...moved];
   }
 
   #wireOf(message: SdkMessage): WireMessage {
@@ -141,6 +155,17 @@ export class Conversation {
     const origins = this.#origins.get(key);
     return origins && origins.length > 1 ? origins.pop() : origins?.[0];
   }
+}
+
+/**
+ * Returns a part or a message with the cache breakpoint of its block, as an option of Anthropic's provider. A breakpoint
+ * of the caller stays. Other providers ignore the option.
+ */
+function withBreakpoint<Holder extends object>(holder: Holder, { cache_control }: Block): Holder {
+  if (!cache_control) return holder;
+  const { providerOptions } = holder as { providerOptions?: { anthropic?: object } };
+  const anthropic = { cacheControl: cache_control, ...providerOptions?.anthropic };
+  return { ...holder, providerOptions: { ...providerOptions, anthropic } };
 }
 
 /** Returns the keys of a block: by its content, and by the id of its call. */

@@ -46,6 +46,6 @@ export async function syncMessages<Message extends SdkMessage>(
     // The provider of the model decides whether it sends reasoning.
     target: { thinking: true, ...target },
   });
-  const restored = conversation.restore(view.messages, view.reply.system);
+  const restored = conversation.restore(view.messages, view.request.system);
   return { ...view, messages: restored as Message[] };
 }

@@ -16,10 +16,15 @@ export interface BreakpointOptions {
 }
 
 /**
- * Returns the options for a body whose messages have breakpoints, and nothing for another body. The breakpoints of tools
- * and of the system prompt stay, so they count against the maximum.
+ * Returns the options for a body that gets breakpoints, and nothing for another body. `requested` is the option of the
+ * caller: true, or the maximum. Without it, a body whose messages have breakpoints gets them. The breakpoints of tools and
+ * of the system prompt stay, so they count against the maximum.
  */
-export function requestedBreakpoints(body: AnyBody): BreakpointOptions | undefined {
+export function breakpointOptions(
+  body: AnyBody,
+  requested: boolean | number | undefined,
+): BreakpointOptions | undefined {
+  if (requested) return { max_breakpoints: requested === true ? MAX_BREAKPOINTS : requested };
   const ofMessages = (body.messages ?? []).flatMap((message) => marked((message as Block).content));
   if (ofMessages.length === 0) return undefined;
   const ofPrefix = [...marked(body.tools), ...marked(body.system)];

@@ -18,6 +18,14 @@ export interface ClientOptions {
   fetch?: typeof fetch;
 }
 
+/** The deadline and the retries of calls. */
+export interface RetryOptions {
+  /** The deadline of a call with its retries, in milliseconds. */
+  timeoutMs?: number | undefined;
+  /** The maximum number of retries of a call. */
+  maxRetries?: number | undefined;
+}
+
 /** Options of one call. */
 export interface CallOptions {
   /** Cancels the call and its retries. */
@@ -48,10 +56,11 @@ const JSON_LINES = { accept: "application/x-ndjson" };
 /** The connection to a server. */
 export class Transport {
   /** The kept definitions of the service's tools. */
-  readonly definitions = new DefinitionLists();
-  readonly #options: Required<Omit<ClientOptions, "apiKey">> & { apiKey: string | undefined };
+  readonly definitions: DefinitionLists;
+  readonly #options: Required<ClientOptions>;
 
-  constructor(options: ClientOptions) {
+  constructor(options: ClientOptions, definitions = new DefinitionLists()) {
+    this.definitions = definitions;
     const url = options.url ?? environment("PALIMPSEST_URL") ?? "http://127.0.0.1:50051";
     // Without this check, `localhost:50051` would be a URL with the scheme `localhost`. A page can pass a path.
     if (!/^(https?:\/\/|\/|$)/i.test(url)) {
@@ -59,12 +68,18 @@ export class Transport {
     }
     this.#options = {
       url: url.replace(/\/+$/, ""),
-      apiKey: options.apiKey ?? environment("PALIMPSEST_API_KEY"),
+      apiKey: options.apiKey ?? environment("PALIMPSEST_API_KEY") ?? "",
       timeoutMs: options.timeoutMs ?? 120_000,
       maxRetries: options.maxRetries ?? 8,
       // An unbound `fetch` fails in browsers.
       fetch: options.fetch ?? ((input, init) => fetch(input, init)),
     };
+  }
+
+  /** Returns the same connection with another deadline or other retries of its calls. */
+  withOptions(options: RetryOptions): Transport {
+    const { timeoutMs = this.#options.timeoutMs, maxRetries = this.#options.maxRetries } = options;
+    return new Transport({ ...this.#options, timeoutMs, maxRetries }, this.definitions);
   }
 
   /** Returns the attempts of a call. */

@@ -16,7 +16,7 @@ const lastResponses = new WeakMap<object, object>();
 export async function send<B extends Body, Response>(
   session: Session,
   body: B,
-  call: (request: RequestOf<B>) => PromiseLike<Response>,
+  call: (request: RequestOf<B>, view: View<B>) => PromiseLike<Response>,
   options: SendOptions,
 ): Promise<Response> {
   const array = arrayOf(body);
@@ -31,11 +31,11 @@ export async function send<B extends Body, Response>(
   let view = await request();
   let response: Response;
   try {
-    response = await call(view.request);
+    response = await call(view.request, view);
   } catch (error) {
     if (!isTooLong(error)) throw error;
     view = await request(error);
-    response = await call(view.request);
+    response = await call(view.request, view);
   }
   session.assignCalls(view, callIdsOf(response));
   // A stream has no usage yet.

@@ -2,11 +2,12 @@
 
 import type { Attempts } from "./attempts.js";
 import { type Body, formatOf, type RequestOf, syncedFields } from "./bodies.js";
-import { requestedBreakpoints } from "./cache.js";
+import { breakpointOptions } from "./cache.js";
 import { PalimpsestError } from "./errors.js";
-import { type CallOptions, type Query, requestId, type Transport } from "./http.js";
+import { type CallOptions, type Query, type RetryOptions, requestId, type Transport } from "./http.js";
 import { patternOf } from "./pattern.js";
 import { type SendOptions, send } from "./send.js";
+import { SessionState } from "./state.js";
 import { textOf } from "./too-long.js";
 import {
   formatOfCall,
@@ -18,12 +19,16 @@ import {
 } from "./tools.js";
 import { type View, viewOf } from "./view.js";
 import type {
+  AppendReply,
   CompactionMode,
   CompactReply,
   EventKind,
   Format,
+  MessageInput,
   Page,
   RestoreReply,
+  RewindFields,
+  RewindReply,
   SearchHit,
   SessionEvent,
   SessionFields,
@@ -46,14 +51,23 @@ export interface SyncOptions extends CallOptions {
   lastResponse?: object | undefined;
   /** The time at which a due compaction runs. Default: `wait`, within the call. */
   compaction?: CompactionMode;
-  /** The maximum number of cache breakpoints, 1 to 4, for Anthropic. Default: set if the messages have breakpoints. */
-  cacheBreakpoints?: number;
+  /**
+   * If true, the request has cache breakpoints, for Anthropic. A number from 1 to 4 is their maximum. Default: true if the
+   * messages have breakpoints.
+   */
+  cacheBreakpoints?: boolean | number;
   /** Fields of the target. Default: the model of the body. */
   target?: Target;
   /** If true, nothing is written. */
   dryRun?: boolean;
   /** Further fields of `SyncContextRequest`, with the names of the API. */
   parameters?: Record<string, unknown>;
+}
+
+/** Options of all calls of a session. Options of a call take precedence. */
+export interface SessionDefaults extends RetryOptions {
+  /** Fields of the target of each sync. */
+  target?: Target | undefined;
 }
 
 /** Options of a list. All entries are read page by page. */
@@ -81,30 +95,38 @@ const PROVIDERS = {
 /** The kinds of events that `undo` reverses. */
 const UNDOABLE: EventKind[] = ["compacted", "content_snipped", "results_cleared", "spans_collapsed"];
 
-/** The maximum number of calls whose session is kept. */
-const MAX_CALLS = 256;
-
 /** A session. The first sync creates it. */
 export class Session {
   /** The resource name, `projects/{project}/sessions/{session}`. */
   readonly name: string;
+  readonly #project: string;
   readonly #id: string;
   readonly #transport: Transport;
   readonly #path: string;
-  readonly #listed = new Map<Format, ToolDefinition[]>();
-  readonly #ownNames = new Set<string>();
-  /** The path of the session that took the last body with tools: this one, or a lane of it. */
-  #toolPath: string;
-  /** The path of the session that took the body of a request, by the ids of the calls in its response. */
-  readonly #callPaths = new Map<string, string>();
+  readonly #target: Target;
+  readonly #state: SessionState;
 
   /** Use `Palimpsest.session`. */
-  constructor(transport: Transport, project: string, session: string) {
+  constructor(
+    transport: Transport,
+    project: string,
+    session: string,
+    target: Target = {},
+    state?: SessionState,
+  ) {
     this.#transport = transport;
     this.name = `projects/${project}/sessions/${session}`;
+    this.#project = project;
     this.#id = session;
     this.#path = `${sessionsPath(project)}/${segmentOf(session)}`;
-    this.#toolPath = this.#path;
+    this.#target = target;
+    this.#state = state ?? new SessionState(this.#path);
+  }
+
+  /** Returns the same session with other options of its calls, such as another deadline. Nothing is sent. */
+  withOptions({ target, ...options }: SessionDefaults): Session {
+    const transport = this.#transport.withOptions(options);
+    return new Session(transport, this.#project, this.#id, { ...this.#target, ...target }, this.#state);
   }
 
   /**
@@ -115,9 +137,7 @@ export class Session {
     const format = options.format ?? formatOf(body);
     const fields = syncedFields(body);
     const isAnthropic = format === "anthropic_messages";
-    const breakpoints = options.cacheBreakpoints
-      ? { max_breakpoints: options.cacheBreakpoints }
-      : requestedBreakpoints(fields);
+    const breakpoints = breakpointOptions(fields, options.cacheBreakpoints);
     const thinking = (body as { thinking?: { type?: string } }).thinking;
     const palimpsest = {
       format,
@@ -125,6 +145,7 @@ export class Session {
         provider: PROVIDERS[format],
         model: body.model,
         thinking: thinking ? thinking.type !== "disabled" : undefined,
+        ...this.#target,
         ...options.target,
       },
       compaction_mode: options.compaction,
@@ -139,20 +160,21 @@ export class Session {
     const reply = await this.#transport.call<SyncReply>(request, options, attempts);
     const path = pathOf(reply.session);
     // A side request has no tools, and the calls of a conversation in a lane read the results of the lane.
-    if ((fields.tools as unknown[] | undefined)?.length) this.#toolPath = path;
+    if ((fields.tools as unknown[] | undefined)?.length) this.#state.toolPath = path;
     const held = fields.messages ?? (fields.input as unknown[]);
     const messages = reply.view_omitted ? await this.#readView(path, reply, held, attempts) : reply.messages;
     return viewOf(body, reply, messages);
   }
 
   /**
-   * Syncs a body and sends the request of its view with `call`, a function that calls the provider. If the provider
-   * rejects the request as too long, a shorter one is sent, once. Throws `NotSendableError` instead of sending a request
-   * that the provider would reject, for example because a tool call has no result.
+   * Syncs a body and sends the request of its view with `call`, a function that calls the provider. The second argument of
+   * `call` is the view. If the provider rejects the request as too long, a shorter one is sent, once. Throws
+   * `NotSendableError` instead of sending a request that the provider would reject, for example because a tool call has no
+   * result.
    */
   send<B extends Body, Response>(
     body: B,
-    call: (request: RequestOf<B>) => PromiseLike<Response>,
+    call: (request: RequestOf<B>, view: View<B>) => PromiseLike<Response>,
     options: SendOptions = {},
   ): Promise<Response> {
     return send(this, body, call, options);
@@ -170,19 +192,19 @@ export class Session {
    */
   async toolDefinitions(format: Format, options?: CallOptions): Promise<ToolDefinition[]> {
     const kept = this.#transport.definitions;
-    let tools = this.#listed.get(format) ?? kept.get(this.#path, format);
+    let tools = this.#state.listed.get(format) ?? kept.get(this.#path, format);
     if (!tools) {
       ({ tools } = await this.#get<{ tools: ToolDefinition[] }>("/tools", { format }, options));
       kept.set(this.#path, format, tools);
     }
-    this.#listed.set(format, tools);
-    for (const tool of tools) this.#ownNames.add(tool.name);
+    this.#state.listed.set(format, tools);
+    for (const tool of tools) this.#state.ownNames.add(tool.name);
     return tools;
   }
 
   /** Returns true if a tool call is one of the service's tools, as `tools` returned them. */
   isOwn(call: ToolCall): boolean {
-    return this.#ownNames.has(nameOfCall(call) ?? "");
+    return this.#state.ownNames.has(nameOfCall(call) ?? "");
   }
 
   /**
@@ -190,13 +212,7 @@ export class Session {
    * for each complete response. The last 256 ids are kept.
    */
   assignCalls(view: Pick<View, "session">, ids: Iterable<string>): void {
-    for (const id of ids) {
-      // A repeated id becomes the newest one.
-      this.#callPaths.delete(id);
-      this.#callPaths.set(id, pathOf(view.session));
-      const [oldest] = this.#callPaths.keys();
-      if (this.#callPaths.size > MAX_CALLS && oldest !== undefined) this.#callPaths.delete(oldest);
-    }
+    for (const id of ids) this.#state.setPathOfCall(id, pathOf(view.session));
   }
 
   /**
@@ -206,9 +222,29 @@ export class Session {
   async runTool<Call extends ToolCall>(call: Call, options?: CallOptions): Promise<ToolResultOf<Call>> {
     const payload = { format: formatOfCall(call), json: call };
     const body = { payload, request_id: requestId() };
-    const path = this.#callPaths.get(idOfCall(call) ?? "") ?? this.#toolPath;
+    const path = this.#state.pathOfCall(idOfCall(call) ?? "");
     const request = { method: "POST", path: `${path}:callTool`, body } as const;
     return (await this.#transport.call<{ tool_result: ToolResultOf<Call> }>(request, options)).tool_result;
+  }
+
+  /**
+   * Appends messages without a view. An agent needs no append, because `sync` appends the new messages of a conversation.
+   * `parameters` are the other fields of `AppendMessagesRequest`.
+   */
+  append(
+    messages: readonly MessageInput[],
+    parameters: Record<string, unknown> = {},
+    options?: CallOptions,
+  ): Promise<AppendReply> {
+    return this.#post(":append", { request_id: requestId(), ...parameters, messages }, options);
+  }
+
+  /**
+   * Removes the last messages from the view: those after `to_message_id`, or those from `before_message_id` on.
+   * `parameters` are one of these fields, and other fields of `RewindSessionRequest`.
+   */
+  rewind(parameters: RewindFields, options?: CallOptions): Promise<RewindReply> {
+    return this.#post(":rewind", { request_id: requestId(), ...parameters }, options);
   }
 
   /** Replaces old messages of the view by a summary. `parameters` are the fields of `CompactRequest`. */
@@ -217,15 +253,21 @@ export class Session {
   }
 
   /**
-   * Reverses the last compaction, clear, snip or collapse of the view. A repeat reverses the one before. With
-   * `toRevision`, restores the view of this revision. Returns nothing if nothing is left to reverse.
+   * Reverses the last compaction, clear, snip or collapse of the view. A repeat reverses the one before. Returns nothing
+   * if nothing is left to reverse.
    */
-  async undo(
-    options: CallOptions & { toRevision?: number; force?: boolean } = {},
-  ): Promise<RestoreReply | undefined> {
-    const to = options.toRevision ?? (await this.#revisionBeforeLastChange(options));
-    if (to === undefined) return undefined;
-    const body = { to_revision: to, force: options.force, request_id: requestId() };
+  async undo(options: CallOptions = {}): Promise<RestoreReply | undefined> {
+    const to = await this.#revisionBeforeLastChange(options);
+    return to === undefined ? undefined : this.restore(to, {}, options);
+  }
+
+  /** Restores the view of a revision. `parameters` are the other fields of `RestoreContextRequest`. */
+  restore(
+    toRevision: number,
+    parameters: Record<string, unknown> = {},
+    options?: CallOptions,
+  ): Promise<RestoreReply> {
+    const body = { request_id: requestId(), ...parameters, to_revision: toRevision };
     return this.#post(":restore", body, options);
   }
 
@@ -318,9 +360,17 @@ export class Session {
     return (await this.#get<{ session: SessionInfo }>("", {}, options)).session;
   }
 
-  /** Changes the given fields of the session. */
-  async update(fields: SessionFields, options?: CallOptions): Promise<SessionInfo> {
-    const body = { session: fields, update_mask: Object.keys(fields).join(","), request_id: requestId() };
+  /** Changes the given fields of the session. Fails with `ABORTED` if the session does not have `expectedRevision`. */
+  async update(
+    fields: SessionFields,
+    options: CallOptions & { expectedRevision?: number } = {},
+  ): Promise<SessionInfo> {
+    const body = {
+      session: fields,
+      update_mask: Object.keys(fields).join(","),
+      expected_revision: options.expectedRevision,
+      request_id: requestId(),
+    };
     const request = { method: "PATCH", path: this.#path, body } as const;
     return this.#changed(this.#transport.call<{ session: SessionInfo }>(request, options));
   }
@@ -336,7 +386,7 @@ export class Session {
   /** Returns a changed session. Its new policy can select other tools. */
   async #changed(reply: Promise<{ session: SessionInfo }>): Promise<SessionInfo> {
     const { session } = await reply;
-    this.#listed.clear();
+    this.#state.listed.clear();
     this.#transport.definitions.delete(this.#path);
     return session;
   }

@@ -137,6 +137,58 @@ export interface ToolDefinition {
   definition: Record<string, unknown>;
 }
 
+/** A message to append. It has a `payload` or a `message`. */
+export interface MessageInput {
+  /** A UUID. The same id with the same content is stored once. Default: a new one. */
+  id?: string;
+  /** The JSON of a provider: a message, an array of messages, or a whole response. */
+  payload?: { format: Format; json: unknown };
+  /** A typed message: the schema `Message`. */
+  message?: Record<string, unknown>;
+  /** The schema `MessageMetadata`. */
+  metadata?: Record<string, unknown>;
+}
+
+/** The reply to an append. */
+export interface AppendReply {
+  append: {
+    messages: {
+      input_index: number;
+      message_id: string;
+      ordinal: number;
+      outcome: "appended" | "duplicate" | "re_emission";
+      [field: string]: unknown;
+    }[];
+    session_created: boolean;
+  };
+  level_reports: LevelReport[];
+  tokens: TokenReport;
+  budget: Budget;
+  revision: number;
+  warnings: Warning[];
+  [field: string]: unknown;
+}
+
+/** The point of a rewind, and other fields of `RewindSessionRequest`. */
+export type RewindFields = (
+  | { /** The last message that stays. */ to_message_id: string; before_message_id?: never }
+  | { /** The first message that is removed. */ before_message_id: string; to_message_id?: never }
+) &
+  Record<string, unknown>;
+
+/** The reply to a rewind. */
+export interface RewindReply {
+  /** The last message that stays, or an empty text, and the removed messages. */
+  rewound: { to_message_id: string; message_ids: string[] };
+  effect?: LevelEffect;
+  tokens: TokenReport;
+  budget: Budget;
+  revision: number;
+  epoch: number;
+  warnings: Warning[];
+  [field: string]: unknown;
+}
+
 /** The reply to a compaction. */
 export interface CompactReply {
   level_reports: LevelReport[];

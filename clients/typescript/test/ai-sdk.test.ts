@@ -136,6 +136,47 @@ for (const [api, create] of Object.entries(models)) {
   });
 }
 
+test("cache breakpoints of a view are options of Anthropic's provider, and the cache is read", async () => {
+  const name = "cached";
+  await provider.script(name, [
+    { calls: [{ name: "read_log" }, { name: "list_files" }] },
+    { calls: [{ name: "read_log" }] },
+    { text: answer },
+  ]);
+  const model = modelsOf(provider.url, name).anthropic(name);
+  const options = { client, cacheBreakpoints: true };
+  const inSession = await withSession("demo", name, { model, tools: ownTools }, options);
+  const { text } = await generateText({ ...inSession, system: "Be brief.", prompt, stopWhen });
+  assert.equal(text, answer);
+  const ephemeral = { type: "ephemeral" };
+  const requests = await provider.requests(name);
+  assert.equal(requests.length, 3);
+  for (const { body } of requests) {
+    assert.deepEqual(body.system.at(-1).cache_control, ephemeral);
+    assert.deepEqual(body.messages.at(-1).content.at(-1).cache_control, ephemeral);
+    assert.ok(JSON.stringify(body).split("cache_control").length <= 5);
+  }
+  const bill = await provider.bill(name);
+  assert.ok(bill.cache_read_tokens > 1_000, JSON.stringify(bill));
+
+  // A breakpoint of the caller stays, and other options too.
+  const given = { anthropic: { cacheControl: { type: "ephemeral", ttl: "1h" } }, test: { id: 1 } };
+  const own: ModelMessage[] = [
+    { role: "user", content: [{ type: "text", text: prompt, providerOptions: given }] },
+  ];
+  for (const [session, sent] of [
+    ["cached-own", own],
+    ["cached-none", history()],
+  ] as const) {
+    const opened = client.session("demo", session);
+    const view = await syncModelMessages(opened, sent, { model: "claude-sonnet-4-5", cacheBreakpoints: 1 });
+    const part = view.messages.at(-1)?.content.at(-1);
+    const expected = session === "cached-own" ? given : { anthropic: { cacheControl: ephemeral } };
+    assert.deepEqual((part as { providerOptions?: object }).providerOptions, expected);
+    assert.equal(JSON.stringify(view.messages).split("cacheControl").length, 2);
+  }
+});
+
 // Version 5 has no `ToolLoopAgent`.
 test("each call of an agent has the session of its options", {
   skip: !("ToolLoopAgent" in sdk),

@@ -130,7 +130,7 @@ test("the definitions of tools are read once per session, and again after a chan
   assert.equal(reads, 3);
 });
 
-test("a compaction shortens the view, and undo reverses it", async () => {
+test("a compaction shortens the view, and undo and restore reverse it", async () => {
   const session = client.session("demo", "undo");
   const messages = Array.from({ length: 12 }, (_, index) => ({
     role: index % 2 ? ("assistant" as const) : ("user" as const),
@@ -151,6 +151,91 @@ test("a compaction shortens the view, and undo reverses it", async () => {
   const after = await session.sync({ model: "claude-sonnet-4-5", messages });
   assert.deepEqual(after.messages, before.messages);
   assert.equal(await session.undo(), undefined);
+
+  await session.compact();
+  const planned = await session.restore(before.reply.revision, { dry_run: true });
+  assert.equal(planned.restored.undone[0]?.kind, "compacted");
+  assert.deepEqual((await session.restore(before.reply.revision)).restored, planned.restored);
+  const again = await session.sync({ model: "claude-sonnet-4-5", messages });
+  assert.deepEqual(again.messages, before.messages);
+});
+
+test("an append adds messages to the transcript, and a rewind removes them from the view", async () => {
+  const session = client.session("demo", "append");
+  const userMessage = (content: string) => ({
+    payload: { format: "openai_chat" as const, json: { role: "user", content } },
+  });
+  const answer = { role: "assistant", content: "Hello." };
+  const first = await session.append([
+    userMessage("Hello"),
+    { payload: { format: "openai_chat", json: answer } },
+  ]);
+  assert.equal(first.append.session_created, true);
+  assert.deepEqual(
+    first.append.messages.map((message) => [message.ordinal, message.outcome]),
+    [
+      [1, "appended"],
+      [2, "appended"],
+    ],
+  );
+  // The same id and content is stored once.
+  const id = "01890a5d-ac96-774b-bcce-b302099a8057";
+  const outcomes = [];
+  for (let repeat = 0; repeat < 2; repeat++) {
+    const { append } = await session.append([{ id, ...userMessage("Bye") }]);
+    outcomes.push(append.messages[0]?.outcome);
+  }
+  assert.deepEqual(outcomes, ["appended", "duplicate"]);
+  const { revision } = await session.get();
+  await assert.rejects(
+    session.append([userMessage("x")], { expected_revision: revision - 1 }),
+    (error) => error instanceof PalimpsestError && error.code === "ABORTED",
+  );
+
+  const { rewound } = await session.rewind({ before_message_id: id });
+  assert.deepEqual(rewound.message_ids, [id]);
+  const [question, reply] = first.append.messages.map((message) => message.message_id);
+  assert.ok(question && reply);
+  const planned = await session.rewind({ to_message_id: question, dry_run: true });
+  assert.deepEqual(planned.rewound, { to_message_id: question, message_ids: [reply] });
+  const shown = (await collect(session.messages())).filter((message) => message.visibility === "visible");
+  assert.deepEqual(
+    shown.map((message) => message.id),
+    [question, reply],
+  );
+});
+
+test("a session with other options is the same session", async () => {
+  const session = client.session("demo", "options");
+  const other = session.withOptions({ target: { window_tokens: 50_000 } }).withOptions({ maxRetries: 0 });
+  assert.equal(other.name, session.name);
+  const messages = [{ role: "user" as const, content: "Hello" }];
+  // The tools and the calls of one are those of the other.
+  await other.tools("openai_chat");
+  const called = { name: "SearchTranscript", arguments: '{"pattern":"disk full"}' };
+  const call = { id: "c2", type: "function" as const, function: called };
+  assert.equal(session.isOwn(call), true);
+  const view = await other.sync({ model: "gpt-5", messages: withLog, tools });
+  assert.equal(view.budget.window_tokens, 50_000);
+  const target = { window_tokens: 60_000 };
+  const wider = await other.sync({ model: "gpt-5", messages: withLog, tools }, { target });
+  assert.equal(wider.budget.window_tokens, 60_000);
+  const lane = await session.sync({ model: "gpt-5", messages, tools });
+  assert.notEqual(lane.session, session.name);
+  assert.ok(lane.budget.window_tokens > 100_000);
+  session.assignCalls(view, [call.id]);
+  assert.match((await other.runTool(call)).content, /disk full/);
+});
+
+test("an update requires the expected revision", async () => {
+  const session = client.session("demo", "revision");
+  const { revision } = await session.create();
+  const updated = await session.update({ title: "A" }, { expectedRevision: revision });
+  assert.equal(updated.title, "A");
+  await assert.rejects(
+    session.update({ title: "B" }, { expectedRevision: revision }),
+    (error) => error instanceof PalimpsestError && error.code === "ABORTED",
+  );
 });
 
 test("a rejected prompt gives a shorter view", async () => {
@@ -195,9 +280,16 @@ test("breakpoints of Anthropic's messages move to the view", async () => {
   assert.deepEqual(request.system, body.system);
   const asked = await session.sync(
     { model: "claude-sonnet-4-5", system: "Be brief.", messages: [{ role: "user", content: "Hello" }] },
-    { cacheBreakpoints: 2 },
+    { cacheBreakpoints: true },
   );
-  assert.match(JSON.stringify(asked.request), /cache_control/);
+  const requested = JSON.stringify(asked.request);
+  // One is at the end of the system prompt, and one at the end of the messages.
+  assert.equal(requested.split("cache_control").length, 3, requested);
+  const single = await session.sync(
+    { model: "claude-sonnet-4-5", system: "Be brief.", messages: [{ role: "user", content: "Hello" }] },
+    { cacheBreakpoints: 1 },
+  );
+  assert.equal(JSON.stringify(single.request).split("cache_control").length, 2);
 });
 
 test("thinking stays if the request enables it", async () => {

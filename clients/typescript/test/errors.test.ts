@@ -7,7 +7,7 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { isTooLong, Palimpsest, PalimpsestError } from "palimpsest";
+import { isTooLong, Palimpsest, PalimpsestError, type Session } from "palimpsest";
 import { createKey, startServer } from "./world.js";
 
 const server = await startServer();
@@ -206,6 +206,39 @@ test("all attempts of a call share its deadline", async () => {
   // The delays double from at least 100 ms, so the fifth attempt would be after the deadline.
   assert.ok(timeouts.length > 1 && timeouts.length <= 4, timeouts.join());
   for (const [index, timeout] of timeouts.entries()) assert.ok(timeout <= 1_000 - 100 * (2 ** index - 1));
+});
+
+test("a session with other options has their deadline and retries in all calls", async () => {
+  const timeouts: number[] = [];
+  const failing: typeof fetch = async (_, init) => {
+    timeouts.push(Number(new Headers(init?.headers).get("connect-timeout-ms")));
+    throw new TypeError("fetch failed");
+  };
+  const options = { url: server.url, fetch: failing, timeoutMs: 90_000 };
+  const session = new Palimpsest(options).session("demo", "none");
+  const calls: ((session: Session) => Promise<unknown>)[] = [
+    (it) => it.get(),
+    (it) => it.sync(body),
+    (it) => it.tools("openai_chat"),
+    (it) => it.messages().next(),
+    (it) => it.search("x").next(),
+  ];
+  for (const call of calls) {
+    timeouts.length = 0;
+    await failed(call(session.withOptions({ timeoutMs: 60_000, maxRetries: 1 })));
+    assert.equal(timeouts.length, 2);
+    for (const timeout of timeouts) assert.ok(timeout > 0 && timeout <= 60_000, String(timeout));
+  }
+  // The options of a call and the other options of the session stay.
+  timeouts.length = 0;
+  const once = session.withOptions({ maxRetries: 0 });
+  await failed(once.get({ timeoutMs: 30_000 }));
+  await failed(once.get());
+  const [ofCall = 0, ofClient = 0] = timeouts;
+  assert.equal(timeouts.length, 2);
+  assert.ok(ofCall <= 30_000 && ofClient > 60_000, timeouts.join());
+  await failed(once.watch().next());
+  assert.equal(timeouts.length, 3);
 });
 
 test("the deadline of a sync includes the stream of a large view", async () => {

@@ -16,23 +16,26 @@ const provider = await startProvider();
 after(() => Promise.all([server.stop(), provider.stop()]));
 
 /** Runs an example and returns its output. PALIMPSEST_EXAMPLES is a folder with the compiled examples. */
-async function run(example: string, model: string): Promise<string> {
+async function run(example: string, model: string, question = "Why did the build fail?"): Promise<string> {
   const folder = process.env.PALIMPSEST_EXAMPLES ?? fileURLToPath(new URL("js/examples", PACKAGE));
   const env = {
     ...process.env,
     PALIMPSEST_URL: server.url,
     OPENAI_API_KEY: "key",
     OPENAI_BASE_URL: `${provider.url}/v1`,
+    // A key of its own, so that the model has its own bill.
+    ANTHROPIC_API_KEY: model,
+    ANTHROPIC_BASE_URL: provider.url,
     MODEL: model,
     SESSION: model.replaceAll(/[+=]/g, "-"),
   };
-  const args = [`${folder}/${example}.js`, "Why did the build fail?"];
+  const args = [`${folder}/${example}.js`, question];
   return (await promisify(execFile)(process.execPath, args, { env })).stdout;
 }
 
 for (const example of ["agent", "ai-sdk", "mastra"]) {
   test(`the example ${example} answers a question with a stored result`, async () => {
-    const model = `gpt-${example}`;
+    const model = example === "agent" ? "claude-agent" : `gpt-${example}`;
     await provider.script(model, [
       { calls: [{ name: "read_log" }, { name: "read_log" }] },
       { calls: [{ name: "SearchTranscript", input: { pattern: "disk full" } }] },
@@ -48,9 +51,40 @@ for (const example of ["agent", "ai-sdk", "mastra"]) {
   });
 }
 
-test("the example sends a prompt that is too long again", async () => {
-  // The server receives the error of the provider. From one short message, nothing can be removed.
-  await assert.rejects(run("agent", "gpt-agent-long+ptl=openai+times=1"), /PROMPT_TOO_LONG/);
+test("the example sets cache breakpoints, and the provider reads the prompt from its cache", async () => {
+  const model = "claude-cache";
+  const calls = [{ name: "read_log" }];
+  await provider.script(model, [{ calls }, { calls }, { text: answer }]);
+  assert.equal(await run("agent", model), `${answer}\n`);
+  const requests = await provider.requests(model);
+  assert.equal(requests.length, 3);
+  for (const { body } of requests) {
+    assert.deepEqual(body.system[0].cache_control, { type: "ephemeral" });
+    assert.deepEqual(body.messages.at(-1).content.at(-1).cache_control, { type: "ephemeral" });
+  }
+  // The third request reads the prompt of the second one. The first prompt is too short for the cache.
+  const bill = await provider.bill(model);
+  assert.ok(bill.cache_read_tokens > 1_000, JSON.stringify(bill));
+});
+
+test("a prompt that is too long is sent again, shorter, and the example ends with an answer", async () => {
+  const model = "claude-window";
+  // The eighth prompt exceeds the window by a part of one result. The rejection uses a turn of the script too.
+  const calls = Array.from({ length: 8 }, () => ({ calls: [{ name: "read_log" }] }));
+  await provider.script(model, [...calls, { text: answer }, { text: answer }], 5_300);
+  assert.equal(await run("agent", model), `${answer}\n`);
+  const requests = await provider.requests(model);
+  const rejected = requests.findIndex((request) => request.status === 400);
+  assert.deepEqual(
+    requests.slice(rejected).map((request) => request.status),
+    [400, 200],
+  );
+  const [long = 0, short = 0] = requests.slice(rejected).map(({ body }) => JSON.stringify(body).length);
+  assert.ok(short < long, `${long}, then ${short} bytes`);
+});
+
+test("a first prompt that is too long ends the example, because nothing can be removed from it", async () => {
+  await assert.rejects(run("agent", "claude-first+ptl=anthropic+times=1"), /PROMPT_TOO_LONG/);
 });
 
 test("the package imports its own files and its peers only", () => {

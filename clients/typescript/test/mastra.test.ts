@@ -151,6 +151,23 @@ test("each thread of a memory has a session, whose view keeps the messages that 
   await assert.rejects(agent.generate(prompt), /without a thread of its memory/);
 });
 
+test("cache breakpoints of a view reach the provider, which reads its cache", async () => {
+  const name = "mastra-cached";
+  const calls = [{ name: "read_log" }];
+  await provider.script(name, [{ calls }, { calls }, { text: answer }]);
+  const inputProcessors = [contextProcessor("demo", name, { client, cacheBreakpoints: true })];
+  const agent = agentOf({ model: modelsOf(provider.url, name).anthropic(name), inputProcessors });
+  assert.equal((await agent.generate(prompt)).text, answer);
+  const requests = await provider.requests(name);
+  assert.equal(requests.length, 3);
+  for (const { body } of requests) {
+    assert.deepEqual(body.system.at(-1).cache_control, { type: "ephemeral" });
+    assert.deepEqual(body.messages.at(-1).content.at(-1).cache_control, { type: "ephemeral" });
+  }
+  const bill = await provider.bill(name);
+  assert.ok(bill.cache_read_tokens > 1_000, JSON.stringify(bill));
+});
+
 test("a model gets no tools of the service without read-back", async () => {
   const name = "mastra-no-read-back";
   await provider.script(name, [{ calls: [{ name: "list_files" }] }, { text: answer }]);

@@ -10,10 +10,10 @@ import { createAnthropic as createAnthropicV3 } from "ai-6-anthropic";
 const middleware = defaultSettingsMiddleware({ settings: { providerOptions: { openai: { store: false } } } });
 
 /** Returns a function for each API, which returns a model of a provider by its name. */
-export function modelsOf(url: string) {
+export function modelsOf(url: string, apiKey = "key") {
   const baseURL = `${url}/v1`;
-  const anthropic = createAnthropic({ baseURL, apiKey: "key" });
-  const openai = createOpenAI({ baseURL, apiKey: "key" });
+  const anthropic = createAnthropic({ baseURL, apiKey });
+  const openai = createOpenAI({ baseURL, apiKey });
   return {
     anthropic: (name: string) => anthropic(name),
     chat: (name: string) => openai.chat(name),

@@ -180,6 +180,60 @@ test("calls of parallel conversations read their own sessions", async () => {
   assert.match((await claude.session.runTool(block)).content, /step 4999.*disk full/);
 });
 
+test("calls of a stream read the session of their view, which send passes on", async () => {
+  const model = "gpt-stream-parallel";
+  await provider.script(model, [{ calls: [{ name: "SearchTranscript", input: { pattern: "disk full" } }] }]);
+  const session = client.session("demo", model);
+  const read = { id: "c1", type: "function" as const, function: { name: "read_log", arguments: "{}" } };
+  const messages: OpenAI.ChatCompletionMessageParam[] = [
+    { role: "user", content: question },
+    { role: "assistant", tool_calls: [read] },
+    { role: "tool", tool_call_id: "c1", content: largeLog() },
+  ];
+  const tools = await session.tools("openai_chat");
+  const body = { model, messages, tools, stream: true as const };
+  const { stream, view } = await session.send(body, async (request, view) => ({
+    stream: await openai.chat.completions.create(request),
+    view,
+  }));
+  const calls: OpenAI.ChatCompletionMessageFunctionToolCall[] = [];
+  for await (const chunk of stream) {
+    for (const { id, function: called } of chunk.choices[0]?.delta.tool_calls ?? []) {
+      if (id) calls.push({ id, type: "function", function: { name: called?.name ?? "", arguments: "" } });
+      const last = calls.at(-1);
+      if (last) last.function.arguments += called?.arguments ?? "";
+    }
+  }
+  // A subagent has a lane before the call runs.
+  const lane = await session.sync({
+    model,
+    messages: [{ role: "user", content: "Count." }],
+    tools: [{ type: "custom" }],
+  });
+  assert.notEqual(lane.session, view.session);
+  const [call] = calls;
+  assert.ok(call);
+  session.assignCalls(view, [call.id]);
+  assert.match((await session.runTool(call)).content, /step 4999.*disk full/);
+});
+
+test("runMessages sets cache breakpoints, and the other runs need none", async () => {
+  const turn = { text: answer };
+  const sync = { cacheBreakpoints: true };
+  const claude = "claude-cached";
+  await provider.script(claude, [turn]);
+  const messages: Anthropic.MessageParam[] = [{ role: "user", content: question }];
+  const body = { model: claude, max_tokens: 100, messages };
+  await runMessages(anthropic, client.session("demo", claude), body, { sync });
+  const gpt = "gpt-cached";
+  await provider.script(gpt, [turn]);
+  const chat = { model: gpt, messages: [{ role: "user" as const, content: question }] };
+  await runChat(openai, client.session("demo", gpt), chat, { sync });
+  const [marked, plain] = await Promise.all([claude, gpt].map((model) => provider.requests(model)));
+  assert.match(JSON.stringify(marked?.[0]?.body.messages), /cache_control/);
+  assert.doesNotMatch(JSON.stringify(plain?.[0]?.body), /cache_control/);
+});
+
 test("an error of the service keeps the results of the caller's tools", async () => {
   const model = "claude-failing";
   await provider.script(model, [

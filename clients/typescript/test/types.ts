@@ -52,9 +52,10 @@ export async function chat(openai: OpenAI, session: Session): Promise<void> {
 
 export async function sent(openai: OpenAI, anthropic: Anthropic, session: Session): Promise<void> {
   const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: "user", content: "Hello" }];
-  const response = await session.send({ model: "gpt-5", messages }, (request) =>
-    openai.chat.completions.create(request),
-  );
+  const response = await session.send({ model: "gpt-5", messages }, (request, view) => {
+    same<typeof view.messages, OpenAI.ChatCompletionMessageParam[]>(true);
+    return openai.chat.completions.create(request);
+  });
   response.choices satisfies OpenAI.ChatCompletion["choices"];
   const body = { model: "gpt-5", messages, stream: true as const };
   const stream = await session.send(body, (request) => openai.chat.completions.create(request));
@@ -144,4 +145,8 @@ export function rejected(session: Session, model: LanguageModel): void {
   session.sync({ model: "gpt-5", messages: "Hello" });
   // @ts-expect-error the format is one of three
   session.tools("gemini");
+  // @ts-expect-error a rewind needs its point
+  session.rewind({ dry_run: true });
+  // @ts-expect-error a rewind has one point
+  session.rewind({ to_message_id: "a", before_message_id: "b" });
 }

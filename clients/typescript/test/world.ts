@@ -43,12 +43,22 @@ export interface RecordedRequest {
   body: any;
 }
 
+/** The tokens of all requests with a key, by their price. */
+export interface Bill {
+  input_tokens: number;
+  cache_read_tokens: number;
+  cache_write_5m_tokens: number;
+  cost_milli: number;
+}
+
 /** A fake model provider. */
 export interface Provider extends Program {
   /** Sets the next answers of a model. */
   script(model: string, turns: Turn[], window?: number): Promise<void>;
   /** Returns the recorded requests for a model. */
   requests(model: string): Promise<RecordedRequest[]>;
+  /** Returns the bill of a key. */
+  bill(key: string): Promise<Bill>;
 }
 
 export async function startProvider(): Promise<Provider> {
@@ -66,6 +76,10 @@ export async function startProvider(): Promise<Provider> {
       const response = await fetch(`${url}/_control/requests`);
       const { requests } = (await response.json()) as { requests: RecordedRequest[] };
       return requests.filter((request) => request.body?.model === model);
+    },
+    async bill(key) {
+      const response = await fetch(`${url}/_control/bill`, { headers: { "x-api-key": key } });
+      return (await response.json()) as Bill;
     },
   };
 }
