@@ -12,44 +12,28 @@ from pathlib import Path
 
 import report
 from check import check
+from frameworks import FRAMEWORKS, OPENAI_FRAMEWORKS, SEPARATE, WINDOWS, glue_lines
 from play import Play, play
 from task import Task
 from task_code import code_task
 from task_support import support_task
 from variant import Variant
 
-TASKS: dict[str, Callable[[], Task]] = {"short": lambda: code_task(6, "short"), "code": code_task, "support": support_task}
-WINDOWS = [32_768, 131_072]
-FRAMEWORKS = {
-    "langchain": {
-        "plain": "no management",
-        "summarize": "`SummarizationMiddleware`",
-        "clear": "`ContextEditingMiddleware`",
-        "summarize_and_clear": "both middlewares",
-        "summarize_whole": "`SummarizationMiddleware` without its trim",
-        "provider_clears": "Anthropic's `context_management`",
-        "deep_agents": "the middlewares of Deep Agents",
-        "palimpsest": "`PalimpsestMiddleware`",
-    },
-    "openai_agents": {
-        "plain": "`SQLiteSession` alone",
-        "limit": "`SessionSettings(limit=50)`",
-        "trim_outputs": "`ToolOutputTrimmer`",
-        "compaction_session": "`OpenAIResponsesCompactionSession`",
-        "palimpsest": "`PalimpsestContext`",
-    },
+TASKS: dict[str, Callable[[], Task]] = {
+    "short": lambda: code_task(6, "short"),
+    "code": code_task,
+    "support": support_task,
 }
-MODELS = {"langchain": "claude-fake", "openai_agents": "gpt-5-fake"}
 
 
 def variant_of(framework: str, name: str) -> Variant:
-    """Returns a variant. The lines of its file that exist for the management of the context end with `# glue`."""
+    """Returns a variant."""
     module = import_module(f"{framework}_variants.{name}")
     return Variant(
         label=FRAMEWORKS[framework][name],
         make=module.make,
-        model=MODELS[framework],
-        glue=Path(module.__file__ or "").read_text().count("# glue\n"),
+        model="gpt-5-fake" if framework in OPENAI_FRAMEWORKS else "claude-fake",
+        glue=glue_lines(framework, name),
         search=getattr(module, "search", None),
         needs_server=name == "palimpsest",
     )
@@ -63,27 +47,34 @@ def main() -> None:
     parser.add_argument("--window", type=int, action="append")
     parser.add_argument("--variant")
     parser.add_argument("--check", action="store_true", help="runs a short form as a test, without tables")
+    parser.add_argument("--separate", action="store_true", help="only the framework with an environment of its own")
     parser.add_argument("--json", type=Path, help="also writes all measures to this file")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     written = []
     for framework in options.framework or FRAMEWORKS:
+        if (framework == SEPARATE) != options.separate:
+            continue
         run: Callable[[Play], None] = import_module(f"play_{framework}").run
         if options.check:
             check(framework, run, variant_of(framework, "plain"), variant_of(framework, "palimpsest"))
             continue
+        names = [options.variant] if options.variant else list(FRAMEWORKS[framework])
         plays = []
-        names = [options.variant] if options.variant else FRAMEWORKS[framework]
         for task_name in options.task or TASKS:
             task = TASKS[task_name]()
             for window in options.window or (WINDOWS if task_name != "short" else WINDOWS[1:]):
-                rows = [(it, play(task, it, window, run)) for it in (variant_of(framework, name) for name in names)]
+                variants = [variant_of(framework, name) for name in names]
+                rows = [(it, play(task, it, window, run)) for it in variants]
                 print(report.table(framework, task, window, rows), flush=True)
-                plays += [(task, window, *it) for it in rows]
-                place = {"framework": framework, "task": task.name, "window": window}
-                written += [{**place, "glue": variant.glue, **asdict(measures)} for variant, measures in rows]
-        if plays:
-            print(report.overview(framework, plays), flush=True)
+                place = {"framework": framework, "task": task_name, "window": window}
+                sizes = {"results": len(task.results()), "needles": len(task.needles)}
+                plays += [
+                    {**asdict(measures), **place, **sizes, "variant": name, "glue": variant.glue}
+                    for name, (variant, measures) in zip(names, rows, strict=True)
+                ]
+        print(report.overview(framework, plays), flush=True)
+        written += plays
     if options.json and written:
         options.json.write_text(json.dumps(written, indent=1))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
+import time
 import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,6 +17,7 @@ from typing import Any
 from task import Needle, Round, Task, Toolbox
 from variant import Variant
 
+from palimpsest import Palimpsest, Session
 from world import Provider, Server
 
 KEY = "key"
@@ -34,7 +37,6 @@ class Measures:
     error: str = ""
     refused: int = 0
     largest: int = 0
-    model_calls: int = 0
     summary_calls: int = 0
     bill: dict[str, int] = field(default_factory=dict)
     in_view: list[str] = field(default_factory=list)
@@ -74,14 +76,9 @@ class Play:
         """Records the input of an answered request."""
         self.measures.largest = max(self.measures.largest, tokens)
 
-    def summary_of(self, text: str) -> None:
-        """Records the needles that a model for summaries has seen."""
-        seen = self.measures.summarized
-        seen += [it.name for it in self.task.needles if it.text in text and it.name not in seen]
 
-
-def play(task: Task, variant: Variant, window: int, run: Callable[[Play], None]) -> Measures:
-    """Plays a task with a variant and returns its measures."""
+def play(task: Task, variant: Variant, window: int, run: Callable[[Play], None], settles: bool = True) -> Measures:
+    """Plays a task with a variant and returns its measures. If `settles` is false, session memory may lag."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         provider = Provider(folder)
@@ -90,14 +87,30 @@ def play(task: Task, variant: Variant, window: int, run: Callable[[Play], None])
         config = folder / "palimpsest.toml"
         entry = f'[[models]]\nnames = ["*"]\nwindow_tokens = {window}\nmax_output_tokens = {MAX_OUTPUT}\n'
         config.write_text(entry)
+        toolbox = Toolbox(task)
         if variant.needs_server:
             server = Server(folder / "data", "--config", str(config))
             stack.callback(server.stop)
             os.environ["PALIMPSEST_URL"] = server.url
-        state = Play(task, variant, window, provider, Toolbox(task), Measures(variant.label))
+            # The name of the session in all variants.
+            session = Palimpsest(server.url).session("demo", "t")
+            if settles:
+                toolbox.before_result = lambda: _settle(session)
+        state = Play(task, variant, window, provider, toolbox, Measures(variant.label))
         run(state)
         _read_provider(state)
         return state.measures
+
+
+def _settle(session: Session) -> None:
+    """Waits until session memory is up to date.
+
+    The service updates it at most once per second. A real model takes longer for each response, a scripted one does not.
+    """
+    deadline = time.monotonic() + 60
+    while "BEHIND" in session.memory()["state"]:
+        assert time.monotonic() < deadline, "the server still updates session memory after a minute"
+        time.sleep(0.05)
 
 
 def conversation(state: Play, ask: Callable[[str], None]) -> None:
@@ -137,17 +150,21 @@ def _scripted(it: Round) -> dict[str, Any]:
     return {"text": it.text, "thinking": it.text, "calls": calls}
 
 
-def _requests(state: Play) -> list[dict[str, Any]]:
-    """Returns the recorded requests of the agent, without those for summaries."""
-    return [it for it in state.provider.requests(state.model) if it["body"].get("tools")]
+def _requests(state: Play, has_tools: bool = True) -> list[dict[str, Any]]:
+    """Returns the recorded requests of the agent, or those for summaries, which have no tools."""
+    return [it for it in state.provider.requests(state.model) if bool(it["body"].get("tools")) == has_tools]
 
 
 def _read_provider(state: Play) -> None:
+    measures = state.measures
     request = urllib.request.Request(f"{state.provider.url}/_control/bill", headers={"x-api-key": KEY})
     with urllib.request.urlopen(request) as response:
-        state.measures.bill = json.load(response)
-    state.measures.summary_calls = state.measures.bill["requests"] - state.measures.model_calls
-    state.measures.refused = sum(it["status"] >= 400 for it in _requests(state))
+        measures.bill = json.load(response)
+    answered = [it["status"] < 400 for it in _requests(state)]
+    measures.refused = answered.count(False)
+    measures.summary_calls = measures.bill["requests"] - answered.count(True)
+    summarized = "\n".join(_texts(it["body"]) for it in _requests(state, has_tools=False))
+    measures.summarized = _found(state.task.needles, summarized)
 
 
 def cleared(body: dict[str, Any]) -> dict[str, Any]:
@@ -167,7 +184,9 @@ def cleared(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _found(needles: tuple[Needle, ...], text: str) -> list[str]:
-    return [it.name for it in needles if it.text in text]
+    """Returns the needles in a text. ADK sends results as JSON inside of a string, with escaped characters."""
+    decoded = re.sub(r"\\+u([0-9a-f]{4})", lambda it: chr(int(it[1], 16)), text).replace("\\", "")
+    return [it.name for it in needles if it.text in decoded]
 
 
 def _texts(value: Any) -> str:

@@ -46,25 +46,15 @@ def run(state: Play) -> None:
 
 
 class Watcher(BaseCallbackHandler):
-    """Counts the calls of models, and reads the usage that their responses report."""
+    """Reads the usage that the responses of models report."""
 
     run_inline = True
 
     def __init__(self, state: Play) -> None:
         self._state = state
-        self._summaries: set[Any] = set()
 
-    def on_chat_model_start(
-        self, serialized: Any, messages: Any, *, run_id: Any, metadata: Any = None, **_: Any
-    ) -> None:
-        """Remembers a request for a summary."""
-        if (metadata or {}).get("lc_source") == "summarization":
-            self._summaries.add(run_id)
-            self._state.summary_of("\n".join(str(it.content) for it in messages[0]))
-
-    def on_llm_end(self, response: Any, *, run_id: Any, **_: Any) -> None:
-        """Counts an answer."""
-        self._state.measures.model_calls += run_id not in self._summaries
+    def on_llm_end(self, response: Any, **_: Any) -> None:
+        """Records the input of a request."""
         self._state.used(response.generations[0][0].message.usage_metadata["input_tokens"])
 
 

@@ -30,9 +30,7 @@ async def _run(state: Play) -> None:
     )
 
     async def ask(text: str) -> None:
-        await Runner.run(
-            agent, text, session=session, run_config=config, max_turns=1_000, hooks=Watcher(state)
-        )
+        await Runner.run(agent, text, session=session, run_config=config, max_turns=1_000, hooks=Watcher(state))
 
     loop = asyncio.get_running_loop()
     await asyncio.to_thread(
@@ -44,14 +42,13 @@ async def _run(state: Play) -> None:
 
 
 class Watcher(RunHooks[Any]):
-    """Counts the calls of the model, and reads the usage that its responses report."""
+    """Reads the usage that the responses of the model report."""
 
     def __init__(self, state: Play) -> None:
         self._state = state
 
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
-        """Counts an answer."""
-        self._state.measures.model_calls += 1
+        """Records the input of a request."""
         self._state.used(response.usage.input_tokens)
 
 

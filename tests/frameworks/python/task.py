@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,8 @@ class Toolbox:
 
     task: Task
     returned: list[str] = field(default_factory=list)
+    #: Runs before a result is returned.
+    before_result: Callable[[], None] = lambda: None
     _results: dict[str, deque[str]] = field(default_factory=lambda: defaultdict(deque))
 
     def __post_init__(self) -> None:
@@ -97,6 +100,7 @@ class Toolbox:
 
     def run(self, tool: str, arguments: dict[str, Any]) -> str:
         """Returns the result of a call."""
+        self.before_result()
         result = self._results[_key(tool, arguments)].popleft()
         self.returned.append(result)
         return result
