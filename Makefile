@@ -1,7 +1,7 @@
 # The commands of this repository. A change must pass `make test`. CONTRIBUTING.md lists all targets.
 
 .PHONY: run test test-all test-packages test-postgres agents litellm kubernetes lint docs bench peers frameworks suites \
-	release-servers chaos siege soak scale load fuzz image dist dist-check deny tools
+	python-versions release-servers chaos siege soak scale load fuzz image dist dist-check deny tools
 
 # Runs the server on this machine with its embedded store.
 run:
@@ -85,10 +85,16 @@ release-servers:
 frameworks suites: export PALIMPSEST_BINARY = $(CURDIR)/target/release/palimpsest
 frameworks suites: export PALIMPSEST_FAKE_PROVIDER = $(CURDIR)/target/release/palimpsest-fake-provider
 
-# Compares Palimpsest with the context management of LangChain and of the OpenAI Agents SDK: the same agent plays the same
-# tasks in the real frameworks against the fake provider. Takes ten minutes. `ARGUMENTS="--task code"` selects plays.
+# Compares Palimpsest with the context management of frameworks for Python: the same agent plays the same tasks in the real
+# frameworks against the fake provider. Takes an hour. `ARGUMENTS="--task code"` selects plays.
 frameworks: release-servers
 	tests/frameworks/run $(ARGUMENTS)
+
+# Runs the tests of the Python package on each version of Python from 3.10 to 3.13 that this machine has.
+python-versions: export PALIMPSEST_BINARY = $(CURDIR)/target/release/palimpsest
+python-versions: export PALIMPSEST_FAKE_PROVIDER = $(CURDIR)/target/release/palimpsest-fake-provider
+python-versions: release-servers
+	clients/python/run-versions
 
 # Runs the tests of LangChain and of the OpenAI Agents SDK, with the adapters of the Python package in their agents.
 # Downloads the sources of both.

@@ -82,7 +82,7 @@ impl HeadRecord {
         self.blob_bytes += batch.blob_bytes;
         self.tail_bytes += bytes;
         self.list_row = batch.list_row.clone();
-        self.parent = batch.parent.clone();
+        self.parent.clone_from(&batch.parent);
         match batch.due {
             // `due_changes` counts only appends that change the due time, so `Keep` returns before the increment.
             DueChange::Keep => return,

@@ -300,7 +300,7 @@ impl<L: Store> Store for CountingLog<L> {
 
     async fn check_space(&self) -> Result<(), StoreError> {
         if self.is_full.load(Ordering::SeqCst) {
-            return Err(StoreError::OutOfSpace("the disk is full".into()));
+            return Err(StoreError::OutOfSpace("the disk is full"));
         }
         self.log.check_space().await
     }
