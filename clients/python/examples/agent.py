@@ -1,4 +1,7 @@
-"""An agent without an SDK: python agent.py "Why did the build fail?"."""
+"""An agent without an SDK: python agent.py "Why did the build fail?".
+
+This is the loop by hand. `agent_anthropic.py` and `agent_openai.py` are the same agent with the helpers for SDKs.
+"""
 
 import os
 import sys
@@ -6,7 +9,7 @@ from typing import Any
 
 import httpx2
 
-from palimpsest import Palimpsest  # glue
+from palimpsest import Palimpsest
 
 URL = os.environ.get("ANTHROPIC_BASE_URL", "https://api.anthropic.com")
 HEADERS = {"x-api-key": os.environ.get("ANTHROPIC_API_KEY", ""), "anthropic-version": "2023-06-01"}
@@ -22,13 +25,13 @@ def read_log() -> str:
 
 def main(text: str) -> str:
     """Answers a question. The model reads the stored log with the tools of the service."""
-    context = Palimpsest().session("demo", SESSION, "anthropic_messages")  # glue
-    tools = [*TOOLS, *context.tools()]  # glue
+    context = Palimpsest().session("demo", SESSION, "anthropic_messages")
+    tools = [*TOOLS, *context.tools()]
     messages: list[Any] = [{"role": "user", "content": text}]
     too_long = None
     while True:
         body = {"model": MODEL, "max_tokens": 1_024, "messages": messages, "tools": tools}
-        view = context.sync(body, too_long=too_long)  # glue
+        view = context.sync(body, too_long=too_long)
         if not view.sendable:
             raise SystemExit(f"The conversation cannot be sent: {view.not_sendable_reason}")
         response = httpx2.post(f"{URL}/v1/messages", json=view.request, headers=HEADERS, timeout=600)
@@ -39,7 +42,7 @@ def main(text: str) -> str:
             continue
         too_long = None
         response.raise_for_status()
-        messages += context.answer(response.json(), {"read_log": read_log})  # glue
+        messages += context.answer(response.json(), {"read_log": read_log})
         if response.json()["stop_reason"] != "tool_use":
             return "".join(block["text"] for block in response.json()["content"] if block["type"] == "text")
 

@@ -10,7 +10,6 @@ from palimpsest import Palimpsest  # glue
 from palimpsest.anthropic import ManagedMessages  # glue
 
 MODEL = os.environ.get("MODEL", "claude-sonnet-4-5")
-SESSION = os.environ.get("PALIMPSEST_SESSION", "agent")
 TOOLS = [{"name": "read_log", "description": "Reads the build's log.", "input_schema": {"type": "object"}}]
 
 
@@ -21,15 +20,13 @@ def read_log() -> str:
 
 def main(text: str) -> str:
     """Answers a question. The model reads the stored log with the tools of the service."""
-    context = Palimpsest().session("demo", SESSION)  # glue
-    model = ManagedMessages(anthropic.Anthropic().messages, context)  # glue
     messages: list[Any] = [{"role": "user", "content": text}]
-    while True:
-        # A view that is not sendable raises, and a prompt that the provider rejects as too long is shortened.
-        response = model.create(model=MODEL, max_tokens=1_024, messages=messages, tools=TOOLS)
-        messages += context.answer(response, {"read_log": read_log})  # glue
-        if response.stop_reason != "tool_use":
-            return "".join(block.text for block in response.content if block.type == "text")
+    context = Palimpsest().session("demo", os.environ.get("PALIMPSEST_SESSION", "agent"))  # glue
+    # The breakpoints let the provider read the unchanged beginning of each prompt from its cache.
+    model = ManagedMessages(anthropic.Anthropic().messages, context, cache_breakpoints=True)  # glue
+    # `run` calls the tools until the model answers. A prompt that is rejected as too long is sent again, shortened.
+    response = model.run({"read_log": read_log}, model=MODEL, max_tokens=1_024, messages=messages, tools=TOOLS)  # glue
+    return "".join(block.text for block in response.content if block.type == "text")
 
 
 if __name__ == "__main__":

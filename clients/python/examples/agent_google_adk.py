@@ -12,7 +12,7 @@ from google.adk.runners import InMemoryRunner
 from palimpsest.google_adk import PalimpsestPlugin  # glue
 
 MODEL = os.environ.get("MODEL", "claude-sonnet-4-5")
-SESSION = os.environ.get("PALIMPSEST_SESSION", "agent")
+SESSION = os.environ.get("SESSION", "agent")
 
 
 def read_log() -> str:

@@ -10,7 +10,6 @@ from langchain_core.messages import HumanMessage
 from palimpsest.langchain import PalimpsestMiddleware  # glue
 
 MODEL = os.environ.get("MODEL", "claude-sonnet-4-5")
-SESSION = os.environ.get("PALIMPSEST_SESSION", "agent")
 
 
 def read_log() -> str:
@@ -23,7 +22,7 @@ def main(text: str) -> str:
     agent = create_agent(
         ChatAnthropic(model_name=MODEL, timeout=None, stop=None),
         tools=[read_log],
-        middleware=[PalimpsestMiddleware("demo", session=SESSION)],  # glue
+        middleware=[PalimpsestMiddleware("demo", session=os.environ.get("SESSION", "agent"))],  # glue
     )
     return str(agent.invoke({"messages": [HumanMessage(text)]})["messages"][-1].text)
 

@@ -10,7 +10,6 @@ from llama_index.llms.anthropic import Anthropic
 from palimpsest.llama_index import PalimpsestAgent  # glue
 
 MODEL = os.environ.get("MODEL", "claude-sonnet-4-5")
-SESSION = os.environ.get("PALIMPSEST_SESSION", "agent")
 
 
 def read_log() -> str:
@@ -21,7 +20,7 @@ def read_log() -> str:
 async def main(text: str) -> str:
     """Answers a question. The model reads the stored log with the tools of the service."""
     agent = PalimpsestAgent("demo", llm=Anthropic(model=MODEL), tools=[read_log])  # glue
-    memory = Memory.from_defaults(session_id=SESSION, token_limit=10_000_000)  # glue
+    memory = Memory.from_defaults(session_id=os.environ.get("SESSION", "agent"), token_limit=10_000_000)  # glue
     return str(await agent.run(text, memory=memory))
 
 

@@ -1,4 +1,4 @@
-"""An agent with the SDK of OpenAI, without a helper: python agent_openai.py "Why did the build fail?"."""
+"""An agent with the SDK of OpenAI: python agent_openai.py "Why did the build fail?"."""
 
 import os
 import sys
@@ -6,10 +6,10 @@ from typing import Any
 
 import openai
 
-from palimpsest import Palimpsest, is_too_long  # glue
+from palimpsest import Palimpsest  # glue
+from palimpsest.openai import ManagedCompletions  # glue
 
 MODEL = os.environ.get("MODEL", "gpt-5")
-SESSION = os.environ.get("PALIMPSEST_SESSION", "agent-openai")
 READ_LOG = {"name": "read_log", "description": "Reads the build's log.", "parameters": {"type": "object"}}
 TOOLS = [{"type": "function", "function": READ_LOG}]
 
@@ -21,27 +21,12 @@ def read_log() -> str:
 
 def main(text: str) -> str:
     """Answers a question. The model reads the stored log with the tools of the service."""
-    context = Palimpsest().session("demo", SESSION, "openai_chat")  # glue
-    client = openai.OpenAI()
     messages: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
-    tools = [*TOOLS, *context.tools()]  # glue
-    too_long = None
-    while True:
-        view = context.sync(model=MODEL, messages=messages, tools=tools, too_long=too_long)  # glue
-        if not view.sendable:
-            raise SystemExit(f"The conversation cannot be sent: {view.not_sendable_reason}")
-        try:
-            response = client.chat.completions.create(**view.request)
-        except openai.APIStatusError as error:
-            if too_long or not is_too_long(error):
-                raise
-            # The next sync returns a shorter view.
-            too_long = error
-            continue
-        too_long = None
-        messages += context.answer(response, {"read_log": read_log})  # glue
-        if not response.choices[0].message.tool_calls:
-            return response.choices[0].message.content or ""
+    context = Palimpsest().session("demo", os.environ.get("PALIMPSEST_SESSION", "agent-openai"))  # glue
+    model = ManagedCompletions(openai.OpenAI().chat.completions, context)  # glue
+    # `run` calls the tools until the model answers. A prompt that is rejected as too long is sent again, shortened.
+    response = model.run({"read_log": read_log}, model=MODEL, messages=messages, tools=TOOLS)  # glue
+    return response.choices[0].message.content or ""
 
 
 if __name__ == "__main__":

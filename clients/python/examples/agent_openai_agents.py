@@ -8,7 +8,6 @@ from agents import Agent, Runner, function_tool
 from palimpsest.openai_agents import PalimpsestSession  # glue
 
 MODEL = os.environ.get("MODEL", "gpt-5-mini")
-SESSION = os.environ.get("PALIMPSEST_SESSION", "agent")
 
 
 @function_tool
@@ -20,7 +19,7 @@ def read_log() -> str:
 def main(text: str) -> str:
     """Answers a question. The model reads the stored log with the tools of the service."""
     agent = Agent(name="builder", model=MODEL, tools=[read_log])
-    session = PalimpsestSession("demo", SESSION)  # glue
+    session = PalimpsestSession("demo", os.environ.get("SESSION", "agent"))  # glue
     run = Runner.run_sync(session.with_tools(agent), text, session=session, run_config=session.run_config())  # glue
     return str(run.final_output)
 

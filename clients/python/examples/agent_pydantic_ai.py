@@ -8,7 +8,6 @@ from pydantic_ai import Agent
 from palimpsest.pydantic_ai import PalimpsestCapability  # glue
 
 MODEL = os.environ.get("MODEL", "claude-sonnet-4-5")
-SESSION = os.environ.get("PALIMPSEST_SESSION", "agent")
 
 
 def read_log() -> str:
@@ -21,7 +20,7 @@ def main(text: str) -> str:
     agent = Agent(
         f"anthropic:{MODEL}",
         tools=[read_log],
-        capabilities=[PalimpsestCapability("demo", session=SESSION)],  # glue
+        capabilities=[PalimpsestCapability("demo", session=os.environ.get("SESSION", "agent"))],  # glue
     )
     return agent.run_sync(text).output
 

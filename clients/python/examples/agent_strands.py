@@ -9,7 +9,6 @@ from strands.models.anthropic import AnthropicModel
 from palimpsest.strands import PalimpsestConversationManager  # glue
 
 MODEL = os.environ.get("MODEL", "claude-sonnet-4-5")
-SESSION = os.environ.get("PALIMPSEST_SESSION", "agent")
 
 
 @tool
@@ -23,7 +22,7 @@ def main(text: str) -> str:
     agent = Agent(
         AnthropicModel(model_id=MODEL, max_tokens=1_024),
         tools=[read_log],
-        conversation_manager=PalimpsestConversationManager("demo", SESSION),  # glue
+        conversation_manager=PalimpsestConversationManager("demo", os.environ.get("SESSION", "agent")),  # glue
         callback_handler=None,
     )
     return str(agent(text)).strip()

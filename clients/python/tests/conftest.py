@@ -30,6 +30,12 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
     provider.stop()
 
 
+@pytest.fixture(scope="session", params=["http", "grpc"])
+def scheme(request: pytest.FixtureRequest) -> str:
+    """The scheme of the URL, which selects the transport."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="session")
 def client(server: Server) -> Iterator[Palimpsest]:
     with Palimpsest(server.url) as client:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import pytest
 
 from palimpsest import AsyncPalimpsest, InvalidArgumentError, NotFoundError, NotSendableError, Palimpsest
-from palimpsest._transport import connection_settings
+from palimpsest._http import connection_settings
 from world import ANTHROPIC_TOOL, LOG, Server
+
+
+@pytest.fixture(scope="module")
+def client(server: Server, scheme: str) -> Iterator[Palimpsest]:
+    with Palimpsest(server.at(scheme)) as client:
+        yield client
 
 
 def user(text: str) -> dict[str, Any]:
@@ -191,10 +198,13 @@ class FailedOpening:
         assert retry <= sync - 100
 
 
-def test_the_stream_of_a_view_is_retried_until_the_deadline_of_the_sync(
-    server: Server, client: Palimpsest, name: str
-) -> None:
-    client.session("demo", name).create(policy_overrides={"limits": {"max_reply_bytes": 65_536}})
+def create_with_small_replies(server: Server, name: str) -> None:
+    with Palimpsest(server.url) as client:
+        client.session("demo", name).create(policy_overrides={"limits": {"max_reply_bytes": 65_536}})
+
+
+def test_the_stream_of_a_view_is_retried_until_the_deadline_of_the_sync(server: Server, name: str) -> None:
+    create_with_small_replies(server, name)
     hook = FailedOpening()
     http = httpx2.Client(event_hooks={"request": [hook]}, **connection_settings(server.url, None))
     with Palimpsest(http_client=http) as other:
@@ -203,8 +213,8 @@ def test_the_stream_of_a_view_is_retried_until_the_deadline_of_the_sync(
     hook.check()
 
 
-async def test_the_stream_of_a_view_is_retried_asynchronously(server: Server, client: Palimpsest, name: str) -> None:
-    client.session("demo", name).create(policy_overrides={"limits": {"max_reply_bytes": 65_536}})
+async def test_the_stream_of_a_view_is_retried_asynchronously(server: Server, name: str) -> None:
+    create_with_small_replies(server, name)
     hook = FailedOpening()
 
     async def called(request: httpx2.Request) -> None:

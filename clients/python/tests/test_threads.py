@@ -8,9 +8,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from palimpsest import NotFoundError, Palimpsest, _threads
+from palimpsest._http import connection_settings
 from palimpsest._threads import in_thread
 from world import Server
 
@@ -18,7 +20,8 @@ from world import Server
 async def test_a_cancelled_caller_waits_for_its_request(name: str, tmp_path: Path) -> None:
     server = Server(tmp_path / "data")
     try:
-        with Palimpsest(server.url) as client:
+        http = httpx2.Client(**connection_settings(server.url, None))
+        with Palimpsest(http_client=http) as client:
             session = client.session("demo", name, "anthropic_messages")
             # Opens the connection.
             with pytest.raises(NotFoundError):
@@ -26,7 +29,7 @@ async def test_a_cancelled_caller_waits_for_its_request(name: str, tmp_path: Pat
             server.process.send_signal(signal.SIGSTOP)
             body = {"model": "m", "messages": [{"role": "user", "content": "Hello."}]}
             sending = threading.Event()
-            client._transport.client.event_hooks = {"request": [lambda _: sending.set()]}
+            http.event_hooks = {"request": [lambda _: sending.set()]}
             run = asyncio.ensure_future(in_thread(session.sync, body))
             await asyncio.to_thread(sending.wait)
             for _ in range(3):

@@ -87,7 +87,11 @@ class Server(Program):
         command = [SERVER, "serve", "--listen", listen, "--data-dir", str(folder), "--log-format", "json"]
         super().__init__(folder.with_suffix(".log"), *command, *arguments)
         self.address: str = json.loads(self.line('"serving"'))["grpc"]
-        self.url = f"http://{self.address}"
+        self.url = self.at("http")
+
+    def at(self, scheme: str) -> str:
+        """Returns the URL for a transport. One port serves HTTP and gRPC."""
+        return f"{scheme}://{self.address}"
 
 
 class Provider(Program):

@@ -98,7 +98,7 @@ class BaseSession:
 
     def _call_request(self, call: ToolCall) -> Request:
         session = self._state.lanes.session_of(call.id, self._path.session)
-        return SessionPath(self._path.project, session).change(":callTool", call_body(call))
+        return SessionPath(self._path.project, session).change("CallTool", call_body(call))
 
 
 def failed_result(call: ToolCall, error: Exception) -> JsonObject:

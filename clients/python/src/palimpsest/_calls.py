@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import quote
 
 from ._formats import Format, Response, ToolCall, format_of_body, read_fields, view_target
-from ._transport import Request
+from ._transport import Request, check_id
 from .errors import ApiError, JsonObject
 from .view import View
 
@@ -19,19 +18,19 @@ _UNDOABLE = ("content_snipped", "results_cleared", "spans_collapsed", "compacted
 
 @dataclass(frozen=True)
 class SessionPath:
-    """The path of a session below `/v1`."""
+    """The ids of a session and its project."""
 
     project: str
     session: str
 
     def __post_init__(self) -> None:
         # An invalid id fails here, before a call with the wrong path reaches another session.
-        _segment(self.project)
-        _segment(self.session)
+        check_id(self.project)
+        check_id(self.session)
 
     @classmethod
     def of(cls, name: str) -> SessionPath:
-        """Returns the path of a resource name."""
+        """Returns the ids in a resource name."""
         _, project, _, session = name.split("/")
         return cls(project, session)
 
@@ -40,39 +39,18 @@ class SessionPath:
         """The resource name."""
         return f"projects/{self.project}/sessions/{self.session}"
 
-    @property
-    def url(self) -> str:
-        """The path in URLs. Characters with a meaning in URLs are escaped."""
-        return f"{sessions_url(self.project)}/{_segment(self.session)}"
-
     def create(self, fields: JsonObject) -> Request:
         """Returns the creation of the session."""
-        body = {"request_id": str(uuid.uuid4()), "session_id": self.session, "session": fields}
-        return Request("POST", sessions_url(self.project), body)
+        request = self.change("CreateSession", {"session_id": self.session, "session": fields})
+        return replace(request, session=None)
 
-    def read(self, suffix: str = "", **query: Any) -> Request:
-        """Returns a read of the session."""
-        return Request("GET", f"{self.url}{suffix}", query=query)
+    def call(self, rpc: str, /, **fields: Any) -> Request:
+        """Returns a call without a `request_id`: a read, a sync or a deletion."""
+        return Request(rpc, self.project, self.session, fields)
 
-    def post(self, suffix: str, body: JsonObject) -> Request:
-        """Returns a call without a `request_id`: a read, or a sync."""
-        return Request("POST", f"{self.url}{suffix}", body)
-
-    def change(self, suffix: str, body: Mapping[str, Any], method: str = "POST") -> Request:
+    def change(self, rpc: str, fields: Mapping[str, Any]) -> Request:
         """Returns a change. The `request_id` makes its retries safe."""
-        return Request(method, f"{self.url}{suffix}", {"request_id": str(uuid.uuid4()), **body})
-
-
-def sessions_url(project: str) -> str:
-    """Returns the path of the sessions of a project in URLs."""
-    return f"/projects/{_segment(project)}/sessions"
-
-
-def _segment(value: str) -> str:
-    """Returns an id as one segment of a URL. HTTP clients resolve the segments `.` and `..`."""
-    if value in ("", ".", ".."):
-        raise ValueError(f"An id of a project or session must not be {value!r}.")
-    return quote(value, safe="")
+        return self.call(rpc, **{"request_id": str(uuid.uuid4()), **fields})
 
 
 def sync_request(
@@ -95,7 +73,7 @@ def sync_request(
         values["prompt_too_long"] = {"error_text": str(too_long)}
     values.update(parameters or {})
     given = {name: value for name, value in values.items() if value is not None}
-    return path.post(":sync", {**read_fields(body), "palimpsest": given})
+    return path.call("SyncContext", **read_fields(body), palimpsest=given)
 
 
 def view_stream(reply: JsonObject) -> Request | None:
@@ -103,9 +81,8 @@ def view_stream(reply: JsonObject) -> Request | None:
     if not reply.get("view_omitted"):
         return None
     # A lane has a view of its own.
-    return SessionPath.of(reply["session"]).post(
-        ":stream", {"etag": reply["etag"], "skip_messages": reply["keep_messages"]}
-    )
+    lane = SessionPath.of(reply["session"])
+    return lane.call("StreamContext", etag=reply["etag"], skip_messages=reply["keep_messages"])
 
 
 def view_of(body: Mapping[str, Any], reply: JsonObject, chunks: Iterable[JsonObject]) -> View:

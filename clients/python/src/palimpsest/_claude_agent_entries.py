@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .errors import JsonObject
@@ -12,6 +13,7 @@ from .errors import JsonObject
 _OPAQUE = "claude_agent.entry"
 # The attributes of a message that contain its entry without the content.
 _ENVELOPE = "claude_agent.envelope."
+# The service limits the size of one attribute, and of all attributes of a message or session together.
 _CHUNK = 16_000
 _MAX_CHUNKS = 3
 # The service does not return these fields of blocks.
@@ -39,14 +41,57 @@ def entry_of(message: JsonObject) -> JsonObject | None:
         block = content[0]
         entry: JsonObject = block["entry"] if "entry" in block else json.loads(block["json"])
         return entry
-    attributes = message["metadata"]["attributes"]
-    chunks = [attributes.get(f"{_ENVELOPE}{index}", "") for index in range(_MAX_CHUNKS)]
-    if not chunks[0]:
+    envelope: JsonObject | None = value_of(message["metadata"]["attributes"], _ENVELOPE)
+    if envelope is None:
         return None
-    envelope: JsonObject = json.loads("".join(chunks))
     is_text = envelope["message"]["content"] == ""
     envelope["message"]["content"] = "".join(block["text"] for block in content) if is_text else content
     return envelope
+
+
+def entries_of(messages: Iterable[JsonObject]) -> list[JsonObject]:
+    """Returns the entries of messages, without those that a rewind removed from the view.
+
+    Claude Code reads entries as a tree, so the entries that continue a removed message are left out too.
+    """
+    pairs = [(message, entry) for message in messages if (entry := entry_of(message)) is not None]
+    if all(message["visibility"] != "rewound" for message, _ in pairs):
+        return [entry for _, entry in pairs]
+    parents: dict[str, str | None] = {it["uuid"]: it.get("parentUuid") for _, it in pairs if it.get("uuid")}
+    kept: set[str] = set()
+    for message, entry in pairs:
+        if message["visibility"] not in ("rewound", "transcript_only"):
+            # With its ancestors, because an agent that runs during the rewind still continues a removed message.
+            ancestor = entry.get("uuid")
+            while ancestor in parents and ancestor not in kept:
+                kept.add(ancestor)
+                ancestor = parents[ancestor]
+    for message, entry in pairs:
+        # The boundary of a compaction has no parent. It stays only as an ancestor of the summary.
+        if message["visibility"] == "transcript_only" and entry.get("uuid") and entry.get("parentUuid") in kept:
+            kept.add(entry["uuid"])
+
+    def stays(message: JsonObject, entry: JsonObject) -> bool:
+        node = entry.get("uuid") or entry.get("leafUuid")
+        return node in kept if node in parents else message["visibility"] != "rewound"
+
+    return [entry for message, entry in pairs if stays(message, entry)]
+
+
+def attributes_of(name: str, value: JsonObject) -> dict[str, str] | None:
+    """Returns attributes that contain a value as JSON, or None if the value is too large for them."""
+    text = json.dumps(value)
+    chunks = [text[start : start + _CHUNK] for start in range(0, len(text), _CHUNK)]
+    if len(chunks) > _MAX_CHUNKS:
+        return None
+    return {f"{name}{index}": chunk for index, chunk in enumerate(chunks)}
+
+
+def value_of(attributes: Mapping[str, str], name: str) -> JsonObject | None:
+    """Returns the value that `attributes_of` wrote under a name, or None if there is none."""
+    chunks = [attributes.get(f"{name}{index}", "") for index in range(_MAX_CHUNKS)]
+    value: JsonObject | None = json.loads("".join(chunks)) if chunks[0] else None
+    return value
 
 
 def _conversation(entry: JsonObject) -> JsonObject | None:
@@ -58,11 +103,9 @@ def _conversation(entry: JsonObject) -> JsonObject | None:
     if body.get("role") != entry["type"] or not (isinstance(content, str) or _is_returned(content)):
         return None
     empty: str | list[Any] = "" if isinstance(content, str) else []
-    envelope = json.dumps({**entry, "message": {**body, "content": empty}})
-    chunks = [envelope[start : start + _CHUNK] for start in range(0, len(envelope), _CHUNK)]
-    if len(chunks) > _MAX_CHUNKS:
+    attributes = attributes_of(_ENVELOPE, {**entry, "message": {**body, "content": empty}})
+    if attributes is None:
         return None
-    attributes = {f"{_ENVELOPE}{index}": chunk for index, chunk in enumerate(chunks)}
     metadata: JsonObject = {"attributes": attributes, "machine_generated": entry.get("isMeta") is True}
     if entry.get("timestamp"):
         metadata["create_time"] = entry["timestamp"]

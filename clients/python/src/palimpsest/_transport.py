@@ -1,93 +1,57 @@
-"""HTTP requests with deadlines and retries, sync and async."""
+"""Calls with deadlines and retries, sync and async. The subclasses send them over HTTP or gRPC."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-import httpx2
-
-from ._json import encode
 from ._retry import Attempts
+from ._rpcs import RPCS, Rpc
 from ._threads import raise_if_cancelled, sleep
-from .errors import ApiError, DeadlineExceededError, JsonObject, UnavailableError, error_from
+from .errors import ApiError, JsonObject
 
 Result = TypeVar("Result")
-# The connection must outlive the deadline, so that the server can report a passed deadline itself.
-_GRACE = 0.5
-# A watch sends a heartbeat every 30 seconds, so a longer silence is a broken connection.
-_SILENCE = 90.0
 
 
 @dataclass(frozen=True)
 class Request:
-    """One call: an HTTP method, a path below `/v1`, and the query or the body."""
+    """One call: an rpc of the contract, the project or session, and the other fields in the JSON of the HTTP API."""
 
-    method: str
-    path: str
-    body: Any = None
-    query: JsonObject = field(default_factory=dict)
+    rpc_name: str
+    project: str
+    session: str | None
+    fields: JsonObject
+
+    def __post_init__(self) -> None:
+        check_id(self.project)
+
+    @property
+    def rpc(self) -> Rpc:
+        """The rpc."""
+        return RPCS[self.rpc_name]
+
+    @property
+    def resource_name(self) -> str:
+        """The resource name of the project or session."""
+        project = f"projects/{self.project}"
+        return project if self.session is None else f"{project}/sessions/{self.session}"
 
     def page(self, token: str | None) -> Request:
-        """Returns the request for a page of a list. The token is a field of the body, if there is one."""
-        if not token:
-            return self
-        if self.body is None:
-            return replace(self, query={**self.query, "page_token": token})
-        return replace(self, body={**self.body, "page_token": token})
+        """Returns the request for a page of a list."""
+        return replace(self, fields={**self.fields, "page_token": token}) if token else self
 
 
-def connection_settings(url: str, api_key: str | None) -> JsonObject:
-    """Returns the arguments of the HTTP client."""
-    headers = {"content-type": "application/json", "accept": "application/json, application/x-ndjson"}
-    if api_key:
-        headers["authorization"] = f"Bearer {api_key}"
-    return {"base_url": f"{url.rstrip('/')}/v1", "headers": headers}
+def check_id(value: str) -> None:
+    """Raises `ValueError` for an invalid id. HTTP clients resolve the segments `.` and `..` of a URL."""
+    if value in ("", ".", ".."):
+        raise ValueError(f"An id of a project or session must not be {value!r}.")
 
 
-def _arguments(request: Request, timeout: float | None) -> JsonObject:
-    query = {name: value for name, value in request.query.items() if value is not None}
-    # Booleans of a query are written as in JSON.
-    query = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
-    headers = {} if timeout is None else {"connect-timeout-ms": str(max(int(timeout * 1000), 1))}
-    limit = httpx2.Timeout(10.0, read=_SILENCE) if timeout is None else httpx2.Timeout(timeout + _GRACE)
-    content = None if request.body is None else encode(request.body)
-    return {"params": query, "headers": headers, "content": content, "timeout": limit}
-
-
-def _failure(error: httpx2.TransportError) -> ApiError:
-    url = error.request.url
-    text = f"Cannot reach {url.scheme}://{url.netloc.decode()}: {type(error).__name__}: {error}"
-    if isinstance(error, httpx2.TimeoutException) and not isinstance(error, httpx2.ConnectTimeout):
-        return DeadlineExceededError(text)
-    return UnavailableError(text)
-
-
-def _parsed(response: httpx2.Response) -> Any:
-    try:
-        body = response.json() if response.content else {}
-    except ValueError:
-        body = None
-    if not response.is_success:
-        raise error_from(response.status_code, body)
-    return body
-
-
-def _element(line: str) -> Any:
-    element = json.loads(line)
-    if isinstance(element, dict) and "error" in element:
-        raise error_from(0, element)
-    return element
-
-
-class Transport:
+class Transport(ABC):
     """Sends calls. Threads can share it."""
-
-    def __init__(self, client: httpx2.Client) -> None:
-        self.client = client
 
     def send(self, request: Request, attempts: Attempts) -> Any:
         """Returns the JSON of the answer. Retries errors that the contract calls retryable."""
@@ -97,7 +61,7 @@ class Transport:
         """Returns the elements of a stream that ends. A retry reads the whole stream again."""
 
         def read(request: Request, timeout: float) -> list[Any]:
-            return [attempts.checked(element) for element in self.lines(request, timeout)]
+            return [attempts.checked(element) for element in self.stream(request, timeout)]
 
         return self._retried(read, request, attempts)
 
@@ -109,30 +73,21 @@ class Transport:
             except ApiError as error:
                 sleep(attempts.delay_after(error))
 
+    @abstractmethod
     def _send_once(self, request: Request, timeout: float) -> Any:
-        try:
-            response = self.client.request(request.method, request.path, **_arguments(request, timeout))
-        except httpx2.TransportError as error:
-            raise _failure(error) from error
-        return _parsed(response)
+        """Returns the JSON of the answer."""
 
-    def lines(self, request: Request, timeout: float | None) -> Iterator[Any]:
+    @abstractmethod
+    def stream(self, request: Request, timeout: float | None) -> Iterator[Any]:
         """Yields the elements of a stream. A watch passes no timeout, because it has no deadline."""
-        try:
-            with self.client.stream(request.method, request.path, **_arguments(request, timeout)) as response:
-                if not response.is_success:
-                    response.read()
-                    _parsed(response)
-                yield from map(_element, response.iter_lines())
-        except httpx2.TransportError as error:
-            raise _failure(error) from error
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes the connections."""
 
 
-class AsyncTransport:
+class AsyncTransport(ABC):
     """Sends calls. Tasks of one event loop can share it."""
-
-    def __init__(self, client: httpx2.AsyncClient) -> None:
-        self.client = client
 
     async def send(self, request: Request, attempts: Attempts) -> Any:
         """Returns the JSON of the answer. Retries errors that the contract calls retryable."""
@@ -142,7 +97,7 @@ class AsyncTransport:
         """Returns the elements of a stream that ends. A retry reads the whole stream again."""
 
         async def read(request: Request, timeout: float) -> list[Any]:
-            return [attempts.checked(element) async for element in self.lines(request, timeout)]
+            return [attempts.checked(element) async for element in self.stream(request, timeout)]
 
         return await self._retried(read, request, attempts)
 
@@ -155,22 +110,14 @@ class AsyncTransport:
             except ApiError as error:
                 await asyncio.sleep(attempts.delay_after(error))
 
+    @abstractmethod
     async def _send_once(self, request: Request, timeout: float) -> Any:
-        try:
-            response = await self.client.request(request.method, request.path, **_arguments(request, timeout))
-        except httpx2.TransportError as error:
-            raise _failure(error) from error
-        return _parsed(response)
+        """Returns the JSON of the answer."""
 
-    async def lines(self, request: Request, timeout: float | None) -> AsyncIterator[Any]:
+    @abstractmethod
+    def stream(self, request: Request, timeout: float | None) -> AsyncIterator[Any]:
         """Yields the elements of a stream. A watch passes no timeout, because it has no deadline."""
-        try:
-            arguments = _arguments(request, timeout)
-            async with self.client.stream(request.method, request.path, **arguments) as response:
-                if not response.is_success:
-                    await response.aread()
-                    _parsed(response)
-                async for line in response.aiter_lines():
-                    yield _element(line)
-        except httpx2.TransportError as error:
-            raise _failure(error) from error
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Closes the connections."""

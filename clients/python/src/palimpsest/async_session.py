@@ -67,7 +67,7 @@ class AsyncSession(BaseSession):
         """
         chosen = self._format_for_tools(format)
         if chosen not in self._state.own_tools:
-            self._keep_tools(chosen, await self._send(self._path.read("/tools", format=chosen)))
+            self._keep_tools(chosen, await self._send(self._path.call("ListTools", format=chosen)))
         return list(self._state.own_tools[chosen])
 
     async def run_tool(self, call: Any) -> JsonObject:
@@ -113,18 +113,18 @@ class AsyncSession(BaseSession):
 
         `messages` has objects of the type `MessageInput`, and `options` are fields of `AppendMessagesRequest`.
         """
-        return await self._send(self._path.change(":append", {"messages": messages, **options}))
+        return await self._send(self._path.change("AppendMessages", {"messages": messages, **options}))
 
     async def rewind(self, **options: Any) -> JsonObject:
         """Removes the last messages from the view: those after `to_message_id`, or from `before_message_id` on.
 
         `options` are these fields and others of `RewindSessionRequest`. Returns the `RewindSessionResponse`.
         """
-        return await self._send(self._path.change(":rewind", options))
+        return await self._send(self._path.change("RewindSession", options))
 
     async def compact(self, **options: Any) -> JsonObject:
         """Compacts the session now and returns the `CompactResponse`. `options` are fields of `CompactRequest`."""
-        return await self._send(self._path.change(":compact", options))
+        return await self._send(self._path.change("Compact", options))
 
     async def undo(self) -> JsonObject | None:
         """Undoes the last compaction, collapse, clear or snip of the view.
@@ -132,7 +132,7 @@ class AsyncSession(BaseSession):
         Returns the `RestoreContextResponse`, or None if nothing can be undone. Another call undoes the one before.
         """
         search = UndoSearch()
-        async for event in self._pages(self._path.read("/events", **undo_query()), "events"):
+        async for event in self._pages(self._path.call("ListEvents", **undo_query()), "events"):
             revision = search.revision_before(event)
             if revision is not None:
                 return await self.restore(revision)
@@ -140,11 +140,11 @@ class AsyncSession(BaseSession):
 
     async def restore(self, to_revision: int, **options: Any) -> JsonObject:
         """Restores the view of a revision. `options` are fields of `RestoreContextRequest`."""
-        return await self._send(self._path.change(":restore", {"to_revision": to_revision, **options}))
+        return await self._send(self._path.change("RestoreContext", {"to_revision": to_revision, **options}))
 
     async def get(self) -> JsonObject:
         """Returns the session: its state, counts, policy and budget."""
-        return await self._resource(self._path.read())
+        return await self._resource(self._path.call("GetSession"))
 
     async def create(self, **fields: Any) -> JsonObject:
         """Creates the session with fields of `Session`, such as `policy_overrides`. Not needed for the defaults."""
@@ -156,41 +156,40 @@ class AsyncSession(BaseSession):
         Raises `AbortedError` if the session does not have the expected revision.
         """
         body = {"session": fields, "expected_revision": expected_revision}
-        return await self._resource(self._path.change("", body, "PATCH"))
+        return await self._resource(self._path.change("UpdateSession", body))
 
     async def delete(self, *, missing_ok: bool = True, subagents: bool = False) -> None:
         """Deletes the session with all its data, and with `subagents` also its subagent sessions."""
-        query = {"allow_missing": missing_ok, "delete_subagents": subagents}
-        await self._send(Request("DELETE", self._path.url, query=query))
+        await self._send(self._path.call("DeleteSession", allow_missing=missing_ok, delete_subagents=subagents))
 
     async def memory(self) -> JsonObject:
         """Returns the session memory: the running summary of the session."""
-        memory: JsonObject = (await self._send(self._path.read("/memory")))["memory"]
+        memory: JsonObject = (await self._send(self._path.call("GetSessionMemory")))["memory"]
         return memory
 
     def messages(self, format: Format | None = None, **query: Any) -> AsyncIterator[JsonObject]:  # noqa: A002
         """Yields the messages of the transcript. `query` has parameters of `ListMessages`, such as `descending`."""
-        return self._pages(self._path.read("/messages", format=format or self._format, **query), "messages")
+        return self._pages(self._path.call("ListMessages", format=format or self._format, **query), "messages")
 
     def search(self, text: str, *, regex: bool = False, ignore_case: bool = False) -> AsyncIterator[JsonObject]:
         """Yields the places of the transcript with a text, or with matches of a regular expression."""
         pattern = {"regex" if regex else "literal": text, "ignore_case": ignore_case}
-        return self._pages(self._path.post("/messages:search", {"pattern": pattern}), "hits")
+        return self._pages(self._path.call("SearchMessages", pattern=pattern), "hits")
 
     def events(self, *, after_revision: int = 0, kinds: Sequence[str] = ()) -> AsyncIterator[JsonObject]:
         """Yields the events of the session after a revision, all or those of some kinds."""
         query = {"after_revision": after_revision, "kinds": list(kinds)}
-        return self._pages(self._path.read("/events", **query), "events")
+        return self._pages(self._path.call("ListEvents", **query), "events")
 
     async def watch(self, *, after_revision: int = 0, kinds: Sequence[str] = ()) -> AsyncGenerator[JsonObject, None]:
         """Yields events as they happen, without an end. Reconnects after errors that can be retried."""
         position = WatchPosition(after_revision)
         attempts: Attempts | None = None
         while True:
-            request = self._path.read("/events:watch", after_revision=position.revision, kinds=list(kinds))
+            request = self._path.call("WatchSession", after_revision=position.revision, kinds=list(kinds))
             failure: ApiError = UnavailableError("The watch ended.")
             try:
-                async for element in self._transport.lines(request, None):
+                async for element in self._transport.stream(request, None):
                     attempts = None
                     if position.is_new(element):
                         yield element["event"]

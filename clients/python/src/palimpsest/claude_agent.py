@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import cast
@@ -20,14 +19,21 @@ from claude_agent_sdk import (
     fold_session_summary,
 )
 
-from ._claude_agent_entries import entry_of, message_of
+from ._claude_agent_entries import attributes_of, entries_of, entry_of, message_of, value_of
 from .client import Palimpsest
-from .errors import AbortedError, AlreadyExistsError, InvalidArgumentError, JsonObject, NotFoundError
+from .errors import (
+    AbortedError,
+    AlreadyExistsError,
+    InvalidArgumentError,
+    JsonObject,
+    NotFoundError,
+    ResourceExhaustedError,
+)
 from .session import Session
 
 # The attributes of sessions. A key of the SDK is no valid id, so the ids contain a digest of it.
-_ID, _SUBPATH, _SUMMARY = "claude_agent.session_id", "claude_agent.subpath", "claude_agent.summary"
-_MAX_ATTRIBUTE = 16_384
+_ID, _SUBPATH, _SUMMARY = "claude_agent.session_id", "claude_agent.subpath", "claude_agent.summary."
+_EMPTY: JsonObject = {"entries": 0, "data": {}}
 
 
 class PalimpsestSessionStore(SessionStore):
@@ -55,7 +61,10 @@ class PalimpsestSessionStore(SessionStore):
             await asyncio.to_thread(self._append, key, entries)
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
-        """Returns all entries of a transcript in order, or None if it does not exist."""
+        """Returns the entries of a transcript in order, or None if it does not exist.
+
+        Entries that `Session.rewind` removed are left out, until `Session.restore` brings them back.
+        """
         return await asyncio.to_thread(self._load, key)
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
@@ -70,8 +79,8 @@ class PalimpsestSessionStore(SessionStore):
         return [
             {"session_id": it["attributes"][_ID], "mtime": _milliseconds(it), "data": summary["data"]}
             for it, summary in summaries
-            # The SDK reads a transcript whose summary does not have all entries.
-            if summary["entries"] == it["counts"]["messages"]
+            # The SDK reads a transcript whose summary is too large or does not have all entries.
+            if summary["data"] is not None and summary["entries"] == it["counts"]["messages"]
         ]
 
     async def delete(self, key: SessionKey) -> None:
@@ -105,10 +114,10 @@ class PalimpsestSessionStore(SessionStore):
 
     def _load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         try:
-            entries = [entry_of(it) for it in self.session(key).messages(page_size=1_000)]
+            entries = entries_of(self.session(key).messages(page_size=1_000))
         except NotFoundError:
             return None
-        return cast(list[SessionStoreEntry], [it for it in entries if it is not None]) or None
+        return cast(list[SessionStoreEntry], entries) or None
 
     def _sessions(self, project_key: str) -> list[JsonObject]:
         listed = self._listed({"filter.project_path": project_key, "filter.main_only": True})
@@ -143,24 +152,41 @@ def _store(session: Session, entries: Sequence[SessionStoreEntry]) -> list[bool]
 
 
 def _summary_of(session: JsonObject) -> JsonObject:
-    summary: JsonObject = json.loads(session["attributes"].get(_SUMMARY, '{"entries": 0, "data": {}}'))
-    return summary
+    """Returns the summary of a session. Its `data` is None if it is too large for the attributes."""
+    return value_of(session["attributes"], _SUMMARY) or _EMPTY
 
 
 def _fold(session: Session, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
-    """Adds entries to the summary of the session, which is one of its attributes."""
+    """Adds entries to the summary of the session, which is in its attributes."""
     while True:
         stored = session.get()
-        before = _summary_of(stored)
+        before, added = _summary_of(stored), entries
+        if before["data"] is None:
+            # A later entry can replace the value that was too large, so the summary is made of all entries.
+            every = (entry_of(it) for it in session.messages(page_size=1_000))
+            before, added = _EMPTY, cast(list[SessionStoreEntry], [it for it in every if it is not None])
         known: SessionSummaryEntry = {"session_id": key["session_id"], "mtime": 0, "data": before["data"]}
-        folded = fold_session_summary(known if before["entries"] else None, key, entries)
-        summary = json.dumps({"entries": before["entries"] + len(entries), "data": folded["data"]})
-        if len(summary) > _MAX_ATTRIBUTE:
+        folded = fold_session_summary(known if before["entries"] else None, key, added)
+        count = before["entries"] + len(added)
+        if _set_summary(session, key, stored, {"entries": count, "data": folded["data"]}):
             return
-        try:
-            attributes = {**stored["attributes"], _ID: key["session_id"], _SUMMARY: summary}
-            session.update(attributes=attributes, project_path=key["project_key"], expected_revision=stored["revision"])
-        except AbortedError:
-            # Another process changed the session meanwhile.
-            continue
-        return
+
+
+def _set_summary(session: Session, key: SessionKey, stored: JsonObject, summary: JsonObject) -> bool:
+    """Stores a summary in the attributes. Returns false if another process changed the session meanwhile."""
+    without_data = {**summary, "data": None}
+    chunks = attributes_of(_SUMMARY, summary)
+    if chunks is None:
+        return _set_summary(session, key, stored, without_data)
+    others = {name: value for name, value in stored["attributes"].items() if not name.startswith(_SUMMARY)}
+    attributes = {**others, _ID: key["session_id"], **chunks}
+    try:
+        session.update(attributes=attributes, project_path=key["project_key"], expected_revision=stored["revision"])
+    except AbortedError:
+        return False
+    except ResourceExhaustedError:
+        # The attributes of the caller leave too little space.
+        if summary == without_data:
+            raise
+        return _set_summary(session, key, stored, without_data)
+    return True

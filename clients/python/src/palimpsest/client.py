@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 
 from . import async_session, session
-from ._calls import SessionPath, sessions_url
+from ._calls import SessionPath
 from ._formats import Format
+from ._http import AsyncHttpTransport, HttpTransport, connection_settings
 from ._retry import Options
-from ._transport import AsyncTransport, Request, Transport, connection_settings
+from ._transport import AsyncTransport, Request, Transport
 from .async_session import AsyncSession
 from .errors import JsonObject
 from .session import Session
+
+if TYPE_CHECKING:
+    import grpc
+    import grpc.aio
 
 _DEFAULT_URL = "http://127.0.0.1:50051"
 
@@ -24,23 +29,26 @@ _DEFAULT_URL = "http://127.0.0.1:50051"
 class _BaseClient:
     def __init__(self, url: str | None, api_key: str | None, timeout: float, max_retries: int) -> None:
         self._options = Options(timeout, max_retries)
-        self._settings = connection_settings(
-            url or os.environ.get("PALIMPSEST_URL") or _DEFAULT_URL,
-            api_key or os.environ.get("PALIMPSEST_API_KEY"),
-        )
+        self._url = url or os.environ.get("PALIMPSEST_URL") or _DEFAULT_URL
+        self._api_key = api_key or os.environ.get("PALIMPSEST_API_KEY")
+
+    @property
+    def _has_grpc_url(self) -> bool:
+        return self._url.startswith(("grpc://", "grpcs://"))
 
     @staticmethod
     def _list_request(project: str, query: JsonObject) -> Request:
-        return Request("GET", sessions_url(project), query=query)
+        return Request("ListSessions", project, None, query)
 
 
 class Palimpsest(_BaseClient):
     """A connection to the service, for all threads of a program.
 
-    `url` defaults to `PALIMPSEST_URL`, or else `http://127.0.0.1:50051`. `api_key` is an API key or a JWT and
-    defaults to `PALIMPSEST_API_KEY`. `timeout` is the deadline of a call with its retries, in seconds.
-    `http_client` replaces the HTTP client, for example to set certificates or a proxy. Its base URL and headers
-    are then those of the caller.
+    `url` defaults to `PALIMPSEST_URL`, or else `http://127.0.0.1:50051`. With `grpc://…` and `grpcs://…` (TLS), calls
+    use gRPC, which needs the extra `grpc`. `api_key` is an API key or a JWT and defaults to `PALIMPSEST_API_KEY`.
+    `timeout` is the deadline of a call with its retries, in seconds. `http_client` replaces the HTTP client, for
+    example to set certificates or a proxy. Its base URL and headers are then those of the caller. `channel` is a gRPC
+    channel to use instead of `url`.
     """
 
     def __init__(
@@ -51,9 +59,17 @@ class Palimpsest(_BaseClient):
         timeout: float = 120.0,
         max_retries: int = 8,
         http_client: httpx2.Client | None = None,
+        channel: grpc.Channel | None = None,
     ) -> None:
         super().__init__(url, api_key, timeout, max_retries)
-        self._transport = Transport(http_client or httpx2.Client(**self._settings))
+        self._transport: Transport
+        if channel is not None or (http_client is None and self._has_grpc_url):
+            from ._grpc import GrpcTransport
+
+            self._transport = GrpcTransport(self._url, self._api_key, channel)
+        else:
+            client = http_client or httpx2.Client(**connection_settings(self._url, self._api_key))
+            self._transport = HttpTransport(client)
 
     def session(self, project: str, session: str, format: Format | None = None) -> Session:  # noqa: A002
         """Returns a session of a project. Makes no call.
@@ -69,7 +85,7 @@ class Palimpsest(_BaseClient):
 
     def close(self) -> None:
         """Closes the connections."""
-        self._transport.client.close()
+        self._transport.close()
 
     def __enter__(self) -> Palimpsest:
         return self
@@ -91,9 +107,17 @@ class AsyncPalimpsest(_BaseClient):
         timeout: float = 120.0,
         max_retries: int = 8,
         http_client: httpx2.AsyncClient | None = None,
+        channel: grpc.aio.Channel | None = None,
     ) -> None:
         super().__init__(url, api_key, timeout, max_retries)
-        self._transport = AsyncTransport(http_client or httpx2.AsyncClient(**self._settings))
+        self._transport: AsyncTransport
+        if channel is not None or (http_client is None and self._has_grpc_url):
+            from ._grpc import AsyncGrpcTransport
+
+            self._transport = AsyncGrpcTransport(self._url, self._api_key, channel)
+        else:
+            client = http_client or httpx2.AsyncClient(**connection_settings(self._url, self._api_key))
+            self._transport = AsyncHttpTransport(client)
 
     def session(self, project: str, session: str, format: Format | None = None) -> AsyncSession:  # noqa: A002
         """Returns a session of a project, as `Palimpsest.session` does."""
@@ -105,7 +129,7 @@ class AsyncPalimpsest(_BaseClient):
 
     async def close(self) -> None:
         """Closes the connections."""
-        await self._transport.client.aclose()
+        await self._transport.close()
 
     async def __aenter__(self) -> AsyncPalimpsest:
         return self
