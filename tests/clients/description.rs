@@ -1,25 +1,12 @@
 //! The description of the REST API (`GET /openapi.json`), checked by Redocly, and the API, called by Schemathesis.
 //! `scripts/install-tools` installs both.
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use palimpsest_tests::Server;
 use serde_json::Value;
 
-use crate::beside;
-
-/// Returns the path of an installed tool.
-#[track_caller]
-fn tool(path: &str) -> PathBuf {
-    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools");
-    let tool = tools.join(path);
-    assert!(
-        tool.is_file(),
-        "{path} is missing: run scripts/install-tools"
-    );
-    tool
-}
+use crate::{beside, tool};
 
 fn run(command: &mut Command) -> (Output, String) {
     let output = command.output().unwrap();

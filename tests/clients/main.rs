@@ -10,9 +10,10 @@ mod hook;
 mod language;
 mod packages;
 mod streams;
+mod template;
 mod world;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use palimpsest_proto::context::v1::ErrorReason;
 
@@ -23,6 +24,18 @@ use crate::world::World;
 /// Returns the path of a file in this folder.
 fn beside(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/clients")).join(name)
+}
+
+/// Returns the path of an installed tool.
+#[track_caller]
+fn tool(path: &str) -> PathBuf {
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools");
+    let tool = tools.join(path);
+    assert!(
+        tool.is_file(),
+        "{path} is missing: run scripts/install-tools"
+    );
+    tool
 }
 
 /// Runs the scenario in one language with new servers. Returns the client's output.
