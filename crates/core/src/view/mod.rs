@@ -19,6 +19,7 @@ mod of_session;
 mod piece;
 mod positions;
 mod repeated_items;
+mod replacements;
 mod seal;
 mod system_messages;
 mod tail;

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::etag::{Etag, Prefix};
 use super::piece::{Piece, PieceForm, Repair, RepairKind, count};
 use super::positions::{ViewPosition, pieces_at};
+use super::replacements::is_replaced;
 use super::tail::{Speaker, ViewTail, speaker};
 use super::target::Target;
-use super::wire::{Renderer, WireMessage, array_length, wire};
+use super::wire::{WireMessage, array_length, wire};
 use crate::ids::{CallKey, MessageId};
 use crate::session::{ContentNotLoaded, Session};
 
@@ -140,14 +141,12 @@ impl Session {
 
     /// Returns the repairs of pieces whose contents are loaded.
     fn repairs(&self, pieces: &[Piece], target: &Target) -> Vec<Repair> {
-        let render = Renderer::new(self, target);
         // These repairs have no form of their own.
         let kind = |piece: &Piece| match piece.form {
             PieceForm::Call(call) if self.calls().get(call)?.uses_service_id => {
                 Some(RepairKind::MappedCallId(call))
             }
-            _ => render
-                .lacks_form(piece)
+            _ => is_replaced(self.transcript(), target, piece)
                 .then_some(RepairKind::UnsupportedBlock),
         };
         let repair = |piece: &Piece| {

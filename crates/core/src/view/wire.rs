@@ -6,17 +6,17 @@ use std::borrow::Cow;
 
 use super::fixed_texts::{
     CLEARED, FAILED_SILENTLY, GAP, INTERJECTED, INTERRUPTED, NO_INPUT, NO_OUTPUT, NUDGE, OPENING,
-    SNIPPED_RESULT, kind_name, media_marker, result_as_text, snipped_marker,
+    SNIPPED_RESULT, media_marker, result_as_text, snipped_marker,
 };
-use super::items::lacks_source;
+use super::replacements;
 use super::system_messages::with_system_messages;
 use super::tail::{Speaker, speaker};
 use super::{MarkerReason, Piece, PieceForm, Provider, Target, WireRole, count};
 use crate::ids::{CallKey, Ordinal, TurnNumber};
 use crate::json::{RawJson, UnknownFields};
 use crate::message::{
-    Block, CallKind, Media, MediaKind, MediaProblem, MediaSource, Message, MessageOrigin,
-    ResultContent, Role, Thinking, ToolInput, ToolResult,
+    Block, CallKind, Media, MediaProblem, Message, MessageOrigin, ResultContent, Role, Thinking,
+    ToolInput, ToolResult,
 };
 use crate::session::{Calls, ContentNotLoaded, Session, Transcript};
 
@@ -527,18 +527,15 @@ impl<'a, 't> Renderer<'a, 't> {
     ) -> Option<WireBlock<'a>> {
         let takes_extra = self.target.accepts_unknown_fields_of(origin);
         Some(match block {
-            Block::Media(media) => match media.problem() {
-                Some(problem) => WireBlock::text(media_marker(media, problem)),
-                None if !with_media => WireBlock::text(media_marker(media, MediaProblem::TooMany)),
-                // `OpenAI` accepts only text in tool messages.
-                None if self.target.provider == Provider::OpenAi => WireBlock::text(format!(
-                    "[{}: this provider takes none in a tool's result]",
-                    kind_name(media)
-                )),
-                None => self.media(
+            Block::Media(media) if !with_media && media.problem().is_none() => {
+                WireBlock::text(media_marker(media, MediaProblem::TooMany))
+            }
+            Block::Media(media) => match replacements::of_nested_media(self.target, media) {
+                Some(text) => WireBlock::text(text),
+                None => WireBlock::Media {
                     media,
-                    takes_extra.then(|| non_empty(&media.extra)).flatten(),
-                ),
+                    extra: takes_extra.then(|| non_empty(&media.extra)).flatten(),
+                },
             },
             Block::Text { text, extra } => WireBlock::Text {
                 text: (&**text).into(),
@@ -550,73 +547,10 @@ impl<'a, 't> Renderer<'a, 't> {
     }
 
     fn media(&self, media: &'a Media, extra: Option<&'a UnknownFields>) -> WireBlock<'a> {
-        if self.is_foreign(media) {
-            WireBlock::text(format!(
-                "[{}: this provider does not take it in this form]",
-                kind_name(media)
-            ))
-        } else {
-            WireBlock::Media { media, extra }
+        match replacements::of_media(self.target, media) {
+            Some(text) => WireBlock::text(text),
+            None => WireBlock::Media { media, extra },
         }
-    }
-
-    /// Returns true if the provider does not take an image or a document in its form. `OpenAI` accepts documents only as
-    /// embedded PDFs. Its Responses API fetches them from URLs too.
-    fn is_foreign(&self, media: &Media) -> bool {
-        !self.target.provider.is_anthropic()
-            && match (&media.source, media.kind) {
-                (MediaSource::Other(_), _) => true,
-                (MediaSource::Url(_), MediaKind::Document) => {
-                    self.target.provider == Provider::OpenAi
-                }
-                (MediaSource::Base64 { media_type, .. }, MediaKind::Document) => {
-                    &**media_type != "application/pdf"
-                }
-                _ => false,
-            }
-    }
-
-    /// Returns true if the target has no form for the block of a piece, or for a block inside its tool result. The view
-    /// then contains a text instead, or nothing.
-    pub(super) fn lacks_form(&self, piece: &Piece) -> bool {
-        let message = self.transcript.content(piece.message);
-        let Some(message) = message else {
-            return false;
-        };
-        let block = message.blocks.get(usize::from(piece.block));
-        match (block, piece.form) {
-            (
-                Some(Block::ToolResult(result)),
-                PieceForm::Result(_) | PieceForm::ResultWithoutMedia(_),
-            ) => match &result.content {
-                ResultContent::Blocks(blocks) => blocks
-                    .iter()
-                    .any(|block| self.lacks_nested_form(block, message.origin)),
-                ResultContent::None | ResultContent::Text(_) => false,
-            },
-            (Some(Block::Opaque { kind, json }), PieceForm::Block) => {
-                !self.takes_opaque(kind, json, message.origin)
-            }
-            (Some(Block::Media(media)), PieceForm::Block) => self.is_foreign(media),
-            _ => false,
-        }
-    }
-
-    fn lacks_nested_form(&self, block: &Block, origin: MessageOrigin) -> bool {
-        match block {
-            Block::Text { .. } => false,
-            Block::Opaque { kind, json } => !self.takes_opaque(kind, json, origin),
-            Block::Media(media) => {
-                media.problem().is_some()
-                    || self.target.provider == Provider::OpenAi
-                    || self.is_foreign(media)
-            }
-            Block::ToolUse(_) | Block::ToolResult(_) | Block::Thinking(_) => true,
-        }
-    }
-
-    fn takes_opaque(&self, kind: &str, json: &RawJson, origin: MessageOrigin) -> bool {
-        self.target.accepts_unknown_fields_of(origin) && !lacks_source(kind, json)
     }
 
     /// Returns a block of an unknown type. Another provider than its author's would reject the block, so that provider
@@ -628,16 +562,11 @@ impl<'a, 't> Renderer<'a, 't> {
         origin: MessageOrigin,
         speaker: Speaker,
     ) -> Option<WireBlock<'a>> {
-        if self.takes_opaque(kind, json, origin) {
+        let Some(text) = replacements::of_opaque(self.target, (kind, json), origin) else {
             return Some(WireBlock::Opaque(json));
-        }
-        if self.target.accepts_unknown_fields_of(origin) {
-            return Some(WireBlock::text(format!(
-                "[{kind}: it has no source that the provider takes]"
-            )));
-        }
-        (speaker != Speaker::Assistant)
-            .then(|| WireBlock::text(format!("[{kind}: this provider does not take it]")))
+        };
+        let is_own = self.target.accepts_unknown_fields_of(origin);
+        (is_own || speaker != Speaker::Assistant).then(|| WireBlock::text(text))
     }
 }
 
