@@ -1,6 +1,7 @@
 //! Creates a backup of a running server. Data of the base, which is the last backup, is not read again.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -57,8 +58,8 @@ pub(super) struct BackupReport {
 #[non_exhaustive]
 pub(super) enum CreateBackupError {
     /// A call to the server failed.
-    #[error("a call to the server failed: {}", .0.message())]
-    Server(Box<Status>),
+    #[error("a call to the server failed: {0}")]
+    Server(#[source] FailedCall),
     /// The server ended a stream early.
     #[error("the server ended the stream of {0} early: run the command again")]
     StreamEnded(SessionKey),
@@ -67,9 +68,25 @@ pub(super) enum CreateBackupError {
     Backup(#[from] BackupError),
 }
 
+/// The status of a failed call. It is shown as its message and its cause: the text of a status repeats the message.
+#[derive(Debug)]
+pub(super) struct FailedCall(Box<Status>);
+
+impl fmt::Display for FailedCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.message())
+    }
+}
+
+impl std::error::Error for FailedCall {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
 impl From<Status> for CreateBackupError {
     fn from(status: Status) -> Self {
-        Self::Server(Box::new(status))
+        Self::Server(FailedCall(Box::new(status)))
     }
 }
 
@@ -322,7 +339,9 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
                 .session(key.clone(), stored.clone(), before.clone())
                 .await
             {
-                Err(CreateBackupError::Server(status)) if status.code() == Code::Unavailable => {
+                Err(CreateBackupError::Server(FailedCall(status)))
+                    if status.code() == Code::Unavailable =>
+                {
                     tracing::warn!(session = %key, error = status.message(), "failed to read a session; retrying");
                     sleep(pause).await;
                     pause *= 2;
@@ -343,7 +362,9 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
         let before = before.filter(|before| before.incarnation == stored.incarnation);
         let (log, files, end) = match self.log(&key, before.as_ref()).await {
             Ok(read) => read,
-            Err(CreateBackupError::Server(status)) if status.code() == Code::NotFound => {
+            Err(CreateBackupError::Server(FailedCall(status)))
+                if status.code() == Code::NotFound =>
+            {
                 return Ok(None);
             }
             Err(error) => return Err(error),
