@@ -304,6 +304,7 @@ impl SessionMigration<'_> {
         } else {
             None
         };
+        let parent = parent_in_row(&self.head.list_row);
         while at.revision < self.head.revision {
             let after = self.head.position().at(at.revision);
             let frames = self.from.log.read(self.key, after, READ_BYTES).await?;
@@ -315,9 +316,8 @@ impl SessionMigration<'_> {
                 let is_last = frame.last() == self.head.revision;
                 done.events += u64::from(frame.events);
                 done.bytes += frame.bytes.len() as u64;
-                at = self
-                    .append(at, frame, is_last, (counted, tips.clone()))
-                    .await?;
+                let of_session = (counted, parent.clone(), tips.clone());
+                at = self.append(at, frame, is_last, of_session).await?;
             }
         }
         Ok(at)
@@ -330,7 +330,7 @@ impl SessionMigration<'_> {
         at: Position,
         frame: Frame,
         is_last: bool,
-        (counted, tips): (u64, Option<SessionTips>),
+        (counted, parent, tips): (u64, Option<SessionKey>, Option<SessionTips>),
     ) -> Result<Position, MigrateError> {
         let changed = || MigrateError::Changed(self.key.clone());
         let batch = Batch {
@@ -338,7 +338,7 @@ impl SessionMigration<'_> {
             events: frame.events.try_into().map_err(|_| changed())?,
             frame: frame.bytes,
             list_row: self.head.list_row.clone(),
-            parent: parent_in_row(&self.head.list_row),
+            parent,
             due: if is_last {
                 DueChange::At(self.now)
             } else {

@@ -401,6 +401,7 @@ async fn append(
     mut at: Position,
     mut into: Option<(&SessionSink, &mut TipReader)>,
 ) -> Result<Position, BackupError> {
+    let parent = parent_in_row(row);
     loop {
         let mut batches = Vec::new();
         let mut bytes = 0;
@@ -426,7 +427,7 @@ async fn append(
                 events,
                 frame,
                 list_row: Bytes::copy_from_slice(row),
-                parent: parent_in_row(row),
+                parent: parent.clone(),
                 due: match &into {
                     Some((into, _)) if end.is_some() => DueChange::At(into.now),
                     _ => DueChange::Keep,

@@ -146,6 +146,15 @@ impl Project {
         names
     }
 
+    /// Retires a family for its age. Returns the numbers of deleted and kept sessions.
+    async fn retire(&self, family: SessionFamily) -> (u64, u64) {
+        let mut pass = RetentionPass::default();
+        let retired = self
+            .maintenance
+            .retire(family, RetentionReason::Age, &mut pass);
+        retired.await
+    }
+
     async fn pass(&self) {
         self.maintenance.retention_pass().await.unwrap();
     }
@@ -201,11 +210,7 @@ async fn a_member_that_changed_since_the_selection_keeps_its_family() {
     project.clock.advance(2 * HOUR);
     let family = project.families().await.remove(0);
     project.change("sub-2-1", &MissingSession::Reject).await;
-    let mut pass = RetentionPass::default();
-    let retired = project
-        .maintenance
-        .retire(family, RetentionReason::Age, &mut pass);
-    assert_eq!(retired.await, (0, 0));
+    assert_eq!(project.retire(family).await, (0, 0));
     assert_eq!(project.names().await, ALL);
 }
 
@@ -215,11 +220,7 @@ async fn a_member_that_was_created_again_since_the_selection_keeps_its_family() 
     project.clock.advance(2 * HOUR);
     let family = project.families().await.remove(0);
     project.replace_a_member().await;
-    let mut pass = RetentionPass::default();
-    let retired = project
-        .maintenance
-        .retire(family, RetentionReason::Age, &mut pass);
-    assert_eq!(retired.await, (0, 0));
+    assert_eq!(project.retire(family).await, (0, 0));
     assert_eq!(project.names().await, ALL);
 }
 
