@@ -12,7 +12,7 @@ use palimpsest_proto::context::v1::{
     MessageInput,
 };
 
-use super::cache_control::{cache_control_dropped, have_cache_control};
+use super::cache_control::{cache_control_dropped, messages_have_cache_control};
 use super::view_report::{budget, tokens};
 use super::{Service, adopt};
 use crate::access::Right;
@@ -85,7 +85,7 @@ pub(super) async fn append(
         adopted_compaction,
         ..
     } = request;
-    let drops_cache_control = have_cache_control(&messages);
+    let drops_cache_control = messages_have_cache_control(&messages);
     let converting = tracing::debug_span!(target: SPANS, "convert");
     let adopted = adopted_compaction.as_ref();
     let read = || AppendCall::read(service, messages, adopted, expected_revision, stamp);

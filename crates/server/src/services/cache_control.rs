@@ -13,7 +13,7 @@ pub(super) fn has_cache_control(json: &[u8]) -> bool {
 }
 
 /// Returns true if one of the messages has a marker. The unknown fields of typed messages are JSON too.
-pub(super) fn have_cache_control(messages: &[v1::MessageInput]) -> bool {
+pub(super) fn messages_have_cache_control(messages: &[v1::MessageInput]) -> bool {
     let is_marked = |message: &v1::Message| {
         let blocks = message.blocks.iter().map(|block| &block.extra_json);
         let mut fields = blocks.chain([&message.extra_json]);

@@ -19,7 +19,7 @@ use palimpsest_store::error_chain;
 use self::render::{management, put_messages};
 pub(super) use self::render::{messages_json, typed};
 use super::append::AppendCall;
-use super::cache_control::{cache_control_dropped, have_cache_control};
+use super::cache_control::{cache_control_dropped, messages_have_cache_control};
 use super::commit_summary::gap_tokens;
 use super::overrides::Overrides;
 use super::view_report::{budget, budget_warnings, prepared_cache_ledger, removed, tokens};
@@ -91,7 +91,7 @@ pub(super) fn read_call(
     let converting = tracing::debug_span!(target: SPANS, "convert");
     let format = convert::last_format(&request.messages);
     let drops_cache_control =
-        request.cache_breakpoints.is_none() && have_cache_control(&request.messages);
+        request.cache_breakpoints.is_none() && messages_have_cache_control(&request.messages);
     let read = || AppendCall::read(service, request.messages, None, expected, stamp);
     let append = converting.in_scope(read)?;
     // An invalid target is rejected before anything is committed.
