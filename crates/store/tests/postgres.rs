@@ -12,12 +12,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
-use palimpsest_core::session::SessionInfo;
-use palimpsest_store::encoding::encode_list_row;
 use palimpsest_store::postgres::{LeaseClock, PostgresLog, PostgresOptions};
 use palimpsest_store::{
     Batch, DueChange, DueQuery, FileIntents as _, Lease, Position, SessionLog, Store as _,
-    StoreError, SubagentIndex as _, Tombstones as _, WorkQueue as _,
+    StoreError, Tombstones as _, WorkQueue as _,
 };
 use palimpsest_test_servers::Cluster;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -651,61 +649,4 @@ async fn an_unreadable_row_does_not_hide_other_rows() {
         .unwrap();
     let due: Vec<_> = due.into_iter().map(|due| due.key).collect();
     assert_eq!(due, [key("c")]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn subagents_of_an_earlier_release_are_found() {
-    let cluster = Cluster::start();
-    let log = PostgresLog::open(&PostgresOptions::new(cluster.url()))
-        .await
-        .unwrap();
-    let parent = key("parent");
-    let with_parent = |parent: Option<&SessionKey>| {
-        let list_row = encode_list_row(&SessionInfo {
-            parent: parent.cloned(),
-            ..SessionInfo::default()
-        });
-        Batch {
-            list_row,
-            parent: parent.cloned(),
-            ..batch(Position::START, "x")
-        }
-    };
-    for (name, parent) in [
-        ("a", Some(&parent)),
-        ("b", None),
-        ("c", Some(&key("other"))),
-        ("d", Some(&parent)),
-        ("e", Some(&parent)),
-        ("f", None),
-    ] {
-        log.append(&key(name), with_parent(parent)).await.unwrap();
-    }
-    // An earlier release wrote some rows, and one of them cannot be decoded.
-    cluster.psql(
-        "UPDATE palimpsest.sessions SET parent = NULL WHERE key IN ('p!a', 'p!b', 'p!c', 'p!d');
-         UPDATE palimpsest.sessions SET parent = NULL, summary = 'junk' WHERE key = 'p!f'",
-    );
-    for limit in [1, 2, 9] {
-        let mut found: Vec<SessionKey> = Vec::new();
-        loop {
-            let parents = std::slice::from_ref(&parent);
-            let page = log.subagents(parents, found.last(), limit).await.unwrap();
-            let is_last = page.len() < limit;
-            found.extend(page);
-            if is_last {
-                break;
-            }
-        }
-        assert_eq!(found, ["a", "d", "e"].map(key));
-    }
-    // The next append moves the session into the index.
-    let head = log.head(&key("a")).await.unwrap().unwrap();
-    let next = Batch {
-        expected: head.position(),
-        ..with_parent(Some(&parent))
-    };
-    log.append(&key("a"), next).await.unwrap();
-    let stored = "SELECT parent FROM palimpsest.sessions WHERE key = 'p!a'";
-    assert_eq!(cluster.psql(stored), "p!parent");
 }

@@ -75,10 +75,21 @@ fn is_subagent(row: &Row, parents: &HashSet<&SessionKey>) -> Result<bool, StoreE
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
+    use bytes::Bytes;
+    use palimpsest_core::session::SessionInfo;
     use palimpsest_test_servers::Cluster;
 
+    use super::*;
+    use crate::encoding::encode_list_row;
     use crate::postgres::part_statements::{PartStatements, Tables};
-    use crate::postgres::schema;
+    use crate::postgres::{PostgresLog, PostgresOptions, schema};
+    use crate::{Batch, DueChange, Position, SessionLog as _, SubagentIndex as _};
+
+    fn key(name: &str) -> SessionKey {
+        SessionKey::parse(&format!("projects/p/sessions/{name}")).unwrap()
+    }
 
     #[test]
     fn a_search_for_subagents_reads_no_other_sessions() {
@@ -121,5 +132,68 @@ mod tests {
             // The 200 sessions of an earlier release come with their list rows.
             assert_eq!(found.lines().count(), 202);
         }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn subagents_of_an_earlier_release_are_found() {
+        let cluster = Cluster::start();
+        let log = PostgresLog::open(&PostgresOptions::new(cluster.url()))
+            .await
+            .unwrap();
+        let parent = key("parent");
+        let with_parent = |parent: Option<&SessionKey>| {
+            let list_row = encode_list_row(&SessionInfo {
+                parent: parent.cloned(),
+                ..SessionInfo::default()
+            });
+            Batch {
+                expected: Position::START,
+                events: NonZeroU32::MIN,
+                frame: Bytes::from_static(b"x"),
+                list_row,
+                parent: parent.cloned(),
+                due: DueChange::Keep,
+                blob_bytes: 0,
+                completed_intents: Vec::new(),
+                tips: None,
+            }
+        };
+        for (name, parent) in [
+            ("a", Some(&parent)),
+            ("b", None),
+            ("c", Some(&key("other"))),
+            ("d", Some(&parent)),
+            ("e", Some(&parent)),
+            ("f", None),
+        ] {
+            log.append(&key(name), with_parent(parent)).await.unwrap();
+        }
+        // An earlier release wrote some rows, and one of them cannot be decoded.
+        cluster.psql(
+            "UPDATE palimpsest.sessions SET parent = NULL WHERE key IN ('p!a', 'p!b', 'p!c', 'p!d');
+             UPDATE palimpsest.sessions SET parent = NULL, summary = 'junk' WHERE key = 'p!f'",
+        );
+        for limit in [1, 2, 9] {
+            let mut found: Vec<SessionKey> = Vec::new();
+            loop {
+                let parents = std::slice::from_ref(&parent);
+                let page = log.subagents(parents, found.last(), limit).await.unwrap();
+                let is_last = page.len() < limit;
+                found.extend(page);
+                if is_last {
+                    break;
+                }
+            }
+            assert_eq!(found, ["a", "d", "e"].map(key));
+        }
+        // The next append moves the session into the index.
+        let head = log.head(&key("a")).await.unwrap().unwrap();
+        let next = Batch {
+            expected: head.position(),
+            ..with_parent(Some(&parent))
+        };
+        log.append(&key("a"), next).await.unwrap();
+        let stored = "SELECT parent FROM palimpsest.sessions WHERE key = 'p!a'";
+        assert_eq!(cluster.psql(stored), "p!parent");
     }
 }
