@@ -149,8 +149,22 @@ export interface MessageInput {
   metadata?: Record<string, unknown>;
 }
 
+/** The part of a reply that all changes have: the state of the session after the call. */
+export interface Change {
+  tokens: TokenReport;
+  budget: Budget;
+  revision: number;
+  warnings: Warning[];
+  [field: string]: unknown;
+}
+
+/** The part of a reply that all changes of the view have. */
+export interface ViewChange extends Change {
+  epoch: number;
+}
+
 /** The reply to an append. */
-export interface AppendReply {
+export interface AppendReply extends Change {
   append: {
     messages: {
       input_index: number;
@@ -162,11 +176,6 @@ export interface AppendReply {
     session_created: boolean;
   };
   level_reports: LevelReport[];
-  tokens: TokenReport;
-  budget: Budget;
-  revision: number;
-  warnings: Warning[];
-  [field: string]: unknown;
 }
 
 /** The point of a rewind, and other fields of `RewindSessionRequest`. */
@@ -177,20 +186,14 @@ export type RewindFields = (
   Record<string, unknown>;
 
 /** The reply to a rewind. */
-export interface RewindReply {
+export interface RewindReply extends ViewChange {
   /** The last message that stays, or an empty text, and the removed messages. */
   rewound: { to_message_id: string; message_ids: string[] };
   effect?: LevelEffect;
-  tokens: TokenReport;
-  budget: Budget;
-  revision: number;
-  epoch: number;
-  warnings: Warning[];
-  [field: string]: unknown;
 }
 
 /** The reply to a compaction. */
-export interface CompactReply {
+export interface CompactReply extends ViewChange {
   level_reports: LevelReport[];
   compaction?: {
     compaction_id: string;
@@ -199,25 +202,13 @@ export interface CompactReply {
     summary?: string;
     [field: string]: unknown;
   };
-  tokens: TokenReport;
-  budget: Budget;
-  revision: number;
-  epoch: number;
-  warnings: Warning[];
-  [field: string]: unknown;
 }
 
 /** The reply to a restored view. */
-export interface RestoreReply {
+export interface RestoreReply extends ViewChange {
   /** The undone events, latest first. */
   restored: { to_revision: number; undone: { revision: number; kind: EventKind }[] };
   effect?: LevelEffect;
-  tokens: TokenReport;
-  budget: Budget;
-  revision: number;
-  epoch: number;
-  warnings: Warning[];
-  [field: string]: unknown;
 }
 
 /** The running summary of a session. */
