@@ -108,7 +108,7 @@ def _settle(session: Session) -> None:
     The service updates it at most once per second. A real model takes longer for each response, a scripted one does not.
     """
     deadline = time.monotonic() + 60
-    while "BEHIND" in session.memory()["state"]:
+    while session.memory()["state"] == "behind":
         assert time.monotonic() < deadline, "the server still updates session memory after a minute"
         time.sleep(0.05)
 
