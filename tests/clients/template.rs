@@ -1,26 +1,11 @@
 //! The template at the top of the repository, as a user runs it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use crate::tool;
+use palimpsest_tests::files_below;
 
-/// Returns the files below a folder.
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(next) = folders.pop() {
-        for entry in std::fs::read_dir(next).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                found.push(path);
-            }
-        }
-    }
-    found
-}
+use crate::tool;
 
 #[test]
 fn the_template_generates_the_public_contract_alone() {
@@ -33,7 +18,7 @@ fn the_template_generates_the_public_contract_alone() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
     let public = folder.path().join("gen/ts/palimpsest/context/v1");
-    let generated = files(folder.path());
+    let generated = files_below(folder.path());
     assert!(generated.iter().all(|file| file.starts_with(&public)));
     let protos = std::fs::read_dir(top.join("proto/palimpsest/context/v1")).unwrap();
     let protos = protos.map(|entry| entry.unwrap().path());

@@ -39,6 +39,7 @@ mod process;
 mod protocol;
 mod quotas;
 mod quotas_together;
+mod raw_connection;
 mod recovery;
 mod refusals;
 mod repeats;

@@ -2,84 +2,41 @@
 
 use std::time::Duration;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
-use h2::client::{ResponseFuture, SendRequest};
-use h2::{Ping, PingPong, SendStream};
-use http::Request;
+use bytes::Bytes;
+use h2::Ping;
+use h2::client::Builder;
 use palimpsest_proto::context::v1::WatchSessionRequest;
 use palimpsest_tests::say::{append, user};
 use palimpsest_tests::{Server, name};
-use prost::Message as _;
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
+use crate::raw_connection::RawConnection;
+
 /// A hang ends a test after this time.
 const LIMIT: Duration = Duration::from_mins(3);
 
-/// An HTTP/2 connection that answers PINGs.
-struct Silent {
-    calls: SendRequest<Bytes>,
-    pings: PingPong,
-    /// Drives the connection, and ends with it.
-    driver: JoinSet<()>,
+async fn connect(server: &Server) -> RawConnection {
+    RawConnection::open(server, &Builder::new()).await
 }
 
-impl Silent {
-    async fn connect(server: &Server) -> Self {
-        let stream = TcpStream::connect(server.address()).await.unwrap();
-        let (calls, mut connection) = h2::client::handshake(stream).await.unwrap();
-        let pings = connection.ping_pong().unwrap();
-        let mut driver = JoinSet::new();
-        driver.spawn(async move {
-            // How the connection ended does not matter here.
-            let _ = connection.await;
-        });
-        Self {
-            calls,
-            pings,
-            driver,
-        }
+/// Appends a message on a connection.
+async fn append_on(connection: &RawConnection, text: &str) {
+    let request = append(&name("used"), vec![user(text)]);
+    let reply = connection
+        .call("ContextService/AppendMessages", &request)
+        .await;
+    let reply = timeout(LIMIT, reply).await.unwrap().unwrap();
+    let mut body = reply.into_body();
+    while let Some(data) = body.data().await {
+        let read = data.unwrap().len();
+        body.flow_control().release_capacity(read).unwrap();
     }
-
-    /// Begins a call of `AppendMessages` whose body is not complete.
-    async fn begin(&mut self, server: &Server, body: Bytes) -> (ResponseFuture, SendStream<Bytes>) {
-        let url = format!(
-            "http://{}/palimpsest.context.v1.ContextService/AppendMessages",
-            server.address()
-        );
-        let head = Request::post(url)
-            .header("content-type", "application/grpc")
-            .header("te", "trailers")
-            .body(())
-            .unwrap();
-        let mut calls = self.calls.clone().ready().await.unwrap();
-        let (reply, mut rest) = calls.send_request(head, false).unwrap();
-        rest.send_data(body, false).unwrap();
-        (reply, rest)
-    }
-
-    /// Appends a message on this connection.
-    async fn append(&mut self, server: &Server, text: &str) {
-        let message = append(&name("used"), vec![user(text)]).encode_to_vec();
-        let mut frame = BytesMut::new();
-        frame.put_u8(0);
-        frame.put_u32(u32::try_from(message.len()).unwrap());
-        frame.put(&message[..]);
-        let (reply, mut rest) = self.begin(server, frame.freeze()).await;
-        rest.send_data(Bytes::new(), true).unwrap();
-        let reply = timeout(LIMIT, reply).await.unwrap().unwrap();
-        let mut body = reply.into_body();
-        while let Some(data) = body.data().await {
-            let read = data.unwrap().len();
-            body.flow_control().release_capacity(read).unwrap();
-        }
-        let trailers = body.trailers().await.unwrap().unwrap();
-        assert_eq!(trailers["grpc-status"], "0", "{trailers:?}");
-    }
+    let trailers = body.trailers().await.unwrap().unwrap();
+    assert_eq!(trailers["grpc-status"], "0", "{trailers:?}");
 }
 
 #[tokio::test]
@@ -94,13 +51,13 @@ async fn a_connection_without_a_call_is_closed_and_a_used_one_stays() {
             "grpc.keepalive_ms=1000",
         ],
     );
-    let mut used = Silent::connect(&server).await;
-    used.append(&server, "first").await;
-    let mut silent = Silent::connect(&server).await;
+    let used = connect(&server).await;
+    append_on(&used, "first").await;
+    let mut silent = connect(&server).await;
     let ended = timeout(LIMIT, silent.driver.join_next()).await;
     ended.expect("the silent connection is still open");
     // The used connection was idle for longer.
-    used.append(&server, "second").await;
+    append_on(&used, "second").await;
 }
 
 #[tokio::test]
@@ -139,12 +96,12 @@ async fn an_incomplete_request_uses_no_place_of_a_call() {
     const INCOMPLETE: usize = 8;
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &["--set", "grpc.max_concurrent_requests=1"]);
-    let mut silent = Silent::connect(&server).await;
+    let mut silent = connect(&server).await;
     let mut held = Vec::new();
     for _ in 0..INCOMPLETE {
         // The frame announces 100 bytes, and one arrives.
         let begin = Bytes::from_static(&[0, 0, 0, 0, 100, 1]);
-        held.push(silent.begin(&server, begin).await);
+        held.push(silent.begin("ContextService/AppendMessages", begin).await);
     }
     // The server has read the incomplete requests when it answers a later PING.
     let ping = timeout(LIMIT, silent.pings.ping(Ping::opaque())).await;

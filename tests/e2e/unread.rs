@@ -2,66 +2,36 @@
 
 use std::time::Duration;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
 use h2::RecvStream;
-use h2::client::SendRequest;
-use http::{Request, Response};
+use h2::client::Builder;
+use http::Response;
 use palimpsest_proto::context::v1::{ListMessagesRequest, WatchSessionRequest};
 use palimpsest_tests::say::{append, noise, user};
 use palimpsest_tests::{Server, name, refused};
 use prost::Message;
-use tokio::net::TcpStream;
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tonic::{Code, Status};
+
+use crate::raw_connection::RawConnection;
 
 /// A hang ends a test after this time.
 const LIMIT: Duration = Duration::from_mins(3);
 
-/// A connection with a window of zero bytes for each reply. The server can send headers and trailers only.
-struct Unread {
-    calls: SendRequest<Bytes>,
-    address: String,
-    /// Drives the connection, and closes it on drop.
-    _driver: JoinSet<()>,
+/// Opens a connection with a window of zero bytes for each reply. The server can send headers and trailers only.
+async fn connect(server: &Server) -> RawConnection {
+    let mut builder = Builder::new();
+    builder.initial_window_size(0);
+    RawConnection::open(server, &builder).await
 }
 
-impl Unread {
-    async fn connect(server: &Server) -> Self {
-        let stream = TcpStream::connect(server.address()).await.unwrap();
-        let mut builder = h2::client::Builder::new();
-        builder.initial_window_size(0);
-        let (calls, connection) = builder.handshake(stream).await.unwrap();
-        let mut driver = JoinSet::new();
-        driver.spawn(async move {
-            // The calls on this connection report how it ended.
-            let _ = connection.await;
-        });
-        Self {
-            calls,
-            address: server.address().to_owned(),
-            _driver: driver,
-        }
-    }
-
-    /// Sends a call of a method such as `SessionService/ListMessages`. Waits for the headers of the reply.
-    async fn call(&self, method: &str, request: &impl Message) -> Response<RecvStream> {
-        let message = request.encode_to_vec();
-        let mut frame = BytesMut::with_capacity(5 + message.len());
-        frame.put_u8(0);
-        frame.put_u32(u32::try_from(message.len()).unwrap());
-        frame.put(&message[..]);
-        let url = format!("http://{}/palimpsest.context.v1.{method}", self.address);
-        let head = Request::post(url)
-            .header("content-type", "application/grpc")
-            .header("te", "trailers")
-            .body(())
-            .unwrap();
-        let mut calls = self.calls.clone().ready().await.unwrap();
-        let (reply, mut body) = calls.send_request(head, false).unwrap();
-        body.send_data(frame.freeze(), true).unwrap();
-        timeout(LIMIT, reply).await.unwrap().unwrap()
-    }
+/// Sends a call, and waits for the headers of the reply.
+async fn call(
+    connection: &RawConnection,
+    method: &str,
+    request: &impl Message,
+) -> Response<RecvStream> {
+    let reply = connection.call(method, request).await;
+    timeout(LIMIT, reply).await.unwrap().unwrap()
 }
 
 /// Waits for the end of a reply without granting any window. Returns the status in its trailers.
@@ -97,10 +67,9 @@ async fn a_reply_that_is_never_read_ends_after_the_stall_timeout() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &["--set", "grpc.stall_timeout_ms=1000"]);
     append_text(&server, "stalled", "hello").await;
-    let unread = Unread::connect(&server).await;
-    let reply = unread
-        .call("SessionService/ListMessages", &list("stalled"))
-        .await;
+    let unread = connect(&server).await;
+    let request = list("stalled");
+    let reply = call(&unread, "SessionService/ListMessages", &request).await;
     refused(&ended(reply).await, Code::ResourceExhausted, "OVERLOADED");
 }
 
@@ -114,8 +83,8 @@ async fn a_watcher_that_never_reads_is_ended() {
         after_revision: Some(0),
         ..WatchSessionRequest::default()
     };
-    let unread = Unread::connect(&server).await;
-    let reply = unread.call("SessionService/WatchSession", &watch).await;
+    let unread = connect(&server).await;
+    let reply = call(&unread, "SessionService/WatchSession", &watch).await;
     refused(&ended(reply).await, Code::ResourceExhausted, "OVERLOADED");
     // The contract says that the watcher can resume.
     let mut sessions = server.sessions().await;
@@ -139,12 +108,8 @@ async fn the_bytes_of_unread_replies_are_bounded() {
     ];
     let server = Server::start(folder.path(), &settings);
     append_text(&server, "large", &noise(1, 100_000)).await;
-    let unread = Unread::connect(&server).await;
-    let call = async || {
-        unread
-            .call("SessionService/ListMessages", &list("large"))
-            .await
-    };
+    let unread = connect(&server).await;
+    let call = async || call(&unread, "SessionService/ListMessages", &list("large")).await;
     let mut held = Vec::new();
     let status = loop {
         let reply = call().await;
