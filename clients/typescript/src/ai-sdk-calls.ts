@@ -77,7 +77,11 @@ export class ContextCalls {
     Chunk extends object,
     Result extends { stream: ReadableStream<Chunk> },
   >(model: string, params: Params, send: (params: Params) => PromiseLike<Result>): Promise<Result> {
-    const { result, view } = await this.#send(model, params, send);
+    const begin = async (synced: Params): Promise<Result> => {
+      const result = await send(synced);
+      return { ...result, stream: await begun(result.stream) };
+    };
+    const { result, view } = await this.#send(model, params, begin);
     const stream = this.#responses.recording(model, result.stream, (part) => this.#assign(view, part));
     return { ...result, stream };
   }
@@ -125,6 +129,40 @@ export class ContextCalls {
     if (reason && reason !== "ends_with_assistant") throw new NotSendableError(reason);
     return { synced: { ...params, prompt: view.messages }, view };
   }
+}
+
+/** The parts of a stream that precede its content. */
+const OPENING: unknown[] = ["stream-start", "response-metadata", "raw"];
+
+/**
+ * Returns a stream whose content has begun. Some providers report a prompt that is too long in the stream, before its
+ * content. The function throws this error.
+ */
+async function begun<Chunk extends object>(stream: ReadableStream<Chunk>): Promise<ReadableStream<Chunk>> {
+  const reader = stream.getReader();
+  const opening: ReadableStreamReadResult<Chunk>[] = [];
+  for (let opens = true; opens; ) {
+    const read = await reader.read();
+    const { type, error } = (read.value ?? {}) as { type?: string; error?: unknown };
+    if (type === "error" && isTooLong(error)) {
+      await reader.cancel();
+      throw error;
+    }
+    opening.push(read);
+    opens = OPENING.includes(type);
+  }
+  return new ReadableStream<Chunk>(
+    {
+      async pull(controller) {
+        const { done, value } = opening.shift() ?? (await reader.read());
+        if (done) controller.close();
+        else controller.enqueue(value);
+      },
+      cancel: (reason) => reader.cancel(reason),
+    },
+    // The stream reads ahead no further than the one that it continues.
+    { highWaterMark: 0 },
+  );
 }
 
 /** A tool definition of the AI SDK. Tools that the provider runs have no schema. */

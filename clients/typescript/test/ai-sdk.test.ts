@@ -124,16 +124,20 @@ for (const [api, create] of Object.entries(models)) {
     );
   });
 
-  // The failed responses of the fake provider lack fields that the AI SDK requires in a stream.
-  const skip = api === "responses";
-  test(`${api}: a streamed prompt that is too long is sent again once`, { skip }, async () => {
-    const wording = { anthropic: "anthropic", chat: "openai" }[api];
-    const name = `${api}-stream+ptl=${wording}+times=1`;
-    const session = client.session("demo", `${api}-stream-long`);
-    const model = wrapLanguageModel({ model: create(name), middleware: contextMiddleware(session) });
-    assert.notEqual(await streamed({ model, messages: history() }), "");
-    assert.equal((await provider.requests(name)).length, 2);
-  });
+  // The provider reports the error in the stream. Version 5 of the AI SDK ignores the event, so nothing can see it.
+  const skip = api === "responses" && String(create("").specificationVersion) === "v2";
+  // The AI SDK itself looks for the error at the beginning of a stream, but only for a short time.
+  for (const delay of [0, 300]) {
+    const title = `${api}: a streamed prompt that is too long after ${delay} ms is sent again once`;
+    test(title, { skip }, async () => {
+      const wording = { anthropic: "anthropic", chat: "openai", responses: "responses" }[api];
+      const name = `${api}-stream-${delay}+ptl=${wording}+gap=${delay}+times=1`;
+      const session = client.session("demo", `${api}-stream-long-${delay}`);
+      const model = wrapLanguageModel({ model: create(name), middleware: contextMiddleware(session) });
+      assert.notEqual(await streamed({ model, messages: history() }), "");
+      assert.equal((await provider.requests(name)).length, 2);
+    });
+  }
 }
 
 test("cache breakpoints of a view are options of Anthropic's provider, and the cache is read", async () => {

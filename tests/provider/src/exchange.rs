@@ -58,8 +58,8 @@ enum Outcome {
     Page(u16),
     /// The error body of another server.
     Foreign(u16, Value),
-    /// A stream of the Responses API that reports this error.
-    Failed(Refusal),
+    /// A stream of the Responses API that reports this error, and the plan that decides about its delivery.
+    Failed(Refusal, Box<Plan>),
     /// The connection is reset.
     Reset,
 }
@@ -168,7 +168,7 @@ async fn answer(
             let checked = responses::check(&shared.state().stored, body, &plan);
             match checked {
                 Err(refusal) if is_streamed_failure(body, &refusal) => {
-                    return Ok(Outcome::Failed(refusal));
+                    return Ok(Outcome::Failed(refusal, Box::new(plan)));
                 }
                 checked => checked?,
             }
@@ -178,7 +178,7 @@ async fn answer(
     if let Behaviour::TooLong(wording) = plan.behaviour {
         return match too_long(wording, needed, body) {
             Err(refusal) if api == Api::Responses && is_streamed_failure(body, &refusal) => {
-                Ok(Outcome::Failed(refusal))
+                Ok(Outcome::Failed(refusal, Box::new(plan)))
             }
             outcome => outcome,
         };
@@ -281,14 +281,12 @@ fn deliver(
             let delivery = delivery.counted(&shared.abandoned);
             encoded(api, headers, request, &plan, delivery, id)
         }
-        Outcome::Failed(refusal) => {
-            let whole = json!({
-                "id": format!("resp_{id}"), "object": "response", "model": request["model"],
-            });
-            let events = faults::failed(&whole, &refusal);
+        Outcome::Failed(refusal, plan) => {
+            let open = responses::empty(request, &format!("resp_{id}"));
+            let events = faults::failed(&open, &refusal);
             let (line, clock) = (Arc::clone(line), shared.clock.clone());
-            let delivery = Delivery::of_events(&events, Pace::default(), line, clock);
-            encoded(api, headers, request, &Plan::default(), delivery, id)
+            let delivery = Delivery::of_events(&events, plan.pace.clone(), line, clock);
+            encoded(api, headers, request, &plan, delivery, id)
         }
         Outcome::Half(whole) => {
             let text = whole.to_string();

@@ -209,9 +209,7 @@ fn error_event(api: Api, sequence: usize) -> Event {
 }
 
 /// Returns the events of a response that fails before its first item.
-pub(crate) fn failed(whole: &Value, refusal: &Refusal) -> Vec<Event> {
-    let mut open = whole.clone();
-    open["status"] = json!("in_progress");
+pub(crate) fn failed(open: &Value, refusal: &Refusal) -> Vec<Event> {
     let created = |number, kind| {
         Event::named(&json!({"type": kind, "response": open, "sequence_number": number}))
     };
@@ -219,7 +217,7 @@ pub(crate) fn failed(whole: &Value, refusal: &Refusal) -> Vec<Event> {
     vec![
         created(0, "response.created"),
         created(1, "response.in_progress"),
-        failed_event(whole, 2, code, &refusal.message),
+        failed_event(open, 2, code, &refusal.message),
     ]
 }
 

@@ -162,11 +162,25 @@ pub(crate) fn response(
         _ => ("completed", Value::Null),
     };
     let id = state.id("resp_");
-    let is_stored = body["store"] != json!(false);
-    if is_stored {
+    if is_stored(body) {
         context.extend(output.iter().cloned());
         state.stored.add(&id, context);
     }
+    let mut whole = empty(body, &id);
+    whole["status"] = json!(status);
+    whole["completed_at"] = json!(CREATED);
+    whole["incomplete_details"] = details;
+    whole["output"] = json!(output);
+    whole["usage"] = usage;
+    whole
+}
+
+fn is_stored(body: &Value) -> bool {
+    body["store"] != json!(false)
+}
+
+/// Returns a response without output, as a stream begins with it.
+pub(crate) fn empty(body: &Value, id: &str) -> Value {
     let or = |name: &str, default: Value| match &body[name] {
         Value::Null => default,
         value => value.clone(),
@@ -175,29 +189,29 @@ pub(crate) fn response(
         "id": id,
         "object": "response",
         "created_at": CREATED,
-        "completed_at": CREATED,
-        "status": status,
+        "completed_at": null,
+        "status": "in_progress",
         "background": false,
         "error": null,
-        "incomplete_details": details,
+        "incomplete_details": null,
         "instructions": body["instructions"],
         "max_output_tokens": body["max_output_tokens"],
         "metadata": or("metadata", json!({})),
         "model": body["model"],
-        "output": output,
+        "output": [],
         "parallel_tool_calls": or("parallel_tool_calls", json!(true)),
         "previous_response_id": body["previous_response_id"],
         "prompt_cache_key": body["prompt_cache_key"],
         "reasoning": or("reasoning", json!({"effort": null, "summary": null})),
         "service_tier": "default",
-        "store": is_stored,
+        "store": is_stored(body),
         "temperature": or("temperature", json!(1.0)),
         "text": or("text", json!({"format": {"type": "text"}})),
         "tool_choice": or("tool_choice", json!("auto")),
         "tools": or("tools", json!([])),
         "top_p": or("top_p", json!(1.0)),
         "truncation": or("truncation", json!("disabled")),
-        "usage": usage,
+        "usage": null,
         "user": null,
     })
 }
