@@ -235,7 +235,7 @@ fn check_view(world: &mut SessionHarness) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
 
     #[test]
     fn p01_kept_messages_are_complete_bounded_and_valid_in_any_history(

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Number of mutations of one corpus without `FUZZ_SECONDS`.
-const MUTATIONS: u64 = 2000;
+const MUTATIONS: u64 = 700;
 /// Maximum size of an input.
 const MAX_BYTES: usize = 16 * 1024;
 
