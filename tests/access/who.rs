@@ -187,7 +187,9 @@ async fn events_name_the_credential_of_the_http_api_and_of_mcp() {
     });
     let messages: Vec<Value> = messages.collect();
     let path = format!("/v1/{}:prepare", name("s"));
-    let prepared = post(&path, &writer, json!({"messages": messages})).await;
+    let prefix = json!({"tools": [{"name": "Snip"}]});
+    let request = json!({"messages": messages, "prompt_prefix": prefix});
+    let prepared = post(&path, &writer, request).await;
     let tag = prepared.split_once("[id:").unwrap().1[..6].to_owned();
     let mut sessions = SessionServiceClient::new(server.channel().await);
     let before = credentials(&mut sessions, &writer, &name("s")).await;

@@ -6,7 +6,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::{said, untagged};
+use super::said;
 use palimpsest_tests::Server;
 
 fn id(number: u32) -> String {
@@ -120,7 +120,7 @@ fn messages_compacted_by_the_agent_leave_the_imported_view() {
         ("user", "the last question"),
     ];
     let view = || {
-        let view = untagged(&run(&["view", "session"]));
+        let view = run(&["view", "session"]);
         let view: Vec<Value> = serde_json::from_str(&view).unwrap();
         let blocks = view.iter().flat_map(|message| {
             let blocks = message["content"].as_array().unwrap().iter();

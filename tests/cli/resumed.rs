@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use palimpsest_tests::array::untagged;
 use palimpsest_tests::{
     CHANGED_SESSION_SETTINGS, HIDDEN_TEXTS, SHOWN_TEXTS, Server, create_changed_session,
 };
@@ -54,7 +53,7 @@ impl World {
     /// Returns the view without parts that differ between sessions.
     fn view(&self, session: &str, provider: &str) -> String {
         let view = self.run(&["view", session, "--provider", provider]);
-        unsalted(&untagged(&view).replace(&format!("/{session}/"), "/s/"))
+        unsalted(&view.replace(&format!("/{session}/"), "/s/"))
     }
 }
 

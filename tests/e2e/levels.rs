@@ -6,9 +6,9 @@ use palimpsest_proto::context::v1::{
     RestoreContextRequest, SkipReason, SnipRequest, Trigger, ViewBlocks, WirePosition,
     level_report::Detail,
 };
-use palimpsest_tests::array::{untagged, values};
+use palimpsest_tests::array::values;
 use palimpsest_tests::say::{
-    anthropic, assistant, assistant_calls, prepare, result, user, uuid, with_id,
+    anthropic, assistant, assistant_calls, prepare, result, tools_with_snip, user, uuid, with_id,
 };
 use palimpsest_tests::server::Context;
 use palimpsest_tests::{Array, Server, name, refused, refused_field};
@@ -25,6 +25,7 @@ async fn turn(
 ) -> PrepareContextResponse {
     let mut request = prepare(&name(session), messages);
     request.known_etag = array.etag.clone();
+    request.prompt_prefix = tools_with_snip();
     let reply = client.prepare_context(request).await.unwrap().into_inner();
     array.take(&reply);
     reply
@@ -454,11 +455,10 @@ async fn p13_undo_restores_the_exact_view() {
     assert_eq!(restored.restored.unwrap().undone.len(), 2);
     turn(&mut client, "undo", &mut array, vec![]).await;
     assert_eq!(array.messages[..original.len()], original);
-    let texts = untagged(&String::from_utf8_lossy(
-        &array.messages[original.len()..].concat(),
-    ));
+    let later = array.messages[original.len()..].concat();
+    let texts = String::from_utf8_lossy(&later);
     assert!(
-        texts.contains("later") && texts.contains("\"on\""),
+        texts.contains("later") && texts.contains("\"on\\n[id:"),
         "{texts}"
     );
     assert_eq!(

@@ -86,8 +86,14 @@ async fn a_rejected_prompt_is_compacted_and_keeps_its_last_turn() {
     assert_eq!(compaction.strategy(), CompactionStrategy::Model);
     let shown = text(&reply);
     // The read content is attached as a file. The conversation is not.
-    assert!(shown.contains("the step 2 of the plan\\n[id:"), "{shown}");
-    assert!(!shown.contains("the step 1 of the plan\\n[id:"), "{shown}");
+    assert!(
+        shown.contains("\"text\":\"please do the step 2 of the plan\""),
+        "{shown}"
+    );
+    assert!(
+        !shown.contains("\"text\":\"please do the step 1 of the plan\""),
+        "{shown}"
+    );
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use palimpsest_proto::context::v1::{
     RewindSessionRequest, SnipRequest, UndoneEvent,
 };
 use palimpsest_tests::say::{
-    anthropic, assistant, assistant_calls, prepare, result, user, uuid, with_id,
+    anthropic, assistant, assistant_calls, prepare, result, tools_with_snip, user, uuid, with_id,
 };
 use palimpsest_tests::server::Context;
 use palimpsest_tests::{Server, name};
@@ -214,11 +214,9 @@ async fn every_recovery_handle_leads_to_the_original() {
         originals.message(15, "assistant", &["the fourth answer"]),
         originals.message(16, "user", &["the fifth question"]),
     ];
-    let reply = client
-        .prepare_context(prepare(&name(session), said))
-        .await
-        .unwrap()
-        .into_inner();
+    let mut request = prepare(&name(session), said);
+    request.prompt_prefix = tools_with_snip();
+    let reply = client.prepare_context(request).await.unwrap().into_inner();
     let stored = reply.recovery.unwrap();
     let result_stored = (RemovedItemKind::ToolResult, EventKind::ResultsPersisted);
     assert_eq!(kinds(&stored), [result_stored]);

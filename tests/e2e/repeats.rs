@@ -274,7 +274,7 @@ async fn p14_p15_no_call_waits_for_a_background_compaction() {
     let shown = shown.join("\n");
     assert!(shown.contains("<conversation-summary>"));
     for n in 0..20 {
-        let said = format!("meanwhile {n}\\n[id:");
+        let said = format!("\"text\":\"meanwhile {n}\"");
         assert_eq!(shown.matches(&said).count(), 1, "{n}: {shown}");
     }
 }

@@ -7,7 +7,7 @@ use palimpsest_proto::context::v1::{
     ByteRange, CallRef, CallToolRequest, Format, LineRange, LineSearch, ListToolsRequest, Payload,
     ReadToolResultRequest, ReadToolResultResponse, TextPattern, text_pattern,
 };
-use palimpsest_tests::say::{assistant, assistant_call, prepare, result, user};
+use palimpsest_tests::say::{assistant, assistant_call, prepare, result, tools_with_snip, user};
 use palimpsest_tests::server::Context;
 use palimpsest_tests::{Array, name, refused};
 use serde_json::{Value, json};
@@ -52,7 +52,8 @@ async fn with_result(client: &mut Context, session: &str) -> (String, Array) {
     let lines: Vec<String> = (1..=20_000).map(|n| format!("line {n}")).collect();
     let text = lines.join("\n") + "\n";
     let said = vec![user("look"), assistant_call("big"), result("big", &text)];
-    let request = prepare(&name(session), said);
+    let mut request = prepare(&name(session), said);
+    request.prompt_prefix = tools_with_snip();
     let mut array = Array::default();
     array.take(&client.prepare_context(request).await.unwrap().into_inner());
     (text, array)

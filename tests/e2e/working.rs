@@ -386,13 +386,7 @@ async fn p05_pins_are_the_same_bytes_after_ten_compactions() {
                 .into_iter()
                 .filter_map(|block| Some(block["text"].as_str()?.to_owned()))
         });
-        // The turn id follows the text, as before.
-        let words = |text: &String| {
-            text.rsplit_once("\n[id:")
-                .map(|(words, _)| words.to_owned())
-        };
-        let same = texts.filter(|text| words(text).as_deref() == Some(rule));
-        let same = same.count();
+        let same = texts.filter(|text| text == rule).count();
         assert_eq!(same, 1, "round {round}");
     }
 }

@@ -3,7 +3,7 @@
 
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{ListMessagesRequest, RewindSessionRequest, Visibility};
-use palimpsest_tests::array::{flat, untagged};
+use palimpsest_tests::array::flat;
 use palimpsest_tests::say::{assistant, prepare, user, uuid, with_id};
 use palimpsest_tests::server::{Context, Server};
 use palimpsest_tests::{Array, name, refused};
@@ -181,7 +181,7 @@ fn text(number: u64) -> String {
 
 fn texts(array: &Array) -> Vec<String> {
     let blocks = flat(&array.messages).into_iter();
-    blocks.map(|(_, block)| untagged(&block)).collect()
+    blocks.map(|(_, block)| block).collect()
 }
 
 /// Returns the number of leading messages that equal the shown ones.

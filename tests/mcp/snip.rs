@@ -1,7 +1,7 @@
 //! The tool that changes a view: off by default, and with a right of its own.
 
 use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
-use palimpsest_tests::say::{assistant, prepare, user};
+use palimpsest_tests::say::{assistant, prepare, tools_with_snip, user};
 use palimpsest_tests::tenant::{keys, with};
 use palimpsest_tests::{Array, Server, name};
 use serde_json::json;
@@ -55,7 +55,8 @@ async fn snip_needs_the_right_compact() {
             user("The second task."),
             assistant("I begin."),
         ];
-        let request = prepare(&name(&id), turns);
+        let mut request = prepare(&name(&id), turns);
+        request.prompt_prefix = tools_with_snip();
         let reply = context.prepare_context(with(&writer, request)).await;
         array.take(&reply.unwrap().into_inner());
         let first = array.values()[0].to_string();

@@ -10,7 +10,7 @@ use palimpsest_proto::context::v1::{
 };
 use palimpsest_test_servers::Cluster;
 use palimpsest_tests::say::{
-    append, assistant_call, noise, prepare, result, summary, user, uuid, with_id,
+    append, assistant_call, noise, prepare, result, summary, tools_with_snip, user, uuid, with_id,
 };
 use palimpsest_tests::{Array, name, refused};
 use tonic::Code;
@@ -74,6 +74,7 @@ async fn consecutive_turns_can_use_different_servers() {
         let server = usize::try_from(number % 2).unwrap();
         let mut request = prepare(&session, turn(number, 10));
         request.known_etag = array.etag.clone();
+        request.prompt_prefix = tools_with_snip();
         let reply = deployment
             .context(server)
             .prepare_context(request)

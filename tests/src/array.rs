@@ -65,15 +65,3 @@ pub fn check_prefix<T: PartialEq + Debug>(before: &[T], after: &[T]) {
         "a served message changed: {before:?}\nbecame {after:?}"
     );
 }
-
-/// Returns a text without turn ids, which differ between sessions.
-pub fn untagged(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("\\n[id:") {
-        out.push_str(&rest[..at]);
-        rest = rest[at..].split_once(']').map_or("", |(_, after)| after);
-    }
-    out.push_str(rest);
-    out
-}

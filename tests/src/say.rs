@@ -4,7 +4,7 @@ use bytes::Bytes;
 use palimpsest_proto::context::v1::message_input::Content;
 use palimpsest_proto::context::v1::{
     AppendMessagesRequest, Block, Format, Message, MessageInput, Payload, PrepareContextRequest,
-    Provider, Role, Target, TextBlock, block,
+    PromptPrefix, Provider, Role, Target, TextBlock, block,
 };
 use serde_json::{Value, json};
 
@@ -118,6 +118,14 @@ pub fn prepare(session: &str, messages: Vec<MessageInput>) -> PrepareContextRequ
         messages,
         ..PrepareContextRequest::default()
     }
+}
+
+/// Returns the tools of a model that can snip turns. The view then shows the ids of turns.
+pub fn tools_with_snip() -> Option<PromptPrefix> {
+    Some(PromptPrefix {
+        tools_json: r#"[{"name":"Snip"}]"#.into(),
+        ..PromptPrefix::default()
+    })
 }
 
 /// Returns a target.

@@ -22,7 +22,7 @@ use palimpsest_core::message::{
 use palimpsest_core::policy::{Overlay, Policy};
 use palimpsest_core::session::Session;
 use palimpsest_core::view::{Provider, Target, WireBlock, WireResult};
-use palimpsest_histories::SessionHarness;
+use palimpsest_histories::{SessionHarness, serving};
 use proptest::prelude::*;
 use uuid::Uuid;
 
@@ -160,7 +160,7 @@ impl Stage {
     }
 
     fn serve(&mut self) {
-        self.world.run(Command::ServeView(ServeView::default()));
+        self.world.run(Command::ServeView(serving()));
         self.remember();
     }
 
@@ -361,7 +361,7 @@ fn bytes(session: &Session) -> HashMap<&'static str, Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
 
     #[test]
     fn p13_p19_snips_loads_and_undos_match_the_model_and_keep_turn_names(
@@ -408,4 +408,30 @@ fn an_undo_lays_out_later_messages_with_the_current_policy() {
     stage.serve();
     assert_eq!(stage.seen(), shown);
     assert!(shown[2].starts_with("question 0\n[id:"), "{shown:?}");
+}
+
+#[test]
+fn only_a_model_with_the_tool_that_snips_gets_ids_and_reminders() {
+    let mut policy = Policy::default();
+    (policy.snip.nudge, policy.snip.nudge_after_messages) = (true, 1);
+    let mut stage = Stage {
+        world: SessionHarness::with_policy(policy),
+        ..Stage::new()
+    };
+    // A call that does not tell the tools continues with what the last user input has.
+    let calls = [None, Some(true), None, Some(false), None];
+    let tagged = [false, true, true, false, false];
+    for (number, (offers_snip, tagged)) in calls.into_iter().zip(tagged).enumerate() {
+        let before = stage.seen().len();
+        stage.say(Role::User, Block::text(format!("question {number}")), None);
+        stage.world.run(Command::ServeView(ServeView {
+            offers_snip,
+            ..ServeView::default()
+        }));
+        let new = stage.seen().split_off(before).concat();
+        let shown = [new.contains("\n[id:"), new.contains("Snip tool")];
+        assert_eq!(shown, [tagged; 2], "{number}: {new}");
+        stage.say(Role::Assistant, Block::text("an answer"), None);
+        stage.world.run(Command::ServeView(ServeView::default()));
+    }
 }

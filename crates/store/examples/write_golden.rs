@@ -12,7 +12,9 @@ use palimpsest_core::command::{Command, ServeView};
 use palimpsest_core::event::{ArrayPosition, CacheEditsIssued, Event, RecordedEvent};
 use palimpsest_core::ids::{CallKey, Ordinal, Timestamp};
 use palimpsest_core::message::Digest;
-use palimpsest_histories::{BlockDraft, MessageDraft, Operation, SessionHarness, operation};
+use palimpsest_histories::{
+    BlockDraft, MessageDraft, Operation, SessionHarness, operation, serving,
+};
 use palimpsest_store::encoding::{VERSION, encode_frame, encode_snapshot};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -259,7 +261,7 @@ fn run(operations: &[Operation]) -> SessionHarness {
         if let Operation::Serve { interrupt, .. } = operation {
             world.run(Command::ServeView(ServeView {
                 interrupt_open_calls: *interrupt,
-                ..ServeView::default()
+                ..serving()
             }));
         }
     }

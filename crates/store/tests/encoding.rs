@@ -12,7 +12,7 @@ use palimpsest_core::ids::{CallKey, Ordinal, SessionKey};
 use palimpsest_core::levels::results::Verdict;
 use palimpsest_core::message::MessageOrigin;
 use palimpsest_core::session::Session;
-use palimpsest_histories::{Operation, SessionHarness, operation};
+use palimpsest_histories::{Operation, SessionHarness, operation, serving};
 use palimpsest_store::encoding::{
     DecodeError, decode_frame, decode_list_row, decode_snapshot, encode_frame, encode_list_row,
     encode_snapshot,
@@ -26,7 +26,7 @@ fn world(operations: &[Operation]) -> SessionHarness {
         if let Operation::Serve { interrupt, .. } = operation {
             world.run(Command::ServeView(ServeView {
                 interrupt_open_calls: *interrupt,
-                ..ServeView::default()
+                ..serving()
             }));
         }
     }

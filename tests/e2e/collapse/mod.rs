@@ -17,7 +17,9 @@ use palimpsest_proto::context::v1::{
     PrepareContextRequest, PrepareContextResponse, Session, SessionEvent, Span, TranscriptMessage,
     Visibility, WatchSessionRequest,
 };
-use palimpsest_tests::say::{anthropic, assistant, prepare, result, user, uuid, with_id};
+use palimpsest_tests::say::{
+    anthropic, assistant, prepare, result, tools_with_snip, user, uuid, with_id,
+};
 use palimpsest_tests::server::{Context, Sessions};
 use palimpsest_tests::{Array, Server, name};
 use serde_json::{Value, json};
@@ -119,6 +121,7 @@ impl Agent {
         target.window_tokens = Some(EFFECTIVE_TOKENS + 1_000);
         target.max_output_tokens = Some(1_000);
         request.known_etag = self.array.etag.clone();
+        request.prompt_prefix = tools_with_snip();
         request
     }
 

@@ -15,7 +15,7 @@ use palimpsest_proto::context::v1::{
     WirePosition,
 };
 use palimpsest_tests::say::{
-    append, assistant, assistant_call, prepare, result, user, uuid, with_id,
+    append, assistant, assistant_call, prepare, result, tools_with_snip, user, uuid, with_id,
 };
 use palimpsest_tests::server::Context;
 use palimpsest_tests::{Array, Server, fields, name, refused};
@@ -134,6 +134,7 @@ fn tag(array: &Array, question: &str) -> String {
 async fn take(client: &mut Context, array: &mut Array, session: &str) {
     let mut request = prepare(&name(session), vec![]);
     request.known_etag = array.etag.clone();
+    request.prompt_prefix = tools_with_snip();
     array.take(&client.prepare_context(request).await.unwrap().into_inner());
 }
 

@@ -8,7 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::{Operation, SessionHarness};
+use crate::{Operation, SessionHarness, serving};
 use palimpsest_core::codec;
 use palimpsest_core::command::{Command, ServeView};
 use palimpsest_core::event::{Event, Visibility, only_text};
@@ -99,7 +99,7 @@ impl InvariantChecker {
         self.world.run(Command::ServeView(ServeView {
             target: target.clone(),
             interrupt_open_calls: interrupt,
-            ..ServeView::default()
+            ..serving()
         }));
         self.follow(which);
         if which == 0 {

@@ -323,6 +323,14 @@ pub fn appended_messages(operations: &[Operation]) -> Vec<Message> {
         .collect()
 }
 
+/// Returns a command that serves the view of a model that can snip turns, so that histories contain the ids of turns.
+pub fn serving() -> ServeView {
+    ServeView {
+        offers_snip: Some(true),
+        ..ServeView::default()
+    }
+}
+
 /// Applies the steps of a history to a session and records its log.
 #[derive(Debug)]
 pub struct SessionHarness {
@@ -517,7 +525,7 @@ impl SessionHarness {
             }));
             return;
         }
-        self.run(Command::ServeView(ServeView::default()));
+        self.run(Command::ServeView(serving()));
         self.run(Command::ClearByRule(ClearByRule {
             above: match number % 2 {
                 0 => ClearAbove::Results(number % 5),
@@ -575,7 +583,7 @@ impl SessionHarness {
                 what,
             } => {
                 // Pending messages are served first, as the server does.
-                self.run(Command::ServeView(ServeView::default()));
+                self.run(Command::ServeView(serving()));
                 let refused =
                     self.try_run(Command::Snip(self.snip(*turn, *message, *block, *what)));
                 assert!(!matches!(refused, Err(Rejection::ContentNotLoaded)));
@@ -611,7 +619,7 @@ impl SessionHarness {
                 by_key,
             } => self.offer(*call, *shape, *rule, *by_key),
             Operation::Compact { how, place } => {
-                self.run(Command::ServeView(ServeView::default()));
+                self.run(Command::ServeView(serving()));
                 self.compact(*how, *place);
             }
             Operation::Drive(script) => self.drive(script),

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use crate::{Operation, SessionHarness};
+use crate::{Operation, SessionHarness, serving};
 use palimpsest_core::command::{
     Command, CompactionInput, CompactionScope, Decided, DecisionContext, DropRule, Rejection,
-    ServeView, SkipReason, WrittenSummary, decide,
+    SkipReason, WrittenSummary, decide,
 };
 use palimpsest_core::compaction::{
     CompactionContext, CompactionMachine, CompactionOutcome, CompactionRequest, HookAnswer,
@@ -36,7 +36,7 @@ struct Observed {
 impl SessionHarness {
     /// Drives a machine to its end and checks its steps and events.
     pub(super) fn drive(&mut self, script: &[u8]) {
-        self.run(Command::ServeView(ServeView::default()));
+        self.run(Command::ServeView(serving()));
         let mut bytes = script.iter().copied().cycle();
         let mut byte = || bytes.next().unwrap_or_default();
         let request = self.request([byte(), byte(), byte()]);

@@ -13,6 +13,7 @@ use crate::session::{ContentNotLoaded, LaterMessages, Session};
 use crate::tokens::TokenLedger;
 use crate::view::{
     DropReason, LayoutChange, MarkerReason, Piece, PieceForm, ViewTail, extend_layout,
+    last_input_has_id,
 };
 
 /// Undoes view-changing events.
@@ -80,17 +81,20 @@ impl RestoredState {
     ) -> Result<Self, ContentNotLoaded> {
         let added = LaterMessages::between(&past, now);
         let mut ledger = past.ledger().clone();
+        // If both views are without user input, later input may have had ids, which must not be lost.
+        let has_ids = last_input_has_id(now).or_else(|| last_input_has_id(&past));
+        let offers_snip = Some(has_ids.unwrap_or(true));
         let state = past.with_later_messages(now, later);
         if !state.transcript().is_fully_loaded() {
             return Err(ContentNotLoaded);
         }
-        let mut layout = extend_layout(&state, false, None)?;
+        let mut layout = extend_layout(&state, false, offers_snip)?;
         // A placeholder must not separate a call from its result. If that cannot be avoided, the open calls are
         // reported as interrupted.
         let open = ViewTail::of(state.sealed().pieces(), state.transcript()).open_calls;
         let has_place = |span: &Span| placeholder_position(span, &layout.pieces, &open).is_some();
         if !spans_to_keep(now, &added).all(|(_, span)| has_place(span)) {
-            layout = extend_layout(&state, true, None)?;
+            layout = extend_layout(&state, true, offers_snip)?;
         }
         // Later spans stay collapsed, so their placeholders are inserted into the new layout.
         for (message, span) in spans_to_keep(now, &added) {

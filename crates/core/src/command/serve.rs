@@ -7,7 +7,9 @@ use crate::event::{Event, ViewServed};
 use crate::policy::WindowHint;
 use crate::session::Session;
 use crate::tokens::PrefixTokens;
-use crate::view::{Layout, Piece, PieceForm, Speaker, Target, TargetOverride, extend_layout};
+use crate::view::{
+    Layout, Piece, PieceForm, Speaker, Target, TargetOverride, extend_layout, shows_turn_ids,
+};
 
 /// Serves the view.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -20,7 +22,8 @@ pub struct ServeView {
     pub prefix: Option<PrefixTokens>,
     /// True to report open calls as interrupted.
     pub interrupt_open_calls: bool,
-    /// True if the model has the tool to snip turns, and needs their ids. `None` if the call does not tell.
+    /// True if the model has the tool to snip turns, and needs their ids. `None` if the call does not tell: it then
+    /// continues with what the last user input has.
     pub offers_snip: Option<bool>,
 }
 
@@ -51,7 +54,9 @@ impl ServeView {
         if layout.pieces.is_empty() && (is_same_room || session.sealed().pieces().is_empty()) {
             return Ok(Decided::events(Vec::new()));
         }
-        add_snip_reminder(session, &mut layout);
+        if shows_turn_ids(session, self.offers_snip) {
+            add_snip_reminder(session, &mut layout);
+        }
         let (persisted, effects) = persist_on_serve(session, &mut layout.pieces, context)?;
         let mut events: Vec<Event> = persisted.map(Event::ResultsPersisted).into_iter().collect();
         let rewritten_tokens = session.rewritten_tokens(&self.target, context.now);
@@ -77,7 +82,7 @@ fn add_snip_reminder(session: &Session, layout: &mut Layout) {
         || since.tokens >= u64::from(policy.nudge_after_tokens);
     let is_turn_of_model =
         layout.tail.last == Some(Speaker::User) && layout.tail.open_calls.is_empty();
-    if !(policy.nudge && policy.tag_turns && is_due && is_turn_of_model && !layout.defers_message) {
+    if !(policy.nudge && is_due && is_turn_of_model && !layout.defers_message) {
         return;
     }
     if let Some(last) = layout.pieces.iter().rfind(|piece| piece.form.is_shown()) {

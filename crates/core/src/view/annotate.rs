@@ -34,8 +34,7 @@ pub(super) fn annotate_user_input(
     if inputs.is_empty() {
         return;
     }
-    // An id that the model cannot use is noise.
-    let tags_turns = policy.tag_turns && offers_snip.unwrap_or_else(|| tags_without_word(session));
+    let tags_turns = shows_turn_ids(session, offers_snip);
     // The reminder is applied first, because the tag keeps the `interjected` flag of the text to which it is appended.
     for (message, turn) in inputs {
         let is_words = |piece: &Piece| {
@@ -55,23 +54,30 @@ pub(super) fn annotate_user_input(
     }
 }
 
-/// Decides about the ids of turns if the call does not tell which tools the model has. A caller that sends whole arrays
-/// tells its tools with some of them, so the last user input decides. All other callers ask for the tools.
-fn tags_without_word(session: &Session) -> bool {
-    if session.array().is_empty() {
-        return true;
-    }
-    let pieces = || session.sealed().pieces().iter().rev();
-    let is_input = |piece: &&Piece| session.turns().beginning_at(piece.message).is_some();
-    let last = pieces().find(is_input).map(|piece| piece.message);
-    let of_last = pieces().filter(|piece| Some(piece.message) == last);
-    let mut forms = of_last.map(|piece| piece.form);
-    forms.any(|form| {
-        matches!(
-            form,
-            PieceForm::Input { turn: Some(_), .. } | PieceForm::Tag(_)
-        )
-    })
+/// Returns true if new user inputs get the ids of their turns: the model has the tool that needs them. A call that does
+/// not tell the model's tools continues with what the last user input has.
+pub(crate) fn shows_turn_ids(session: &Session, offers_snip: Option<bool>) -> bool {
+    let shows = || offers_snip.or_else(|| last_input_has_id(session));
+    session.policy().snip.tag_turns && shows().unwrap_or(false)
+}
+
+/// Returns true if the last user input in the view has the id of its turn. `None` if the view has no user input.
+pub(crate) fn last_input_has_id(session: &Session) -> Option<bool> {
+    // Only a text or a separate piece can have an id. A removed text says nothing.
+    let pieces = session.sealed().pieces().iter().rev();
+    let mut inputs = pieces.filter_map(|piece| {
+        let has_id = match piece.form {
+            PieceForm::Tag(_) => true,
+            PieceForm::Input { turn, .. } => turn.is_some(),
+            PieceForm::Block if is_text(session, piece) => false,
+            _ => return None,
+        };
+        let begins = session.turns().beginning_at(piece.message).is_some();
+        begins.then_some((piece.message, has_id))
+    });
+    let (last, has_id) = inputs.next()?;
+    let mut of_last = inputs.take_while(|(message, _)| *message == last);
+    Some(has_id || of_last.any(|(_, has_id)| has_id))
 }
 
 /// Appends the id of a turn to the last text of its input. If the input has no text, returns a separate piece that

@@ -28,6 +28,7 @@ mod thinking;
 mod tokens;
 mod wire;
 
+pub(crate) use annotate::{last_input_has_id, shows_turn_ids};
 pub use blocks::{HiddenMessages, ShownBlock, ViewBlock};
 pub use breakpoints::{
     BreakpointRequest, Breakpoints, MAX_BREAKPOINTS, WireBlockPosition, breakpoints,
