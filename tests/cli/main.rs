@@ -8,6 +8,7 @@
 
 mod agent_logs;
 mod blocks;
+mod commands;
 mod compacted;
 mod demo;
 mod formats;
