@@ -1,6 +1,7 @@
-//! Tests the first client of the README, which runs as printed with the package, a server and the fake provider.
+//! Tests programs of pages, which run as printed with the package, a server and the fake provider: the first client of
+//! the README, and the agent without a provider.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use palimpsest_fake_provider::{Behaviour, FakeProvider, Plan};
@@ -52,4 +53,38 @@ async fn the_client_of_the_readme_runs_against_a_server() {
     let listed = server.sessions().await.list_messages(asked).await.unwrap();
     // The last response is recorded with the next sync.
     assert_eq!(listed.into_inner().messages.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agent_without_a_provider_runs() {
+    palimpsest_tests::binary();
+    let python = tokio::task::spawn_blocking(installed_python).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&folder.path().join("data"), &[]);
+    let provider = FakeProvider::start().await.unwrap();
+    let repository = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let blocks = blocks_of(&repository.join("clients/README.md"));
+    let mut commands = String::new();
+    // This test starts the servers.
+    for block in blocks.iter().filter(|block| block.language == "sh") {
+        if !block.text.starts_with("cargo run") {
+            commands += &block.text;
+        }
+    }
+    let commands = commands
+        .replace("http://localhost:8080", &provider.url())
+        .replace("localhost:8080", &provider.url())
+        .replace("\npython ", &format!("\n{} ", python.display()));
+    let output = Command::new("bash")
+        .args(["-ec", &commands])
+        .current_dir(repository)
+        .env("PALIMPSEST_URL", format!("http://{}", server.address()))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{commands}\n{stderr}");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let shown = blocks.iter().find(|block| block.language == "text");
+    assert!(printed.ends_with(&shown.unwrap().text), "{printed}");
 }
