@@ -223,9 +223,11 @@ pub(super) struct Comparing {
 
 impl Comparing {
     pub(super) fn new(choosing: Choosing, request: &CompactionRequest, session: &Session) -> Self {
+        let threshold = session.thresholds().compact;
+        let kept = session.policy().session_memory.kept_tokens(threshold);
         Self {
             choosing,
-            word_for_word: session.policy().session_memory.keep_max_tokens.into(),
+            word_for_word: kept.max,
             most: request.max_memory_view_tokens.unwrap_or(u64::MAX),
             memory: None,
         }

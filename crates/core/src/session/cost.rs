@@ -145,7 +145,9 @@ impl Session {
         if costs.compacted_tokens > 0 {
             return costs.compacted_tokens;
         }
-        u64::from(self.policy.session_memory.keep_min_tokens) + EXPECTED_SUMMARY_TOKENS
+        let threshold = self.thresholds().compact;
+        let kept = self.policy.session_memory.kept_tokens(threshold);
+        kept.min + EXPECTED_SUMMARY_TOKENS
     }
 
     /// Adds the cost of a request that was answered, before it becomes the last one.

@@ -118,6 +118,27 @@ pub struct SessionMemoryPolicy {
     pub keep_max_tokens: u32,
 }
 
+/// The limits of the recent tokens that a compaction from session memory keeps verbatim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptTokens {
+    /// The minimum.
+    pub min: u64,
+    /// The maximum to which both minimums may extend the kept messages.
+    pub max: u64,
+}
+
+impl SessionMemoryPolicy {
+    /// Returns the limits for a compaction threshold. They are at most an eighth and a third of it. Kept messages that
+    /// nearly fill a small window would make the next compaction due after a few messages, and each compaction writes
+    /// the prompt cache again.
+    pub fn kept_tokens(&self, threshold: u64) -> KeptTokens {
+        KeptTokens {
+            min: u64::from(self.keep_min_tokens).min(threshold / 8),
+            max: u64::from(self.keep_max_tokens).min(threshold / 3),
+        }
+    }
+}
+
 /// The form of a model's summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -221,4 +242,34 @@ pub struct HookPolicy {
     pub post_compact: HookRule,
     /// The hook at the start of a new view.
     pub session_start: HookRule,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::KeptTokens;
+    use crate::policy::{Policy, WindowHint};
+
+    #[test]
+    fn a_small_window_keeps_fewer_tokens_than_the_policy() {
+        let policy = Policy::default();
+        let kept = |window_tokens| {
+            let hint = WindowHint {
+                window_tokens: Some(window_tokens),
+                ..WindowHint::default()
+            };
+            let threshold = policy.thresholds(hint).compact;
+            policy.session_memory.kept_tokens(threshold)
+        };
+        let of_policy = KeptTokens {
+            min: 10_000,
+            max: 40_000,
+        };
+        assert_eq!(kept(200_000), of_policy);
+        // The threshold is 17,000 tokens.
+        let reduced = KeptTokens {
+            min: 2_125,
+            max: 5_666,
+        };
+        assert_eq!(kept(50_000), reduced);
+    }
 }

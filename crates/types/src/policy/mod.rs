@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use budget::{ASSUMED_WINDOW_TOKENS, BudgetState, Thresholds, WindowHint};
 pub use compaction::{
-    AttachmentPolicy, AutocompactPolicy, HookFailureMode, HookPolicy, HookRule,
+    AttachmentPolicy, AutocompactPolicy, HookFailureMode, HookPolicy, HookRule, KeptTokens,
     SessionMemoryPolicy, SummaryPolicy, SummaryStyle, ThresholdBasis,
 };
 pub use economy::EconomyPolicy;

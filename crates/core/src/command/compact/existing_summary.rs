@@ -23,13 +23,14 @@ pub(super) fn session_memory(
     let Some(version) = session.memory_for_compaction() else {
         return Ok(Err(SkipReason::NothingEligible));
     };
+    let tokens = policy.kept_tokens(session.thresholds().compact);
     let kept = partition(
         session,
         KeepRule::Recent {
             after: version.covered_through,
-            min_tokens: policy.keep_min_tokens.into(),
+            min_tokens: tokens.min,
             min_messages: policy.keep_min_messages,
-            max_tokens: policy.keep_max_tokens.into(),
+            max_tokens: tokens.max,
         },
     )?;
     let summary = render_session_memory(session, &version.content);
