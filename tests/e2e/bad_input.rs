@@ -44,6 +44,7 @@ async fn refused_payload(json: impl Into<bytes::Bytes>) -> Status {
 
 #[tokio::test]
 async fn invalid_message_json_is_rejected() {
+    // A recursive parser would overflow its stack.
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let deep_field = format!("{{\"role\":\"user\",\"content\":{deep}}}");
     let deep_extra = format!("{{\"role\":\"user\",\"content\":\"x\",\"y\":{deep}}}");
@@ -62,6 +63,7 @@ async fn invalid_message_json_is_rejected() {
         deep_extra.into_bytes(),
     ] {
         let status = refused_payload(json).await;
+        // An error must not repeat content of a conversation.
         assert!(!status.message().contains("wizard"), "{status:?}");
     }
     let shared = SERVER.get();
@@ -83,6 +85,7 @@ async fn invalid_message_json_is_rejected() {
 async fn unusual_json_is_preserved_or_rejected_without_internal_errors() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
+    // Parsers differ in repeated keys, lone surrogates and numbers that fit no type.
     for (index, json) in [
         "{\"role\":\"user\",\"role\":\"assistant\",\"content\":\"x\"}",
         "{\"role\":\"user\",\"content\":\"a\",\"content\":\"b\"}",
@@ -151,6 +154,7 @@ async fn malformed_names_are_rejected() {
             .unwrap_err();
         refused_field(&status, "session");
     }
+    // A name has at most 128 characters.
     let longest = name(&"a".repeat(128));
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
@@ -268,6 +272,7 @@ async fn malformed_requests_are_invalid_arguments() {
         refused(&status, Code::InvalidArgument, "INVALID_FIELD");
         let status = send(
             Raw {
+                // A text of Protocol Buffers must be UTF-8, and these bytes are not.
                 value: vec![0xff, 0xfe],
             },
             &path,

@@ -68,6 +68,7 @@ impl Caller {
         }
         let mut messages = self.array.values();
         let mut names = Vec::new();
+        // The last breakpoint comes first, because an inserted block shifts the positions after it.
         for point in reply.cache_breakpoints.iter().rev() {
             let (blocks, at, name) = match point.place.as_ref().unwrap() {
                 Place::SystemBlockIndex(block) => {
@@ -85,6 +86,7 @@ impl Caller {
             names.push(name);
         }
         names.reverse();
+        // Anthropic's API accepts at most four breakpoints.
         assert!(names.len() <= 4);
         let rules = view::Target {
             provider: match self.provider {
@@ -141,6 +143,8 @@ async fn breakpoints_move_with_the_conversation_and_are_not_in_the_view() {
         assert_eq!(placed, ["system.0", "system.1", "0.0"]);
         let (_, placed) = caller.send(work(1, 2)).await;
         assert_eq!(placed, ["system.0", "system.1", "0.0", "2.1"]);
+        // The end of the previous request keeps its breakpoint, because 15 calls exceed the provider's look-back of 20
+        // blocks.
         let (_, placed) = caller.send(work(2, 15)).await;
         assert_eq!(placed, ["system.0", "system.1", "2.1", "4.14"]);
         let (reply, placed) = caller.send(vec![assistant("done"), user("two")]).await;

@@ -255,6 +255,7 @@ async fn a_critical_view_is_truncated_by_policy_and_can_be_restored() {
         ..RestoreContextRequest::default()
     };
     client.restore_context(restore).await.unwrap();
+    // Six turns have three messages each beside the user input.
     assert_eq!(
         kept(&server).await,
         18,

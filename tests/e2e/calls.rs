@@ -158,6 +158,7 @@ async fn p17_usage_within_the_window_becomes_the_anchor() {
     request.target = window(200_000);
     let reply = ask(request).await;
     let tokens = reply.tokens.unwrap();
+    // The input and the output of the response: 50,000 + 10.
     assert_eq!(
         (tokens.total_tokens, tokens.anchor_tokens),
         (50_010, 50_010)
@@ -168,9 +169,11 @@ async fn p17_usage_within_the_window_becomes_the_anchor() {
         (budget.window_tokens, budget.used_tokens),
         (200_000, 50_010)
     );
+    // The reserve for the output is 20,000 tokens, and the buffer before the compaction 13,000.
     assert_eq!(budget.effective_window_tokens, 180_000);
     assert!(budget.auto_enabled);
     assert_eq!(budget.compact_at_tokens, 167_000);
+    // The warning is 20,000 below the compaction. The block is 3,000 below the effective window.
     assert_eq!(
         (budget.warn_at_tokens, budget.block_at_tokens),
         (147_000, 177_000)
@@ -183,6 +186,7 @@ async fn p17_usage_within_the_window_becomes_the_anchor() {
     assert_eq!(tokens.method(), TokenMethod::ReportedAndEstimated);
     assert_eq!(tokens.total_tokens, 50_010 + tokens.tail_tokens);
 
+    // A usage above the window cannot belong to this view.
     let mut request = prepare(&name("p17"), vec![response(900_000), user("go on")]);
     request.target = window(200_000);
     let reply = ask(request).await;

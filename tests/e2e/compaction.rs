@@ -80,6 +80,7 @@ async fn p06_a_view_above_its_threshold_is_compacted_and_the_last_input_is_kept(
     let server = Server::start(folder.path(), &ALONE);
     let mut client = server.context().await;
     let (session, mut array) = ("compact-auto", Array::default());
+    // Six turns of about 4,000 tokens exceed the compaction threshold of 17,000.
     grown(&mut client, session, &mut array, 6).await;
     let before = turn(
         &mut client,
@@ -98,6 +99,7 @@ async fn p06_a_view_above_its_threshold_is_compacted_and_the_last_input_is_kept(
     assert!(effect.after_tokens < effect.before_tokens / 2, "{effect:?}");
     assert_eq!(effect.trigger(), Trigger::Auto);
     assert!(before.sendable);
+    // All six turns of four messages each are summarized.
     leads_back(&before, 24);
     // The summary is first, and the last user input is unchanged.
     let values = array.values();
@@ -153,6 +155,7 @@ async fn p13_an_undone_compaction_restores_the_exact_view_even_after_a_restart()
     assert_eq!(compaction.state(), CompactionState::Succeeded);
     assert_eq!(compaction.strategy(), CompactionStrategy::Extractive);
     let boundary = compaction.boundary.unwrap();
+    // Of 20 messages, only the latest user input stays.
     assert_eq!(boundary.summarized_messages, 19);
     assert!(compaction.summary.contains("step 3"));
     turn(&mut client, session, &mut array, vec![user("after it")]).await;
@@ -233,6 +236,7 @@ async fn a_range_is_compacted_up_to_or_from_a_message() {
     let (session, mut array) = ("compact-part", Array::default());
     grown(&mut client, session, &mut array, 8).await;
     let listed = listed(&server, session).await;
+    // Index 15 is the last message of the fourth turn, so the boundary lies between two turns.
     let up_to = CompactRequest {
         session: name(session),
         target: Some(small_window()),
@@ -298,6 +302,7 @@ async fn messages_of_a_compaction_have_the_time_of_its_event() {
         ..CompactRequest::default()
     };
     client.compact(up_to).await.unwrap();
+    // A message of the compaction with the time of a summarized message would be outside this filter.
     let request = ListMessagesRequest {
         session: name(session),
         page_size: 100,
@@ -327,6 +332,7 @@ async fn a_rewind_that_only_restores_the_view_reports_its_effect() {
     let (session, mut array) = ("compact-rewound-to-last", Array::default());
     grown(&mut client, session, &mut array, 8).await;
     let last = listed(&server, session).await.pop().unwrap();
+    // The range contains every message. The rewind to the last one therefore removes none and only undoes the summary.
     let up_to = CompactRequest {
         session: name(session),
         target: Some(small_window()),
@@ -363,12 +369,14 @@ async fn a_summarized_request_is_kept_verbatim_when_a_rewind_makes_it_current() 
         ..CompactRequest::default()
     };
     client.compact(up_to).await.unwrap();
+    // The rewind removes the fifth turn, so the fourth input, which is summarized, becomes the current request.
     let rewind = RewindSessionRequest {
         session: name(session),
         target_message: Some(TargetMessage::ToMessageId(id(14))),
         ..RewindSessionRequest::default()
     };
     client.rewind_session(rewind).await.unwrap();
+    // Two large results bring the view over the threshold, so a second compaction follows.
     let mut more = Vec::new();
     for call in ["more", "rest"] {
         more.push(assistant_calls(&[call]));
@@ -408,6 +416,7 @@ async fn a_caller_can_disable_compaction_or_run_it_in_the_background() {
         .find(|stage| stage.level() == Level::Compaction)
         .unwrap();
     assert_eq!(stage.action(), LevelAction::Started);
+    // The compaction runs after the reply. Its commit raises the epoch.
     for _ in 0..200 {
         let now = client
             .prepare_context(request(session, vec![]))

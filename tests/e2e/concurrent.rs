@@ -117,6 +117,7 @@ async fn gone(server: &Server, wait: Duration, session: &str) -> usize {
 #[tokio::test]
 async fn an_append_of_a_disconnected_caller_is_atomic() {
     let shared = SERVER.get();
+    // The callers disconnect at different steps of the call.
     for micros in [300, 1_000, 3_000] {
         gone(
             &shared.0,

@@ -20,6 +20,7 @@ async fn calls_continue_beyond_the_maximum_connection_age() {
         let mut client = client.clone();
         async move {
             let mut calls = 0;
+            // Four seconds span several connections, because each one lives for about a second.
             while began.elapsed() < Duration::from_secs(4) {
                 let request = append(&name(&format!("age{caller}")), vec![user("x")]);
                 if let Err(status) = client.append_messages(request.clone()).await {

@@ -22,6 +22,7 @@ use tonic::{Code, Status};
 const SETTINGS: [&str; 4] = [
     "--set",
     "worker.enabled=false",
+    // With the default of 10,000, these short conversations would not be compacted.
     "--set",
     "policy.autocompact.min_input_tokens=100",
 ];
@@ -197,6 +198,7 @@ async fn p07_a_rejected_summary_leaves_its_token_valid() {
         let metadata = refused(&refusal, Code::FailedPrecondition, "SUMMARY_REJECTED");
         assert_eq!(metadata["failure_reason"], reason, "{text}");
     }
+    // A summary that is larger than its messages would enlarge the view.
     let huge = summary(&"The keeper wants two blinks. ".repeat(2_000));
     let refusal = world.commit("s", &token, Outcome::Summary(huge)).await;
     let metadata = refused(
@@ -231,6 +233,7 @@ async fn a_summary_of_changed_messages_is_rejected() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     let reply = world.delegate(delegated("s")).await;
+    // A second delegation would summarize the same messages again.
     let refusal = world.client.compact(delegated("s")).await.unwrap_err();
     let metadata = refused(&refusal, Code::FailedPrecondition, "COMPACTION_RUNNING");
     let id = reply.compaction.as_ref().unwrap().compaction_id.clone();
@@ -250,6 +253,7 @@ async fn a_summary_of_changed_messages_is_rejected() {
     world.client.rewind_session(rewind).await.unwrap();
     let before = world.view("s", vec![]).await;
     let token = token(&reply);
+    // A caller may retry the commit, so the error must be the same each time.
     for _ in 0..2 {
         let text = Outcome::Summary(summary("The keeper wants two blinks"));
         let refusal = world.commit("s", &token, text).await.unwrap_err();
@@ -265,6 +269,7 @@ async fn foreign_and_invalid_delegation_tokens_are_rejected() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
     world.view("t", work()).await;
+    // Session `t` has a delegation too, so only the token decides.
     let token = token(&world.delegate(delegated("s")).await);
     world.delegate(delegated("t")).await;
     let mut bent = token.clone();
@@ -301,6 +306,7 @@ async fn a_delegation_expires_and_the_next_command_closes_it() {
     let mut world = World::new(&settings).await;
     world.view("s", work()).await;
     let token = token(&world.delegate(delegated("s")).await);
+    // The timeout of the compaction is one second.
     tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
     let text = Outcome::Summary(summary("too late"));
     let refusal = world.commit("s", &token, text).await.unwrap_err();
@@ -353,6 +359,7 @@ async fn a_delegated_request_fits_the_window_and_can_be_shortened() {
     let first = asked.delegation_token;
     let shorter = world.commit("s", &first, too_long.clone()).await.unwrap();
     let asked_again = shorter.delegated_request.unwrap();
+    // The provider reported an excess of 500 tokens, so the next request has at least 500 fewer.
     assert!(asked_again.input_tokens < asked.input_tokens - 499);
     let compaction = shorter.compaction.unwrap();
     assert_eq!(compaction.state(), CompactionState::AwaitingSummary);
@@ -458,6 +465,7 @@ async fn a_due_compaction_is_delegated_in_the_loop_of_the_caller() {
     let before = reply.messages_json.clone();
     let asked = reply.delegated_request.unwrap();
     let body = String::from_utf8(asked.request_json.to_vec()).unwrap();
+    // The last user input stays in the view, so the summary does not cover it.
     assert!(body.contains("step 0") && !body.contains("and now the last step"));
     // Later calls return the same request, also after a restart. Other callers do not get it.
     let mut world = world.restarted().await;
@@ -491,6 +499,7 @@ async fn a_due_compaction_is_delegated_in_the_loop_of_the_caller() {
 
 #[tokio::test]
 async fn a_failed_delegation_leaves_the_view_and_counts_as_a_failed_attempt() {
+    // One counted failure pauses automatic compaction.
     let mut world = World::new(&["--set", "policy.autocompact.max_failures=1"]).await;
     grow(&mut world, "s").await;
     let first = world.client.prepare_context(delegating("s", vec![])).await;
@@ -514,6 +523,7 @@ async fn a_rejected_prompt_and_a_dry_run_are_not_delegated() {
     request.dry_run = true;
     let reply = world.client.prepare_context(request).await.unwrap();
     assert_eq!(reply.into_inner().delegated_request, None);
+    // After a rejected prompt, the caller needs a shorter view with this reply. The delegation is ignored.
     let mut request = delegating("s", vec![user("go on")]);
     request.prompt_too_long = Some(PromptTooLong::default());
     let reply = world.client.prepare_context(request).await.unwrap();
@@ -552,6 +562,7 @@ async fn a_whole_array_can_delegate_and_a_model_of_the_server_cannot_be_named() 
     let reply = world.client.sync_context(request.clone()).await.unwrap();
     let context = reply.into_inner().context.unwrap();
     assert!(context.delegated_request.is_some());
+    // The caller's model writes the summary, so the name of a model of the server would have no effect.
     let mut by_name = request;
     by_name.compaction_overrides = Some(CompactionOverrides {
         model: "some-model".into(),

@@ -102,6 +102,7 @@ async fn a_large_message_is_counted_by_samples() {
     let request = append(&name("large"), vec![user(&text)]);
     let reply = context.append_messages(request).await.unwrap().into_inner();
     let total = reply.tokens.unwrap().total_tokens;
+    // A count by samples may deviate by 5 %.
     assert!(total.abs_diff(6 * 12_000) < 3_600, "{total}");
     server.stop();
 }

@@ -108,6 +108,7 @@ async fn a_fork_has_the_view_of_that_point_and_its_own_future() {
     assert_eq!(made.parent_session, "");
     // The bytes are equal, turn ids included, so the provider's prompt cache is of use.
     let served = view(&mut client, "forked-3", vec![]).await;
+    // The views follow the messages 1, 3 and 5, so index 1 ends with message 3.
     assert_eq!(served.messages, views[1].messages);
     let answers = vec![assistant("another answer"), user("go on")];
     let other = view(&mut client, "forked-3", answers).await;

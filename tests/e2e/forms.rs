@@ -143,6 +143,7 @@ async fn typed_messages_are_rendered_as_json() {
 #[tokio::test]
 async fn unknown_content_is_returned_unchanged() {
     let _shared = SERVER.get();
+    // A number that is parsed and written again would change: 1e400 overflows, and 1.10 loses its zero.
     let citations = "\"citations\":[{\"z\":1.10,\"a\":1e400,\"n\":123456789012345678901234567890}]";
     let opaque = "{\"type\":\"server_tool_use\",\"id\":\"s1\",\"name\":\"web\",\"input\":{\"b\":1,\"a\":-0.0}}";
     let input = "{\"z\": 1.0, \"a\": [1e5, \"\\u00e9\"],  \"k\": {}}";

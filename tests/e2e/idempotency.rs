@@ -21,6 +21,7 @@ async fn p24_a_retry_appends_nothing_and_returns_the_same_reply() {
         .await
         .unwrap()
         .into_inner();
+    // The session changes before the retry, so an answer from its current state would differ.
     client
         .append_messages(append(&name("p24"), vec![user("later")]))
         .await
@@ -197,6 +198,7 @@ async fn a_prepare_is_repeatable_with_another_etag() {
         .await
         .unwrap()
         .into_inner();
+    // The etag is no part of the request's digest, because a client may know a newer array at the retry.
     request.known_etag = first.etag.clone();
     let again = client.prepare_context(request).await.unwrap().into_inner();
     assert_eq!((again.keep_messages, again.view_messages), (1, 1));
@@ -224,6 +226,7 @@ async fn a_message_id_identifies_its_content() {
     let message = &again.append.unwrap().messages[0];
     assert_eq!(message.outcome(), AppendOutcome::Duplicate);
     assert_eq!(message.message_id, uuid(1));
+    // The append is atomic, so the valid first message must not be stored either.
     let other = append(&session, vec![user("new"), with_id(&uuid(1), user("two"))]);
     let status = client.append_messages(other).await.unwrap_err();
     let metadata = refused(&status, Code::AlreadyExists, "MESSAGE_CONFLICT");
@@ -284,6 +287,7 @@ async fn an_expected_revision_must_match() {
         ),
         ("3", "0")
     );
+    // Revision 0 means that the session must not exist.
     request.expected_revision = Some(0);
     let revision = client
         .append_messages(request.clone())

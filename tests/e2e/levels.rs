@@ -71,6 +71,7 @@ async fn p11_p12_a_large_result_is_stored_and_stays_readable() {
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;
     let (session, mut array) = ("large", Array::default());
+    // One result may have 50,000 characters in the view.
     let text = format!("first line\n{}", "x".repeat(60_000));
     let asked = vec![user("look"), assistant_calls(&["a"]), result("a", &text)];
     let reply = turn(&mut client, session, &mut array, asked).await;
@@ -134,6 +135,7 @@ async fn p04_parallel_results_stay_below_the_message_limit() {
     .await;
     // The results of one message may arrive in several calls.
     for id in &ids {
+        // No result exceeds 50,000 characters. Together they exceed the 200,000 characters of one message.
         let size = 40_000 + usize::from(id.ends_with('7')) * 1_000;
         let request =
             palimpsest_tests::say::append(&name("wide"), vec![result(id, &"y".repeat(size))]);
@@ -150,10 +152,12 @@ async fn p04_parallel_results_stay_below_the_message_limit() {
     assert!(sizes.iter().sum::<usize>() <= 200_000, "{sizes:?}");
     // The largest results are stored first.
     let kept: Vec<usize> = sizes.iter().copied().filter(|size| *size > 3_000).collect();
+    // A replacement has a preview of 2,000 characters and a short frame, so longer texts are originals.
     assert!(
         !kept.is_empty() && kept.iter().all(|size| *size == 40_000),
         "{sizes:?}"
     );
+    // A decision about a result is final, so the next view repeats the same bytes.
     let before = array.clone();
     let again = turn(&mut client, "wide", &mut array, vec![]).await;
     assert_eq!((array, again.messages_json.len()), (before, 0));
@@ -212,6 +216,7 @@ async fn p19_turns_are_snipped_by_the_ids_in_the_view() {
         [uuid(901), uuid(902), uuid(903), uuid(904)]
     );
     assert!(done.effect.as_ref().unwrap().freed_tokens > 0);
+    // A repeat with the same request id returns the first answer. A new request is rejected.
     assert_eq!(
         client.snip(request).await.unwrap().into_inner().snipped,
         done.snipped
@@ -307,6 +312,7 @@ async fn p04_a_rejected_block_is_snipped_by_its_position_in_the_view() {
     let many = client.snip(many).await.unwrap_err();
     refused_field(&many, "view_blocks.positions");
     client.snip(request.clone()).await.unwrap();
+    // The first snip changed the view, so the positions of its etag are out of date.
     let stale = client.snip(request).await.unwrap_err();
     refused(&stale, Code::Aborted, "VIEW_CHANGED");
     let reply = turn(&mut client, "poison", &mut array, vec![]).await;
@@ -335,6 +341,7 @@ async fn p10_p21_a_cold_cache_clears_old_results_once_and_reports_it() {
         long_ago(reads(&ids)),
         results(&ids, &"content ".repeat(200)),
     ];
+    // The response is older than `microcompact.time.idle` (one hour), so the provider's cache has expired.
     let reply = turn(&mut client, "cold", &mut array, said).await;
     let report = stage(&reply.level_reports, Level::Microcompact);
     assert_eq!(report.action(), LevelAction::Applied);
@@ -342,6 +349,7 @@ async fn p10_p21_a_cold_cache_clears_old_results_once_and_reports_it() {
         panic!("{report:?}")
     };
     assert_eq!(cleared.mode(), MicrocompactMode::Time);
+    // `microcompact.time.keep_results` is 5, so the four oldest of nine results are cleared.
     assert_eq!(cleared.calls.len(), 4);
     assert_eq!(cleared.hidden_paths, ["/t0", "/t1", "/t2", "/t3"]);
     let effect = report.effect.as_ref().unwrap();
@@ -452,6 +460,7 @@ async fn p13_undo_restores_the_exact_view() {
         .await
         .unwrap()
         .into_inner();
+    // Two changes of the view follow the restored revision: the clear and the snip.
     assert_eq!(restored.restored.unwrap().undone.len(), 2);
     turn(&mut client, "undo", &mut array, vec![]).await;
     assert_eq!(array.messages[..original.len()], original);
@@ -507,6 +516,7 @@ async fn p09_cache_edits_are_returned_once_and_stay_in_position() {
     );
     let block: Value = serde_json::from_slice(&edit.block_json).unwrap();
     assert_eq!(block["type"], "cache_edits");
+    // `microcompact.cached` begins above 10 results and keeps 5. With 12 results, 7 are deleted.
     assert_eq!(block["edits"].as_array().unwrap().len(), 7);
     assert_eq!(
         block["edits"][0],

@@ -83,6 +83,7 @@ async fn the_bytes_of_a_call_are_limited() {
 #[tokio::test]
 async fn the_messages_of_a_call_are_limited() {
     refused_field(&refusal(vec![user("x"); 4]).await, "messages");
+    // The limit counts the messages inside of a payload too.
     let one = json!({"role": "user", "content": "x"});
     let inside = anthropic(&json!([one, one, one, one]));
     refused_field(&refusal(vec![inside]).await, "messages");
@@ -113,6 +114,7 @@ async fn the_bytes_of_an_id_are_limited() {
 async fn the_number_and_length_of_attributes_are_limited() {
     for pairs in [
         &[("a", ""), ("b", ""), ("c", "")][..],
+        // Name and value have 11 bytes together.
         &[("name", "1234567")],
         &[("", "x")],
     ] {
@@ -329,6 +331,7 @@ async fn a_session_can_have_narrower_limits() {
     };
     let status = sessions.search_messages(request).await.unwrap_err();
     refused_field(&status, "pattern.literal");
+    // The append succeeds, and only the view exceeds `max_reply_bytes`.
     let long = vec![user(&"x".repeat(1_800))];
     let reply = client.prepare_context(prepare(&name("narrow"), long)).await;
     assert!(reply.unwrap().into_inner().view_omitted);

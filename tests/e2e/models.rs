@@ -80,6 +80,7 @@ async fn only_an_unknown_window_has_a_warning() {
         (200_000, true)
     );
     assert_eq!(window("unnamed", anthropic, "").await, (200_000, true));
+    // An id of Bedrock has a region, a vendor, a date and a version around the name.
     let dated = "us.anthropic.claude-sonnet-4-5-20250929-v1:0";
     assert_eq!(
         window("known", Provider::Bedrock, dated).await,
@@ -209,6 +210,7 @@ async fn a_configured_model_overrides_the_table_and_a_stated_window_both() {
     let reply = world
         .prepare_reply(request("new", openai("acme-large")))
         .await;
+    // The largest output of 5,000 tokens is below the policy's reserve and replaces it.
     let budget = reply.budget.unwrap();
     let (window, effective) = (budget.window_tokens, budget.effective_window_tokens);
     assert_eq!((window, effective), (80_000, 75_000));

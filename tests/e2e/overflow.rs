@@ -43,6 +43,7 @@ fn too_long(gap: u32, messages: Vec<MessageInput>) -> PrepareContextRequest {
     let mut request = request(messages);
     request.prompt_too_long = Some(PromptTooLong {
         error_text: match gap {
+            // An error without token counts gives no excess.
             0 => String::new(),
             gap => format!(
                 "prompt is too long: {} tokens > 200000 maximum",
@@ -98,6 +99,7 @@ async fn a_rejected_prompt_is_compacted_and_keeps_its_last_turn() {
 
 #[tokio::test]
 async fn the_oldest_rounds_are_dropped_from_a_prompt_that_stays_too_long() {
+    // No compaction has enough input, so only the removal of the oldest rounds can shorten the view.
     let mut world = World::new(&["policy.autocompact.min_input_tokens=1000000"]).await;
     world.turns(0..4).await;
     let reply = world
@@ -109,6 +111,7 @@ async fn the_oldest_rounds_are_dropped_from_a_prompt_that_stays_too_long() {
     let dropped = compaction(found[1]);
     assert_eq!(dropped.strategy(), CompactionStrategy::DropOldest);
     let what = dropped.dropped.as_ref().unwrap();
+    // Whole rounds are dropped until the excess of 5,000 tokens is covered.
     assert!((5_000..12_000).contains(&what.tokens), "{what:?}");
     assert!(what.messages >= 5 && what.rounds >= 2, "{what:?}");
     let shown = text(&reply);
@@ -182,6 +185,7 @@ async fn a_smaller_window_triggers_a_compaction_without_new_messages() {
 
 const AHEAD: [&str; 2] = [
     "policy.autocompact.prepare_ahead=true",
+    // Three turns of work exceed the warning threshold of 12,000 tokens, and not the compaction threshold of 17,000.
     "policy.autocompact.warn_buffer_tokens=5000",
 ];
 
@@ -261,6 +265,7 @@ async fn a_prepared_summary_of_changed_messages_is_discarded() {
         ..Default::default()
     };
     let listed = sessions.list_messages(listed).await.unwrap().into_inner();
+    // Index 7 ends the second turn. The rewind removes the third one, which the prepared summary covers.
     let to = TargetMessage::ToMessageId(listed.messages[7].id.clone());
     let rewind = palimpsest_proto::context::v1::RewindSessionRequest {
         session: name("s"),
@@ -306,6 +311,7 @@ async fn p02_five_windows_are_compacted_despite_any_model_failure() {
         ),
     ] {
         let mut world = World::new(settings).await;
+        // 38 turns of about 4,000 tokens fill five windows of 30,000 tokens.
         for number in 0..38 {
             world
                 .client
@@ -340,12 +346,14 @@ async fn p02_five_windows_are_compacted_despite_any_model_failure() {
 async fn p03_an_incompressible_view_is_compacted_only_once() {
     let mut world = World::new(&[]).await;
     world.turns(0..3).await;
+    // The last user input stays word for word, and it alone exceeds the threshold of 17,000 tokens.
     let huge = "all of this has to be read, word for word, please\n".repeat(2_500);
     let reply = world.prepare(request(vec![user(&huge)])).await.unwrap();
     let first = reports(&reply);
     assert_eq!(first[0].action(), LevelAction::Applied, "{first:?}");
     assert!(reply.tokens.as_ref().unwrap().total_tokens > 17_000);
     let asked = world.provider.requests().len();
+    // Without this state, each call would pay for a summary that cannot help.
     for answer in ["I read it.", "I read on."] {
         let reply = world
             .prepare(request(vec![assistant(answer)]))

@@ -102,6 +102,7 @@ async fn a_session_policy_is_a_preset_with_overrides() {
             ..Default::default()
         }),
         microcompact: Some(MicrocompactPolicy {
+            // An empty list overrides the list of the preset. A missing field would keep it.
             protected_tools: Some(NameList::default()),
             time: Some(MicrocompactTimePolicy {
                 idle: Some(prost_types::Duration {
@@ -309,6 +310,7 @@ async fn servers_and_projects_set_the_initial_policy() {
     let of_p = append(&name("s"), vec![user("a")]);
     let budget = context.append_messages(of_p).await.unwrap().into_inner();
     let budget = budget.budget.unwrap();
+    // 50 % of the effective window of 180,000 tokens, and a warning 20,000 tokens below.
     assert_eq!(
         (budget.compact_at_tokens, budget.warn_at_tokens),
         (90_000, 70_000)
@@ -316,6 +318,7 @@ async fn servers_and_projects_set_the_initial_policy() {
     let of_q = prepare("projects/q/sessions/s", vec![user("a")]);
     let budget = context.prepare_context(of_q).await.unwrap().into_inner();
     let budget = budget.budget.unwrap();
+    // In the preset `threshold`, a share refers to the whole window.
     assert_eq!(
         (budget.compact_at_tokens, budget.block_at_tokens),
         (100_000, 200_000)

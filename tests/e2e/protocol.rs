@@ -65,6 +65,7 @@ async fn loop_for(session: &str, provider: Provider) {
         assert_eq!((whole.keep_messages, whole.view_bytes), (0, bytes as u64));
         full.take(&whole);
         assert_eq!(full, array);
+        // The last message of a view for Anthropic can grow by blocks, so blocks are compared.
         if provider == Provider::Anthropic {
             check_prefix(&flat(&before.messages), &flat(&array.messages));
         } else {
@@ -124,6 +125,7 @@ async fn an_unknown_etag_returns_the_whole_view() {
     cut.pop();
     let mut wrong = known.etag.to_vec();
     wrong[6] ^= 0x55;
+    // Etags of another session, form and provider, damaged ones, and arbitrary bytes.
     let garbage: Vec<Bytes> = vec![
         foreign.etag,
         typed.etag,

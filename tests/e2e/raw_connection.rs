@@ -58,6 +58,7 @@ impl RawConnection {
     /// Sends a whole call.
     pub(crate) async fn call(&self, method: &str, request: &impl Message) -> ResponseFuture {
         let message = request.encode_to_vec();
+        // A message of gRPC follows a byte for its compression and four bytes for its length.
         let mut frame = BytesMut::with_capacity(5 + message.len());
         frame.put_u8(0);
         frame.put_u32(u32::try_from(message.len()).unwrap());

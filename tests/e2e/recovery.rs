@@ -54,6 +54,7 @@ impl Originals {
             &uuid(number),
             anthropic(&json!({"role": "assistant", "content": calls})),
         );
+        // The response is older than the prompt cache of the provider, so level 3 clears its results.
         let long_ago = prost_types::Timestamp {
             seconds: 1_700_000_000,
             nanos: 0,
@@ -74,6 +75,7 @@ impl Originals {
         if let Some(block) = item.block_index {
             return vec![&self.0[&(item.first_message_id.clone(), block)]];
         }
+        // The ids are hexadecimal numbers of a fixed width, so their order as text is the order of the messages.
         let ids = &item.first_message_id..=&item.last_message_id;
         let inside = self.0.iter().filter(|((id, _), _)| ids.contains(&id));
         inside.map(|(_, text)| text.as_str()).collect()
@@ -106,6 +108,7 @@ async fn go(client: &mut Context, session: &str, report: &RecoveryReport, origin
             assert!(said.contains(original), "{item:?} leads to {said}");
         }
         assert!(item.tokens > 0, "{item:?}");
+        // A stored result is never shown again, so no revision restores it.
         if item.level() == Level::ToolResultBudget {
             assert_eq!(item.restore_to_revision, 0);
             continue;
@@ -200,6 +203,7 @@ async fn every_recovery_handle_leads_to_the_original() {
 
     // A result above the limit, and turns to be snipped.
     let large = format!("{}the end", "a long line of what it says\n".repeat(2_000));
+    // An answer of a tool has at most 50,000 bytes, so it must contain only the beginning of this original.
     originals.keep(8, [large[..10_000].to_owned()].into_iter());
     let said = vec![
         originals.message(6, "assistant", &["an answer"]),
@@ -264,6 +268,7 @@ async fn every_recovery_handle_leads_to_the_original() {
         (report.items[0].messages, &report.items[0].turn_id),
         (2, &turn)
     );
+    // Snipped content leaves no text in the view that leads to it.
     assert_eq!(report.visible_handles, 0);
     go(&mut client, session, report, &originals).await;
 
@@ -284,6 +289,7 @@ async fn every_recovery_handle_leads_to_the_original() {
 
     // The complete report, also after a restart.
     let all = whole(&server, session).await;
+    // One stored result, five cleared ones, four snipped items and two rewound messages.
     assert_eq!(all.total_items, 1 + 5 + 4 + 2);
     assert_eq!((all.items.len(), all.incomplete), (12, false));
     let sum: u64 = all.items.iter().map(|item| u64::from(item.tokens)).sum();

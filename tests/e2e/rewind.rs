@@ -83,6 +83,7 @@ async fn the_delta_after_a_rewind_is_correct_and_originals_remain() {
         .await
         .unwrap()
         .into_inner();
+    // Five messages at first, and two in each of three rounds.
     assert_eq!(listed.messages.len(), 11);
     assert_eq!(listed.messages[3].visibility(), Visibility::Rewound);
     assert_eq!(

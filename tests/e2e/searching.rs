@@ -153,6 +153,7 @@ async fn the_hits_of_one_message_continue_on_the_next_page() {
                 break;
             }
         }
+        // 250 hits in the second message, and one hit in each of the others.
         assert_eq!(pages, [100, 100, 52], "descending: {descending}");
         let dense = (0..HITS as u64).map(|at| (2, 2 * at));
         let mut expected: Vec<_> = dense.collect();

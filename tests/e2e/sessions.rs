@@ -116,6 +116,7 @@ async fn a_session_without_an_id_gets_a_generated_id() {
         .session
         .unwrap();
     assert_ne!(one.name, two.name);
+    // A UUID as text has 36 characters.
     assert_eq!(one.name.len(), name("").len() + 36);
 }
 
@@ -202,6 +203,7 @@ async fn counts_of_a_session_survive_a_restart() {
         tool_calls: 1,
         persisted_results: 1,
         compactions: 0,
+        // Both fragments of `m1` are one response, so its usage counts once, with the last output.
         reported_tokens: 1_150 + 1_110,
     };
     assert_eq!(before.counts, Some(expected));
@@ -316,6 +318,7 @@ async fn sessions_are_listed_in_pages_with_filters_and_orders() {
         ),
         (
             SessionFilter {
+                // `Title 11.` and the ten titles from 110 to 119 match.
                 text: "tITLE 11".into(),
                 ..Default::default()
             },
@@ -363,6 +366,7 @@ async fn sessions_are_listed_in_pages_with_filters_and_orders() {
         .await
         .unwrap()
         .into_inner()
+        // A page token is valid for the order of its list only.
         .next_page_token;
     request.page_token = token;
     request.order = SessionOrder::CreatedAsc.into();

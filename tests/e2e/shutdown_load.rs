@@ -106,6 +106,7 @@ fn was_not_accepted(sent: &Sent) -> bool {
 async fn sigterm_under_load_fails_no_admitted_call() {
     let folder = tempfile::tempdir().unwrap();
     let drain = format!("shutdown.drain_ms={}", DRAIN.as_millis());
+    // A high limit avoids load shedding, so that every error comes from the shutdown.
     let patient = "grpc.max_slowdown_percent=10000";
     let server = Server::start(folder.path(), &["--set", &drain, "--set", patient]);
     let signal = Arc::new(Mutex::new(None));

@@ -24,6 +24,7 @@ async fn stream(
     while let Some(chunk) = chunks.message().await? {
         assert!(!last, "nothing follows the last");
         assert_eq!(chunk.first_message_index, at);
+        // 4 MiB is the default limit of gRPC clients for one message.
         assert!(chunk.messages_json.iter().map(Bytes::len).sum::<usize>() < 4 << 20);
         at += u32::try_from(chunk.messages_json.len() + chunk.messages.len()).unwrap();
         messages.extend(chunk.messages_json);

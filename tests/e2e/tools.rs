@@ -96,6 +96,7 @@ async fn p12_every_part_of_an_original_can_be_read() {
         })
     };
     assert_eq!(data(&part(bytes(5, Some(1))).await), "1");
+    // An offset past the end is no error, because a reader cannot know the size in advance.
     assert_eq!(data(&part(bytes(1 << 40, None)).await), "");
     let lines = Selection::LineRange(LineRange {
         first_line: 100,
@@ -117,6 +118,7 @@ async fn p12_every_part_of_an_original_can_be_read() {
     });
     let found = part(search).await;
     let found = &found[0].matches[0];
+    // The ten matches are the lines 12340 to 12349. One line of context precedes them.
     assert_eq!((found.first_line, found.matching_lines.len()), (12_339, 10));
 }
 
@@ -138,6 +140,7 @@ async fn a_truncated_read_can_be_continued() {
             break;
         }
     }
+    // The text has 208,894 bytes. A page has at most 50,000.
     assert_eq!((all, rounds), (text, 5));
 }
 
@@ -158,6 +161,7 @@ async fn missing_and_ambiguous_results_are_rejected() {
         Code::NotFound,
         "RESULT_NOT_FOUND",
     );
+    // A model can invent a reference, so it must not lead out of the session's folder.
     let mut escape = of("refuse", "big");
     escape.result = Some(Whose::Reference(
         "palimpsest://p/refuse/tool-results/../../x".into(),
@@ -174,12 +178,14 @@ async fn missing_and_ambiguous_results_are_rejected() {
         .unwrap();
     let status = read(&mut client, of("refuse", "big")).await.unwrap_err();
     refused(&status, Code::InvalidArgument, "AMBIGUOUS_TOOL_USE_ID");
+    // Call keys count from `c0`, so the second call with this id is `c1`.
     let mut by_key = of("refuse", "big");
     by_key.result = Some(Whose::Call(CallRef {
         call_key: "c1".into(),
         ..CallRef::default()
     }));
     assert_eq!(data(&read(&mut client, by_key).await.unwrap()), "short");
+    // The compiled pattern would have a million states.
     let mut bomb = of("refuse", "nope");
     bomb.selection = Some(Selection::Search(LineSearch {
         pattern: Some(TextPattern {
@@ -277,6 +283,7 @@ async fn model_tools_read_search_and_snip() {
     assert_eq!(wrong["is_error"], true);
     let wrong = call(&mut client, "model", "Snip", &json!({"turns": 1})).await;
     assert_eq!(wrong["is_error"], true);
+    // Models copy a tag with its brackets.
     let done = call(
         &mut client,
         "model",
@@ -319,6 +326,7 @@ async fn tool_definitions_are_listed_for_each_provider() {
     let mut client = shared.0.context().await;
     let mut list = async |format: Format| {
         let request = ListToolsRequest {
+            // Definitions depend on the policy and need no session.
             session: name("never-was"),
             format: format.into(),
         };

@@ -74,6 +74,7 @@ async fn p12_originals_are_listed_independently_of_the_view() {
     assert_eq!(listed.len(), 30);
     for (number, message) in listed.iter().enumerate() {
         assert_eq!(message.ordinal, number as u64 + 1);
+        // The rewind kept the ids 0 to 19.
         assert_eq!(message.visibility() == Visibility::Rewound, number >= 20);
         let json = String::from_utf8(message.messages_json[0].to_vec()).unwrap();
         assert!(json.contains(&format!("needle{number}.")), "{json}");
@@ -182,6 +183,7 @@ async fn p12_originals_can_be_searched() {
     let regex = |text: &str| Pattern::Regex(text.into());
     let hits = search("searched", literal("needle2"), false).await.unwrap();
     let found: Vec<_> = hits.iter().map(|hit| hit.ordinal).collect();
+    // `needle2` and `needle20` to `needle29` match. Ordinals count from 1, and the numbers from 0.
     assert_eq!(found, [3, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30]);
     let text = "Zebra 2 é needle2.";
     assert_eq!(
@@ -206,6 +208,7 @@ async fn p12_originals_can_be_searched() {
             .len(),
         30
     );
+    // A literal has no wildcards.
     assert_eq!(
         search("searched", literal("needle."), false)
             .await
@@ -230,6 +233,7 @@ async fn p12_originals_can_be_searched() {
     let status = search("searched", regex("a(b"), false).await.unwrap_err();
     let metadata = refused(&status, Code::InvalidArgument, "INVALID_PATTERN");
     assert_eq!(metadata["field"], "pattern.regex");
+    // Look-around and backreferences need backtracking, whose time has no bound.
     for bomb in ["(a{1000}){1000}", "(?=x)", "\\1", ""] {
         let status = search("searched", regex(bomb), false).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument, "{bomb}: {status:?}");

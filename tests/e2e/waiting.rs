@@ -39,6 +39,7 @@ fn crowded(session: &str) -> PrepareContextRequest {
 /// With the mode WAIT, a caller with a short deadline receives the current view.
 #[tokio::test]
 async fn p14_a_view_is_returned_in_time_without_its_summary() {
+    // The model needs 30 seconds, and the caller waits 10.
     let mut world = World::new(&["summarizer.model=claude-fake+delay=30000"]).await;
     let mut request = Request::new(crowded(&name("s")));
     request.set_timeout(Duration::from_secs(10));
@@ -173,6 +174,7 @@ async fn p15_a_thousand_appends_during_compactions_are_stored_once() {
             .filter(|text| text.contains(&format!("caller {caller} turn ")))
             .collect();
         for (turn, text) in own.iter().enumerate() {
+            // The backslash of the escaped quotation mark follows the number, so turn 1 does not match turn 10.
             assert!(
                 text.contains(&format!("caller {caller} turn {turn}\\")),
                 "{turn}: {text}"

@@ -98,6 +98,7 @@ async fn an_unknown_window_has_a_warning() {
 #[tokio::test]
 async fn a_view_above_the_block_threshold_has_a_warning() {
     let mut world = World::new(&["policy.autocompact.enabled=false"]).await;
+    // Nine turns of about 4,000 tokens exceed the block threshold of 27,000.
     world.work(9).await;
     let last = with_id(&uuid(99), user("go on"));
     let reply = world.served(request(vec![last])).await;
@@ -142,6 +143,7 @@ async fn failed_compactions_and_the_automatic_pause_have_warnings() {
         let reply = world.served(request(vec![])).await;
         let codes = codes(&reply);
         assert!(codes.contains(&WarningCode::CompactionFailed), "{codes:?}");
+        // `autocompact.max_failures` is 3.
         assert_eq!(codes.contains(&WarningCode::AutoPaused), attempt == 3);
     }
     let reply = world.served(request(vec![])).await;

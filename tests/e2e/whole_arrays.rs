@@ -204,6 +204,7 @@ async fn an_array_after_a_rewind_is_appended_again() {
         (SyncOutcome::Extended, 2)
     );
     assert_eq!(view(&reply), array);
+    // The rewound messages stay in the transcript, and the array adds two: 3 + 2.
     let listed = sessions.list_messages(list).await.unwrap().into_inner();
     assert_eq!(listed.messages.len(), 5);
 }
@@ -219,6 +220,7 @@ async fn a_summary_of_the_caller_is_adopted() {
         array.push(model(&format!("done {number}")));
     }
     sync(&mut client, &session, &array).await;
+    // Summaries of Claude Code begin with these words.
     let text = "This session is being continued from a previous conversation that ran out of context. \
                 The user asked to fix the parser. All ten steps are done.";
     let mut compacted = vec![user(text)];
@@ -368,6 +370,7 @@ async fn the_last_response_makes_token_counts_exact() {
             .into_inner();
         assert_eq!(reply.outcome(), outcome);
         let tokens = reply.context.unwrap().tokens.unwrap();
+        // The input and the output of the response: 4,000 + 3.
         assert_eq!(tokens.anchor_tokens, 4_003);
     }
     // The response of another message is not used, and a message of the user is no response.
@@ -408,6 +411,7 @@ async fn a_whole_array_among_new_messages_is_reported() {
     let again = prepare(&session, inputs(&array));
     let again = client.prepare_context(again).await.unwrap().into_inner();
     assert!(codes(again).contains(&WarningCode::RepeatedTranscript));
+    // One repeated text is no repetition of the transcript.
     let next = prepare(&session, inputs(&[model("eight"), user("one")]));
     let next = client.prepare_context(next).await.unwrap().into_inner();
     assert!(!codes(next).contains(&WarningCode::RepeatedTranscript));
@@ -421,6 +425,7 @@ async fn both_ways_in_give_the_same_views() {
     let mut client = shared.0.context().await;
     let (deltas, whole) = (name("whole-deltas"), name("whole-arrays"));
     let mut array: Vec<Value> = Vec::new();
+    // The turns cause several compactions. Their views must be equal too.
     for number in 0..30 {
         let new: Vec<Value> = work(number)
             .into_iter()

@@ -128,6 +128,7 @@ async fn working_state_is_updated_by_key_and_survives_a_restart() {
     let after = update(&mut client, second).await;
     assert_eq!(after.notes, [note("b", "2"), note("c", "three")]);
     assert_eq!(after.plan, None);
+    // The reply has the size and the digest of a file in place of its content.
     let file = &after.files[0];
     assert_eq!(
         (&*file.content, file.size_bytes, file.sha256.len()),
@@ -201,6 +202,7 @@ async fn an_invalid_entry_is_rejected_by_path_and_changes_nothing() {
     let missing = setting(session, pins(vec![("p", message(9))]));
     let status = try_update(&mut client, missing).await.unwrap_err();
     refused(&status, Code::NotFound, "MESSAGE_NOT_FOUND");
+    // `limits.max_working_state_bytes` is 8 MiB.
     let large = notes(vec![note("a", &"x".repeat(9 * 1024 * 1024))]);
     let status = try_update(&mut client, setting(session, large))
         .await
@@ -244,6 +246,7 @@ async fn p20_working_state_is_attached_and_open_calls_are_not_compacted() {
     let mut client = server.context().await;
     let session = "p20";
     let mut messages = work(0);
+    // The attached file is the content of the read without line numbers, after the edit.
     let read = json!({"type": "tool_use", "id": "read", "name": "Read", "input": {"file_path": "/src/a.rs"}});
     let edit = json!({"type": "tool_use", "id": "edit", "name": "Edit", "input": {"file_path": "/src/a.rs", "old_string": "one", "new_string": "uno"}});
     messages.extend([
@@ -305,6 +308,7 @@ async fn p20_working_state_is_attached_and_open_calls_are_not_compacted() {
     let reply = reply.await.unwrap().into_inner();
     assert!(reply.sendable, "{reply:?}");
     let all = json!(values(&reply.messages_json)).to_string();
+    // Content that is both kept and attached would appear twice.
     for said in [
         r"// uno\nfn a() {}\n",
         r"1. change it\n2. test it",
@@ -341,6 +345,7 @@ async fn p05_pins_are_the_same_bytes_after_ten_compactions() {
     let server = Server::start(folder.path(), &["--set", "worker.enabled=false"]);
     let mut client = server.context().await;
     let session = "p05";
+    // White space and a character outside the basic plane reveal any normalization.
     let rule = "never push to\tmain  \n\u{1f512}";
     let messages = vec![
         with_id(&uuid(1), user(rule)),
@@ -363,6 +368,7 @@ async fn p05_pins_are_the_same_bytes_after_ten_compactions() {
         ("text", pin::Target::Text("  in these words\r\n ".into())),
     ]);
     update(&mut client, setting(session, pinned)).await;
+    // The view is searched as JSON, so the expected texts are escaped like JSON.
     let expected = [
         json!("the whole specification\r\n").to_string(),
         json!("  in these words\r\n ").to_string(),
@@ -380,6 +386,7 @@ async fn p05_pins_are_the_same_bytes_after_ten_compactions() {
         for said in &expected {
             assert_eq!(all.matches(said).count(), 1, "round {round}: {said}\n{all}");
         }
+        // A file or a summary may quote the rule, so a text block must be equal to the rule.
         let texts = values.iter().flat_map(|message| {
             let blocks = message["content"].as_array().cloned().unwrap_or_default();
             blocks
@@ -409,6 +416,7 @@ async fn p05_no_level_removes_pinned_content() {
         anthropic(&json!({"role": "assistant", "content": calls})),
     ];
     for (number, id) in (10..).zip(ids) {
+        // The pinned result is one character longer than the others, so level 1 would store it first.
         let text = format!("{id} {}", id.repeat(45_000 + usize::from(id == "a")));
         messages.push(with_id(&uuid(number), result(id, &text)));
     }

@@ -116,6 +116,7 @@ impl Agent {
                 "tools": [{"name": "Bash", "description": "Runs a command.", "input_schema": schema}]}),
             Api::Chat => json!({"tools": [{"type": "function", "function": {"name": "Bash",
                 "description": "Runs a command.", "parameters": schema}}]}),
+            // A provider that stores nothing returns reasoning only in its encrypted form.
             Api::Responses => json!({"store": false, "instructions": "You are a test.",
                 "include": ["reasoning.encrypted_content"], "tools": [{"type": "function", "name": "Bash",
                 "description": "Runs a command.", "strict": false, "parameters": schema}]}),
@@ -132,6 +133,7 @@ impl Agent {
             && self.marks
             && let Some(blocks) = conversation
                 .last_mut()
+                // A string as content has no place for a marker.
                 .and_then(|last| last["content"].as_array_mut())
             && let Some(block) = blocks.last_mut()
         {
@@ -211,6 +213,8 @@ impl Agent {
                 self.conversation
                     .push(json!({"role": "assistant", "content": content}));
                 if !results.is_empty() {
+                    // Anthropic requires all results of a round in one message. The other APIs have a message or an
+                    // item for each.
                     let results = json!({"role": "user", "content": results});
                     self.conversation.push(results);
                     return true;
@@ -247,6 +251,7 @@ impl Agent {
 /// Returns the output of the command `seq -f FORMAT 1 LAST`, which the provider's agent calls.
 fn run(input: &Value) -> String {
     let command = input["command"].as_str().unwrap();
+    // The format is between single quotes, and the number of lines is the last word.
     let format = command.split('\'').nth(1).unwrap();
     let last: u64 = command.rsplit(' ').next().unwrap().parse().unwrap();
     let line = |number: u64| format.replace("%08.0f", &format!("{number:08}"));
@@ -273,6 +278,7 @@ fn assembled(events: &str) -> Option<Vec<Value>> {
                     let so_far = blocks[index]["text"].as_str().unwrap_or_default();
                     blocks[index]["text"] = json!(format!("{so_far}{text}"));
                 }
+                // The input of a call arrives in parts of one JSON text, which is complete at the end of its block.
                 inputs[index] += delta["partial_json"].as_str().unwrap_or_default();
             }
             Some("content_block_stop") if !inputs[index].is_empty() => {

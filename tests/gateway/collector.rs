@@ -54,6 +54,7 @@ impl Collector {
     pub(crate) async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        // Both listeners exist at the same time, so the ports differ.
         let ports = [free(), free()].map(|listener| listener.local_addr().unwrap().port());
         let own = json!({
             "receivers": {"otlp": {"protocols": {
@@ -148,6 +149,7 @@ fn read(export: &Value) -> Vec<Span> {
             kind: span["kind"].as_u64().unwrap(),
             begin: text(&span["startTimeUnixNano"]).parse().unwrap(),
             end: text(&span["endTimeUnixNano"]).parse().unwrap(),
+            // 2 is `STATUS_CODE_ERROR` of OTLP.
             is_error: span["status"]["code"] == 2,
             attributes: list(&span["attributes"])
                 .iter()
@@ -161,6 +163,7 @@ fn read(export: &Value) -> Vec<Span> {
 fn value(any: &Value) -> Value {
     let (kind, value) = any.as_object().unwrap().iter().next().unwrap();
     match kind.as_str() {
+        // OTLP writes 64-bit integers as strings in JSON.
         "intValue" => json!(value.as_str().unwrap().parse::<i64>().unwrap()),
         "arrayValue" => {
             let values = value["values"].as_array().unwrap();

@@ -69,6 +69,7 @@ impl Guardrail {
 
 /// A text of `lines` lines, which no other name has.
 fn output(name: &str, lines: usize) -> String {
+    // Bytes, characters and JSON escapes of these lines have different counts.
     let line = |number: usize| format!("{name} line {number}: \u{e9} \u{1f600} \"quoted\"\n");
     (1..=lines).map(line).collect::<Vec<_>>().concat()
 }
@@ -195,6 +196,7 @@ async fn a_large_result_is_replaced_and_its_original_is_returned() {
     }
     let counts = world.server.scrape();
     for line in [
+        // Two formats, each with the whole array once and the part twice.
         "palimpsest_gateway_compressions_total{outcome=\"replaced\"} 6",
         "palimpsest_gateway_retrievals_total{outcome=\"found\"} 4",
     ] {
@@ -266,6 +268,7 @@ async fn a_query_selects_lines_of_an_original() {
     assert!(text.starts_with(reply["original_content"].as_str().unwrap()));
     let reply = guardrail.retrieve(hash, "?query=123%3A").await.json();
     let lines: Vec<&str> = text.lines().collect();
+    // A match has two lines of context on each side: 121 to 125.
     assert_eq!(reply["original_content"], lines[120..125].join("\n") + "\n");
     assert_eq!(reply["matching_lines"], json!([123]));
     // Without a match, the model gets the whole content.
@@ -288,6 +291,7 @@ async fn originals_belong_to_their_project() {
     }
     let counts = world.server.scrape();
     assert!(
+        // The client resolves `../one` to a path outside of `/v1/retrieve`, so three of four requests are retrievals.
         counts.contains("palimpsest_gateway_retrievals_total{outcome=\"not_found\"} 3"),
         "{counts}"
     );
@@ -311,6 +315,7 @@ async fn a_caller_that_cannot_read_originals_gets_no_replacement() {
     let world = World::start(&[LIMIT]).await;
     let guardrail = Guardrail::new(&world.url);
     let rows = json!([{"role": "tool", "tool_call_id": "a", "content": output("large", 200)}]);
+    // Level 1 acts only with the mode `ccr`, and never on frozen messages.
     for config in [
         json!({}),
         json!({"mode": "lossy_inline"}),

@@ -185,6 +185,7 @@ async fn a_rotated_key_is_used_by_the_next_request() {
         assert!(head.to_lowercase().contains(&line.to_lowercase()), "{head}");
     }
     let before = setup.world.upstream().len();
+    // An empty key, and a line feed, which no value of a header may contain.
     for text in ["", "two\nlines"] {
         fs::write(setup.at("provider"), text).unwrap();
         let reply = agent.post(Api::Chat.path(), agent.body().to_string()).await;
@@ -212,6 +213,7 @@ async fn a_held_key_that_the_provider_rejects_is_no_error_of_the_caller() {
         agent.model = model;
         agent.say("Hello.");
         let reply = agent.post(api.path(), agent.body().to_string()).await;
+        // Only a 401 rejects the held key. The gateway forwards a 403 as it is.
         let (expected, is_own) = if fault == 401 {
             (502, true)
         } else {

@@ -112,6 +112,7 @@ async fn no_message_is_lost_or_twice_after_kills() {
         // The visible messages are those that the agent sent, in order and each once.
         let session = format!("projects/default/sessions/killed-{number}");
         let shown = visible(&server, &session).await;
+        // The response to this request becomes visible with the next one.
         let expected: Vec<Value> = agent.conversation[..sent].to_vec();
         assert_eq!(shown.len(), sent, "agent {number}");
         assert_eq!(json!(shown), json!(expected), "agent {number}");

@@ -88,6 +88,7 @@ impl LiteLlm {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", folder.path())
             .env("LITELLM_MASTER_KEY", MASTER_KEY)
+            // Without this variable, the proxy downloads its table of prices at the start.
             .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
             .env("OPENAI_API_KEY", "key-of-openai")
             .env("OPENAI_BASE_URL", format!("{provider}/v1"))
@@ -127,6 +128,7 @@ impl LiteLlm {
                 if ready.is_ok_and(|response| response.status().is_success()) {
                     return;
                 }
+                // A proxy that has ended would never become ready.
                 let ended = self.process.try_wait().unwrap();
                 assert!(ended.is_none(), "{ended:?}: {}", log_in(&self.folder));
                 tokio::time::sleep(Duration::from_millis(500)).await;

@@ -64,6 +64,8 @@ async fn a_long_conversation_is_compacted_and_costs_less() {
         let before = world.upstream().len();
         work(&mut managed).await;
         let requests = world.upstream();
+        // 60 rounds and the final answer are 61 requests. The provider evicts old records, so `before` can be too
+        // large.
         let requests = &requests[before.min(requests.len() - 61)..];
         assert!(requests.iter().all(|request| request.status == 200));
 
@@ -86,6 +88,7 @@ async fn a_long_conversation_is_compacted_and_costs_less() {
         assert!(compactions > 1, "{api:?}: {compactions} compactions");
         assert_eq!(breaks.count(), compactions, "{api:?}");
         let longest = requests.iter().map(|request| request.raw.len()).max();
+        // The window has 60,000 tokens of four bytes.
         assert!(longest.unwrap() < 60_000 * 4, "{api:?}: {longest:?}");
 
         // The transcript has every message that the agent sent and received.
@@ -157,6 +160,7 @@ async fn a_count_of_tokens_counts_the_view_and_changes_nothing() {
     let events = world.events(session).await.len();
     agent.say("One more question.");
     let mut body = agent.body();
+    // A count of tokens accepts no `max_tokens`.
     body.as_object_mut().unwrap().remove("max_tokens");
     let path = "/v1/messages/count_tokens";
     let view = agent.post(path, body.to_string()).await;

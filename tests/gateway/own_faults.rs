@@ -167,6 +167,7 @@ async fn agents_go_on_while_the_memory_for_bodies_is_in_use() {
     let folder = tempfile::tempdir().unwrap();
     let settings = ["gateway.max_request_bytes_in_flight=1048576"];
     let server = start(folder.path(), &provider, &settings);
+    // Each body has about 460 KB. At most two of the twelve fit into 1 MiB at the same time.
     let rounds = (0..12).map(|number| {
         let mut agent = agent(&server, &format!("many-{number}"));
         async move {

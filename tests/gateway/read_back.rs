@@ -17,6 +17,7 @@ pub(crate) async fn compacted(world: &World, api: Api, name: &str) -> Agent {
     let mut agent = Agent::new(api, &world.url, Some(name));
     agent.key = format!("key-{name}");
     agent.model = format!(
+        // The provider's window is above that of the session, so the provider rejects no prompt before the compaction.
         "{}-{name}+agent=12+output-bytes=24000+window=200000",
         api.model()
     );
@@ -253,6 +254,7 @@ async fn a_call_beside_one_of_the_agent_is_answered_with_it() {
 
 /// Adds the result of a call that the model made, with this text.
 async fn use_tool(world: &World, agent: &mut Agent, question: &str, bytes: usize) {
+    // A line such as `filler 00000001` has 16 bytes with its line feed.
     let command = format!("seq -f 'filler %08.0f' 1 {}", bytes / 16);
     let big = call("Bash", json!({"command": command}));
     answer(
@@ -279,6 +281,7 @@ async fn a_large_result_is_stored_only_where_that_pays_at_once() {
         let (reply, _) = agent.step().await;
         assert_eq!(reply.header("x-palimpsest-body"), Some("view"), "{api:?}");
         let sent = world.upstream().pop().unwrap();
+        // The result alone has 120,000 bytes.
         assert!(sent.raw.len() < 20_000, "{api:?}: {}", sent.raw.len());
         let text = sent.body.to_string();
         assert!(text.contains("Output too large") && text.contains("palimpsest_ReadToolResult"));
@@ -320,6 +323,7 @@ async fn a_model_that_only_reads_is_stopped() {
             let name = format!("endless-{api:?}-{streams}").to_lowercase();
             let mut agent = compacted(&world, api, &name).await;
             let before = arrays(&world, &agent).len();
+            // More turns than the gateway runs within one response.
             let turns = (0..20).map(|_| turn("", vec![search()])).collect();
             answer(&world, &agent, QUESTION, turns);
             agent.say(QUESTION);

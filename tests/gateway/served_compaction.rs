@@ -86,6 +86,7 @@ async fn a_compacted_conversation_continues_in_its_session() {
     assert_eq!(compacted["object"], "response.compaction");
     assert!(compacted["id"].as_str().unwrap().starts_with("resp_"));
     assert!(compacted["created_at"].as_i64().unwrap() > 1_700_000_000);
+    // No model has written the summary.
     assert_eq!(compacted["usage"]["total_tokens"], 0);
     let output = compacted["output"].as_array().unwrap().clone();
     assert_eq!(kinds(&output)[0], "compaction", "{output:#?}");
@@ -108,6 +109,7 @@ async fn a_compacted_conversation_continues_in_its_session() {
         agent.say("And then?");
     }
     assert!(is_summary(&prompts[0][0]), "{:#?}", prompts[0]);
+    // The item becomes the summary. The kept items follow it unchanged.
     assert_eq!(prompts[0][1..output.len()], output[1..]);
     let offered = json!(world.upstream().pop().unwrap().body["tools"]).to_string();
     assert!(offered.contains("palimpsest_SearchTranscript"), "{offered}");
@@ -124,6 +126,7 @@ async fn a_compacted_conversation_continues_in_its_session() {
 
 #[tokio::test]
 async fn a_turn_continues_after_a_compaction_in_its_middle() {
+    // The kept messages include calls, which the output then contains beside the item.
     let keeps = "policy.autocompact.keep_messages=5";
     let world = World::start(&[SERVED, keeps]).await;
     // As the SDKs send the output, and as Codex sends it: without calls and their results.
@@ -399,6 +402,7 @@ async fn the_request_of_the_user_stays_while_codex_compacts_its_turn() {
         }
         assert_eq!(session(&reply), "projects/default/sessions/turn");
     }
+    // Three times six rounds. The results of round 18 are not sent yet.
     check_originals(&world, "projects/default/sessions/turn", 17).await;
 }
 

@@ -73,6 +73,7 @@ fn table(title: &str) -> Vec<Vec<String>> {
     let page = read_to_string(top().join("docs/traces.md")).unwrap();
     let head = format!("| {title} |");
     let rows = page.lines().skip_while(|line| !line.starts_with(&head));
+    // The head of the table and the line below it.
     let rows = rows.skip(2).take_while(|line| line.starts_with('|'));
     let cells = |line: &str| {
         let cells = line.trim_matches('|').split('|');
@@ -85,6 +86,7 @@ fn table(title: &str) -> Vec<Vec<String>> {
 
 /// Returns the code in a cell of a table.
 fn code(cell: &str) -> Vec<&str> {
+    // Every second part is between backquotes.
     cell.split('`').skip(1).step_by(2).collect()
 }
 
@@ -137,6 +139,7 @@ async fn rare(world: &World) {
     let path = "/v1/messages/count_tokens";
     assert_eq!(agent.post(path, count.to_string()).await.status, 200);
     let mut warm = agent.body();
+    // The span has this attribute only if the request has the option.
     warm["temperature"] = json!(0.5);
     let path = Api::Messages.path();
     assert_eq!(agent.post(path, warm.to_string()).await.status, 200);

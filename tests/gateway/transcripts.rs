@@ -77,6 +77,7 @@ fn recording(path: &Path) -> Option<Recording> {
             }
         }
     }
+    // No message follows the last answer, so the loop has not added its round.
     rounds.extend(last.map(|turn| (sent, turn)));
     for (_, turn) in &mut rounds {
         // Providers accept no blank text.
@@ -108,6 +109,7 @@ fn made(seed: u64) -> Recording {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
+        // The low bits of a linear congruential generator repeat after short periods.
         (state >> 33) % below
     };
     let (mut rounds, mut open) = (Vec::new(), 0);
@@ -123,6 +125,7 @@ fn made(seed: u64) -> Recording {
         if open == 0 {
             sent.texts.push(line("Question", 50 + next(400)));
         }
+        // Every ninth answer has no call and ends a user turn.
         open = if round % 9 == 8 { 0 } else { 1 + next(2) };
         let call = |number| Call {
             namespace: None,
@@ -206,6 +209,7 @@ async fn run(world: &World, side: Side, recording: &Recording) -> (Bill, u32) {
             .push(json!({"role": "user", "content": content}));
         let mut body = agent.body();
         body["tools"] = json!(tools);
+        // The provider cuts an answer at `max_tokens`, and recorded answers can be long.
         body["max_tokens"] = json!(60_000);
         let reply = agent.post(agent.api.path(), body.to_string()).await;
         assert_eq!(reply.status, 200, "{session}: {reply:?}");
@@ -258,6 +262,7 @@ async fn a_managed_conversation_costs_no_more_and_stays_valid() {
             direct.requests, recording.name
         );
         if changed == 0 {
+            // Without a changed request, the provider got the same bytes, so its cache cost the same too.
             assert_eq!(managed, direct, "{}", recording.name);
             continue;
         }

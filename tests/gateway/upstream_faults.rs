@@ -55,6 +55,7 @@ async fn observe(address: &str, agent: &Agent) -> Observed {
     body["stream"] = json!(true);
     let body = body.to_string();
     let mut stream = TcpStream::connect(address).await.unwrap();
+    // Each API reads its own header with the key, so the same head serves all of them.
     let head = format!(
         "POST {} HTTP/1.1\r\nhost: provider\r\nx-api-key: {key}\r\nauthorization: Bearer {key}\r\n\
          anthropic-version: 2023-06-01\r\nx-session-id: {}\r\naccept-encoding: gzip, zstd\r\n\
@@ -77,6 +78,7 @@ async fn observe(address: &str, agent: &Agent) -> Observed {
             }
         }
     };
+    // A reset before the head leaves no border. All bytes, usually none, are then the head.
     let border = bytes.windows(4).position(|window| window == b"\r\n\r\n");
     let (head, body) = border.map_or((&bytes[..], &[][..]), |at| bytes.split_at(at));
     let head = String::from_utf8_lossy(head).into_owned();
@@ -107,6 +109,7 @@ fn complete_chunks(mut bytes: &[u8]) -> Vec<u8> {
         let Ok(size) = usize::from_str_radix(size, 16) else {
             break;
         };
+        // The arrived part of an incomplete chunk depends on timing, so it does not count.
         let Some(chunk) = bytes.get(end + 2..end + 2 + size) else {
             break;
         };
@@ -118,6 +121,7 @@ fn complete_chunks(mut bytes: &[u8]) -> Vec<u8> {
 
 /// Replaces long numbers, which the provider assigns, and points in time.
 fn without_numbers(line: &str) -> String {
+    // A time such as `12:34:56`.
     let has_time = line.as_bytes().windows(8).any(|window| {
         let is_digit = |at: &usize| window[*at].is_ascii_digit();
         [0, 1, 3, 4, 6, 7].iter().all(is_digit) && window[2] == b':' && window[5] == b':'

@@ -137,6 +137,7 @@ impl Tally {
 
     /// Returns the number of calls that had not ended when the attack was stopped.
     pub(crate) fn open(&self) -> u64 {
+        // The counters are read one after the other, so more ends than calls can be seen.
         self.calls().saturating_sub(self.ended.load(Relaxed))
     }
 

@@ -44,6 +44,7 @@ impl HonestTenant {
         let stop = Arc::<AtomicBool>::default();
         let mut agents = JoinSet::new();
         for number in 0..AGENTS {
+            // The channel connects with its first call, and again after each loss of the connection.
             let channel = endpoint.connect_lazy();
             let agent = Agent {
                 context: Context::new(channel.clone()),
@@ -78,6 +79,7 @@ impl Agent {
     async fn work(mut self) -> Vec<Turns> {
         let mut all = Vec::new();
         let mut ticks = tokio::time::interval(EVERY);
+        // After a stall, missed ticks are not made up, so no burst of turns follows.
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         for life in 0.. {
             let session = format!("projects/honest/sessions/agent-{}-{life}", self.number);
@@ -114,6 +116,7 @@ impl Agent {
             let mut client = context.clone();
             async move { client.append_messages(request).await }
         });
+        // The outcome of the turn is unknown. `begin` returns the same turn again, with the same message ids.
         if !appended.await {
             return;
         }
@@ -170,6 +173,7 @@ impl Agent {
         loop {
             let mut request = with(&self.key, message.clone());
             request.set_timeout(ATTEMPT);
+            // The server ends a call at its deadline. The outer limit ends one on a connection that is stalled.
             let answer = tokio::time::timeout(ATTEMPT * 2, call(request)).await;
             let status = match answer {
                 Ok(Ok(_)) => {

@@ -112,6 +112,7 @@ impl Latencies {
     pub(crate) fn windows(&self, span: &Range<Instant>) -> Vec<Figures> {
         let mut windows = Vec::new();
         let mut from = span.start;
+        // An incomplete window at the end has too few calls for a judgment.
         while from + WINDOW <= span.end {
             windows.push(self.figures(&(from..from + WINDOW)));
             from += WINDOW;

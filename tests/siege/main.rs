@@ -44,6 +44,7 @@ fn variable(name: &str) -> Option<String> {
 #[ignore = "`make siege` runs it: minutes, and the machine for itself"]
 async fn an_honest_tenant_is_served_during_simultaneous_attacks() {
     let only = variable("SIEGE_ONLY");
+    // This name selects the test of TLS alone.
     if only.as_deref() == Some(silent_tls::NAME) {
         return;
     }

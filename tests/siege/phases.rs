@@ -162,6 +162,7 @@ pub(crate) async fn siege(plan: &Plan) -> PhaseOutcome {
     scene.pass(plan.before).await;
     let attackers = Attackers::start();
     let target = scene.setup.target(&scene.server);
+    // Rejections before the attacks do not belong in the report.
     scene.latencies.take_refusals();
     let before = scene.began..Instant::now();
     let stop = CancellationToken::new();
@@ -226,9 +227,11 @@ pub(crate) async fn verify(outcome: PhaseOutcome) {
     let appended = served
         .get("append")
         .is_some_and(|it| it.calls > it.given_up);
+    // A server that was killed or serves nothing is checked only after its restart.
     if most.ended.is_none() && appended {
         check(&server, &setup.honest, &mut promised).await;
     }
+    // A kill leaves no time to flush, so only data that was durable at its acknowledgment remains.
     server.signal("KILL");
     drop(server);
     let again = setup.serve(SOFT_HANDLES, &[]);

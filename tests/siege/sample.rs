@@ -75,6 +75,7 @@ pub(crate) async fn watch(
 /// Returns the resident memory and the open file handles of a process. `None` if it has ended.
 fn usage(pid: u32) -> Option<(u64, usize)> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    // A process that has ended but was not waited for still has this file, without the line `VmRSS`.
     let resident = status
         .lines()
         .find_map(|line| line.strip_prefix("VmRSS:"))?;

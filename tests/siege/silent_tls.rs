@@ -50,6 +50,7 @@ async fn clients_connect_despite_silent_handshakes() {
         silent.spawn(async move {
             loop {
                 if let Ok(mut stream) = TcpStream::connect(&address).await {
+                    // In TLS the client speaks first, so the read ends only when the server closes the connection.
                     let _ = stream.read(&mut [0; 1]).await;
                 }
                 tokio::time::sleep(Duration::from_millis(250)).await;

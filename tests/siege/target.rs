@@ -61,6 +61,7 @@ impl Target {
 
     /// Returns the key of an attacker and one of its large sessions.
     pub(crate) fn heavy(&self, number: usize) -> (&str, String) {
+        // Consecutive numbers select all attackers, then the next session of each.
         let session = format!("heavy-{}", number / ATTACKERS % self.heavy);
         self.attacker(number, &session)
     }
@@ -152,6 +153,7 @@ impl TenantSetup {
         let lane = wanted.len().div_ceil(AT_ONCE);
         let mut lanes = JoinSet::new();
         while !wanted.is_empty() {
+            // The lanes run in parallel, each with a connection of its own and about the same number of sessions.
             let part = wanted.split_off(wanted.len().saturating_sub(lane));
             let mut client = server.context().await;
             let keys = self.keys.clone();
@@ -172,6 +174,7 @@ impl TenantSetup {
             let one = |attacker| (attacker, session.to_owned(), messages.clone());
             (0..ATTACKERS).map(one).collect()
         };
+        // The repeated text has 11 bytes.
         let text = |bytes| "some words ".repeat(self.scale.of(bytes / 11));
         match seed {
             Seed::Small => of_each("small", vec![user("a short one")]),

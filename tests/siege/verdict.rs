@@ -109,6 +109,7 @@ fn wrong_during(windows: &[Figures], limits: Limits) -> Vec<String> {
             wrong.push(format!(
                 "from second {from}: {calls} honest calls began in 10 s"
             ));
+        // A percentile of too few calls means nothing.
         } else if *p99 > limits.during {
             wrong.push(format!("from second {from}: honest p99 of {p99:.1?}"));
         }
@@ -168,6 +169,7 @@ mod tests {
 
     #[test]
     fn limits_follow_the_latency_of_the_baseline() {
+        // 800 calls in two windows are 400 in each, of which a tenth must begin. 20 times 100 ms are 2 s.
         let slow = Limits::of(&figures(800, 0, 100), 2);
         assert_eq!(
             (slow.during, slow.after, slow.calls),

@@ -65,6 +65,7 @@ impl Call {
     fn head(&self, address: &str) -> Request<()> {
         let mut head = Request::post(format!("http://{address}{}", self.path))
             .header("content-type", "application/grpc")
+            // gRPC requires this header.
             .header("te", "trailers");
         if let Some(key) = &self.key {
             head = head.header("authorization", format!("Bearer {key}"));
@@ -139,6 +140,7 @@ impl Wire {
             }
             "the whole body was sent".to_owned()
         });
+        // The server can answer before the body is complete.
         match select(Box::pin(Open { answer }.taken()), dripped).await {
             Either::Left((outcome, _)) | Either::Right((outcome, _)) => outcome,
         }
@@ -170,6 +172,7 @@ impl Open {
     async fn outcome(self, takes: bool) -> String {
         match self.answer.await {
             Ok(answer) => match outcome_in(answer.headers()) {
+                // A rejected call has its status in the head, without a body.
                 Some(refused) => refused,
                 None => rest(answer.into_body(), takes).await,
             },

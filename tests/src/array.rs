@@ -51,6 +51,7 @@ pub fn flat(messages: &[Bytes]) -> Vec<(String, String)> {
                 let blocks = blocks.iter().map(|block| block.get().to_owned());
                 flat.extend(blocks.map(|block| (role.clone(), block)));
             }
+            // A string as content has no blocks, so the whole message is one element.
             Err(_) => flat.push((role, String::from_utf8(json.to_vec()).unwrap())),
         }
     }

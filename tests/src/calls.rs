@@ -61,6 +61,7 @@ pub fn all() -> Vec<Rpc> {
                 continue;
             };
             let mut name_at = vec![u32::try_from(at.number()).unwrap()];
+            // Some requests contain the resource itself. Its field `name` has the name.
             if !at.type_name().is_empty() {
                 let inner = field(message(at.type_name()), "name").unwrap();
                 name_at.push(u32::try_from(inner.number()).unwrap());
@@ -81,6 +82,7 @@ impl Rpc {
     /// Returns a request that contains only the resource name.
     fn request(&self, name: &str) -> Vec<u8> {
         let bytes = name.as_bytes().to_vec();
+        // From the inside out: the bytes of the name, then each enclosing field with its length.
         self.name_at.iter().rev().fold(bytes, |inner, number| {
             let mut out = Vec::new();
             let kind = prost::encoding::WireType::LengthDelimited;

@@ -60,6 +60,7 @@ pub async fn create_changed_session(server: &Server, session: &str) {
     };
     client.compact(compact).await.unwrap();
     let abandoned = vec![
+        // The rewind keeps this answer and removes the two messages after it.
         say(11, assistant("a better answer")),
         say(12, user("an abandoned thought")),
         say(13, assistant("an abandoned answer")),

@@ -24,6 +24,7 @@ pub fn blocks_of(page: &Path) -> Vec<Block> {
         match (&mut open, fence) {
             (Some((_, _)), Some(_)) => blocks.extend(open.take().map(|(_, block)| block)),
             (Some((indent, block)), None) => {
+                // A blank line can be shorter than the indentation of its block.
                 block.text.push_str(line.get(*indent..).unwrap_or_default());
                 block.text.push('\n');
             }

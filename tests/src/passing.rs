@@ -8,7 +8,7 @@ use tonic_types::StatusExt as _;
 pub fn is_passing(status: &Status) -> bool {
     let reason = status.get_details_error_info().map(|info| info.reason);
     match status.code() {
-        // Aborted: another compaction of the same session is running or has just ended.
+        // Aborted: another compaction of the same session is running or has ended a moment ago.
         Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted | Code::Aborted => {
             true
         }

@@ -37,11 +37,13 @@ pub fn user(text: &str) -> MessageInput {
 
 /// Returns letters that hardly compress. The same seed gives the same letters.
 pub fn noise(seed: u64, len: usize) -> String {
+    // An xorshift generator never leaves the state 0, so the lowest bit is set.
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let next = || {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
+        // Four bits select one of 16 letters.
         char::from(b'a' + u8::try_from(state >> 60).unwrap_or(0))
     };
     std::iter::repeat_with(next).take(len).collect()

@@ -102,6 +102,7 @@ fn binary_command() -> Command {
 }
 
 fn text_of<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    // The values of these keys contain no JSON escapes, so a search replaces a parser.
     let start = format!("\"{key}\":\"");
     let rest = &line[line.find(&start)? + start.len()..];
     Some(&rest[..rest.find('"')?])
@@ -205,6 +206,7 @@ impl Server {
             .arg(data_dir)
             .args(extra)
             .args(store)
+            // Variables such as `PALIMPSEST_CONFIG` are settings, and those of the machine must not reach the server.
             .env_clear()
             .envs(vars.iter().copied())
             .stdin(Stdio::null())

@@ -36,6 +36,7 @@ pub fn told(status: &Status, names: &[(&str, &str)]) -> (Code, String, Vec<u8>, 
     let swap = |bytes: &[u8]| {
         let mut bytes = bytes.to_vec();
         for (from, to) in names {
+            // The details are protobuf with length prefixes, which a name of another length would break.
             assert_eq!(from.len(), to.len());
             let found: Vec<_> = (0..bytes.len())
                 .filter(|at| bytes[*at..].starts_with(from.as_bytes()))

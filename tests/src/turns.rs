@@ -75,6 +75,7 @@ impl Turns {
         let Some(found) = self.listed(sessions, key).await else {
             return false;
         };
+        // The turn whose call failed may have been committed before the failure.
         if found != self.there {
             let pending = self.pending.take().unwrap_or_else(|| {
                 panic!("{}: {found:?} instead of {:?}", self.session, self.there)
@@ -119,6 +120,7 @@ impl Turns {
         let turns: Vec<u64> = (0..ends)
             .filter(|turn| self.ids(*turn).next().is_some_and(|id| ids.contains(&id)))
             .collect();
+        // An append is atomic: a turn has all its messages, in order, or none.
         let whole = turns.iter().flat_map(|turn| self.ids(*turn));
         assert!(ids.iter().cloned().eq(whole), "{}: {ids:?}", self.session);
         Some(turns)

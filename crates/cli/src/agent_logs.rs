@@ -69,6 +69,7 @@ impl LogPlace {
                 base.join(rest)
             })
         });
+        // Windows sets `USERPROFILE` instead of `HOME`.
         let home = || variable("HOME").or_else(|| variable("USERPROFILE"));
         of_agent.or_else(|| Some(home()?.join(self.default)))
     }
@@ -110,11 +111,13 @@ impl Transcripts {
             });
         }
         let variable = |name: &str| {
+            // An empty variable counts as unset: joined with `projects`, it would name a folder of the working folder.
             let value = std::env::var_os(name).filter(|value| !value.is_empty());
             value.map(PathBuf::from)
         };
         let wanted = format.of_files();
         let logs = LogFolder::find_all(wanted, &variable)?;
+        // The variables of two agents can name folders within each other. A file then counts once.
         let mut files: Vec<PathBuf> = logs.iter().flat_map(|it| it.files.clone()).collect();
         files.sort();
         files.dedup();
@@ -185,6 +188,7 @@ impl Transcripts {
     pub(super) fn require_sessions(&self, sessions: usize) -> anyhow::Result<()> {
         let places = self.logs.iter().map(|it| (it.agent, it.path.clone()));
         ensure!(
+            // Files that were passed as arguments have an error of their own, which names the format.
             !self.are_logs() || sessions > 0,
             no_logs(&places.collect::<Vec<_>>())
         );
@@ -229,6 +233,7 @@ impl LogFolder {
                     files,
                 });
             }
+            // Missing folders are listed too, because the error for no logs names all places.
             looked_at.push((place.agent, path));
         }
         ensure!(

@@ -75,6 +75,7 @@ impl BackupCommand {
         }
         let clients = self.remote.connect().await?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        // The random part keeps the names of two backups apart that start in the same millisecond.
         let random = IdSource::random(Arc::clone(&clock)).uuid().as_u64_pair().1;
         let named = (clock.now(), random);
         let taken = create_backup(&place, clients.admin, named, self.full).await;

@@ -112,6 +112,7 @@ fn print_items(title: &str, items: &[RemovedItem], total: u32) -> anyhow::Result
     align_right(&mut rows, &[1]);
     print(&format!("{rows}\n"))?;
     let shown = items.len().min(MAX_ITEMS);
+    // A reply lists at most 100 items, and `total` counts all of them.
     let rest = (total as usize).saturating_sub(shown);
     if rest > 0 {
         print_line(&format!("and {} more", count(rest, "item")))?;

@@ -116,6 +116,7 @@ fn print(session: &str, reply: &CompactResponse) -> anyhow::Result<()> {
         let kept = count(boundary.kept_message_ids.len(), "message");
         fact("kept", &format!("{kept} verbatim"))?;
     }
+    // The report also lists attachments that did not fit. They are not in the view.
     let attached = compaction.attachments.iter().filter(|it| !it.omitted);
     let attached = attached.count();
     if attached > 0 {

@@ -27,6 +27,7 @@ pub(super) struct CompactStore {
 impl CompactStore {
     pub(super) fn run(&self) -> anyhow::Result<()> {
         let from = self.data_dir.join(palimpsest_server::LOG_FOLDER);
+        // The error of the store would not name the flag with the wrong folder.
         if !from.is_dir() {
             bail!(
                 "no store exists in {}: check --data-dir",

@@ -54,6 +54,7 @@ impl Delete {
                 "the server is still removing data; run the command again to wait"
             };
             let count = number(u64::from(deleted.deleted_sessions));
+            // Each line is printed at once, so a later failure does not hide the deletions before it.
             print_line(&format!("{name}: {count} deleted, {rest}"))?;
         }
         Ok(())

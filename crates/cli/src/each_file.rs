@@ -32,6 +32,7 @@ pub(super) fn each_file<T: Send>(
                     progress.inc(1);
                     // The lock is poisoned only if another thread panicked. The scope passes that panic on.
                     if let Ok(mut done) = done.lock() {
+                        // The map sorts by path, so reports do not depend on the order in which files end.
                         done.insert(*file, outcome);
                     }
                 }
@@ -39,6 +40,7 @@ pub(super) fn each_file<T: Send>(
         }
     });
     progress.finish_and_clear();
+    // Poisoning is unreachable here: the scope has passed on the panic of any thread.
     let done = done.into_inner().unwrap_or_default();
     done.into_values().collect()
 }

@@ -34,6 +34,7 @@ pub(super) fn level_action(event: &Event) -> Option<(u8, String)> {
             let spans = count(collapsed.spans.len(), "span");
             (4, format!("{spans} collapsed"))
         }
+        // Only a compaction that succeeded has changed the view.
         Event::Compacted(done) if done.state() == CompactionState::Succeeded => {
             let from = match done.strategy() {
                 CompactionStrategy::SessionMemory => "summary.md",
@@ -51,6 +52,7 @@ pub(super) fn level_action(event: &Event) -> Option<(u8, String)> {
 
 fn names<'a>(tools: impl Iterator<Item = &'a str>) -> String {
     let mut tools: Vec<&str> = tools.collect();
+    // Several results of one tool would repeat its name. `dedup` removes neighbors only.
     tools.sort_unstable();
     tools.dedup();
     tools.join(" and ")

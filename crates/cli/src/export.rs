@@ -76,6 +76,7 @@ impl Export {
             ),
             None => Box::new(TerminalDocument::stdout()),
         };
+        // A lost result does not end the export: its replacement is exported, and the exit code reports it.
         let mut lost = Vec::new();
         while let Some(chunk) = next_message(&mut stream).await? {
             // A reader such as `head` closes the pipe early, which is no error.

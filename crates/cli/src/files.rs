@@ -83,6 +83,7 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     for path in paths {
         let metadata =
             fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+        // A file that the user names is read with any extension. Only folders are filtered.
         if metadata.is_file() {
             files.push(path.clone());
         } else {
@@ -110,6 +111,8 @@ pub(super) fn add_transcripts(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow
     for entry in fs::read_dir(folder).with_context(cannot_read)? {
         let entry = entry.with_context(cannot_read)?;
         let path = entry.path();
+        // `file_type` does not follow links, so a link to a folder is no folder here. `is_file` follows a link to a
+        // file.
         if entry.file_type().with_context(cannot_read)?.is_dir() {
             add_transcripts(&path, files)?;
         } else if path.is_file() && is_transcript(&path) {
@@ -142,6 +145,7 @@ pub(super) fn require_recognized(
 pub(super) fn require_different_sessions(files: &[PathBuf]) -> anyhow::Result<()> {
     let mut known: HashMap<String, &PathBuf> = HashMap::new();
     for file in files {
+        // Two folders can have files with one name, and different names can become equal when characters are replaced.
         let id = session_id(file, "");
         if let Some(other) = known.insert(id.clone(), file) {
             bail!(
@@ -188,6 +192,7 @@ pub(super) fn session_id(file: &Path, suffix: &str) -> String {
                 '-'
             }
         })
+        // A session id begins with a letter or a digit.
         .skip_while(|c| !c.is_ascii_alphanumeric())
         .collect();
     if id.is_empty() {
@@ -203,6 +208,7 @@ pub(super) fn session_id(file: &Path, suffix: &str) -> String {
         id.push('.');
         id.push_str(&suffix);
     }
+    // All characters are ASCII, so a cut at any byte is between two characters.
     id.truncate(128);
     id
 }
@@ -216,6 +222,7 @@ mod tests {
         for (file, suffix, id) in [
             ("a/b__c.1.jsonl", "", "b__c.1"),
             ("-x y.jsonl", "7", "x-y.7"),
+            // These names have no letter or digit of ASCII, so the fallback replaces them.
             ("..jsonl", "", "session"),
             ("ä.jsonl", "", "session"),
         ] {

@@ -100,6 +100,7 @@ impl Fork {
             let fork = self
                 .remote
                 .session(&format!("{project}/sessions/{}", self.id))?;
+            // The rpc fails with ALREADY_EXISTS for such an id.
             if exists(&mut clients, &fork).await? {
                 bail!("session {fork} exists already: choose another --id");
             }
@@ -117,6 +118,7 @@ impl Fork {
             session: session.to_owned(),
             page_size: 1,
             filter: Some(MessageFilter {
+                // Both ends are the same message, so the page has this message alone.
                 first_message_id: self.at.clone(),
                 last_message_id: self.at.clone(),
                 ..MessageFilter::default()

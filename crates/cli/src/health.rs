@@ -75,6 +75,7 @@ struct HealthCheck<'a> {
 
 impl HealthCheck<'_> {
     async fn wait_until_healthy(&self) -> anyhow::Result<()> {
+        // The first check is outside of the time limit, so that a wait of 0 seconds checks once.
         let mut last = self.check_once().await;
         if self.wait == 0 || last.is_ok() {
             return last;
@@ -87,6 +88,7 @@ impl HealthCheck<'_> {
         };
         let limit = Duration::from_secs(self.wait);
         if timeout(limit, attempts).await.is_err() {
+            // The last error names the cause. The end of the time alone would not.
             let seconds = self.wait;
             return last.map_err(|error| anyhow!("{error} (the wait of {seconds} s is over)"));
         }
@@ -112,6 +114,8 @@ impl HealthCheck<'_> {
         };
         let server = self.remote.server();
         let reply = client.check(request).await.map_err(|status| {
+            // The health protocol answers NOT_FOUND for an unknown service. A server without the protocol answers
+            // UNIMPLEMENTED.
             if matches!(status.code(), Code::NotFound | Code::Unimplemented) {
                 anyhow!("{server} has no health service `{service}`: pass --server with the address of a Palimpsest server")
             } else {

@@ -89,6 +89,7 @@ impl Import {
         let clients = self.remote.connect().await?;
         let total: u64 = files
             .iter()
+            // The sum is for the progress bar only. The read of the file reports an error.
             .filter_map(|file| file.metadata().ok())
             .map(|metadata| metadata.len())
             .sum();
@@ -119,6 +120,7 @@ impl Import {
             }
         });
         let mut reports: Vec<FileReport> = Vec::new();
+        // A large file does not hold up the files behind it.
         let mut done = futures::stream::iter(work).buffer_unordered(PARALLEL_FILES);
         while let Some(report) = done.next().await {
             reports.push(report?);

@@ -24,6 +24,7 @@ impl Man {
     pub(super) fn run(&self) -> anyhow::Result<()> {
         let Some(folder) = &self.output else {
             let mut page = Vec::new();
+            // A closed pipe is no error for `print_document`, so the page is rendered in memory first.
             clap_mangen::Man::new(Cli::command()).render(&mut page)?;
             return print_document(&String::from_utf8_lossy(&page));
         };

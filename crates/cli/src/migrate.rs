@@ -113,6 +113,7 @@ impl Migrate {
         let (to_log, to_blobs) = to.map_err(Error::from_boxed)?;
         // If both stores share one place for results, the target takes it over. The source cannot write there any more.
         let owner = BlobOwner {
+            // Without this permission, the owner marker of the source would make the target fail.
             takes_over_from: Some(from_log.store_id().await?),
             restored_from: None,
             ..BlobOwner::of(&*to_log).await?
@@ -131,6 +132,7 @@ impl Migrate {
             side.map_err(|error| anyhow!("{error}"))
         };
         let (from, to) = (side(&from_log, from_blobs)?, side(&to_log, to_blobs)?);
+        // The journal has one place for both directions, so a migration back finds the sessions that were moved before.
         let record = MigrationJournal::open(&config.data_dir, self.from == EngineArg::Sled).await?;
         let how = self.deletions.into();
         let moved = migrate((&from, &to), project.as_ref(), clock.now(), &record, how).await;
@@ -160,6 +162,7 @@ async fn open(
 ) -> Result<(Arc<dyn Store>, Blobs), BoxError> {
     match engine {
         EngineArg::Sled => {
+            // A missing source is a wrong path, and a missing target is a new store.
             let log = if is_source {
                 store::open_existing_embedded(config).await?
             } else {

@@ -59,6 +59,7 @@ pub(super) fn number(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {
+        // In `1234567`, commas precede the indexes 1 and 4, where six and three digits are left.
         if index > 0 && (digits.len() - index).is_multiple_of(3) {
             out.push(',');
         }
@@ -130,6 +131,7 @@ pub(super) fn context_bar(
     let (mut used, mut filled) = (0, 0);
     for part in parts.iter().filter(|part| part.tokens > 0) {
         used += part.tokens;
+        // The end of each segment is computed from the running sum, so rounding errors do not add up.
         let until = cells(used).max(filled);
         let style = Style::new().fg_color(Some(part.color.into()));
         let glyphs: String = std::iter::repeat_n(part.glyph, until - filled).collect();
@@ -137,6 +139,7 @@ pub(super) fn context_bar(
         let _ = write!(bar, "{style}{glyphs}{style:#}");
         filled = until;
     }
+    // `mark` counts cells, so its last cell has the index `mark - 1`.
     let mark = cells(compact_at);
     for cell in filled..width {
         bar.push(if cell + 1 == mark { '┊' } else { '·' });
@@ -251,6 +254,7 @@ mod tests {
             color: AnsiColor::Blue,
             glyph,
         };
+        // Each part has 20 of 100 tokens, which are two of ten cells. The threshold of 90 is the ninth cell.
         let bar = context_bar(&[part(20, '#'), part(20, '=')], 100, 90, 10);
         let plain = anstream::adapter::strip_str(&bar).to_string();
         assert_eq!(plain, "##==····┊·");

@@ -75,6 +75,7 @@ impl RestoreCommand {
             let found = backup::check(&place, &id, &selection).await?;
             return print_report(&id, "is complete", found);
         };
+        // The location is stored with an interrupted restoration, so it is kept as text too.
         let location = match &self.blobs {
             Some(url) => url.clone(),
             None => data_dir.join(BLOB_FOLDER).to_string_lossy().into_owned(),

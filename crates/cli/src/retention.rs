@@ -67,10 +67,12 @@ impl RetentionCommand {
             );
         }
         let scratch = self.scratch.clone().unwrap_or_else(std::env::temp_dir);
+        // The embedded store is read from a copy, because opening a store writes files.
         let readable = store::open_existing(&config, &scratch).await;
         let readable = readable.map_err(Error::from_boxed)?;
         let log = Arc::clone(&readable.log);
         let blobs = store::blobs(&config)?;
+        // Retention depends on ages and sizes, not on policies, so the defaults are enough.
         let policies = DefaultPolicies::new(&Overlay::default(), &BTreeMap::new());
         let policies = policies.map_err(|error| anyhow!("{error}"))?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());

@@ -76,6 +76,7 @@ impl Schema {
             SchemaAction::Check(settings) => block_on(async {
                 let options = options(settings)?;
                 let state = postgres::check(&options).await?;
+                // The state is printed before the failure, so that the output has the version in both cases.
                 print_state(&options, state)?;
                 if !state.is_usable() {
                     bail!("{}", unusable(&state));

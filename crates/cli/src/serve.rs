@@ -47,6 +47,7 @@ impl ServeCommand {
 /// Runs the roles of a configuration until a signal.
 pub(super) fn run(loaded: LoadedConfig) -> anyhow::Result<()> {
     let telemetry = telemetry::init(&loaded.config)?;
+    // Each connection takes a file handle, and the usual soft limit is 1,024.
     net::raise_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -106,6 +106,7 @@ impl SessionsCommand {
         while sessions.len() < self.limit as usize {
             let request = ListSessionsRequest {
                 parent: format!("projects/{}", self.remote.project),
+                // The server rejects larger pages.
                 page_size: self.limit.min(1_000),
                 page_token,
                 filter: Some(SessionFilter {
@@ -118,12 +119,14 @@ impl SessionsCommand {
             sessions.extend(page.sessions);
             // The count of each page is for the whole project, so it is not added up.
             unreadable = page.unreadable_sessions;
+            // Nodes can fail between two pages, so the highest number is reported.
             nodes = page.unavailable_nodes.max(nodes);
             page_token = page.next_page_token;
             if page_token.is_empty() {
                 break;
             }
         }
+        // The last page can exceed the limit, because a page token is valid with the same `page_size` only.
         sessions.truncate(self.limit as usize);
         Ok((sessions, unreadable, nodes))
     }

@@ -44,6 +44,7 @@ pub(super) fn styled(text: &str) -> Cow<'_, str> {
         let len = style_len(from);
         if len == 0 {
             escape_rust(&mut out, '\u{1b}');
+            // The escape character is one byte. The text after it is searched for further sequences.
             rest = &from[1..];
         } else {
             out.push_str(&from[..len]);
@@ -59,6 +60,7 @@ fn style_len(text: &str) -> usize {
     let Some(inner) = text.strip_prefix("\u{1b}[") else {
         return 0;
     };
+    // Other sequences, such as `ESC [ 2 J`, end with another letter. They move the cursor or clear the screen.
     let end = inner.find(|c: char| !(c.is_ascii_digit() || c == ';'));
     end.filter(|end| inner[*end..].starts_with('m'))
         .map_or(0, |end| "\u{1b}[".len() + end + 1)
@@ -123,6 +125,7 @@ impl TerminalDocument {
 
 impl Write for TerminalDocument {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // Files and pipes get the exact bytes, so that an export can be imported again.
         if !self.escapes {
             return self.out.write(bytes);
         }
@@ -166,6 +169,7 @@ mod tests {
         }
         assert_eq!(line("a\nb\tc"), r"a\nb\tc");
         assert_eq!(lines("a\nb\tc"), "a\nb\tc");
+        // The zero-width joiner in the emoji is no control character, so it stays.
         let plain = "naïve 日本語 👩\u{200d}💻 ─ ┊ é\n";
         assert!(matches!(lines(plain), Cow::Borrowed(same) if same == plain));
     }

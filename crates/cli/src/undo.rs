@@ -67,6 +67,7 @@ impl Undo {
         let mut clients = self.remote.connect().await?;
         let to_revision = match self.to {
             Some(revision) => revision,
+            // A session begins with an event of its own, so a change has at least the revision 2.
             None => last_change(&mut clients, session).await? - 1,
         };
         let request = RestoreContextRequest {
@@ -151,6 +152,8 @@ impl UndoSearch {
             return None;
         }
         if let Some(Event::ContextRestored(restored)) = &event.event {
+            // The undo restored this revision, so no earlier event after it is in effect. Such an event can be another
+            // undo.
             self.below = Some(restored.to_revision);
             return None;
         }
@@ -184,8 +187,10 @@ mod tests {
             events.iter().find_map(|event| search.check(event))
         };
         assert_eq!(find(&[snip(9), snip(5)]), Some(9));
+        // The undo at 10 restored revision 8, so the snip at 9 is undone.
         assert_eq!(find(&[undo(10, 8), snip(9), snip(5)]), Some(5));
         assert_eq!(
+            // The undo at 12 went back to revision 4, so the undo at 10 and both snips before it do not count.
             find(&[undo(12, 4), undo(10, 8), snip(9), snip(5), snip(3)]),
             Some(3)
         );

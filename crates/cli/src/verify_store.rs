@@ -108,15 +108,18 @@ impl VerifyStore {
     async fn verify(self) -> anyhow::Result<()> {
         let config = self.settings.load()?.config;
         let scratch = self.scratch.clone().unwrap_or_else(std::env::temp_dir);
+        // The embedded store is read from a copy, because opening a store writes files.
         let readable = store::open_existing(&config, &scratch).await;
         let readable = readable.map_err(Error::from_boxed)?;
         let log = Arc::clone(&readable.log);
         let blobs = store::blobs(&config)?;
         let mut found = StoreFindings::default();
+        // Intents are read before the logs. An intent that a commit completes meanwhile then still counts.
         let intended = intended_files(&*log, &mut found).await?;
         let mut from: Option<SessionKey> = None;
         loop {
             let page = log.list_rows(None, from.as_ref(), MAX_LIST).await?;
+            // An incomplete list would make a damaged store look sound.
             if let Some(node) = page.left_out.first() {
                 bail!(
                     "the node {node} of the database does not answer: repeat the command when it does"
@@ -190,6 +193,7 @@ async fn session(
     let named = match events(log, key, head).await {
         Ok(named) => named,
         Err(error) => {
+            // A deletion during the check removes the log, which is no fault.
             if !still_exists(log, key, head).await? {
                 return Ok(());
             }
@@ -229,6 +233,7 @@ async fn session(
             unknown.push((file, path, size));
         }
     }
+    // The intents were read at the beginning. A result that was stored since has a later intent, or an event.
     if !unknown.is_empty() {
         let new = ReferencesNow::read(log, key, head).await?;
         for (file, path, size) in unknown {
@@ -245,6 +250,7 @@ async fn session(
     }
     for (file, sha256) in named.iter().filter(|_| contents) {
         match blobs.get_result(key, file, sha256).await {
+            // Missing results are counted above.
             Ok(_) | Err(BlobError::NotFound(_)) => {}
             Err(BlobError::Damaged(_)) => {
                 found.damaged += 1;
@@ -285,6 +291,7 @@ async fn session_intents(
     let (mut files, mut after) = (HashSet::new(), Box::<str>::from(""));
     loop {
         let page = log.list_intents(Some((key, &after)), MAX_LIST).await?;
+        // Intents are ordered by session and file, so those of the next session end the list.
         let own = page.intents.iter().take_while(|intent| intent.key == *key);
         let before = files.len();
         files.extend(own.map(|intent| intent.file.clone()));
@@ -359,6 +366,7 @@ async fn events(
         for frame in frames {
             after = frame.last();
             let mut recorded = decode_frame(&frame.bytes)?;
+            // `frame.last()` is computed from the header, so a wrong number would shift all later revisions.
             if recorded.len() != frame.events as usize {
                 bail!(
                     "the frame at revision {} has another number of events than its header",
@@ -368,6 +376,7 @@ async fn events(
             for recorded in &recorded {
                 referenced_files::add(&recorded.event, &mut names);
             }
+            // The first event creates the session. The replay proves that events can be applied, not only decoded.
             if session.is_none() && !recorded.is_empty() {
                 let first = recorded.remove(0);
                 session = Some(Session::replay(key.clone(), [first])?);
@@ -392,6 +401,7 @@ async fn check_orphans(
     let mut from = None;
     loop {
         let page = log.tombstones(from.as_ref(), MAX_LIST).await?;
+        // The list has no end marker, so it ends at an empty page.
         let Some(last) = page.last() else { break };
         from = Some(last.key.clone());
         found.deleting += page.len() as u64;

@@ -73,6 +73,7 @@ pub(super) struct ViewCommand {
 impl ViewCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let messages = block_on(self.fetch())?;
+        // The messages are printed as the server sent them. A parser could change numbers and the order of keys.
         print_document("[")?;
         for (index, message) in messages.iter().enumerate() {
             print_document(if index == 0 { "\n" } else { ",\n" })?;
@@ -108,6 +109,7 @@ async fn fetch_full_view(
     };
     let preview = prepare(clients, request.clone()).await?;
     if !preview.view_omitted {
+        // A dry run seals nothing, so most calls leave the session unchanged.
         return Ok(preview.messages_json);
     }
     // A view that is too large for one reply is streamed. Only a served view can be streamed, so this call is no dry

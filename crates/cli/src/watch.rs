@@ -73,8 +73,8 @@ impl Watch {
         let json = self.json.then(|| ReplyJson::of("SessionEvent"));
         let json = json.transpose()?;
         let mut clients = self.remote.connect().await?;
-        // A stream without a start begins at the current revision, which is unknown if the connection is lost before the
-        // first element. The revision is therefore read first.
+        // A stream without a start begins at the current revision, which is unknown if the connection is lost before
+        // the first element. The revision is therefore read first.
         let request = GetSessionRequest {
             session: session.clone(),
             ..GetSessionRequest::default()
@@ -92,7 +92,9 @@ impl Watch {
             let StreamEnd::Lost(status) = end.await? else {
                 return Ok(());
             };
+            // A server that sheds load states when it accepts calls again.
             let asked = status.as_ref().and_then(retry_delay);
+            // The stream made progress, so the next loss is a new one.
             if position.after > before {
                 (wait, is_lost) = (WAITS.0, false);
             }
@@ -128,6 +130,7 @@ impl Watch {
                 Ok(None) => return Ok(StreamEnd::Lost(None)),
                 Err(status) => return lost(status),
             };
+            // An element without an event can advance the revision too.
             position.after = position.after.max(element.revision);
             if let Some(event) = &element.event
                 && !position.is_repeated(event)
@@ -154,6 +157,7 @@ impl Position {
             return false;
         };
         let (kind, _) = describe(content);
+        // A revision can have two events, so the revision alone does not identify an event.
         let latest = self.latest.insert(kind, event.revision);
         latest.is_some_and(|latest| latest >= event.revision)
     }
@@ -175,6 +179,7 @@ fn lost(status: Status) -> anyhow::Result<StreamEnd> {
 
 fn retry_delay(status: &Status) -> Option<Duration> {
     let info = status.get_details_retry_info()?;
+    // A longer delay would leave the person without events although the server may be back.
     info.retry_delay.map(|delay| delay.min(WAITS.1))
 }
 

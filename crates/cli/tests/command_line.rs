@@ -28,6 +28,7 @@ impl Drop for Server {
 
 fn palimpsest(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_palimpsest"));
+    // Variables of the developer, such as `PALIMPSEST_LISTEN`, are settings and would change the results.
     command.args(args).env_clear();
     command
 }
@@ -58,6 +59,7 @@ fn an_invalid_command_line_or_configuration_exits_with_64() {
         &["serve", "--port", "1"],
         &["config", "--set", "novalue"],
         &["config", "--listen", "50051"],
+        // An address that other machines can reach needs authentication.
         &["serve", "--listen", "0.0.0.0:0"],
         &["config", "--check", "--config", "/nonexistent.toml"],
     ] {
@@ -121,6 +123,7 @@ fn commands() -> Vec<Vec<String>> {
     }
     let mut all = Vec::new();
     add(&palimpsest_cli::Cli::command(), &[], &mut all);
+    // An empty list would make every test of the commands pass.
     assert!(all.len() > 25, "{all:?}");
     all
 }
@@ -183,6 +186,7 @@ fn gateway(folder: &Path, upstream: &str, variables: &[(&str, &Path)]) -> (Serve
 fn the_gateway_forwards_over_tls_if_it_trusts_the_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let make = || rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    // The second certificate has the same name, so only its key makes the gateway reject the upstream.
     let (certified, other) = (make(), make());
     let key = PrivateKeyDer::Pkcs8(certified.signing_key.serialize_der().into());
     let provider = Arc::new(aws_lc_rs::default_provider());
@@ -206,6 +210,7 @@ fn the_gateway_forwards_over_tls_if_it_trusts_the_certificate() {
                 request.extend(next);
             }
             if request.ends_with(b"{}") {
+                // The gateway replaces `Host` by the name of the upstream.
                 assert!(!request.windows(7).any(|word| word == b"Host: g"));
                 let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
                 stream.write_all(answer).unwrap();
@@ -235,6 +240,7 @@ fn it_serves_the_gateway_and_drains_its_streams() {
         let request = read_until(&mut stream, b"{}");
         assert!(request.starts_with(b"POST /v1/messages HTTP/1.1\r\n"));
         stream
+            // Three of six bytes: the response stays in flight during the drain.
             .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\none")
             .unwrap();
         waits.recv().unwrap();
@@ -248,6 +254,7 @@ fn it_serves_the_gateway_and_drains_its_streams() {
     let pid = server.0.id().to_string();
     let kill = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
     assert!(kill.success());
+    // The port is closed at the beginning of the drain.
     while TcpStream::connect(&address).is_ok() {
         thread::sleep(Duration::from_millis(10));
     }

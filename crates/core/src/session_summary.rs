@@ -95,6 +95,7 @@ pub fn accept_summary(
         extracted.body(files).unwrap_or_default(),
         &extracted.render(),
     ];
+    // An exact name cannot be derived from prose, so names that the answer lacks are added to the section of files.
     let Some(names) = omitted_names(&sources, &accepted.text) else {
         return Ok(accepted.text);
     };

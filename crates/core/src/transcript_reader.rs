@@ -72,6 +72,7 @@ pub fn outline<'m>(
             }
             let hint = reads_message(tools, message).map(|reader| format!(": {reader}"));
             let note = format!("\n[cut{}]\n", hint.unwrap_or_default());
+            // The note needs space too, so that the page stays within its limit.
             shown.truncate(shown.floor_char_boundary(max_bytes.saturating_sub(note.len())));
             shown.push_str(&note);
         }
@@ -101,6 +102,7 @@ pub fn render_message(
         }
         all.push('\n');
     }
+    // A model can request any offset, also one within a character.
     let start = all.floor_char_boundary(from);
     let end = all.floor_char_boundary(start.saturating_add(max_bytes));
     let next = (end < all.len()).then_some(end);
@@ -161,6 +163,7 @@ fn label(block: &Block, call: Option<CallKey>, calls: &Calls) -> String {
 /// Returns an id that identifies this call uniquely within the session.
 fn unique_call_id(call: Option<CallKey>, calls: &Calls, id: &str) -> String {
     match call {
+        // Callers reuse ids. The service's own id leads to one call.
         Some(call) if calls.with_id(id).len() != 1 => calls.service_id(call),
         _ => id.to_owned(),
     }
@@ -231,6 +234,7 @@ mod tests {
     fn an_outline_page_is_bounded_and_refers_to_the_rest() {
         let calls = Calls::default();
         let long = "\u{e9} and on".repeat(100);
+        // Each block has 900 bytes, so the first message alone exceeds a page and is cut.
         let both = [says(1, &[&*long; 9]), says(2, &["short"])];
         let messages = || both.iter().map(|(at, message)| (*at, message));
         let mut tools = Policy::default().model_tools;

@@ -122,6 +122,7 @@ impl Stage {
         self.check(&before);
         let of_last = self.world.log.last().map(|last| &last.event);
         if let Some(Event::CacheEditsIssued(_)) = of_last {
+            // A cache edit leaves the view as it is, so it begins no epoch.
             assert_eq!(self.world.session.sealed().epoch(), epoch);
         }
         self.check_again();

@@ -23,6 +23,7 @@ fn long() -> SessionHarness {
     let mut world = SessionHarness::with_policy(Policy::default());
     for number in 0..8_u128 {
         let role = [Role::User, Role::Assistant][usize::from(number % 2 == 1)];
+        // A word counts as 5/3 tokens, so each of the eight messages has about 6,700.
         let words = "word ".repeat(4_000);
         let id = MessageId::new(Uuid::from_u128(number + 1));
         let message = Message::new(id, role, vec![Block::text(words)]);
@@ -106,5 +107,6 @@ fn a_compaction_started_by_a_fast_clock_is_over() {
     assert!(!running.is_expired(before(running.started_at, 500)));
     assert!(running.is_expired(running.deadline));
     let takes = running.deadline.as_millis() - running.started_at.as_millis();
+    // The deadline is then further ahead than twice the time limit.
     assert!(running.is_expired(before(running.started_at, takes + 1)));
 }

@@ -79,6 +79,7 @@ impl Play {
             Step::Answer { words, percent } => {
                 let tokens = self.world.session.tokens().tokens;
                 let usage = percent.map(|percent| Usage {
+                    // Usage above the window of 200,000 tokens would be ignored.
                     input_tokens: (tokens * u64::from(percent) / 100).clamp(1, 190_000),
                     output_tokens: u64::from(*words),
                     ..Usage::default()
@@ -181,6 +182,7 @@ fn undeclared_system_and_tools_are_counted_after_a_compaction() {
     play.world.run(Command::ServeView(ServeView::default()));
     let event = play.compact().unwrap();
     assert!(
+        // The prefix of 30,000 tokens stays. The kept messages and the summary are small beside it.
         (29_000..33_000).contains(&event.after_tokens),
         "{}",
         event.after_tokens

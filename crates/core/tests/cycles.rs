@@ -49,6 +49,7 @@ fn read_use(prefix: &[String], tree: &str, source: &mut Source) {
     }
     let (path, alias) = tree.split_once(" as ").unwrap_or((tree, ""));
     let mut path = [prefix, &names(path)].concat();
+    // `use a::{self}` imports `a` itself.
     path.pop_if(|last| last == "self");
     let name = names(alias).pop().or_else(|| path.last().cloned());
     source.imports.insert(name.unwrap_or_default(), path);
@@ -133,6 +134,7 @@ fn import_cycles_between_files_are_bounded() {
         let mut edges = Edges::new();
         for (from, source) in &sources {
             let paths = source.paths.iter();
+            // At most 8 re-exports are followed, so that a cycle of re-exports ends.
             let homes = paths.filter_map(|path| home(&sources, from, path, 8));
             edges.insert(from.clone(), homes.filter(|home| home != from).collect());
         }

@@ -76,6 +76,7 @@ fn each_threshold_has_its_follow_up() {
     check(|_| (), |_| 10, false, &[]);
     check(|_| (), |_| 10, true, &[rejected]);
     check(|_| (), |of| of.compact, false, &[auto]);
+    // A rejected prompt takes precedence over the threshold, and only one compaction follows.
     check(|_| (), |of| of.compact, true, &[rejected]);
     check(
         |policy| policy.autocompact.enabled = false,
@@ -93,6 +94,7 @@ fn each_threshold_has_its_follow_up() {
         true,
         &[rejected, FollowUp::PrepareSummary],
     );
+    // From the compaction threshold on, a prepared summary would come too late.
     check(ahead, |of| of.compact, false, &[auto]);
 
     let staging = |policy: &mut Policy| {
@@ -112,6 +114,7 @@ fn each_threshold_has_its_follow_up() {
         policy.autocompact.reactive_only = true;
         policy.autocompact.proactive_percent = None;
     };
+    // In this mode, only a rejected prompt makes a compaction due, unless the view may be truncated.
     check(reactive, |of| of.critical, false, &[]);
     let truncating = |policy: &mut Policy| {
         reactive(policy);

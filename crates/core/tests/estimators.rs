@@ -95,6 +95,7 @@ impl Talk {
 fn a_changed_estimator_does_not_recount_earlier_messages() {
     let mut talk = Talk::new();
     talk.say(Role::User, &[TEXT, TEXT], 0);
+    // Two texts of 10 tokens each, and 4 for the message.
     assert_eq!(talk.tokens(), 24);
     talk.set("tokens.estimator = \"o200k\"");
     let second = talk.say(Role::User, &[TEXT, TEXT], 0);
@@ -128,6 +129,7 @@ fn a_changed_estimator_does_not_recount_earlier_messages() {
 fn a_changed_estimator_resets_the_calibration() {
     let mut talk = Talk::new();
     talk.learn();
+    // An observation has a weight of one eighth: 7/8 of 1.0 and 1/8 of 2.0.
     assert_eq!(talk.calibration(), 1_125);
     // A change of another setting keeps the calibration.
     talk.set("snip.nudge_after_messages = 9");

@@ -143,6 +143,7 @@ impl Told {
 #[test]
 fn the_first_update_is_due_at_10000_tokens_regardless_of_calls() {
     let mut told = Told::new();
+    // The call and its result are small, so the session stays below `start_tokens`, which is 10,000.
     told.user(9_500);
     told.calls("r", &["a"]);
     told.result("a");
@@ -212,6 +213,7 @@ fn an_open_round_is_not_read_and_does_not_advance_the_coverage() {
     assert_eq!(told.covers(), None, "one of two calls is open");
     told.result("b");
     assert_eq!(told.covers(), Some(asked), "the mark follows its text");
+    // After the input: two fragments of the response and two results.
     assert_eq!(told.world.session.memory_lag().messages, 4);
 }
 
@@ -300,6 +302,7 @@ fn failures_delay_the_update_and_are_counted_until_a_success() {
     }
     told.update(Author::Extractive).unwrap();
     assert_eq!(told.world.session.memory().failure, None);
+    // The text is up to date, and its file is not.
     told.world.run(fail(true, NOW.as_millis() + 9));
     let due = memory_due_at(&told.world.session, NOW).unwrap();
     assert_eq!(due.millis_since(NOW), 9, "the file is due, not the text");
@@ -326,6 +329,7 @@ fn placeholder_text_is_rejected_and_a_version_lists_changed_sections() {
     let mut told = Told::new();
     told.user(10_000);
     let mut memory = MemoryDocument::template();
+    // `TBD` counts as empty, and a worklog alone is no summary.
     memory.set(SectionKind::Task, "TBD");
     memory.set(SectionKind::Worklog, "Something was done.");
     let update = told.command(Author::Extractive, &memory.render(), None);
@@ -357,6 +361,7 @@ fn an_edit_of_an_outdated_file_restores_the_coverage_of_that_file() {
     let later = told.user(6_000);
     told.update(Author::Extractive).unwrap();
     assert_eq!(told.covers(), Some(later));
+    // The second text did not reach the file, which still has the first one.
     told.world.run(Command::FailMemoryUpdate(FailMemoryUpdate {
         is_file_failure: true,
         detail: "no".into(),

@@ -77,6 +77,7 @@ fn items() -> Vec<Value> {
             "encrypted_content": "ZW5j"}),
         json!({"type": "function_call", "id": "fc_1", "status": "completed", "namespace": "n", "call_id": "call_1",
             "name": "Read", "arguments": "{ \"path\":\"/a\" , \"n\": 1.0 }"}),
+        // Arguments that were cut off are no JSON, so they are kept as a text.
         json!({"type": "function_call", "call_id": "call_2", "name": "Read", "arguments": "{cut"}),
         json!({"type": "function_call_output", "id": "fco_1", "call_id": "call_1", "output": "text"}),
         json!({"type": "function_call_output", "call_id": "call_2", "output": [
@@ -105,6 +106,7 @@ fn items() -> Vec<Value> {
         json!({"type": "mcp_call", "id": "mcp_1", "arguments": "{}", "name": "n", "server_label": "s"}),
         json!({"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": true}),
         json!({"type": "item_reference", "id": "msg_9"}),
+        // A reference may leave its type out.
         json!({"id": "msg_9"}),
         json!({"type": "additional_tools", "role": "developer", "tools": []}),
         json!({"type": "novel", "big": 123}),
@@ -207,9 +209,11 @@ fn canonical_digests_ignore_ids_and_states_of_items() {
     let strict = |item: Value| CanonicalDigests::of(&one(&json!([item]))).strict;
     for mut item in items() {
         let before = strict(item.clone());
+        // The id is the whole content of a reference.
         if item["type"] == "item_reference" || item["type"].is_null() {
             continue;
         }
+        // The id of this item names its call, so another id is another content.
         let is_local_output = item["type"] == "local_shell_call_output";
         item["status"] = json!("in_progress");
         if !is_local_output {
@@ -382,6 +386,7 @@ fn invalid_arrays_are_found() {
     check(&json!([reasoning]), Some(follows));
     check(&json!([reasoning, user]), Some(follows));
     check(&json!([reasoning, reasoning, call, output]), None);
+    // An item of an unknown type counts as the model's, unless its type has an ending such as `_output`.
     check(&json!([reasoning, {"type": "novel"}]), None);
     check(&json!([reasoning, {"type": "novel_output"}]), Some(follows));
     check(
@@ -415,6 +420,7 @@ fn invalid_arrays_are_found() {
         ..Target::default()
     };
     let found = validate(&target, &[long.to_string(), answer.to_string()]);
+    // The call and its output have the same id, which is too long.
     assert_eq!(found.iter().filter(|it| it.rule == rules).count(), 2);
     let unnamed =
         json!({"type": "function_call", "call_id": "c", "name": "a b", "arguments": "{}"});

@@ -223,6 +223,7 @@ impl Stage {
         let at = usize::from(line) % self.lines.len();
         let id = self.lines[at].message;
         let snip = snipping(Vec::new(), vec![(id, 0)]);
+        // A line that left with its turn is snipped too, so the reason is the same as for a marked line.
         if self.shown[at] != Shown::Whole {
             let target = SnipTarget {
                 field: "blocks[0]".into(),
@@ -385,6 +386,7 @@ fn an_undo_lays_out_later_messages_with_the_current_policy() {
     stage.say(Role::User, Block::text("before the change"), None);
     stage.say(Role::Assistant, Block::text("an answer"), None);
     stage.serve();
+    // The view of this revision has no turn ids. An undo keeps the policy, so the later input keeps its id.
     let before = stage.world.session.revision();
     let answer = MessageId::new(Uuid::from_u128(2));
     let tagging = UpdateSession {
@@ -413,6 +415,7 @@ fn an_undo_lays_out_later_messages_with_the_current_policy() {
 #[test]
 fn only_a_model_with_the_tool_that_snips_gets_ids_and_reminders() {
     let mut policy = Policy::default();
+    // A reminder is due with each request, so ids and reminders appear together.
     (policy.snip.nudge, policy.snip.nudge_after_messages) = (true, 1);
     let mut stage = Stage {
         world: SessionHarness::with_policy(policy),

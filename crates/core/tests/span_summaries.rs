@@ -40,6 +40,7 @@ fn call(number: u128) -> Message {
 fn answer(number: u128, to: u128) -> Message {
     let result = Block::ToolResult(ToolResult {
         tool_use_id: format!("c{to}").into(),
+        // The results are large, so that the placeholder of the span frees more than the minimum.
         content: ResultContent::Text("fn main() {} ".repeat(400).into()),
         is_error: None,
         extra: UnknownFields::default(),

@@ -42,6 +42,7 @@ fn session(policy: &str) -> SessionHarness {
         });
         let result = Block::ToolResult(ToolResult {
             tool_use_id: id,
+            // Each result is larger than a marker, and its number identifies it in the input.
             content: ResultContent::Text(format!("content {number} ").repeat(100).into()),
             is_error: None,
             extra: UnknownFields::default(),

@@ -181,6 +181,7 @@ mod tests {
         let (greedy, honest) = (Arc::default(), Arc::default());
         let held: Vec<_> =
             std::iter::from_fn(|| BudgetShare::take(&budget, &greedy, 1).ok()).collect();
+        // At 75 calls, the group uses three times the 25 free calls.
         assert!((70..=76).contains(&held.len()), "{}", held.len());
         let others: Vec<_> = (0..10)
             .map(|_| BudgetShare::take(&budget, &honest, 1).unwrap())

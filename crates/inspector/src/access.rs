@@ -16,6 +16,7 @@ const MAX_CREDENTIAL: usize = 4_000;
 
 /// Adds the key of the cookie to headers without a credential. Returns true if they have one then.
 pub(crate) fn add_credential(headers: &mut HeaderMap) -> bool {
+    // A program sends its own header, which must not be replaced by a cookie.
     if CREDENTIALS.iter().any(|name| headers.contains_key(name)) {
         return true;
     }
@@ -29,6 +30,7 @@ pub(crate) fn add_credential(headers: &mut HeaderMap) -> bool {
 fn key(headers: &HeaderMap) -> Option<&str> {
     let cookies = headers.get_all(COOKIE).iter();
     let cookies = cookies.filter_map(|value| value.to_str().ok());
+    // A header has the form `a=1; b=2`. HTTP/2 clients may also send a header for each pair.
     let mut pairs = cookies.flat_map(|value| value.split(';'));
     pairs.find_map(|pair| pair.trim().strip_prefix(COOKIE_NAME)?.strip_prefix('='))
 }
@@ -45,6 +47,7 @@ fn bearer(key: &str) -> Option<HeaderValue> {
 
 /// Returns true if a text can be the value of a cookie, which all keys and tokens can.
 fn is_key(key: &str) -> bool {
+    // The characters of RFC 6265. A semicolon in the key would end it and begin an attribute of the cookie.
     let is_fit = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b',' | b';' | b'\\');
     !key.is_empty() && key.len() <= MAX_CREDENTIAL && key.bytes().all(is_fit)
 }
@@ -61,6 +64,7 @@ pub(crate) fn remove_cookie(is_secure: bool) -> Option<HeaderValue> {
 
 fn cookie(value: &str, max_age: u32, is_secure: bool) -> Option<HeaderValue> {
     let secure = if is_secure { "; Secure" } else { "" };
+    // `HttpOnly` hides the key from scripts. `Lax` sends it with links of other pages and not with their POST forms.
     let text = format!(
         "{COOKIE_NAME}={value}; Path=/inspector; Max-Age={max_age}; HttpOnly; SameSite=Lax{secure}"
     );
@@ -88,6 +92,7 @@ mod tests {
             of("a=b; palimpsest_key=k1.x_y-z"),
             Some("Bearer k1.x_y-z".to_owned())
         );
+        // A cookie whose name only begins with the name is another cookie.
         assert_eq!(of("palimpsest_key2=k"), None);
         assert_eq!(of("palimpsest_key="), None);
         assert_eq!(of("a=b"), None);

@@ -33,6 +33,7 @@ fn line(change: &WatchSessionResponse) -> Bytes {
     if change.event.is_some() {
         Bytes::from(format!("data: {}\n\n", change.revision))
     } else {
+        // A line that begins with a colon is a comment of server-sent events, which the browser ignores.
         Bytes::from_static(b":\n\n")
     }
 }

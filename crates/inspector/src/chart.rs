@@ -64,6 +64,7 @@ pub(crate) struct Line {
 /// Draws the requests, oldest first.
 pub(crate) fn requests(bars: &[Bar], lines: &[Line]) -> Markup {
     let scale = Scale::of(bars, lines);
+    // One path for each part draws all bars. An element for each bar and part would be up to 1,800 elements.
     let mut paths = [const { String::new() }; 6];
     let mut unmanaged = String::new();
     let mut is_drawn = false;
@@ -81,6 +82,7 @@ pub(crate) fn requests(bars: &[Bar], lines: &[Line]) -> Markup {
         // Above the chart, the line has a gap.
         let fits = scale.fits(without);
         if fits {
+            // `L` connects the step to the one before, and `M` begins another line after a gap.
             let command = if is_drawn { 'L' } else { 'M' };
             let y = scale.y(without);
             let _ = write!(unmanaged, "{command}{x:.1} {y:.1}h{width:.1}");
@@ -198,6 +200,7 @@ impl Scale {
     /// Returns the left side and the width of a bar.
     fn bar(&self, index: usize) -> (f64, f64) {
         let index = f64::from(u32::try_from(index).unwrap_or(u32::MAX));
+        // In narrow bars, the gap would take too much of the width.
         let gap = if self.step > 6.0 { 1.0 } else { 0.0 };
         (
             f64::from(LEFT) + index * self.step,
@@ -225,6 +228,7 @@ mod tests {
             class: "window",
             tokens: 200,
         };
+        // The chart ends at twice the window: 400 tokens. The requests would have 100, 400, 1,100 and 400 tokens.
         let bars = [bar(0), bar(300), bar(1_000), bar(300)];
         let chart = requests(&bars, &[window]).into_string();
         let line = chart.split_once("class=\"unmanaged\" d=\"").unwrap().1;

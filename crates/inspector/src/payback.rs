@@ -43,7 +43,9 @@ pub(crate) fn of_changes(
         let Some(Event::ViewServed(served)) = &event.event else {
             continue;
         };
+        // Without an earlier request in the list, the savings before the changes are unknown.
         if let (Some((last, changes)), Some(before)) = (open.take(), before) {
+            // `saved_tokens` is the sum over all changes of the session, so its growth belongs to these changes.
             let smaller_by = served.saved_tokens.saturating_sub(before);
             paybacks[last] = Some(Payback {
                 changes,
@@ -58,6 +60,7 @@ pub(crate) fn of_changes(
     }
     for (index, earlier) in requests_before {
         if let Some(payback) = &mut paybacks[index] {
+            // The total is known only at the end of the list.
             payback.requests = requests - earlier;
         }
     }
@@ -82,6 +85,8 @@ impl Prices {
 
     /// Returns the number of requests after which the written tokens are paid for.
     fn break_even(self, rewritten: u32, smaller_by: u32) -> Option<u64> {
+        // Without the change, the tokens would have been read from the cache. Only the difference is a cost of the
+        // change.
         let extra = f64::from(rewritten) * (self.write - self.read).max(0.0);
         let saved = f64::from(smaller_by) * self.read;
         if saved <= 0.0 {
@@ -148,6 +153,7 @@ mod tests {
             ..EconomyPolicy::default()
         };
         let prices = Prices::of(Some(&policy));
+        // 1,000 * (2.0 - 0.5) / (1,000 * 0.5) = 3.
         assert_eq!(prices.break_even(1_000, 1_000), Some(3));
         assert_eq!(prices.break_even(0, 1_000), Some(0));
         assert_eq!(prices.break_even(1_000, 0), None);

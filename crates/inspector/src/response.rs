@@ -37,7 +37,9 @@ fn with_headers(status: StatusCode, kind: &'static str, body: Body) -> Response<
     };
     set(CONTENT_TYPE, kind);
     set(CONTENT_SECURITY_POLICY, POLICY);
+    // Pages contain conversations, which must not stay in the browser after a sign-out.
     set(CACHE_CONTROL, "no-store");
+    // With `no-referrer`, browsers would send forms with `Origin: null`, which the HTTP API rejects.
     set(REFERRER_POLICY, "same-origin");
     set(X_CONTENT_TYPE_OPTIONS, "nosniff");
     set(
@@ -54,6 +56,7 @@ pub(crate) fn page(status: StatusCode, page: Markup) -> Response<Body> {
 
 /// Creates a response that leads to another page.
 pub(crate) fn redirect(path: &str) -> Response<Body> {
+    // 303 makes the browser read the next page with GET, so a reload does not send the form again.
     let mut response = whole(StatusCode::SEE_OTHER, HTML, Bytes::new());
     if let Ok(path) = HeaderValue::try_from(path) {
         response.headers_mut().insert(LOCATION, path);

@@ -136,6 +136,7 @@ pub(crate) fn find(path: &str) -> Option<Route> {
         "/icon.svg" => return Some(Route::Icon),
         _ => {}
     }
+    // The parts of `p/sessions/s/view`. The last one keeps further slashes, so `view/x` matches no page.
     let mut parts = rest.strip_prefix("/projects/")?.splitn(4, '/');
     let project = id(parts.next()?)?;
     match parts.next() {
@@ -163,6 +164,7 @@ mod tests {
     #[test]
     fn every_page_has_a_path() {
         let name = SessionName {
+            // Both ids have characters that a path must escape.
             project: "p 1".to_owned(),
             session: "s?".to_owned(),
         };

@@ -70,6 +70,7 @@ async fn answer(settings: Inspector, service: GrpcPath, request: Request<Body>) 
         .path_and_query()
         .map_or(ROOT, |uri| uri.as_str())
         .to_owned();
+    // Without keys, a foreign page could give its name the address of this machine, and read the pages as its own.
     if settings.is_open && !names_this_machine(&head.headers, &head.uri) {
         return pages::failed(&PageError::ForeignHost, &here, viewer);
     }
@@ -94,6 +95,7 @@ async fn answer(settings: Inspector, service: GrpcPath, request: Request<Body>) 
 }
 
 fn is_forwarded_https(headers: &http::HeaderMap) -> bool {
+    // A proxy that ends TLS sets this header. A caller that forges it changes only its own cookie.
     let proto = headers.get("x-forwarded-proto").map(HeaderValue::as_bytes);
     proto == Some(b"https")
 }
@@ -107,6 +109,7 @@ async fn read_form(
     match *method {
         Method::GET | Method::HEAD => Ok(None),
         Method::POST => {
+            // The declared length is checked first, so that a large form is rejected before it is read.
             if body.size_hint().lower() > MAX_FORM as u64 {
                 return Err(PageError::Input("The form is larger than 256 KiB."));
             }
@@ -142,6 +145,7 @@ impl Call {
             (Route::Script, None) => return Ok(assets::script()),
             (Route::Icon, None) => return Ok(assets::icon()),
             (Route::SignIn, Some(form)) => return Ok(self.sign_in(form)),
+            // Only a form signs out. A link or an image of another page cannot.
             (Route::SignOut, Some(_)) => {
                 let cookie = access::remove_cookie(self.is_secure);
                 return Ok(response::with_cookie(response::redirect(ROOT), cookie));
@@ -183,7 +187,10 @@ impl Call {
     /// Stores a key in the browser, and returns to the page that needed it.
     fn sign_in(&self, form: &Query) -> Response<Body> {
         let key = form.get("key").unwrap_or_default().trim();
+        // The address comes from the request. A foreign one would turn the form into a redirect to any site.
         let next = form.get("next").filter(|next| is_own_page(next));
+        // The key is not verified here. A wrong one fails in the first call of the next page, which shows the form
+        // again.
         let cookie = access::set_cookie(key, self.is_secure);
         if cookie.is_none() {
             let page = pages::sign_in::page(next.unwrap_or(ROOT), Some("This text is no API key."));

@@ -7,6 +7,7 @@ use maud::{Markup, html};
 
 /// Returns true if a character could change how other text is shown.
 const fn is_control(c: char) -> bool {
+    // Tab and line feed are left out, because texts of several lines need them.
     matches!(
         c,
         '\u{0}'..='\u{8}'

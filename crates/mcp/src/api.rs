@@ -64,6 +64,7 @@ impl Mount for McpApi {
             let server = McpServer::new(&calls, scope, allows_snip).verified();
             let server = server.await?;
             let credentials = selected_headers(&head.headers, &CREDENTIALS);
+            // A caller without a valid credential is rejected above and takes no slot.
             let slot = slots.take(&credentials).ok_or_else(busy)?;
             let body = Limited::new(body, MAX_REQUEST_BYTES).collect();
             let body = timeout(body_timeout, body).await.map_err(|_| too_slow())?;

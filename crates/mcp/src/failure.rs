@@ -36,6 +36,7 @@ pub(crate) fn text(status: &Status, scope: &Scope) -> String {
     if reason == SESSION_NOT_FOUND {
         let name = info.as_ref().and_then(|info| info.metadata.get("session"));
         let name = name.map_or("", String::as_str);
+        // With a fixed session, the model has no argument to correct, so the text addresses the operator.
         let next = if scope.fixed().is_some() {
             "The configuration of this MCP server names it: correct the name there, or append the first message"
                 .to_owned()

@@ -42,6 +42,7 @@ pub(crate) async fn call(
     scope: &Scope,
 ) -> Result<String, ToolFailure> {
     let session = take_session(&mut arguments, scope)?;
+    // The session was removed from the arguments, so any other argument is unknown and rejected.
     let NoInput {} = parse(arguments)?;
     let text = read(clients, session).await;
     text.map_err(|status| ToolFailure::of(&status, scope))

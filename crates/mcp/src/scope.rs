@@ -39,6 +39,7 @@ impl Scope {
     /// Returns the scope that a path names. `None` for a path of something else.
     pub(crate) fn of_path(path: &str) -> Option<Self> {
         let rest = path.strip_prefix(PATH)?.trim_end_matches('/');
+        // The rest begins with a slash, so the first part is empty. `/mcpx` has no parts either, but a rest.
         let parts: Vec<&str> = rest.split('/').skip(1).collect();
         match parts[..] {
             [] if rest.is_empty() => Some(Self::project(DEFAULT_PROJECT)),

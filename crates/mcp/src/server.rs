@@ -160,6 +160,7 @@ impl McpServer {
             .map_err(failed)?;
         let known = listed.iter().find(|tool| tool.name == name);
         let known = known.ok_or(ToolFailure::UnknownTool)?;
+        // Tools are the same if their kind is equal. A policy can change only the name.
         let renamed = of_session.iter().find(|tool| tool.tool == known.tool);
         renamed.map(|tool| tool.name.clone()).ok_or_else(|| {
             ToolFailure::reported(format!("The policy of {session} disables the tool {name}."))
@@ -261,12 +262,15 @@ impl ServerHandler for McpServer {
             }
             name => self.run(name, arguments).await,
         };
+        // A failed tool is a result, which the model reads and can correct. An error of the protocol goes to the
+        // client.
         let result = match outcome {
             Ok(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
             Err(ToolFailure::Reported(text)) => {
                 CallToolResult::error(vec![ContentBlock::text(text)])
             }
             Err(ToolFailure::UnknownTool) => {
+                // The name comes from the client and can be long, so the error repeats its beginning only.
                 let name: Cow<'_, str> = request.name.chars().take(200).collect();
                 let text = format!("there is no tool {name}: tools/list returns the tools");
                 return Err(ErrorData::invalid_params(text, None));
@@ -280,6 +284,7 @@ impl ServerHandler for McpServer {
         request: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
+        // The only resource is known without a call, and other sessions must not be listed.
         if let Some(session) = self.scope.fixed() {
             return Ok(ListResourcesResult::with_all_items(vec![memory::resource(
                 session,
@@ -334,5 +339,6 @@ impl ServerHandler for McpServer {
         Ok(ReadResourceResult::new(vec![contents]).into())
     }
 
+    // The default logs a line at level info for each client.
     async fn on_initialized(&self, _: NotificationContext<RoleServer>) {}
 }

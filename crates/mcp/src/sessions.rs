@@ -73,6 +73,7 @@ pub(crate) async fn call(
     }
     let mut text = String::new();
     for session in &page.sessions {
+        // The text needs no cap: at most 100 lines, with names and cut titles.
         line(session, &mut text);
     }
     if !page.next_page_token.is_empty() {

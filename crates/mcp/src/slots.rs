@@ -41,6 +41,7 @@ impl Slots {
         let mut counts = lock(&self.counts);
         let of_credential = counts.of_credential.get(&credential).copied();
         let of_credential = of_credential.unwrap_or_default();
+        // Nothing is counted before both limits are checked, so a rejected request leaves no trace.
         if counts.all >= MAX_REQUESTS || of_credential >= MAX_OF_CREDENTIAL {
             return None;
         }
@@ -86,6 +87,7 @@ mod tests {
         let take = |key: &'static str| -> Vec<Slot> {
             std::iter::from_fn(|| slots.take(&of(key))).collect()
         };
+        // One credential gets 96 of the 128 slots, and the next one the other 32.
         let first = take("Bearer a");
         assert_eq!(first.len(), MAX_OF_CREDENTIAL);
         let second = take("Bearer b");

@@ -97,6 +97,7 @@ pub(crate) fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, Too
 /// Shortens an answer to a number of bytes, and says so.
 pub(crate) fn cap(mut text: String, max: usize) -> String {
     const NOTE: &str = "\n[cut to the limit of an answer]";
+    // The note is part of the limit, so the text is cut to leave space for it.
     if text.len() > max {
         text.truncate(text.floor_char_boundary(max.saturating_sub(NOTE.len())));
         text.push_str(NOTE);

@@ -144,11 +144,13 @@ fn read(answer: &HttpResponse) -> Result<SummaryReply, AttemptError> {
     // A compatible server may return thinking blocks, which are not part of the summary.
     let texts = message.content.iter().filter(|block| block.kind == "text");
     let text: String = texts.map(|block| block.text.as_str()).collect();
+    // An output that reaches the end of the context window is cut off as one that reaches `max_tokens`.
     let stop = match message.stop_reason.as_deref() {
         Some("max_tokens" | "model_context_window_exceeded") => StopReason::MaxTokens,
         Some("refusal") => StopReason::Refusal,
         _ => StopReason::EndTurn,
     };
+    // A refusal with text stays a reply, so that the chain can return it if every other model fails.
     if text.trim().is_empty() {
         return Err(AttemptError::Final(match stop {
             StopReason::Refusal => Error::Refused {

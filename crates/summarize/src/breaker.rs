@@ -73,6 +73,7 @@ impl CircuitBreaker {
     pub(crate) fn record_failure(&self, retry_after: Option<Duration>) {
         let mut state = self.state();
         state.failures = state.failures.saturating_add(1);
+        // The count stays at the limit until a success, so one failed probe opens the breaker again.
         if state.failures >= self.settings.failures {
             let rest = self
                 .settings
@@ -99,6 +100,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_breaker_opens_after_consecutive_failures_and_lets_one_call_through() {
         let breaker = CircuitBreaker::new(CircuitBreakerSettings::default());
+        // The success resets the count: the four failures around it are never three in a row.
         breaker.record_failure(None);
         breaker.record_failure(None);
         breaker.record_success();

@@ -111,6 +111,7 @@ pub async fn summarize_in_chunks(
         let mut asked = request.clone();
         asked.instruction = instruct(place);
         asked.turns = chunk_turns(so_far.as_deref(), &piece, dropped_rounds > 0);
+        // A rejected request counts too, so that repeated halving stays within the limit.
         requests += 1;
         let mut reply = match summarizer.summarize(&asked).await {
             Ok(reply) => reply,
@@ -120,6 +121,7 @@ pub async fn summarize_in_chunks(
                 let Some((first, second)) = halves else {
                     return Err(Error::PromptTooLong(found));
                 };
+                // Both halves precede the other pieces, because each summary continues the one before it.
                 waiting.push_front(second);
                 waiting.push_front(first);
                 continue;
@@ -175,6 +177,7 @@ fn split_into_chunks(rounds: &[Round], settings: ChunkSettings) -> (VecDeque<Vec
 /// Returns the messages of a piece after the running summary. The summary is quoted as data, so that
 /// its text does not gain the user's authority.
 fn chunk_turns(so_far: Option<&str>, piece: &[Round], truncated: bool) -> Vec<ChatMessage> {
+    // Only the first piece follows the dropped rounds directly. Later pieces follow the running summary.
     let mut said = turns(piece, truncated && so_far.is_none());
     if let Some(so_far) = so_far {
         let text = format!(
@@ -187,6 +190,7 @@ fn chunk_turns(so_far: Option<&str>, piece: &[Round], truncated: bool) -> Vec<Ch
 
 /// Returns the part of an answer that the next request contains: the summary without the scratchpad.
 fn summary_to_carry(text: &str) -> &str {
+    // Every tag is optional: an answer that was cut off has no closing tag.
     let text = text
         .split_once("</analysis>")
         .map_or(text, |(_, rest)| rest);
@@ -212,6 +216,7 @@ fn halve(piece: &[Round]) -> Option<(Vec<Round>, Vec<Round>)> {
         sum = sum.saturating_add(round.tokens);
         sum >= total / 2
     })?;
+    // A last round with most of the tokens is a half of its own. Sizes of 1 and 99 are split between the two.
     let middle = (middle + 1).min(piece.len() - 1);
     Some((piece[..middle].to_vec(), piece[middle..].to_vec()))
 }
@@ -249,7 +254,9 @@ mod tests {
     #[test]
     fn a_window_leaves_room_for_two_summaries() {
         let settings = ChunkSettings::for_window(200_000, 20_000, 2_000);
+        // 158,000 tokens remain after two outputs and the overhead. A tenth of them is the margin.
         assert_eq!(settings.chunk_tokens, 142_200);
+        // The outputs alone exceed this window, so the minimum of a tenth of the window applies.
         assert_eq!(
             ChunkSettings::for_window(1_000, 20_000, 0).chunk_tokens,
             100
@@ -265,6 +272,7 @@ mod tests {
             max_requests: 10,
         };
         let (pieces, dropped) = split_into_chunks(&rounds, settings);
+        // Two rounds fit into a piece, which gives five pieces. The two oldest pieces contain four rounds.
         assert_eq!((pieces.len(), dropped), (3, 4));
     }
 
@@ -276,6 +284,7 @@ mod tests {
         );
         let (first, second) = halve(&[round(100)]).expect("a long text can be cut");
         assert!(first[0].tokens < 100 && second[0].tokens < 100);
+        // A single character cannot be split, whatever the estimate of its tokens.
         let one = Round {
             turns: vec![ChatMessage::user("x")],
             tokens: 100,

@@ -119,6 +119,7 @@ pub(crate) async fn call(
     body: impl Fn() -> Bytes + Sync,
     read: impl Fn(&HttpResponse) -> Result<SummaryReply, AttemptError> + Sync,
 ) -> Result<SummaryReply, Error> {
+    // References are copied into the future of each attempt. `async move` would consume the functions.
     let (body, read) = (&body, &read);
     with_retries(
         &endpoint.retry,
@@ -205,6 +206,7 @@ fn describe(span: &ChatSpan, answer: &HttpResponse, reply: &SummaryReply) {
     if span.is_disabled() {
         return;
     }
+    // The body is parsed a second time only for an exported span.
     let traced: Option<TracedFields> = serde_json::from_slice(&answer.body).ok();
     let choices = traced.as_ref().and_then(|traced| traced.choices.as_ref());
     let choice = choices.and_then(|choices| choices.first());
@@ -212,6 +214,7 @@ fn describe(span: &ChatSpan, answer: &HttpResponse, reply: &SummaryReply) {
     let of_message = traced
         .as_ref()
         .and_then(|traced| traced.stop_reason.as_deref());
+    // Anthropic has `stop_reason` at the top level. OpenAI has `choices[0].finish_reason`.
     span.ended(&ChatResponse {
         id: traced.as_ref().and_then(|traced| traced.id.as_deref()),
         model: Some(&reply.model),

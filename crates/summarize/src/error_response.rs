@@ -19,6 +19,8 @@ impl ProviderError {
             message: body
                 .message
                 .and_then(|message| safe_message(&message, request)),
+            // Anthropic sends `request-id`, OpenAI `x-request-id`. The id reaches logs, so its length and characters
+            // are limited.
             request_id: ["request-id", "x-request-id"]
                 .iter()
                 .find_map(|name| answer.header(name))
@@ -45,6 +47,7 @@ impl ErrorBody {
             .filter(|error| !error.is_null())
             .unwrap_or(&body);
         let text = |name: &str| error.get(name).and_then(Value::as_str).map(str::to_owned);
+        // `code` precedes `type`, because OpenAI's types are general: `invalid_request_error` has many codes.
         Self {
             types: ["code", "type"].into_iter().filter_map(text).collect(),
             message: error
@@ -60,6 +63,7 @@ impl ErrorBody {
     }
 
     fn kind(&self) -> Option<String> {
+        // Errors must not contain conversation text, so only a short identifier counts as a kind.
         let plain = |kind: &&String| {
             let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
             (1..=64).contains(&kind.len()) && kind.bytes().all(fine)
@@ -134,6 +138,7 @@ pub(crate) fn classify_rejection(answer: &HttpResponse, request: &SummaryRequest
                 retry_after: after,
                 fault,
             };
+            // The providers send this header to their own SDKs. Its `false` overrides the rule of the status.
             if answer.header("x-should-retry") == Some("false") {
                 return AttemptError::Final(error);
             }
@@ -256,6 +261,7 @@ mod tests {
             false,
         );
         check(500, "", "unavailable", true);
+        // 529 is Anthropic's status for an overloaded service.
         check(
             529,
             r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,

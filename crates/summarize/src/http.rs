@@ -106,6 +106,7 @@ impl HttpClient {
             .await
             .map_err(|error| connection_error(kind(&error)))?
         {
+            // The received bytes are counted, because `Content-Length` may be absent.
             if body.len() + chunk.len() > self.settings.max_reply_bytes {
                 let limit = self.settings.max_reply_bytes;
                 let detail = format!("its answer has more than {limit} bytes");
@@ -146,6 +147,7 @@ impl HttpResponse {
     pub(crate) fn redact_credentials(&mut self, sent: &HeaderMap) {
         let secrets = sent.values().filter(|value| value.is_sensitive());
         for secret in secrets.filter_map(|value| value.to_str().ok()) {
+            // An echo contains the key, but not necessarily the scheme of the header.
             let secret = secret.strip_prefix("Bearer ").unwrap_or(secret);
             let body = String::from_utf8_lossy(&self.body);
             if !secret.is_empty() && body.contains(secret) {
@@ -157,6 +159,7 @@ impl HttpResponse {
     /// Returns the wait that the provider requests. A date is compared with the response's own
     /// `Date` header, so local clock errors do not matter.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
+        // The form in milliseconds is the more precise one, so it takes precedence.
         if let Some(millis) = self.header("retry-after-ms") {
             return seconds(millis).map(|wait| wait / 1_000);
         }
@@ -166,12 +169,14 @@ impl HttpResponse {
         }
         let until = httpdate::parse_http_date(after).ok()?;
         let now = httpdate::parse_http_date(self.header("date")?).ok()?;
+        // A date in the past means that the wait is over.
         Some(until.duration_since(now).unwrap_or(Duration::ZERO))
     }
 }
 
 fn seconds(text: &str) -> Option<Duration> {
     let seconds: f64 = text.trim().parse().ok()?;
+    // `from_secs_f64` would panic for `-3`, `inf` and `1e300`, which a server can send.
     Duration::try_from_secs_f64(seconds).ok()
 }
 

@@ -150,6 +150,7 @@ fn rejects_limit_field(error: &Error) -> bool {
         return false;
     };
     let said = fault.message.as_deref().unwrap_or_default();
+    // OpenAI sends `{"code": "unsupported_parameter"}`. The accepted name in the message is the sign without that code.
     fault.kind.as_deref() == Some("unsupported_parameter") || said.contains(MAX_COMPLETION_TOKENS)
 }
 
@@ -197,6 +198,8 @@ fn read(answer: &HttpResponse, request: &SummaryRequest) -> Result<SummaryReply,
     // Gateways return status 200 for errors of the server behind them, with the real status in the
     // body.
     if let Some(error) = body.get("error").filter(|error| !error.is_null()) {
+        // `code` can also be a name or a number of the server's own. Without a status, the error counts as 500 and is
+        // retried.
         let status = error.get("code").and_then(Value::as_u64);
         let status = status
             .and_then(|code| u16::try_from(code).ok())
@@ -253,6 +256,7 @@ fn usage(used: &ResponseUsage) -> Usage {
     let cached = details
         .and_then(|details| details.cached_tokens)
         .unwrap_or(0);
+    // `prompt_tokens` includes the cached tokens, but the input of `Usage` does not.
     Usage {
         input: used.prompt.unwrap_or(0).saturating_sub(cached),
         output: used.completion.unwrap_or(0),

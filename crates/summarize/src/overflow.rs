@@ -21,6 +21,7 @@ pub struct PromptTooLong {
 
 impl PromptTooLong {
     fn new(actual: Option<u64>, limit: Option<u64>) -> Self {
+        // A size within the limit contradicts the error, so the gap is unknown and not zero.
         let gap_tokens = match (actual, limit) {
             (Some(actual), Some(limit)) => actual.checked_sub(limit).filter(|gap| *gap > 0),
             _ => None,
@@ -59,6 +60,7 @@ const MESSAGES_WITH_NUMBERS: [&str; 22] = [
     r"maximum context length (?:is|of) N<l> tokens\..{0,20}your request has (?:at least )?N<a> input tokens",
     r"maximum context length (?:is|of) N<l> tokens.{0,20}you requested (?:a total of )?(?:about )?N<a> tokens",
     r"maximum context length (?:is|of) N<l> tokens and your request has N<a> input tokens \(N<b> >",
+    // The first match wins, so the wording without the actual size follows those with both numbers.
     r"maximum context length (?:is|of) N<l> tokens",
     r"passed N<a> input tokens(?: and requested N<b> output tokens)?\. however, the model's context length is only N<l>",
     r"\(length N<a>\).{0,60}longer than the maximum model length of N<l>",
@@ -144,6 +146,7 @@ pub fn prompt_too_long(status: Option<u16>, text: &str) -> Option<PromptTooLong>
     if let Some(found) = NUMBERED.iter().find_map(|wording| numbers(wording, text)) {
         return Some(found);
     }
+    // A proxy rejects a large body with 413 and a page of HTML. A shorter prompt helps there too.
     let bare = PLAIN.is_match(text) || status == Some(413);
     bare.then(|| PromptTooLong::new(field(text, 0), field(text, 1)))
 }
@@ -176,6 +179,7 @@ fn start_of(text: &str) -> &str {
     reason = "the wordings are constants, and tests compile them all"
 )]
 fn compile(wording: &str) -> Regex {
+    // `N<a>` becomes the named group `(?P<a>…)` for a number with optional thousands separators.
     let numbers = Regex::new("N<(.)>").expect("a constant");
     let wording = numbers.replace_all(wording, r"(?P<$1>\d[\d,]{0,15})");
     Regex::new(&format!("(?is){wording}")).expect("a constant")

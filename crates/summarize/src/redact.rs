@@ -135,6 +135,7 @@ fn next_secret(text: &str, from: &mut usize) -> Option<(&'static Pattern, usize,
         }
         let beginning = captures.get(0).map_or(start, |all| all.start() + 1);
         let skipped = if pattern.is_guess() { beginning } else { start };
+        // At least one byte is skipped. A rejected match at `from` would otherwise be found forever.
         *from = text.ceil_char_boundary(skipped.max(*from + 1));
     }
     None

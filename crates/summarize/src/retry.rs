@@ -175,6 +175,7 @@ mod tests {
     async fn waits_grow_up_to_the_maximum_and_attempts_are_bounded() {
         let (result, at) = run((0..9).map(|_| busy(None)).collect(), 60_000).await;
         assert_eq!(result.unwrap_err().name(), "unavailable");
+        // The waits double from 500 ms up to the maximum of 1 s. The fourth attempt is the last one.
         assert_eq!(at, [0, 500, 1_500, 2_500]);
     }
 
@@ -182,6 +183,7 @@ mod tests {
     async fn the_retry_delay_of_the_provider_takes_precedence() {
         let (result, at) = run(vec![busy(Some(7_000)), busy(Some(0))], 60_000).await;
         assert_eq!(result, Ok(()));
+        // The jitter of 500 ms is added to each requested wait, even to a wait of zero.
         assert_eq!(at, [0, 7_500, 8_000]);
     }
 

@@ -65,6 +65,7 @@ pub(crate) fn split(round: &Round, budget: u64) -> Vec<Round> {
     // Token counts exist per round only, so the pieces are cut to equal numbers of bytes.
     let share = usize::try_from(pieces).map_or(1, |pieces| bytes.div_ceil(pieces).max(1));
     let tokens_of = |size: usize| {
+        // The share is rounded up, so the estimate of a piece could be slightly above the budget.
         let scaled = u128::from(round.tokens) * size as u128 / (bytes.max(1) as u128);
         u64::try_from(scaled).unwrap_or(u64::MAX).clamp(1, budget)
     };
@@ -162,7 +163,9 @@ mod tests {
         check(&[100, 100, 100], Some(1), Some(1));
         check(&[100, 100, 100], Some(100), Some(1));
         check(&[100, 100, 100], Some(101), Some(2));
+        // A round is dropped even for a gap of zero, because the provider rejected the prompt.
         check(&[100, 100, 100], Some(0), Some(1));
+        // The last round is kept, although the gap is larger than all rounds.
         check(&[100, 100, 100], Some(10_000), Some(2));
         check(&[u64::MAX, u64::MAX, 1], Some(u64::MAX), Some(1));
     }
@@ -170,6 +173,7 @@ mod tests {
     #[test]
     fn without_a_gap_a_fifth_is_dropped() {
         check(&[1; 10], None, Some(2));
+        // A fifth of four rounds is less than one, and at least one round is dropped.
         check(&[1; 4], None, Some(1));
         check(&[1; 2], None, Some(1));
         check(&[1; 100], None, Some(20));
@@ -218,6 +222,7 @@ mod tests {
             ))],
             tokens: 100,
         };
+        // Each budget cuts at other positions, and some of them are inside the key.
         for budget in 1..100 {
             for piece in split(&round, budget) {
                 assert!(piece.turns.iter().all(|turn| !turn.text.contains("a1B2c3")));

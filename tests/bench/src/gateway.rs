@@ -103,6 +103,7 @@ async fn measured(folder: &Path, extent: &Extent) -> Result<Vec<Row>> {
     for number in 0..extent.conversations {
         let name = (format!("bench-{number}"), LARGE_MODEL);
         let mut conversation = Conversation::new(name, extent.tokens, &servers.addresses).await?;
+        // The first request appends the whole conversation, so it is no part of the rounds.
         first.push(conversation.request(Side::Managed).await?.latency.end);
         conversations.push(conversation);
     }
@@ -135,6 +136,7 @@ fn added_rows(rounds: &[Round], extent: &Extent) -> Vec<Row> {
             at_median(
                 rounds
                     .iter()
+                    // The difference is taken within a round, in which the machine is equally fast for both sides.
                     .map(|round| at(round, side) - at(round, to))
                     .collect(),
             )
@@ -175,6 +177,7 @@ async fn compaction_row(servers: &Servers, extent: &Extent) -> Result<Option<Row
         let compacted = loop {
             conversation.grow(GROWTH_TOKENS * TOKEN_BYTES);
             let next = conversation.request(Side::Managed).await?;
+            // The provider reports the tokens of the body that it got. A smaller number therefore shows a compaction.
             if next.tokens < last.tokens {
                 break next;
             }
@@ -231,12 +234,14 @@ async fn round(
     for side in sides {
         for at in 0..count {
             ticks.tick().await;
+            // A conversation has one request at a time, so the previous one must end first.
             if let Some(task) = running[at].take() {
                 idle[at] = Some(round.finish(task).await?);
             }
             let mut conversation = idle[at].take().context("a conversation is missing")?;
             running[at] = Some(tokio::spawn(async move {
                 let response = conversation.request(side).await?;
+                // The managed side is the last one, so all sides get the same body.
                 if side == Side::Managed {
                     conversation.grow(1_000);
                 }

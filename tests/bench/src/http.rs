@@ -144,6 +144,7 @@ impl Side {
 
     /// Adds a response of the model and a message of the user.
     fn turn(&mut self) -> [Value; 2] {
+        // Roles alternate, and a turn ends with the user. A new conversation therefore begins with one more message.
         if self.messages == 0 {
             self.next();
         }

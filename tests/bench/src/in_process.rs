@@ -190,6 +190,7 @@ impl InProcessServer {
 
 impl Drop for InProcessServer {
     fn drop(&mut self) {
+        // Ends the worker, which also holds the sessions.
         self.end.cancel();
     }
 }

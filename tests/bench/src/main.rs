@@ -180,6 +180,7 @@ fn rows(options: &Options, out: &Path) -> Result<Vec<Row>> {
         if !cores.are_enough() {
             println!("Server and callers share a core: what is printed tells of both.");
         }
+        // The callers run on this core, and all servers on core 0.
         cores.pin(1);
         let work = options.work.as_deref();
         rows.extend(wire::rows(out, &cores, (&extent.wire, work), tell)?);

@@ -31,6 +31,7 @@ impl Spread {
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut sorted: Vec<_> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
+        // Without values, NaN meets no target, so a row that measured nothing counts as missed.
         let at = |place: usize| sorted.get(place).copied().unwrap_or(f64::NAN);
         Self {
             median: at(sorted.len() / 2),

@@ -41,6 +41,7 @@ pub(crate) fn rows(extent: &Extent, tell: impl Fn(&Row)) -> Result<Vec<Row>> {
     let mut writers = Vec::new();
     for number in 0..CONNECTIONS {
         let key = SessionKey::parse(&format!("projects/bench/sessions/ours-{number}"))?;
+        // The first append creates the session. The measured ones extend it, as those of pgbench do.
         let at = runtime.block_on(log.append(&key, batch(Position::START)))?;
         writers.push((key, at));
     }
@@ -140,6 +141,7 @@ fn statement(schema: &str) -> String {
         "NULL::bytea[]".to_owned(),
         "''".to_owned(),
     ];
+    // From the last parameter to the first, because `$1` is also the beginning of `$16`.
     for (number, value) in (1..=values.len()).rev().zip(values.iter().rev()) {
         text = text.replace(&format!("${number}"), value);
     }
@@ -168,6 +170,7 @@ fn pgbench(cluster: &Cluster, script: &Path, round: usize, time: Duration) -> Re
             "--define",
             &format!("round={round}"),
         ])
+        // pgbench accepts whole seconds only.
         .args(["--time", &time.as_secs().max(1).to_string(), "--file"])
         .arg(script)
         .arg(cluster.url())

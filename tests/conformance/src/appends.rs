@@ -28,14 +28,12 @@ async fn compare_and_set(log: &Log) {
     let none = log.frames_of(&a, Revision::ZERO, 100).await.expect("read");
     assert_eq!(none, []);
     // The conflict reports revision zero, because the session does not exist.
-    // The conflict reports revision zero, because the session does not exist.
     let early = log.append_to(&a, batch(3, 1, bytes(0, 10))).await;
     assert_eq!(conflict_at(early), 0);
     let first = log.append_to(&a, batch(0, 2, bytes(1, 10))).await;
     assert_eq!(first.expect("creates"), Revision::new(2));
     let again = log.append_to(&a, batch(0, 2, bytes(2, 10))).await;
     assert_eq!(conflict_at(again), 2);
-    // A frame is atomic, so a revision inside it is not a valid position.
     // A frame is atomic, so a revision inside it is not a valid position.
     let inside = log.append_to(&a, batch(1, 1, bytes(2, 10))).await;
     assert_eq!(conflict_at(inside), 2);
@@ -48,6 +46,7 @@ async fn compare_and_set(log: &Log) {
     assert_eq!(second.expect("appends"), Revision::new(5));
     let head = head(log, &a).await;
     assert_eq!((head.revision, head.list_row), (Revision::new(5), summary));
+    // Without a snapshot, all frames belong to the tail.
     assert_eq!((head.log_bytes, head.tail_bytes), (30, 30));
     let frames = read_all(log, &a, 1 << 20).await;
     assert_eq!(
@@ -70,6 +69,7 @@ async fn compare_and_set(log: &Log) {
 async fn races_have_one_winner(log: &Log) {
     let a = key("p/race");
     for round in 0..20_u64 {
+        // All writers of a round expect the same revision, so exactly one of them may succeed.
         let tasks = (0..16_u64).map(|writer| {
             let (log, a) = (log.clone(), a.clone());
             tokio::spawn(async move {
@@ -108,7 +108,6 @@ async fn pages(log: &Log) {
     }
     let all = read_all(log, &a, usize::MAX).await;
     assert_eq!(all.len(), 30);
-    // Every page has at least one frame, or a limit below the frame size would stop readers.
     // Every page has at least one frame, or a limit below the frame size would stop readers.
     for max_bytes in [0, 1, 999, 1000, 1001, 2000, 4999, 30_000] {
         assert_eq!(read_all(log, &a, max_bytes).await, all);
@@ -188,6 +187,7 @@ async fn too_large_frames_and_summaries_are_rejected(log: &Log) {
 }
 
 async fn similar_names_are_separate_sessions(log: &Log) {
+    // Names that an engine could confuse if it joined project and session carelessly.
     let names = [
         "p/a", "p/a.b", "p/a-b", "p/a_b", "p/ab", "p/A", "p.a/b", "p-a/b", "pa/b", "p/b", "P/a",
         "a/p",
@@ -242,6 +242,7 @@ async fn a_thousand_concurrent_appends_succeed(harness: &dyn Harness) {
     for task in done {
         let (writer, revision) = task.expect("a writer ends");
         let session = &sessions[usize::try_from(writer % 50).expect("small")];
+        // Each frame has one event, so the revision is the number of the frame.
         let frame = &session[usize::try_from(revision.get() - 1).expect("small")];
         let len = 100 + 7 * usize::try_from(writer).expect("small");
         assert_eq!(

@@ -142,6 +142,7 @@ pub(super) async fn erase(log: &Log, key: &SessionKey) -> bool {
 
 pub(super) async fn forget(log: &Log, tombstone: &Tombstone) {
     for _ in 0..10_000 {
+        // Only the holder of a live lease may remove the tombstone, so the loop acts as the holder.
         let lease = log.tombstone(&tombstone.key).await.expect("reads");
         let lease = lease.and_then(|found| found.lease);
         let owner = lease.map_or_else(String::new, |lease| lease.owner);

@@ -150,7 +150,6 @@ async fn lists(harness: &dyn Harness) {
         assert_eq!(listed, names);
     }
     // An empty name is rejected like one that is too long.
-    // An empty name is rejected like one that is too long.
     let oversized = "x".repeat(palimpsest_store::MAX_FILE_BYTES + 1);
     let session = key("a/x");
     for bad in [oversized.as_str(), ""] {

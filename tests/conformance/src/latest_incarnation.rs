@@ -6,6 +6,7 @@ use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_store::{Batch, Frame, Position, SessionLog, StoreError, StoredSnapshot};
 
 /// An incarnation that no session has.
+// The largest value that also fits a signed column of a database.
 const NOBODY: u64 = u64::MAX >> 1;
 
 /// Variants of [`SessionLog`] methods for the current incarnation of a name.
@@ -23,6 +24,7 @@ pub trait LatestIncarnation: SessionLog {
     /// Appends at the batch's revision. The incarnation of the batch is ignored.
     async fn append_to(&self, key: &SessionKey, mut batch: Batch) -> Result<Revision, StoreError> {
         batch.expected = match batch.expected.revision {
+            // A session that does not exist has no incarnation yet.
             Revision::ZERO => Position::START,
             revision => self.of(key).await?.at(revision),
         };

@@ -76,6 +76,7 @@ struct Session {
 impl Session {
     fn set_tips(&mut self, tips: SessionTips, number: u64) {
         let before = std::mem::take(&mut self.tips);
+        // A tip that stays keeps its number, and with it its rank. Under another scope, all tips are new.
         let is_same_scope = self.scope == tips.scope;
         let numbered = tips.digests.into_iter().map(|digest| {
             let mut known = before.iter().filter(|_| is_same_scope);
@@ -137,6 +138,7 @@ impl SessionLog for MemoryLog {
         let mut page = Vec::new();
         for frame in frames_after(&session.frames, after.revision) {
             bytes += frame.bytes.len();
+            // A page has at least one frame. Otherwise a frame above the limit would stop the reader.
             if !page.is_empty() && bytes > max_bytes {
                 break;
             }
@@ -281,6 +283,7 @@ impl ArrayIndex for MemoryLog {
             let sessions = state.sessions.iter();
             let own = sessions.filter(|(key, _)| key.project == *project);
             let found = own.filter_map(|(key, session)| Some((number(session, digest)?, key)));
+            // Conversations with the same beginning have equal tips. The contract returns the session that got it last.
             found.max().map(|(_, key)| key.clone())
         }))
     }
@@ -482,6 +485,7 @@ impl FileIntents for MemoryLog {
         let Some(intent) = state.intents.get_mut(&(key.clone(), file.into())) else {
             return Ok(false);
         };
+        // A revoked intent stays revoked, whatever the limit of a later call is.
         intent.is_revoked |= intent.at < before;
         Ok(intent.is_revoked)
     }
@@ -513,6 +517,7 @@ impl Store for MemoryLog {
 
     async fn store_id(&self) -> Result<StoreId, StoreError> {
         drop(self.open()?);
+        // `get_or_init` accepts no function that can fail, so the id is made before.
         let new = StoreId::random()?;
         Ok(*self.id.get_or_init(|| new))
     }

@@ -16,6 +16,7 @@ use palimpsest_store::{
     Batch, DueChange, DueQuery, Frame, SnapshotMark, StoreError, StoredSnapshot,
 };
 
+// Names with separators that an engine could confuse, in three projects.
 const NAMES: [&str; 5] = ["p/a", "p/a.b", "p/a-b", "p.a/b", "q/a"];
 const OWNERS: [&str; 2] = ["x", "y"];
 
@@ -87,6 +88,7 @@ fn len() -> impl Strategy<Value = usize> {
 fn operation() -> impl Strategy<Value = Operation> {
     let name = || select(&NAMES[..]);
     let owner = || select(&OWNERS[..]);
+    // One of ten appends expects an earlier revision and must fail.
     let behind = prop_oneof![9 => Just(0), 1 => 1..3_u64];
     prop_oneof![
         12 => (name(), behind, 1..5_u32, len(), due_change()).prop_map(
@@ -162,6 +164,7 @@ impl Session {
 
     fn ready(&self) -> Option<i64> {
         let due = self.due?;
+        // A lease hides the session until its end, which can be after the due time.
         Some(self.lease.map_or(due, |(_, until)| due.max(until)))
     }
 
@@ -272,7 +275,6 @@ impl ModelState {
         match self.log.append_to(key, batch).await {
             Ok(revision) => {
                 // Only an append at the current revision may succeed.
-                // Only an append at the current revision may succeed.
                 prop_assert_eq!(expected, current);
                 prop_assert_eq!(revision.get(), current + u64::from(events));
             }
@@ -290,7 +292,6 @@ impl ModelState {
             bytes: frame,
         });
         if due != DueChange::Keep {
-            // Without a lease, the earlier due time wins. Otherwise a busy session would be postponed for ever.
             // Without a lease, the earlier due time wins. Otherwise a busy session would be postponed for ever.
             let waits = session.due.filter(|_| session.lease.is_none());
             let since = |at: i64| waits.map_or(at, |waits| waits.min(at));
@@ -327,6 +328,7 @@ impl ModelState {
         if session
             .snapshot
             .as_ref()
+            // The store ignores a late snapshot of an earlier position without an error.
             .is_none_or(|old| old.at <= snapshot.at)
         {
             session.snapshot = Some(snapshot);
@@ -422,6 +424,7 @@ impl ModelState {
         if renews || takes {
             session.lease = Some((owner, until));
         }
+        // A new claim has seen the due time. A renewal has not, so it keeps the mark.
         if takes {
             session.due_is_news = false;
         }
@@ -435,6 +438,7 @@ impl ModelState {
         prop_assert_eq!(released, held.is_some());
         if let Some(session) = held {
             session.lease = None;
+            // The due time of an append during the lease takes precedence over that of the release.
             if next != DueChange::Keep && !session.due_is_news {
                 session.due = due_at(next);
             }

@@ -48,6 +48,7 @@ async fn due_in_order(harness: &dyn Harness) {
     assert_eq!(due_names(&log, -6, 9).await, [""; 0]);
     assert_eq!(due_names(&log, -5, 9).await, ["d"]);
     assert_eq!(due_names(&log, 29, 9).await, ["d", "a", "b"]);
+    // `e` and `c` are due at the same time, so the key decides: `a/e` is before `p/c`.
     assert_eq!(due_names(&log, 30, 9).await, ["d", "a", "b", "e", "c"]);
     assert_eq!(due_names(&log, 30, 2).await, ["d", "a"]);
     assert_eq!(due_names(&log, 30, 0).await, [""; 0]);
@@ -322,6 +323,7 @@ async fn a_wrong_clock_does_not_delay_other_workers(log: &Log) {
     append(log, "p/far", DueChange::At(time(NOW + YEAR))).await;
     append(log, "p/soon", DueChange::At(time(NOW + LONGEST_WAIT_MS))).await;
     append(log, "p/now", DueChange::At(time(NOW))).await;
+    // A due time further ahead than the longest wait counts as reached. `soon` is exactly at this limit and waits.
     assert_eq!(due_names(log, NOW, 9).await, ["now", "far"]);
     assert_eq!(due_names(log, NOW, 1).await, ["now"]);
     assert!(
@@ -346,6 +348,7 @@ async fn a_wrong_clock_does_not_delay_other_workers(log: &Log) {
     // One lease from a clock that is ahead, and one of the maximum length.
     assert!(claim("p/now", "astray", NOW + YEAR, NOW).await);
     assert!(claim("p/far", "long", NOW + LONGEST_LEASE_MS, NOW).await);
+    // The lease on `now` is longer than the maximum and excludes nobody else. That on `far` is within it.
     assert_eq!(due_names(log, NOW, 9).await, ["now"]);
     assert!(!claim("p/far", "y", NOW + 50, NOW).await, "it is leased");
     assert!(claim("p/now", "astray", NOW + YEAR, NOW).await, "renewed");

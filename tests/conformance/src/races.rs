@@ -44,6 +44,7 @@ pub(super) async fn run(harness: &dyn Harness) {
             assert!(removed.insert(incarnation), "removed twice");
         }
     }
+    // Without enough of each operation, the checks below would prove nothing.
     assert!(appended.len() > 20 && deleted.len() > 2 && removed.len() > 2);
     assert!(removed.is_subset(&deleted));
     let head = log.head(&name).await.expect("reads");
@@ -120,6 +121,7 @@ async fn remove(log: &Log, name: &SessionKey, process: u64) -> Option<u64> {
     if !claim.expect("answers") {
         return None;
     }
+    // An engine may remove the records of a session in several steps.
     while !log
         .forget(name, incarnation, &process)
         .await

@@ -50,6 +50,7 @@ async fn usage(harness: &dyn Harness) {
             .await;
         appended.expect("appends");
     }
+    // 5,000 bytes of blobs and frames of 100 and twice 1,000 bytes.
     assert_eq!(held(&log, Some(&p)).await, (2, 7_100));
     assert_eq!(held(&log, Some(&q)).await, (1, 1_000));
     // A rejected append must not change the usage.
@@ -62,6 +63,7 @@ async fn usage(harness: &dyn Harness) {
     }
     assert_eq!(
         held(&log, Some(&p)).await,
+        // The second snapshot of 200 bytes replaces the first one of 300.
         (2, 7_300),
         "one snapshot counts"
     );
@@ -91,6 +93,7 @@ async fn snapshots(harness: &dyn Harness) {
     // Positions: at the end of a frame, in the middle of one, the same again, and at the head.
     for (at, seed, len, tail) in [
         (4, 1, 50, 1200),
+        // Revision 5 is inside of the third frame, so the whole frame stays in the tail.
         (5, 2, 9000, 1200),
         (5, 3, 7, 1200),
         (8, 4, 0, 0),
@@ -129,6 +132,7 @@ async fn large_snapshots(harness: &dyn Harness) {
             .append_to(&a, batch(revision, 1, bytes(revision, 10)))
             .await;
         appended.expect("appends");
+        // Each snapshot is smaller than the one before. Leftover parts of the larger one must not be read.
         let len = 3_000_000 - 900_000 * usize::try_from(revision).expect("small");
         let put = log
             .put_snapshot_of(&a, snapshot(revision + 1, revision, len))
@@ -157,6 +161,7 @@ async fn names(log: &Log, project: Option<&ProjectId>, limit: usize) -> Vec<Sess
 
 async fn lists(log: &Log) {
     let mut all = Vec::new();
+    // `-` and `.` sort before `/`. An engine that sorts joined names would list `a-b/x` before `a/x`.
     for project in ["a", "a-b", "a.b", "ab", "b", "A"] {
         for session in ["x", "x.y", "x-y", "xy", "X", "0"] {
             all.push(key(&format!("{project}/{session}")));

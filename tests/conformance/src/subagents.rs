@@ -93,6 +93,7 @@ async fn similar_names_are_separate(log: &Log) {
 async fn pages_of_several_parents_are_complete(log: &Log) {
     let mut all = Vec::new();
     for number in 0..40 {
+        // 17 and 40 have no common divisor, so each number occurs once, out of order.
         let session = format!("p/{}", (number * 17) % 40);
         let parent = ["p/x", "p/y", "p/z"][number % 3];
         add(log, &session, with_parent(0, parent)).await;
@@ -101,6 +102,7 @@ async fn pages_of_several_parents_are_complete(log: &Log) {
         }
     }
     all.sort();
+    // 27 sessions belong to the two parents. A page of 27 is full, and the next one is empty.
     for limit in [1, 7, 26, 27, 100] {
         let mut listed: Vec<SessionKey> = Vec::new();
         loop {

@@ -90,6 +90,7 @@ async fn a_lease_survives_the_deletion_of_its_session(harness: &dyn Harness) {
     let claimed = log.claim(&a, lease("w", 90), time(6)).await;
     assert!(claimed.expect("claims"));
     assert!(log.delete_of(&a, time(42)).await.expect("deletes"));
+    // The lease has moved to the tombstone, where only a removal can be claimed.
     let renewed = log.claim(&a, lease("w", 190), time(50)).await;
     assert!(!renewed.expect("there is nothing to claim"));
     let (log, is_over) = restart(harness, log).await;

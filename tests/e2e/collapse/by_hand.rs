@@ -62,6 +62,7 @@ async fn without_a_target_the_policy_limits_the_collapse() {
     // The view is below the threshold already.
     let under = agent.client.compact(agent.fold()).await.unwrap_err();
     refused(&under, Code::FailedPrecondition, "NOTHING_TO_COMPACT");
+    // The third question is already in the session, so only the work of its turn follows.
     let work: Vec<_> = turn(3, 3, false).split_off(1);
     let reply = agent.prepare(work).await;
     assert_eq!(
@@ -69,6 +70,7 @@ async fn without_a_target_the_policy_limits_the_collapse() {
         SkipReason::UnderThreshold
     );
     let before = reply.tokens.unwrap().total_tokens;
+    // The view is between the target of 70 % and the threshold of 90 % of 10,000 tokens.
     assert!(before > 7_000, "{before}");
     assert!(before < 9_000, "{before}");
     let reply = agent.client.compact(agent.fold()).await.unwrap();
@@ -85,6 +87,7 @@ async fn a_manual_collapse_works_if_the_policy_disables_the_level() {
     let mut said = turn(1, 4, true);
     said.extend(turn(2, 0, false));
     agent.prepare(said).await;
+    // A call with an automatic trigger obeys the policy. A manual one overrides it.
     let mut auto = agent.fold_one();
     auto.trigger = Trigger::Auto.into();
     let reply = agent.client.compact(auto).await.unwrap().into_inner();

@@ -76,6 +76,7 @@ impl World {
     /// Stages a span in each of two turns. A result of the first one contains a secret.
     async fn stage(&mut self) -> Vec<Span> {
         let mut said = turn(1, 4, true);
+        // The result of the first round is replaced by one with a secret, under the same id.
         let text = format!("The key is {SECRET}. {}", "More words. ".repeat(200));
         said[2] = with_id(&uuid(102), result("t1r0", &text));
         said.extend(turn(2, 4, true));

@@ -118,6 +118,7 @@ impl Agent {
     fn request(&self, messages: Vec<MessageInput>) -> PrepareContextRequest {
         let mut request = prepare(&self.session, messages);
         let target = request.target.get_or_insert_default();
+        // With a maximum output below the policy's reserve, the reserve is this output.
         target.window_tokens = Some(EFFECTIVE_TOKENS + 1_000);
         target.max_output_tokens = Some(1_000);
         request.known_etag = self.array.etag.clone();
@@ -253,6 +254,7 @@ impl Agent {
 
     /// Returns the complete view.
     async fn whole(&mut self) -> Vec<bytes::Bytes> {
+        // Without the known etag, the reply contains the complete view.
         let mut request = self.request(vec![]);
         request.known_etag = bytes::Bytes::new();
         let reply = self.client.prepare_context(request).await.unwrap();

@@ -45,6 +45,7 @@ async fn p21_spans_are_staged_after_a_reply_and_collapsed_at_ninety_percent() {
     assert!(agent.collapsed().await.is_empty());
 
     // The third turn fills the window.
+    // Five rounds of about 500 tokens bring the view between the thresholds of 90 % and 95 %.
     let work: Vec<_> = turn(3, 5, false).split_off(1);
     let reply = agent.prepare(work).await;
     let done = spans(&reply.level_reports);
@@ -112,6 +113,7 @@ async fn p21_spans_are_staged_after_a_reply_and_collapsed_at_ninety_percent() {
         (item.handle_kind(), &item.handle),
         (RecoveryHandleKind::Placeholder, &keys[0])
     );
+    // The collapse is the last event, so the revision before it has the complete view.
     assert_eq!(item.restore_to_revision, reply.revision - 1);
     assert_eq!(item.messages, 8);
     let tool = item.tool_use.as_ref().unwrap();
@@ -197,6 +199,7 @@ async fn a_rejected_prompt_collapses_all_staged_spans_once() {
     assert_eq!(spans(&reply.level_reports).len(), staged.len());
     let effect = report(&reply.level_reports).effect.clone().unwrap();
     assert_eq!(effect.trigger(), Trigger::PromptTooLong);
+    // The estimate is below the threshold. The provider's rejection alone causes the collapse.
     assert!(effect.before_tokens < EFFECTIVE_TOKENS * 9 / 10);
     // A repeated request does not act again.
     request.known_etag = agent.array.etag.clone();
@@ -245,6 +248,7 @@ async fn spans_with_high_risk_or_little_gain_are_not_collapsed() {
         });
         policy
     };
+    // No span has a risk of 0, and no span frees 9,000 tokens.
     for (session, policy) in [("fold-risk", of(0.0, 50)), ("fold-gain", of(1.0, 9_000))] {
         let mut agent = Agent::with_policy(&shared.0, session, policy).await;
         assert!(agent.staged().await.is_empty(), "{session}");

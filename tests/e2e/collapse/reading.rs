@@ -114,6 +114,7 @@ async fn a_long_collapsed_message_is_read_by_offset() {
     let shared = SERVER.get();
     let mut agent = Agent::with_policy(&shared.0, "read-offset", with_short_answers()).await;
     let call = json!({"type": "tool_use", "id": "long", "name": "Read", "input": {"path": "/é"}});
+    // Each phrase begins with a character of two bytes. A cut inside such a character would damage the text.
     let words = json!({"type": "text", "text": "é is a letter, and so on; ".repeat(500)});
     let says = anthropic(&json!({"role": "assistant", "content": [words, call]}));
     let mut said = turn(1, 0, false);

@@ -136,6 +136,7 @@ async fn a_rewind_into_a_collapsed_span_restores_it_first() {
     agent.check_no_event_after(done.revision).await;
     let reply = agent.prepare(vec![]).await;
     assert!(reply.sendable);
+    // Five messages lead up to the target: the question and two rounds of a call and a result.
     assert_eq!(agent.array.messages, original[..5]);
     assert!(agent.collapsed().await.is_empty());
     let filter = MessageFilter {

@@ -58,6 +58,7 @@ fn ill() -> Vec<(Answers, &'static str)> {
             pre(String::new(), vec!["x".to_owned(); 21]),
             "must_keep must hold at most 20",
         ),
+        // 5 MiB exceed the limit of 4 MiB for a reply of a hook. gRPC reports this as `OutOfRange`.
         (pre(String::new(), vec!["x".repeat(5 << 20)]), "OutOfRange"),
     ]
 }
@@ -131,6 +132,7 @@ async fn invalid_hook_messages_are_rejected_completely() {
             .compact(&session, CompactionStrategy::Extractive)
             .await
             .unwrap();
+        // The outcomes have the order `PreCompact`, `PostCompact`, `SessionStart`.
         let last = (HookKind::SessionStart, HookResult::FailedContinued);
         assert_eq!(outcomes(&compaction)[2], last);
         assert!(compaction.hook_outcomes[2].message_ids.is_empty());
@@ -141,6 +143,7 @@ async fn invalid_hook_messages_are_rejected_completely() {
 
 #[tokio::test]
 async fn an_unreachable_hook_is_reported_and_reconnected() {
+    // Connections to the port are refused until a hook listens on it.
     let port = ReservedPort::reserve();
     let url = format!("hooks.endpoints.own.url=http://{}", port.address());
     let mut world = World::new(&[&url]).await;
@@ -228,6 +231,7 @@ async fn a_hook_does_not_exceed_the_deadline_of_the_caller() {
 
 #[tokio::test]
 async fn a_compaction_orphaned_during_a_hook_call_ends() {
+    // On a shared store, another process may run the compaction, so it ends at its deadline only.
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -242,6 +246,7 @@ async fn a_compaction_orphaned_during_a_hook_call_ends() {
     };
     let again = request.clone();
     let compacting = tokio::spawn(async move { other.compact(request).await });
+    // The kill must happen while the hook runs.
     while world.hook.count().0 == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

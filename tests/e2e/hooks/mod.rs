@@ -167,6 +167,7 @@ fn veto(reason: &str) -> Answers {
 /// Returns a target whose window is too small for the work.
 fn tiny() -> Target {
     Target {
+        // The compaction threshold is 3,000 tokens: the window minus 20,000 for the output and a buffer of 13,000.
         window_tokens: Some(36_000),
         ..Target::default()
     }
@@ -334,6 +335,7 @@ async fn a_veto_of_a_manual_compaction_rejects_the_call() {
 
 #[tokio::test]
 async fn a_vetoed_automatic_compaction_is_retried_after_the_next_input() {
+    // With one allowed failure, a counted veto would pause automatic compaction.
     let mut world = World::new(&["policy.autocompact.max_failures=1"]).await;
     world.view("s", work()).await;
     world.hook.answers(veto("not now"));
@@ -360,6 +362,7 @@ async fn a_vetoed_automatic_compaction_is_retried_after_the_next_input() {
     assert!(failure.detail.contains("not now"));
     assert_eq!(world.hook.count().0, 1);
 
+    // A response is no user input, so the veto still holds.
     let reply = turn(&mut world.client, "s", vec![assistant("I go on.")]).await;
     assert_eq!(stage(&reply).skip_reason(), SkipReason::HeldAfterVeto);
     assert_eq!(
@@ -398,6 +401,7 @@ async fn a_view_rewound_during_a_hook_call_is_not_compacted() {
     };
     let compacting = tokio::spawn(async move { other.compact(request).await });
     asked_so_often(&world, (1, 0, 0)).await;
+    // The notification released `PreCompact`. The rewind now happens during `PostCompact`.
     gate.notify_one();
     asked_so_often(&world, (1, 1, 0)).await;
     let listed = palimpsest_proto::context::v1::ListMessagesRequest {
@@ -413,6 +417,8 @@ async fn a_view_rewound_during_a_hook_call_is_not_compacted() {
     };
     world.client.rewind_session(rewind).await.unwrap();
     let before = world.view("s", vec![]).await;
+    // `Notify` stores at most one permit, so both calls may release one hook only. The later call releases the last
+    // hook.
     gate.notify_one();
     gate.notify_one();
     let ended = tokio::spawn(async move {

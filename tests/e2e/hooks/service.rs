@@ -104,6 +104,7 @@ struct Served(Arc<State>);
 
 impl Served {
     async fn answers(&self) -> Result<Answers, Status> {
+        // The guard is dropped before the wait. Otherwise a held answer would block a change of the answers.
         let answers = self.0.answers.lock().unwrap().clone();
         if let Some(gate) = &answers.gate {
             gate.notified().await;
@@ -125,6 +126,7 @@ impl HookService for Served {
         &self,
         request: Request<PreCompactRequest>,
     ) -> Result<Response<PreCompactResponse>, Status> {
+        // The request is recorded before its answer, so that a test can act while the gate holds the answer.
         self.note(request, |asked, request| asked.pre.push(request));
         Ok(Response::new(self.answers().await?.pre))
     }

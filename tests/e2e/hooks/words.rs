@@ -97,6 +97,8 @@ async fn hook_instructions_reach_the_model_and_disable_session_memory() {
         .await
         .unwrap();
     assert_eq!(compaction.strategy(), CompactionStrategy::Model);
+    // The hook is called with the planned strategy. Its instructions then need a model, because session memory is fixed
+    // text.
     assert_eq!(
         world.hook.asked().pre[0].strategy(),
         CompactionStrategy::SessionMemory
@@ -150,6 +152,7 @@ async fn a_prepared_summary_is_used_manually_if_session_memory_lags() {
         WORKER[0],
         WORKER[1],
         "policy.autocompact.prepare_ahead=true",
+        // The warning threshold is 107,000 tokens: 200,000 minus 20,000, 13,000 and 60,000.
         "policy.autocompact.warn_buffer_tokens=60000",
         "policy.session_memory.keep_max_tokens=20000",
     ])
@@ -342,6 +345,7 @@ async fn a_summary_rejected_by_a_hook_leaves_the_view_unchanged() {
     };
     let failure = compaction.failure.as_ref().unwrap();
     assert_eq!(failure.reason(), CompactionFailureReason::HookVetoed);
+    // A rejected summary counts as a failure. A veto before the summary does not.
     assert_eq!(failure.consecutive_failures, 1);
     assert_eq!(
         outcomes(compaction),

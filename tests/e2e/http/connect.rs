@@ -104,6 +104,7 @@ async fn errors_have_the_form_of_connect() {
     let (status, error) =
         failure(caller.post("/palimpsest.context.v1.SessionService/Nothing", &json!({}))).await;
     assert_eq!((status, &error["code"]), (404, &json!("unimplemented")));
+    // This type is for streams, and the method is unary.
     let typed = caller.post_as(GET, "application/connect+json", "{}");
     assert_eq!(typed.send().await.unwrap().status(), 415);
     assert_eq!(caller.get(GET).send().await.unwrap().status(), 405);
@@ -111,6 +112,7 @@ async fn errors_have_the_form_of_connect() {
 
 fn envelope(json: &Value) -> Vec<u8> {
     let text = json.to_string();
+    // An envelope of Connect has one byte of flags and four bytes of length before its message.
     let mut out = BytesMut::new();
     out.put_u8(0);
     out.put_u32(text.len().try_into().unwrap());
@@ -149,12 +151,14 @@ async fn a_stream_has_envelopes_and_an_end() {
     };
     let messages = export(&name).await;
     let (end, messages) = messages.split_last().unwrap();
+    // Flag 2 marks the end of a stream. An empty object without `error` means success.
     assert_eq!(*end, (2, json!({})));
     assert!(
         messages
             .iter()
             .any(|(flags, message)| *flags == 0 && message["last"] == true)
     );
+    // The HTTP status of a stream is always 200, because an error can follow the first messages.
     let missing = export("projects/http/sessions/nobody").await;
     assert_eq!(
         (missing[0].0, &missing[0].1["error"]["code"]),

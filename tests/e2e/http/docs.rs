@@ -24,6 +24,7 @@ fn the_commands_of_the_pages_succeed() {
                 "{script}: {}",
                 String::from_utf8_lossy(&output.stderr)
             );
+            // One block can contain several commands, each with one reply.
             let replies = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
             for reply in replies {
                 let reply = reply.unwrap();

@@ -22,6 +22,7 @@ async fn a_call_has_its_outcome_in_the_body() {
             session: name.to_owned(),
             ..GetSessionRequest::default()
         };
+        // A frame has one byte of flags and four bytes of length before its message.
         let mut framed = vec![0; 5];
         framed.extend(request.encode_to_vec());
         let length = u32::try_from(framed.len() - 5).unwrap();
@@ -56,9 +57,11 @@ async fn a_call_has_its_outcome_in_the_body() {
         let reply = GetSessionResponse::decode(&bytes[5..5 + length]).unwrap();
         assert_eq!(reply.session.unwrap().name, "projects/http/sessions/web");
         let trailers = &bytes[5 + length..];
+        // The highest bit of the flags marks the trailers.
         assert_eq!(trailers[0], 0x80);
         assert!(String::from_utf8_lossy(&trailers[5..]).contains("grpc-status:0"));
     }
+    // Without a message, the trailers are sent as headers.
     let (outcome, _) = call("projects/http/sessions/nobody", false).await;
     assert_eq!(outcome.as_deref(), Some("5"));
 }

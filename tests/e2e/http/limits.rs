@@ -69,6 +69,7 @@ async fn a_deadline_is_kept() {
     let settings = settings.map(|setting| ["--set", setting]).concat();
     let server = Server::start(folder.path(), &settings);
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    // The head announces 100 bytes, and one byte arrives.
     let head = "POST /v1/projects/http/sessions/late:sync HTTP/1.1\r\nhost: localhost\r\nconnect-timeout-ms: 300\r\ncontent-length: 100\r\n\r\n{";
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut answer = vec![0; 4_096];

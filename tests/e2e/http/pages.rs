@@ -85,6 +85,7 @@ async fn only_pages_of_allowed_origins_may_use_the_api() {
 async fn a_rebound_name_is_rejected_without_authentication() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
+    // A browser takes the page and the server for one origin if the name of the page resolves to the server.
     let read = |server: &Server, site: bool| {
         let request = Caller::new(server.address())
             .get("/v1/projects/http/sessions")

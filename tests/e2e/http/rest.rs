@@ -142,6 +142,7 @@ async fn an_invalid_request_names_its_field() {
     check(json!([]), "").await;
     let text = caller.post(&path, &json!({})).body("{\"dry_run\": true");
     caller.rejected(text, 400, "INVALID_FIELD").await;
+    // Parsers differ in the value of a repeated key.
     let twice = caller
         .post(&path, &json!({}))
         .body("{\"dry_run\": true, \"dry_run\": true}");

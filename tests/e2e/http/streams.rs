@@ -68,6 +68,7 @@ async fn a_page_follows_a_session_with_events() {
             .iter()
             .filter(|event| event["event"]["messages_appended"].is_object())
             .count();
+        // The second append waits for the first event, so its own event must come from a live watch.
         if now > appended && now == 1 {
             let mut longer = body("one");
             longer["messages"]

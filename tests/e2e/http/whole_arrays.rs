@@ -50,6 +50,7 @@ async fn the_reply_is_the_whole_array_to_send() {
     let mut body = chat(&more);
     body["palimpsest"] = json!({"known_etag": second["etag"]});
     let delta = sync(&caller, "whole", &body).await;
+    // The view has three messages, because the leading system message stays with the caller.
     assert_eq!(
         (&delta["keep_messages"], &delta["messages"]),
         (&json!(3), &json!([]))

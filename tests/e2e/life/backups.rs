@@ -134,6 +134,7 @@ async fn a_backup_under_load_restores_to_the_same_views() {
     assert!(!then.contains_key(&name("later-gone")));
     assert!(then.len() >= 5, "{then:?}");
     for (session, revision) in &then {
+        // The server has continued since the backup, so each restored log is a beginning of the current one.
         assert!(*revision <= now[session]);
         let (all, had) = (
             events(&server, session).await,

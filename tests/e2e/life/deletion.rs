@@ -104,6 +104,7 @@ async fn an_interrupted_deletion_is_completed() {
         }
         let mut context = server.context().await;
         let new = context.append_messages(append(&name("gone"), vec![user("new")]));
+        // The creation and the message are two events. Remains of the old log would raise the revision.
         assert_eq!(new.await.unwrap().into_inner().revision, 2, "{point}");
         server.kill();
     }

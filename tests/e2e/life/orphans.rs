@@ -21,6 +21,7 @@ async fn make_old(data: &Path, more: &[(&SessionKey, &str)]) {
     let waiting = page.intents.iter().filter(|intent| !intent.is_revoked);
     let found = waiting.map(|intent| (&intent.key, &*intent.file));
     for (key, file) in found.chain(more.iter().copied()) {
+        // Intents expire after `sweep.min_age_ms` (48 h), for which a test cannot wait.
         let long_ago = Timestamp::from_millis(1);
         log.declare_intents(key, vec![file.into()], long_ago)
             .await
@@ -93,6 +94,7 @@ async fn a_sweep_removes_only_files_with_an_intent_and_no_event() {
         ["results", "orphans", "foreign", "missing"].map(|count| report[count].as_u64().unwrap())
     };
     let before = verify(data, &["--contents"]);
+    // One orphan has an intent. Two files are foreign: `z-…` and the `summary.md` of an unknown session.
     assert_eq!(counts(&before), [2, 1, 2, 0], "{before}");
     let foreign = before["foreign_files"].as_array().unwrap();
     assert!(foreign.contains(&"p/s/tool-results/z-0123456789abcdef.txt".into()));
@@ -203,6 +205,7 @@ async fn p23_a_sweep_never_removes_a_referenced_blob() {
     }
     let root = tempfile::tempdir().unwrap();
     let data = root.path();
+    // The round without a crash point ends with a kill only.
     let points = [
         "blob.put:4", "session.stored:6", "log.applied:9", "", "blob.put:7", "session.stored:11",
     ];

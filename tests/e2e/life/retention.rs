@@ -168,6 +168,7 @@ async fn expired_sessions_are_exported_and_deleted_unless_needed() {
     }
     drop(watching);
     become_names(&server, &["held"]).await;
+    // `old` and `youngest` left first. `child`, `watched` and `parent` followed.
     assert_eq!(exported(&place).len(), 5);
     server.stop();
     let checked = succeeds(&[
@@ -211,6 +212,7 @@ async fn a_project_above_its_quota_loses_its_oldest_sessions() {
     let root = tempfile::tempdir().unwrap();
     let data = root.path().join("data");
     let config = root.path().join("palimpsest.toml");
+    // In a project, 0 means no quota.
     let text = "[retention]\nmax_sessions = 1\nevery_ms = 200\n\
                 [projects.p.retention]\nmax_sessions = 3\n\
                 [projects.free.retention]\nmax_sessions = 0\n";
@@ -225,6 +227,7 @@ async fn a_project_above_its_quota_loses_its_oldest_sessions() {
         server.context().await.append_messages(free).await.unwrap();
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    // The last change counts, so `a` becomes the newest of the five.
     touch(&server, "a").await;
     server.stop();
     let with_config = [SETTINGS, &["--config", config.to_str().unwrap()]].concat();

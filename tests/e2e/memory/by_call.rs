@@ -90,6 +90,7 @@ async fn a_text_of_a_call_reaches_the_file_and_survives_updates() {
     );
     assert_eq!(revision(server, &session).await, after);
 
+    // An update needs 5,000 tokens and three calls.
     say(&mut client, &session, turn(2, 3, 6_500)).await;
     let next = memory_when(&mut client, &session, |it| it.version > edited.version).await;
     assert_eq!(next.source(), MemorySource::Extractive);

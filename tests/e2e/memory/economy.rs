@@ -76,6 +76,7 @@ async fn a_view_is_compacted_as_soon_as_its_prompt_cache_has_expired() {
     assert_eq!(compaction(&warm), None);
 
     let mut policy = Policy::default();
+    // With a lifetime of 1 ms, the provider's cache has expired at the next call.
     policy.economy.get_or_insert_default().cache_lifetime = Some(prost_types::Duration {
         seconds: 0,
         nanos: 1_000_000,

@@ -43,6 +43,7 @@ async fn a_manual_edit_is_imported_and_survives_updates() {
         );
         file_when(&path, |text| text == next.text).await;
     }
+    // The template is version 1 and the first text version 2. Two updates and the edit follow.
     assert_eq!(version, 5, "a version is the person's");
 }
 

@@ -101,6 +101,7 @@ async fn a_file_not_written_before_a_kill_is_written_after_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_memory_lags_until_a_worker_runs() {
+    // On a database, a worker may run beside the server.
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -189,6 +190,7 @@ async fn p25_secrets_reach_neither_a_summary_nor_a_log() {
     let file = file_when(&path, |text| text == ready.text).await;
     assert!(file.contains("[redacted"), "{file}");
     let log = server.log().join("\n");
+    // A part of a key is a leak too.
     for secret in [
         &key[..],
         &key[..30],

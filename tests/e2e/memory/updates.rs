@@ -14,12 +14,14 @@ async fn a_session_gets_its_template_and_first_version_automatically() {
     let (server, folder) = &*running;
     let (mut client, mut sessions) = (server.context().await, server.sessions().await);
     let session = named("first");
+    // An update needs `start_tokens` (10,000), so 7,000 tokens start none.
     say(&mut client, &session, turn(1, 2, 7_000)).await;
     let before = memory(&mut client, &session).await;
     assert_eq!(before.state(), MemoryState::NotStarted, "{before:#?}");
     assert_eq!((before.version, before.text.as_str()), (0, ""));
     say(&mut client, &session, turn(2, 2, 4_000)).await;
     let ready = memory_when(&mut client, &session, |it| it.state() == MemoryState::Ready).await;
+    // The template is version 1.
     assert_eq!(
         (ready.version, ready.source()),
         (2, MemorySource::Extractive)
@@ -114,6 +116,7 @@ async fn coverage_waits_for_open_calls() {
     let running = SERVER.get();
     let mut client = running.0.context().await;
     let session = named("gate");
+    // A message with an open call is incomplete, so session memory must not replace it.
     let mut open = turn(1, 3, 12_000);
     open.push(asks("And now the exporter."));
     open.push(with_id(&uuid(71), call("toolu_open", "/repo/exporter.rs")));
@@ -225,8 +228,10 @@ async fn a_busy_project_does_not_delay_the_updates_of_another() {
     let quiet = updated(&mut client, quiet).await;
     let mut earlier = 0;
     for session in &flood {
+        // With one worker slot, the order of the updates is the order of the queue.
         earlier += usize::from(updated(&mut client, session).await < quiet);
     }
+    // In the order of the due times, all 30 would come first.
     assert!(earlier < 8, "{earlier} sessions of the busy project");
 }
 

@@ -109,6 +109,7 @@ async fn racing_callers_get_the_same_decision() {
         .map(|reply| reply.unwrap().into_inner())
         .collect();
     assert!(told.iter().all(|reply| *reply == told[0]), "{told:?}");
+    // The first event creates the session. The second one records the decision that all callers get.
     assert_eq!(told[0].revision, 2);
     assert_eq!(events(&mut shared.0.sessions().await, "race").await, 2);
 }
@@ -171,6 +172,7 @@ async fn a_tool_use_id_never_becomes_a_file_path() {
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;
     let original = large(60_000);
+    // `c0` and `o0` look like the beginnings of the names that the service gives to its files.
     let ids = [
         "../../etc/passwd", "/etc/passwd", "a\0b", "c0", "o0", "..", "ä/ö\\ü",
     ];
@@ -220,6 +222,7 @@ async fn a_repeated_call_gets_its_own_result() {
         ..Default::default()
     };
     client.rewind_session(rewind).await.unwrap();
+    // The rewind opened the call again, so its next result is decided anew.
     let told = persist(&mut client, ask(session, "a", "short")).await;
     assert_eq!(told.decision(), PersistVerdict::InlineUnderLimit);
     say(&mut client, session, vec![result("a", "short")]).await;

@@ -141,6 +141,7 @@ async fn persist_decisions_of_every_kind_are_final() {
             PersistVerdict::InlineUnderLimit,
         ),
         (
+            // A declared limit is lowered to the limit of the policy (`clamp_declared`). A fixed one applies as it is.
             "declared",
             text(&*big),
             Some(rule(Rule::DeclaredChars(100_000))),
@@ -268,6 +269,7 @@ async fn the_message_limit_applies_to_inline_results() {
     )
     .await;
     for (index, id) in ids.iter().enumerate() {
+        // The four results exceed the limit of a message. The last one is the largest, so it is stored.
         let says = large(60_000 + index * 2_000);
         let request = PersistToolResultRequest {
             rule: Some(rule(Rule::FixedChars(90_000))),

@@ -169,6 +169,7 @@ async fn p11_p12_a_result_stored_before_its_call_is_found() {
     );
     let named = reference(&told);
     assert!(given.contains(&named), "{given}");
+    // The message with the call has not arrived, so the call has no key.
     assert_eq!(told.call.as_ref().unwrap().call_key, "");
     assert_eq!(
         told.persisted.as_ref().unwrap().original_bytes,
@@ -228,6 +229,7 @@ async fn p11_p12_a_result_stored_before_its_call_is_found() {
         (late.decision(), replacement(&late)),
         (PersistVerdict::Persisted, given.clone())
     );
+    // A replacement must never be stored as an original.
     let echo = persist(&mut client, ask("early", "toolu_1", &given)).await;
     assert_eq!(echo.decision(), PersistVerdict::InlineReplacement);
     let status = client

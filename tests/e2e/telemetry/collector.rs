@@ -20,6 +20,7 @@ async fn append_lines(client: &mut Context, count: usize) {
 
 #[tokio::test]
 async fn metrics_arrive_with_the_configured_headers() {
+    // Only the embedded store has the metric `palimpsest.store.sync.duration`.
     if palimpsest_tests::is_on_a_database() {
         return;
     }

@@ -30,6 +30,7 @@ async fn told() -> (Told, String) {
     let mut world = World::new(&[]).await;
     world.prepare("s", work("lamp")).await;
     world.compact("s", CompactionStrategy::Model).await;
+    // Some metrics exist only after a rejected call.
     let bad = ListEventsRequest::default();
     assert!(world.sessions.list_events(bad).await.is_err());
     let bad = SnipRequest::default();
@@ -74,6 +75,7 @@ fn read(text: &str) -> Told {
         let labels = rest
             .strip_prefix('{')
             .map_or("", |rest| rest.rsplit_once('}').unwrap().0);
+        // A value can contain a comma, so pairs are split at the quotation mark before it.
         let names = labels.split("\",").filter_map(|pair| pair.split_once('='));
         let names = names.map(|(name, _)| name.to_owned());
         told.entry(name.to_owned()).or_default().extend(names);
@@ -94,6 +96,7 @@ fn wrong(told: &Told, expr: &Expr, by: &[String], found: &mut Vec<String>) {
     match expr {
         Expr::VectorSelector(of) => {
             let name = of.name.as_deref().unwrap_or_default();
+            // Prometheus itself creates `up` for each target.
             if name == "up" {
                 return;
             }
@@ -114,6 +117,7 @@ fn wrong(told: &Told, expr: &Expr, by: &[String], found: &mut Vec<String>) {
         Expr::Aggregate(of) => {
             let by = match &of.modifier {
                 Some(LabelModifier::Include(labels)) => [by, &labels.labels].concat(),
+                // `without` names labels to drop, which a metric need not have.
                 Some(LabelModifier::Exclude(_)) | None => by.to_vec(),
             };
             wrong(told, &of.expr, &by, found);

@@ -41,6 +41,7 @@ async fn a_request_through_the_gateway_has_a_span_without_content() {
     let settings = [
         "gateway.enabled=true",
         "gateway.listen=127.0.0.1:0",
+        // On a slow machine, the default of 5 s could leave the request unmanaged.
         "gateway.prepare_timeout_ms=120000",
         &upstream,
     ];

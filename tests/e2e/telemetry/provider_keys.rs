@@ -123,6 +123,7 @@ async fn send_everything(world: &World, agents: &mut Agents) {
         rejects(world, "claude-rejected", status);
         rejects(world, "gpt-rejected", status);
         let held = agents.held("/v1/messages", "r", body("claude-rejected", false));
+        // The agent cannot correct a key of the gateway, so the gateway reports a 401 for it as its own failure.
         let expected = if status == 401 { 502 } else { status };
         assert_eq!(held.await, expected);
         let passed = agents.passed("/v1/chat/completions", "r", body("gpt-rejected", false));
@@ -208,6 +209,7 @@ async fn no_key_of_a_provider_stays_in_the_process_or_in_its_data() {
     ];
     let vars = [("HELD_KEY", HELD)];
     let mut world = World::with(&settings, &vars).await;
+    // The helpers examine the requests to the upstream, and not those for summaries.
     world.provider = provider;
     let mut agents = Agents {
         client: Client::new(),

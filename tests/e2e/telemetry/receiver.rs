@@ -99,6 +99,7 @@ impl Receiver {
             .into_axum_router()
             .route("/v1/traces", post(traces).with_state(served.clone()))
             .route("/v1/metrics", post(metrics).with_state(served));
+        // Exporters of OTLP over HTTP use HTTP/1.1.
         let collector = Server::builder().accept_http1(true);
         let collector = match tls {
             Some(tls) => collector.tls_config(tls),
@@ -267,6 +268,7 @@ impl Served {
             self.0.protocols.lock().unwrap().insert("grpc");
         }
         self.0.metadata.lock().unwrap().push(metadata);
+        // The delay is copied, so that the wait holds no lock.
         let delay = *self.0.delay.lock().unwrap();
         tokio::time::sleep(delay).await;
     }

@@ -258,6 +258,7 @@ async fn telemetry_contains_no_key_and_no_message_content() {
     // The worker calls the same provider and falls back.
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     call_everything(&mut world, &mut said).await;
+    // Metrics and spans are exported in intervals.
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
 
     let log = world.server.log().join("\n");

@@ -45,6 +45,7 @@ fn way(spans: &[Span], from: &Span) -> Vec<String> {
 
 #[tokio::test]
 async fn a_trace_spans_from_the_caller_to_the_disk() {
+    // Only the embedded store has the spans `store.wait` and `store.sync`.
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -93,6 +94,7 @@ async fn calls_of_models_and_hooks_are_part_of_the_trace() {
         strategy: CompactionStrategy::Model.into(),
         ..CompactRequest::default()
     };
+    // Earlier requests are discarded, so that `metadata[0]` belongs to this compaction.
     let _ = world.hook.asked();
     world
         .client

@@ -60,6 +60,7 @@ fn read(reader: &ArrayReader, provider: Provider, json: &JsonParts) -> Option<Re
     };
     let now = Timestamp::default();
     let array = reader.compare(&key, provider, json.clone());
+    // A reader that knows the previous body reads only the new part. Otherwise it reads the whole body.
     let rest = reader.read_rest(&key, &array, now, &mut next_id);
     rest.or_else(|| reader.read_whole(&key, &array, now, &mut next_id).ok())
 }
@@ -105,6 +106,7 @@ fn replace(provider: Provider, body: &JsonParts, array: &ReadArray) {
     if let Some(tools) = &fields.tools {
         let tools = tools.as_str();
         let expected = if has_tools {
+            // The reader has accepted the array, so its last byte is `]`.
             let others = &tools[..tools.len() - 1];
             format!("{others},{TOOL}]")
         } else {
@@ -117,6 +119,7 @@ fn replace(provider: Provider, body: &JsonParts, array: &ReadArray) {
     let lead: Vec<String> = lead.collect();
     let shown = content(&read);
     assert!(shown.starts_with(&lead), "{shown:?}");
+    // The view has two messages.
     assert_eq!(shown.len(), lead.len() + 2, "{shown:?}");
     if let Some(offered) = offered {
         let whole = changed.whole();

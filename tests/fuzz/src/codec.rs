@@ -68,6 +68,7 @@ fn payload(provider: Provider, data: &[u8]) {
 
 fn digest(provider: Provider, data: &[u8], messages: &[Message]) {
     let digests: Vec<_> = messages.iter().map(CanonicalDigests::of).collect();
+    // The codec has read the data, so it is valid UTF-8.
     let spaced = json::pretty_print(std::str::from_utf8(data).unwrap());
     let again = codec::read(provider, spaced.as_bytes(), &mut ids(1)).unwrap();
     let again: Vec<_> = again.iter().map(CanonicalDigests::of).collect();

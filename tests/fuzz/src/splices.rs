@@ -38,6 +38,7 @@ pub(crate) fn run(data: &[u8]) {
         selector / 3 % 2 == 0,
         selector / 6 % 4,
     );
+    // `split` returns at least one part, so the first response always exists.
     let responses: Vec<&[u8]> = body.split(|byte| *byte == END).collect();
     if !is_stream {
         whole(api, &responses, rounds);

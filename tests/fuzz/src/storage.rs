@@ -11,6 +11,7 @@ use palimpsest_store::encoding::{
 pub(crate) fn run(data: &[u8]) {
     envelope(data);
     let mut hasher = crc32fast::Hasher::new();
+    // The codec byte 0 stands for an uncompressed body. The checksum covers this byte and the body.
     hasher.update(&[0]);
     hasher.update(data);
     let sum = hasher.finalize().to_le_bytes();

@@ -20,6 +20,7 @@ pub(crate) fn run(data: &[u8]) {
     let api = ResponseApi::ALL[selector % 3];
     let media = MEDIA[selector / 3 % 2];
     let coding = CODINGS[selector / 6 % 5];
+    // `chunks` panics for a size of zero.
     let together = read(api, media, coding, body, body.len().max(1));
     let in_frames = read(api, media, coding, body, usize::from(*size).max(1));
     // A frame is decoded completely, so a fault after the last event of the same frame is an error.

@@ -52,6 +52,7 @@ fn sealed(lines: &[u8]) -> Vec<u8> {
     file.extend_from_slice(lines);
     file.push(b'\n');
     let messages = file.split(|byte| *byte == b'\n');
+    // All lines except the first one, which states the format.
     let messages = messages
         .filter(|line| !line.trim_ascii().is_empty())
         .count()

@@ -83,6 +83,7 @@ fn mutated(corpus: &[Vec<u8>], random: &mut fastrand::Rng) -> Vec<u8> {
             }
             _ => {
                 let other = random.choice(corpus).unwrap();
+                // The beginning of one input, followed by the end of another.
                 let from = random.usize(0..=other.len());
                 input.splice(at.., other[from..].iter().copied());
             }

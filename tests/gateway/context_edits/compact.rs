@@ -9,6 +9,7 @@ use crate::world::World;
 #[tokio::test]
 async fn a_long_conversation_stays_under_the_trigger_of_its_client() {
     let world = World::start(&[SERVED]).await;
+    // Four of eight combinations, in which each pair of values occurs once.
     for (is_named, streams, drops_head) in [
         (true, false, false),
         (true, true, true),

@@ -110,6 +110,7 @@ impl Client {
             has_calls,
         };
         if self.drops_head && !response.summaries().is_empty() {
+            // The response begins with the summary of all messages before it.
             self.agent.conversation.drain(..sent);
         }
         response

@@ -24,6 +24,7 @@ async fn a_summary_of_another_server_begins_the_conversation() {
         is_plain(&requests);
         assert_eq!(breaks(&requests), 0);
         let messages = &requests[1].body["messages"];
+        // The summary as a user message, the text after it, and the three messages of the two requests.
         assert_eq!(messages.as_array().unwrap().len(), 5, "{messages:#}");
         let begins = messages[0]["content"][0]["text"].as_str().unwrap();
         assert!(begins.contains("The build was fixed on another machine."));
@@ -116,6 +117,7 @@ async fn a_summary_that_a_later_one_replaced_still_names_its_conversation() {
         }
         let requests = client.upstream(&world);
         is_plain(&requests);
+        // Each of the two compactions changes the beginning of one prompt.
         assert_eq!(breaks(&requests), 2);
     }
 }

@@ -9,6 +9,7 @@ pub(crate) fn bytes(random: &mut Rng, input: &mut Vec<u8>) {
         let at = random.usize(0..=input.len());
         let rest = input.len() - at;
         match random.u8(0..7) {
+            // At the end of the input, no byte can change. The last arm then truncates nothing.
             0 | 1 if rest > 0 => input[at] ^= 1 << random.u8(0..8),
             2 if rest > 0 => input[at] = random.u8(..),
             3 => drop(input.drain(at..at + random.usize(0..=rest.min(40)))),

@@ -76,6 +76,7 @@ fn header(random: &mut Rng) -> &'static str {
         "anthropic-beta: a, , b\r\n",
         "x-padding: \t \r\n",
     ];
+    // Half of the requests get no such header.
     let at = random.usize(0..2 * headers.len());
     headers.get(at).copied().unwrap_or_default()
 }

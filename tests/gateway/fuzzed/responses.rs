@@ -84,6 +84,7 @@ async fn a_changed_response_arrives_as_it_is() {
             };
             let plan = Plan {
                 pace: Pace {
+                    // Each text is one event, so that a search finds its marker.
                     delta_bytes: 4_096,
                     ..Pace::default()
                 },

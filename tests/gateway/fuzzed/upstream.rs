@@ -101,6 +101,7 @@ async fn serve(mut stream: TcpStream, provider: SocketAddr, cases: Cases) {
     };
     let case = of_case(&cases.lock().unwrap());
     let (answer, random) = match case {
+        // The gateway has given up the request, so no answer could reach it.
         _ if !request.is_whole => return record(&cases, &name, request, &Answer::none()),
         Some((Answers::Text(text), _)) => (Answer::text(&request, &text), None),
         Some((Answers::Changed(seed), number)) => {
@@ -204,6 +205,7 @@ impl Answer {
         let before = self.body.clone();
         let is_stream = self.head.contains("event-stream");
         match random.u8(0..10) {
+            // A fifth of the bodies stay as they are.
             0 | 1 => {}
             2..=5 if is_stream => self.body = mutate::events(random, &self.body),
             6 if is_stream => {

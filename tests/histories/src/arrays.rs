@@ -29,6 +29,7 @@ impl SessionHarness {
         });
         let mut links: Vec<Link> = links.collect();
         links.truncate(links.len().saturating_sub(usize::from(which % 3)));
+        // System messages at the beginning belong to the prompt prefix. No view contains them, so digests suffice.
         let lead = links.iter().take_while(|link| link.role.is_system());
         let lead = links.drain(..lead.count()).map(|link| link.digest);
         let lead = lead.collect();
@@ -88,6 +89,7 @@ impl SessionHarness {
             },
             ..Append::default()
         }));
+        // A recorded response is unconfirmed: not pending, without open calls, and without tokens in the view.
         assert_eq!(self.session.pending().len(), pending);
         assert_eq!(self.session.calls().iter().len(), calls);
         assert_eq!(self.session.ledger().all.total(), before);

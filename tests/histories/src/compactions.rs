@@ -87,6 +87,7 @@ impl SessionHarness {
                 event.ahead = true;
             }
             let before = self.session.revision().get() - 1;
+            // The session has applied the event in its first form, so it is replayed without it.
             self.session = self.at(palimpsest_core::ids::Revision::new(before));
             self.session.apply(&last).unwrap();
             self.log.push(last);
@@ -315,6 +316,7 @@ impl SessionHarness {
             ..palimpsest_core::command::UpdateSession::default()
         };
         self.run(Command::UpdateSession(title));
+        // Revisions count from 1, so the earlier revision is the index of the next event.
         let closed = &self.log[usize::try_from(before.get()).unwrap()];
         assert!(matches!(&closed.event, Event::CompactionFailed(failed)
             if failed.reason == CompactionFailureReason::Expired && failed.key == running.key));
@@ -343,6 +345,7 @@ impl SessionHarness {
         };
         let now = Timestamp::from_millis(self.now);
         if let Some(found) = self.session.requests().find(request, now) {
+            // Revisions count from 1, indexes from 0.
             let at = usize::try_from(found.revision.get() - 1).unwrap();
             let of = match &self.log[at].event {
                 Event::CompactionFinished(event) => event.key,

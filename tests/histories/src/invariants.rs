@@ -169,6 +169,7 @@ impl InvariantChecker {
                 show(&caller.array)
             );
         }
+        // System messages at the end can still move. Only the part before them must stay.
         flat.truncate(settled.map_or(0, |last| last + 1));
         let at = (self.world.session.revision(), which);
         self.served.insert(at, flat.clone());

@@ -15,6 +15,7 @@ pub(crate) fn item() -> impl Strategy<Value = ItemDraft> {
         1 => any::<u8>().prop_map(ItemDraft::User),
         2 => any::<u8>().prop_map(ItemDraft::Model),
         3 => any::<bool>().prop_map(|encrypted| ItemDraft::Reasoning { encrypted }),
+        // Four ids for all kinds, so that outputs also meet calls of another kind.
         4 => (0..4_u8, 0..5_u8).prop_map(|(id, kind)| ItemDraft::Call { id, kind }),
         4 => (0..4_u8, 0..5_u8).prop_map(|(id, kind)| ItemDraft::Output { id, kind }),
         1 => Just(ItemDraft::Search),

@@ -235,7 +235,9 @@ fn block(part: &BlockDraft) -> Block {
         BlockDraft::Picture { good } => Block::Media(Media {
             kind: MediaKind::Image,
             source: MediaSource::Base64 {
+                // No provider accepts TIFF.
                 media_type: if *good { "image/png" } else { "image/tiff" }.into(),
+                // The signature of a PNG without content.
                 data: "iVBORw0KGgo=".into(),
             },
             extra: UnknownFields::default(),
@@ -246,6 +248,7 @@ fn block(part: &BlockDraft) -> Block {
             input: ToolInput::parse(r#"{"path":"a"}"#),
             extra: UnknownFields::from_object(r#"{"caller":{"type":"direct"}}"#).unwrap(),
         }),
+        // No provider accepts this id and this name, and the JSON was cut off.
         BlockDraft::OddCall => Block::ToolUse(ToolUse {
             id: "not legal!".into(),
             name: "a.b c".into(),
@@ -259,6 +262,7 @@ fn block(part: &BlockDraft) -> Block {
                 2 => ResultContent::Blocks(vec![]),
                 // Larger than the limit of one result. Two of them also exceed the limit of a message.
                 3 => ResultContent::Text("a long line of output\n".repeat(40).into()),
+                // 630 characters are below the limit of one result. Two of these results exceed the limit of a message.
                 4 => ResultContent::Blocks(vec![Block::text("output ".repeat(90))]),
                 _ => ResultContent::Blocks(vec![
                     Block::text("said"),
@@ -285,6 +289,7 @@ fn block(part: &BlockDraft) -> Block {
         }),
         BlockDraft::Unknown => Block::Opaque {
             kind: "novel".into(),
+            // More digits than any integer or float holds: only the original bytes keep them.
             json: RawJson::parse(r#"{"type":"novel","n":12345678901234567890123}"#).unwrap(),
         },
     }
@@ -628,6 +633,7 @@ impl SessionHarness {
                 let Some(change) = changes.iter().nth_back(usize::from(*back)) else {
                     return;
                 };
+                // The view before a change is that of the revision before its event.
                 self.restore(Revision::new(change.revision.get() - 1));
             }
             Operation::Note(what) => self.note(*what),
@@ -800,6 +806,7 @@ impl SessionHarness {
     }
 
     fn contents(&self) -> impl Iterator<Item = (Revision, Arc<Message>)> {
+        // Revisions count from 1.
         let events = self.log.iter().zip(1_u64..);
         events.flat_map(|(recorded, revision)| {
             let messages = recorded.event.messages();

@@ -48,6 +48,7 @@ impl SessionHarness {
                 now: Timestamp::from_millis(self.now),
                 has_model: facts & 0b1 == 0,
                 calls_hooks: facts & 0b10 == 0,
+                // In a quarter of the scripts, each running compaction counts as orphaned.
                 orphaned_before: (facts & 0b1100 == 0).then_some(Timestamp::from_millis(self.now)),
             };
             let next = machine.next(&self.session, &context);
@@ -56,6 +57,7 @@ impl SessionHarness {
                 Err(rejection) => return self.check_rejected(&rejection, &observed),
             };
             if let Step::End(outcome) = step {
+                // An end is final: a machine that is asked again must not start over.
                 let again = machine.next(&self.session, &context);
                 assert!(matches!(again, Ok(Step::End(end)) if end == outcome));
                 return Self::check_end(&request, &outcome, &observed);
@@ -160,6 +162,8 @@ impl SessionHarness {
                         .unwrap();
                 }
                 let compacted = |event: &Event| matches!(event, Event::CompactionFinished(_));
+                // The command can also end the compaction in another way, such as a failure. No view exists to preview
+                // then.
                 let last = events.into_iter().next_back().filter(compacted);
                 StepResult::Previewed(last.map(|event| Preview {
                     session: Arc::new(session),
@@ -241,6 +245,7 @@ impl SessionHarness {
     /// Makes a change between two steps, as another call does.
     fn interfere(&mut self, byte: u8) {
         let running = self.session.compactions().running.clone();
+        // Most bytes change nothing, so that most runs reach an end of their own.
         match (byte % 16, running) {
             (0, Some(running)) => self.fail(&running),
             (1, Some(running)) => self.expire(&running),

@@ -121,6 +121,7 @@ pub fn conversation(seed: usize, bytes: usize) -> Vec<Value> {
     }
     let mut messages = vec![question(400)];
     let mut there = messages[0].to_string().len();
+    // A round has about 300 bytes of JSON besides its result.
     while there < wanted {
         let size = (wanted - there).min(ROUND);
         let of_round = round(

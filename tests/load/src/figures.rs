@@ -32,6 +32,8 @@ impl Latencies {
             reason = "a place in a list"
         )]
         let place = (self.0.len() as f64 * part).ceil() as usize;
+        // The nearest rank: a measured duration and never an average of two. The bounds cover a quantile of 0 and an
+        // empty list.
         self.0.get(place.clamp(1, self.0.len().max(1)) - 1).copied()
     }
 

@@ -92,6 +92,7 @@ impl Run<'_> {
         }
         if let Loop::Open(rate) = self.pace {
             say("--rps", rate.to_string());
+            // Without `--async`, ghz waits for replies, and the loop is closed again.
             said.push("--async".into());
         }
         said.push(self.address.to_owned());

@@ -121,6 +121,7 @@ impl Long {
         while there < length {
             let until = length.min(there + BATCH);
             let messages = (there..until).map(|n| {
+                // The factor keeps the seeds of the sessions apart, so that no two messages are equal.
                 let said = text((number * 1_000_003 + n) as u64, SHORT);
                 if n % 2 == 0 {
                     user(&said)
@@ -131,6 +132,7 @@ impl Long {
             let request = append(&name, messages.collect());
             let reply = client.append_messages(request).await?.into_inner();
             let appended = reply.append.unwrap_or_default().messages;
+            // The first batch has enough messages for all snips.
             if there == 0 {
                 ids.extend(appended.into_iter().map(|one| one.message_id));
             }
@@ -166,6 +168,7 @@ impl Long {
             let began = Instant::now();
             client.snip(request).await?;
             took.snip.push(began.elapsed());
+            // The snip has changed the view. Without the new etag, the next delta would repeat a large part of it.
             self.full(client).await?;
         }
         Ok(())

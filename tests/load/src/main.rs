@@ -181,6 +181,7 @@ async fn calls(options: &Options, extent: &Extent, out: &Path, report: &mut Repo
         only,
         rate: options.rate,
     };
+    // The mix needs no ghz, so a missing ghz matters only for the runs that use it.
     match scope.wants_any() {
         true if !ghz.exists() => {
             bail!("{} is not there: run scripts/install-tools", ghz.display())

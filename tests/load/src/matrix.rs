@@ -134,6 +134,7 @@ impl Runner<'_> {
         let (connections, extent) = match pace {
             Loop::Open(rate) => {
                 let calls = self.fitting(f64::from(rate), LEAST);
+                // More connections than calls would stay idle.
                 (connections.min(calls), Extent::Calls(calls))
             }
             // ghz starts its timer before it connects, so a short run would end before its first call.

@@ -179,6 +179,7 @@ impl Maker<'_> {
             "the delta keeps {} messages and has {there} bytes",
             served.keep_messages
         );
+        // The message is appended already. With the old etag, each repeat of the request returns the same delta.
         request.messages.clear();
         Ok(request)
     }
@@ -243,8 +244,10 @@ impl Maker<'_> {
     /// Creates requests that submit results. Each result belongs to another call.
     async fn results(&self, numbers: Range<usize>) -> Result<Vec<u8>> {
         let client = self.site.server.context().await;
+        // A session of its own checks the decision once, because the run cannot repeat its requests.
         let probe = persisted(&format!("{}-probe", self.prefix), 0, self.work.bytes);
         self.persist(&client, probe).await?;
+        // At least 64 sessions, so that concurrent callers rarely share one.
         let sessions = (numbers.len() / STORED + 1).max(64);
         Ok(encoded(numbers.map(|number| {
             let session = self.session(number % sessions);

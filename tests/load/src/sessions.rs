@@ -103,6 +103,7 @@ async fn look(folder: &Path, sessions: usize) -> Result<Crowd> {
     tokio::time::sleep(REST).await;
     let (resident, own) = memory(&server);
     let mut client = server.context().await;
+    // The first call of a connection is slower, so a session that is not measured makes it.
     let first = prepare("projects/load/sessions/another", vec![user("hello")]);
     client.prepare_context(first).await?;
     let mut took = Vec::new();

@@ -31,6 +31,7 @@ fn is_busy(metrics: &str) -> bool {
     ];
     let lines = metrics
         .lines()
+        // The lines `# HELP` and `# TYPE` begin with `#`, so their numbers do not count.
         .filter(|line| gauges.iter().any(|gauge| line.starts_with(gauge)));
     let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
     values.sum::<f64>() > 0.0

@@ -196,11 +196,13 @@ impl Live {
             messages,
             ..Append::default()
         });
+        // The follow-up of an append stores large results (level 1).
         let then = append.then(&self.session);
         self.run(append)?;
         if let Some(command) = then {
             self.run(command)?;
         }
+        // Levels act on the sealed layout, so the pending messages are served before.
         self.serve()?;
         self.run(Command::ClearResults(ClearResults {
             trigger: ClearTrigger::Auto {
@@ -312,6 +314,7 @@ impl Live {
             Way::Delta | Way::Whole => SUMMARY.repeat(40),
             Way::Structure => self.summarize(&leaving),
         };
+        // An extractive summary can be empty, and a compaction must not replace messages by nothing.
         if summary.trim().is_empty() {
             let failed = CompactionInput::Failed {
                 why: CompactionFailureReason::Empty,
@@ -333,6 +336,7 @@ impl Live {
         };
         let end = CompactionInput::Summary { summary, made };
         self.run(Command::AdvanceCompaction(AdvanceCompaction::new(key, end)))?;
+        // A summary that is not smaller ends the compaction without a change of the view.
         Ok(self.session.sealed().epoch() != epoch)
     }
 
@@ -348,6 +352,7 @@ impl Live {
 
     /// Returns ids that no message of a conversation has.
     fn made(&self) -> CompactionMessages {
+        // Messages of conversations have ids from 1 upwards, so ids from the maximum downwards are free.
         let number = self.log.len() as u128;
         let id = |what: u128| MessageId::new(Uuid::from_u128(u128::MAX - number * 2 - what));
         CompactionMessages {

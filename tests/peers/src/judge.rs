@@ -75,6 +75,7 @@ fn judge(path: &Path) -> anyhow::Result<Verdict> {
         let line: Line = serde_json::from_str(&line?)?;
         let new = line.messages.iter();
         let new = new.map(|message| Seen::new(target.provider, message.get()));
+        // Other participants write these files, so the number can be too large.
         let gone = array.split_off(line.keep.min(array.len()));
         let from = array.len();
         array.extend(new);
@@ -113,6 +114,7 @@ impl Verdict {
             .take_while(|(a, b)| *a == b)
             .count();
         let lost: usize = before[same..].iter().map(|block| block.len()).sum();
+        // A view that only extends the previous one loses nothing.
         self.breaks += usize::from(lost > 0);
         self.lost_bytes += lost as u64;
     }
@@ -133,6 +135,7 @@ impl Seen {
             },
         );
         let mut value: Value = serde_json::from_str(json).unwrap_or_default();
+        // For the provider, a string equals one text block.
         if let (Provider::Anthropic, Value::String(text)) = (provider, &value["content"]) {
             value["content"] = json!([{ "type": "text", "text": text }]);
         }

@@ -37,6 +37,7 @@ pub(crate) fn serve(
         let answered = answer(&line?);
         let answered = answered.unwrap_or_else(|error| json!({ "error": format!("{error:#}") }));
         writeln!(out, "{answered}")?;
+        // The other side waits for each line.
         out.flush()?;
     }
     Ok(())

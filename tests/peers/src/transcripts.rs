@@ -81,6 +81,7 @@ fn messages(imported: &ImportedSession<'_>) -> anyhow::Result<Vec<Value>> {
     let target = Target::default();
     session.run(Command::ServeView(ServeView {
         target: target.clone(),
+        // A provider rejects an array whose last calls have no results.
         interrupt_open_calls: true,
         ..ServeView::default()
     }))?;

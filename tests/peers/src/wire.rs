@@ -79,6 +79,7 @@ impl World {
                         known_etag: std::mem::take(&mut etag).into(),
                         ..PrepareContextRequest::default()
                     };
+                    // The construction of the request is not measured.
                     let watch = Watch::start();
                     let reply = self
                         .runtime

@@ -61,6 +61,7 @@ fn input(schema: &Value, command: &str) -> Value {
         .into_iter()
         .find(|name| fields.is_some_and(|fields| fields.contains_key(*name)))
         .unwrap_or("command");
+    // Some shells, such as an earlier one of Codex, take an argument list instead of a command line.
     let is_list = schema["properties"][name]["type"] == "array";
     let value = if is_list {
         json!(["bash", "-lc", command])

@@ -39,6 +39,7 @@ const LIMITS: [(&str, u64, u64); 8] = [
 
 /// Returns the context window and the maximum output of a model.
 fn limits(model: &str) -> (u64, u64) {
+    // Names have prefixes and suffixes, such as `claude-opus-5-5`, so a row matches anywhere in the name.
     let row = LIMITS.iter().find(|(part, ..)| model.contains(part));
     row.map_or((0, 0), |(_, window, output)| (*window, *output))
 }
@@ -48,6 +49,7 @@ pub(crate) fn admitted(headers: &HeaderMap) -> Result<(), Refusal> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let bearer = header("authorization").and_then(|value| value.strip_prefix("Bearer "));
     let denied = |message: &str| Refusal::new(401, "authentication_error", message);
+    // OAuth clients, such as Claude Code with a subscription, send a bearer token instead of an API key.
     match header("x-api-key").or(bearer) {
         None => return Err(denied("x-api-key header is required")),
         Some("" | "invalid") => return Err(denied("invalid x-api-key")),
@@ -76,6 +78,7 @@ pub(crate) fn check(headers: &HeaderMap, body: &Value, plan: &Plan) -> Result<u6
     if needed > window {
         return Err(too_long(needed, window));
     }
+    // Input and output share the window. A prompt that fits can still be rejected for its `max_tokens`.
     if needed + max_tokens > window {
         return Err(output_too_long(needed, max_tokens, window));
     }
@@ -90,6 +93,7 @@ pub(crate) fn counted(headers: &HeaderMap, body: &Value) -> Result<Value, Refusa
     conversation(&betas, headers, body)?;
     let original = context_management::size(body);
     let edited = context_management::apply(body);
+    // A count previews the edits: `input_tokens` is the size after them.
     let mut counted = json!({"input_tokens": context_management::size(&edited.body)});
     if !body["context_management"].is_null() {
         counted["context_management"] = json!({"original_input_tokens": original});
@@ -168,6 +172,7 @@ pub(crate) fn message(
         .summary
         .as_ref()
         .map(|summary| compaction(state, charge, body, summary));
+    // A paused response ends after the summary. Its second iteration never runs and is not billed.
     let counted = if edited.pauses {
         Counted::default()
     } else {
@@ -207,6 +212,7 @@ pub(crate) fn message(
             "cache_read_input_tokens": usage.read,
             "cache_creation_input_tokens": usage.written,
             "cache_creation": {
+                // A scripted usage may be below the counted one, so the two parts are fitted into its total.
                 "ephemeral_5m_input_tokens": usage.written.saturating_sub(counted.written_1h),
                 "ephemeral_1h_input_tokens": usage.written.min(counted.written_1h),
             },
@@ -254,6 +260,7 @@ fn iteration(kind: &str, counted: &Counted) -> Value {
 fn content(state: &mut State, body: &Value, turn: &Turn) -> Vec<Value> {
     let mut content = Vec::new();
     if !turn.thinking.is_empty() {
+        // With `"display": "omitted"`, the block has a signature and no text.
         let is_omitted = body["thinking"]["display"] == "omitted";
         let shown = if is_omitted { "" } else { &turn.thinking };
         content.push(json!({
@@ -306,9 +313,11 @@ fn cached_blocks(body: &Value) -> Vec<Block> {
             "{} {} {has_images}\n",
             body["tool_choice"], body["thinking"]
         );
+        // Digests are chained. Bytes at the start of the first message change all later positions and no earlier one.
         first.bytes.splice(..0, parameters.into_bytes());
     }
     if let Some(lifetime) = markers::lifetime(body)
+        // Blocks without tokens cannot be cached, so the marker of the request moves to an earlier block.
         && let Some(last) = blocks.iter_mut().rev().find(|block| block.tokens > 0)
     {
         last.marker = last.marker.or(Some(lifetime));
@@ -327,6 +336,7 @@ fn has_images(messages: &Value) -> bool {
 
 fn cached_block(role: &str, value: &Value) -> Block {
     let mut bare = value.clone();
+    // Positions end at whole blocks, so a marker inside a tool result counts for the result.
     let inner = array(&value["content"]).iter();
     let marker = inner
         .chain([value])

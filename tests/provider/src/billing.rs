@@ -221,6 +221,7 @@ mod tests {
         billing.openai(&charge("gpt-5"), "", lifetime, &prompt);
         let bill = billing.bill(&credential);
         assert_eq!((bill.requests, bill.output), (3, 30));
+        // The caches of both providers are separate, so OpenAI reads nothing of the same prompt.
         assert_eq!(bill.cost_milli, cost + 4_000 * 1_000 + 10 * 8_000);
         assert_eq!(billing.bill(&Credential::of_key("other")).requests, 0);
     }

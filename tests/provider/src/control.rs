@@ -30,6 +30,7 @@ pub(crate) async fn requests(Extension(shared): Extension<Arc<Shared>>) -> Respo
     let recorded = shared.state().recorded();
     let requests: Vec<Value> = recorded
         .iter()
+        // The bytes of the head contain the key, so they are not listed.
         .map(|recorded| {
             json!({
                 "path": recorded.path, "query": recorded.query, "status": recorded.status,

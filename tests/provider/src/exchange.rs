@@ -72,6 +72,7 @@ pub(crate) async fn handle(
     request: Request,
 ) -> Response<Body> {
     let line = &connection.0;
+    // A connection serves several requests. The pace of an earlier answer must not slow this one.
     line.set_one_byte(false);
     let api = route.api();
     let (parts, body) = request.into_parts();
@@ -88,6 +89,7 @@ pub(crate) async fn handle(
     let mut status = None;
     let response = match outcome {
         Ok(Outcome::Reset) => {
+            // The response below has status 200, which no client receives.
             status = Some(0);
             reset(line)
         }
@@ -127,6 +129,7 @@ async fn answer(
         Api::Messages => anthropic::admitted(headers)?,
         Api::Chat | Api::Responses => openai::admitted(headers)?,
     }
+    // The bill of a request includes its output, which is set after the answer exists.
     let credential = Credential::of(headers);
     let model = body["model"].as_str().unwrap_or_default();
     let charge = Charge {
@@ -143,6 +146,7 @@ async fn answer(
         let compacted = responses::compacted(&mut shared.state(), &charge, body)?;
         return Ok(Outcome::Whole(compacted, Box::default()));
     }
+    // A continued thread contains new messages only. All later checks need the whole conversation.
     let threaded = match api {
         Api::Messages => shared.state().threads.joined(body)?,
         Api::Chat | Api::Responses => None,
@@ -155,7 +159,9 @@ async fn answer(
         headers,
         prompt: &prompt,
     };
+    // The plan is taken before validation. A rejected request therefore uses up its scripted turn.
     let plan = shared.state().plan(&asked).map_err(Refusal::invalid)?;
+    // The lock of the state is free here, so other requests are answered during the delay.
     shared.clock.sleep(plan.delay).await;
     // An overloaded provider fails before it validates the request.
     if let Some(outcome) = fails_early(shared, api, &plan) {
@@ -167,6 +173,7 @@ async fn answer(
         Api::Responses => {
             let checked = responses::check(&shared.state().stored, body, &plan);
             match checked {
+                // The real API accepts the stream first, then sends `response.failed` with `context_length_exceeded`.
                 Err(refusal) if is_streamed_failure(body, &refusal) => {
                     return Ok(Outcome::Failed(refusal, Box::new(plan)));
                 }
@@ -192,6 +199,7 @@ async fn answer(
     let whole = match api {
         Api::Messages => {
             let message = anthropic::message(&mut state, &charge, body, &answer);
+            // `given` has the field `thread`, `body` the joined conversation.
             state.threads.hold(given, body, &message);
             message
         }
@@ -199,6 +207,7 @@ async fn answer(
         Api::Responses => responses::response(&mut state, &charge, body, &answer),
     };
     Ok(match plan.behaviour {
+        // The answer was generated and billed before the connection closes.
         Behaviour::Drop => Outcome::Half(whole),
         _ => Outcome::Whole(whole, Box::new(plan)),
     })
@@ -256,6 +265,7 @@ fn fails_early(shared: &Arc<Shared>, api: Api, plan: &Plan) -> Option<Result<Out
 }
 
 fn whole_seconds_or_millis(wait: Duration) -> RetryAfter {
+    // `retry-after` has whole seconds. Shorter waits need the header `retry-after-ms`.
     if wait.subsec_millis() == 0 {
         RetryAfter::Seconds(wait.as_secs())
     } else {
@@ -324,6 +334,7 @@ fn delivery(
     if request["stream"] != json!(true) {
         let body = whole.to_string();
         let (cut_after, end) = match plan.fault {
+            // A plain body has no events to count, so a fault between events cuts at its middle.
             Some(Fault::CutAfterEvent(_)) => (Some(body.len() / 2), End::Cut),
             Some(Fault::ResetAfterEvent(_)) => (Some(body.len() / 2), End::Reset),
             _ => (cut_after, End::Clean),

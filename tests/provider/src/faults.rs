@@ -92,6 +92,7 @@ pub(crate) fn failure(api: Api, failed: &Status) -> Refusal {
         (Api::Messages, 401) => ("authentication_error", "invalid x-api-key"),
         (Api::Messages, 403) => ("permission_error", "Your API key does not have permission."),
         (Api::Messages, _) => ("api_error", "Internal server error"),
+        // OpenAI puts the exhausted limit, `requests` or `tokens`, in `type`.
         (_, 429) => ("requests", "Rate limit reached for requests"),
         _ => (
             "server_error",
@@ -119,6 +120,7 @@ pub(crate) fn failure(api: Api, failed: &Status) -> Refusal {
 
 /// Adds the headers of an exhausted rate limit.
 fn limits(api: Api, refusal: Refusal, wait: u64) -> Refusal {
+    // Anthropic states the reset as a date, OpenAI as a duration such as `60s`.
     if api == Api::Messages {
         let date = httpdate::fmt_http_date(wall_clock(wait));
         return refusal
@@ -144,6 +146,7 @@ fn wall_clock(ahead_s: u64) -> std::time::SystemTime {
 /// Converts an HTTP date, such as `Sun, 06 Nov 1994 08:49:37 GMT`, to RFC 3339.
 fn rfc3339(date: &str) -> String {
     let months = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    // Each name has three letters: `Nov` is at offset 30, hence month 30 / 3 + 1 = 11.
     let month = months.find(&date[8..11]).unwrap_or_default() / 3 + 1;
     let (day, year, time) = (&date[5..7], &date[12..16], &date[17..25]);
     format!("{year}-{month:02}-{day}T{time}Z")
@@ -167,6 +170,7 @@ pub(crate) fn inject(
         }
         Some(Fault::MalformedAfterEvent(count)) => {
             if let Some(event) = events.get_mut(*count) {
+                // The first half of a JSON object is never valid JSON.
                 let half = event.data.floor_char_boundary(event.data.len() / 2);
                 event.data.truncate(half);
             }

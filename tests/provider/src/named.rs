@@ -89,6 +89,7 @@ pub(crate) fn named(model: &str, asked_before: u64) -> Result<Named, String> {
             "times" => times = Some(number()?),
             // The validation of a request reads this directive itself.
             context_management::ABSENT => {}
+            // The guard applies the directive if it is one of the pace. All other names must be faults.
             _ if pace(&mut always.pace, name, value)? => {}
             _ => plan.fault = Some(fault(name, value)?),
         }

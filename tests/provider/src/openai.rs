@@ -31,6 +31,7 @@ pub(crate) const REFUSAL: &str = "I'm sorry, I can't assist with that.";
 pub(crate) fn admitted(headers: &HeaderMap) -> Result<(), Refusal> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let bearer = header("authorization").and_then(|value| value.strip_prefix("Bearer "));
+    // Azure's clients send the key in the header `api-key`.
     match bearer.or(header("api-key")) {
         None | Some("") => Err(Refusal::new(
             401,
@@ -98,6 +99,7 @@ pub(crate) fn prompt(body: &Value) -> Prompt<'_> {
     let said = array(&body["messages"])
         .iter()
         .filter(|message| message["role"] != "system");
+    // Definitions are nested: `{"type": "function", "function": {"name": …}}`.
     let functions = array(&body["tools"]).iter().map(|tool| &tool["function"]);
     Prompt {
         texts: said.map(text).collect(),
@@ -122,14 +124,17 @@ pub(crate) fn completion(
     answer: &Answer,
 ) -> Value {
     let finish = match answer.stop {
+        // A refusal is the field `refusal` of the message, without a finish reason of its own.
         Stop::End | Stop::Refusal => "stop",
         Stop::Calls => "tool_calls",
         Stop::Length => "length",
     };
     let parts = array(&body["tools"]).iter().chain(array(&body["messages"]));
     let usage = usage(state, charge, body, parts, answer);
+    // OpenAI's `prompt_tokens` includes cached tokens. Anthropic's `input_tokens` excludes them.
     let input = usage.input + usage.read + usage.written;
     let text = &answer.turn.text;
+    // A completion with calls alone has `"content": null`, which clients distinguish from an empty text.
     let content = if text.is_empty() {
         Value::Null
     } else {

@@ -98,6 +98,7 @@ impl Default for Plan {
 impl Plan {
     /// Rejects the request if it does not offer a scripted tool.
     pub(crate) fn fits(&self, offered: &[Offered<'_>]) -> Result<(), Refusal> {
+        // A model cannot call a tool that the request does not offer, so such a script is a mistake of its test.
         let wanted: Vec<(Option<&str>, &str)> = match &self.behaviour {
             Behaviour::Call(name) => vec![(None, name)],
             Behaviour::Turn(turn) => {

@@ -70,6 +70,7 @@ impl Refusal {
 
     /// Returns the error in the provider's format.
     pub(crate) fn respond(&self, api: Api, id: &str) -> Response<Body> {
+        // Anthropic repeats the id of the request in the body. OpenAI states it in the header alone.
         let mut body = match api {
             Api::Messages => json!({
                 "type": "error",

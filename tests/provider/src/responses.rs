@@ -35,6 +35,7 @@ pub(crate) fn check(stored: &Stored, body: &Value, plan: &Plan) -> Result<u64, R
     tools::choice(body)?;
     structured::check_responses(body)?;
     let context = context(stored, body)?;
+    // Stored items were valid when they were stored. Relations span requests: an output here can answer a stored call.
     items::check(&body["input"])?;
     pairs::check(stored, &context)?;
     let needed = size(body, &context);
@@ -107,6 +108,7 @@ pub(crate) fn prompt(body: &Value) -> Prompt<'_> {
             .filter_map(text)
             .collect(),
     };
+    // Codex adds tools during a conversation with items `{"type": "additional_tools", "tools": [...]}`.
     let added = array(&body["input"])
         .iter()
         .filter(|item| item["type"] == "additional_tools")
@@ -117,6 +119,7 @@ pub(crate) fn prompt(body: &Value) -> Prompt<'_> {
         tools: tools.flat_map(offered).collect(),
         array: &body["input"],
         max_output: body["max_output_tokens"].as_u64().unwrap_or(MAX_OUTPUT),
+        // Reasoning models reason without a request for it.
         thinks: !body["reasoning"].is_null() || openai::reasons(&body["model"]),
     }
 }
@@ -151,6 +154,7 @@ pub(crate) fn response(
     // The request was validated, so its previous response exists unless it was evicted since.
     let mut context = context(&state.stored, body).unwrap_or_else(|_| input(body));
     let usage = usage(state, charge, body, &context, answer);
+    // With `{"type": "compaction_trigger"}` as the last item, the response is a compaction item and no answer.
     let is_trigger = |item: &Value| item["type"] == "compaction_trigger";
     let output = if context.last().is_some_and(is_trigger) {
         vec![compact::item(state)]
@@ -176,6 +180,7 @@ pub(crate) fn response(
 }
 
 fn is_stored(body: &Value) -> bool {
+    // The default of `store` is true.
     body["store"] != json!(false)
 }
 
@@ -245,6 +250,7 @@ fn output(state: &mut State, body: &Value, answer: &Answer) -> Vec<Value> {
         let summary = json!([{"type": "summary_text", "text": turn.thinking}]);
         let mut item = json!({"id": state.id("rs_"), "type": "reasoning", "summary": summary});
         let wants = |name: &Value| name == "reasoning.encrypted_content";
+        // Clients that store nothing need the encrypted content to send reasoning back in the next request.
         if array(&body["include"]).iter().any(wants) {
             item["encrypted_content"] = json!(encrypted(&summary));
         }
@@ -275,6 +281,7 @@ fn output(state: &mut State, body: &Value, answer: &Answer) -> Vec<Value> {
     };
     for call in &turn.calls {
         let (name, call_id) = (&call.name, state.id("call_"));
+        // A custom tool takes free text, so its call has `input` in place of JSON in `arguments`.
         output.push(if offers_custom(name) {
             let input = call.input["input"].as_str().unwrap_or_default();
             json!({

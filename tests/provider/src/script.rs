@@ -169,6 +169,7 @@ impl Agent {
         let behaviour = if shell(&prompt.tools).is_none() || asks_summary {
             // A title or a summary for the agent itself.
             Behaviour::Echo
+        // A failed request takes no round, so that its retry gets the same one.
         } else if self.done < self.rounds && fault.is_none() {
             self.done += 1;
             let (least, most) = self.output_bytes;
@@ -219,6 +220,7 @@ impl Scripts {
             let turn = script.turns.pop_front().map(ScriptedTurn::plan);
             let agent = || script.agent.as_mut().map(|agent| agent.plan(asked.prompt));
             if let Some(plan) = turn.or_else(agent) {
+                // The window belongs to the script and applies to all its turns.
                 return Some(Plan {
                     window: script.window,
                     ..plan

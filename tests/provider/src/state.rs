@@ -77,8 +77,10 @@ impl State {
     pub(crate) fn plan(&mut self, asked: &Asked<'_>) -> Result<Plan, String> {
         let model = asked.model;
         if self.asked.len() >= MAX_MODELS {
+            // All state is bounded. Clearing restarts the counts of `times=N`.
             self.asked.clear();
         }
+        // Scripted answers count too, so `times=N` in a name means the first N requests with it.
         let count = self.asked.entry(model.to_owned()).or_default();
         let before = *count;
         *count += 1;
@@ -112,6 +114,7 @@ impl State {
             agent: Some(agent),
             ..Script::default()
         };
+        // No existing script has an answer for this request, so the new script is the first that matches.
         self.scripts.add(script, 0)?;
         let none = || "no script matches the model of this request".to_owned();
         self.scripts.plan(asked).ok_or_else(none)

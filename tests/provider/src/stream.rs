@@ -61,6 +61,7 @@ pub(crate) fn deltas(text: &str, most: usize) -> Vec<&str> {
     let mut rest = text;
     let mut deltas = Vec::new();
     while let Some(first) = rest.chars().next() {
+        // A first character above the limit is a delta by itself. Otherwise the loop would not advance.
         let end = rest.floor_char_boundary(most.min(rest.len()));
         let (delta, after) = rest.split_at(end.max(first.len_utf8()));
         deltas.push(delta);
@@ -89,6 +90,7 @@ pub(crate) struct Delivery {
 impl Drop for Delivery {
     fn drop(&mut self) {
         let is_cut = self.cut_after.is_some_and(|most| self.sent >= most);
+        // A dropped delivery with bytes left has lost its client, unless the script cut it.
         let is_left = !self.pieces.is_empty() || !self.frames.is_empty();
         if let Some(abandoned) = self.abandoned.as_ref().filter(|_| is_left && !is_cut) {
             abandoned.fetch_add(1, Ordering::Relaxed);
@@ -178,6 +180,7 @@ impl Delivery {
             return is_broken.then_some((Err(error), None));
         };
         if let Some(most) = self.cut_after {
+            // `sent` is below `most` here, because a reached limit has ended the delivery above.
             frame.truncate(most - self.sent);
         }
         self.sent += frame.len();

@@ -7,6 +7,7 @@ use crate::refusal::Refusal;
 /// Checks the output format of a Messages request.
 pub(crate) fn check_messages(body: &Value) -> Result<(), Refusal> {
     for (at, format) in [
+        // `output_format` is the field of the beta, `output_config.format` its successor. Clients send either one.
         ("output_format", &body["output_format"]),
         ("output_config.format", &body["output_config"]["format"]),
     ] {
@@ -36,6 +37,7 @@ pub(crate) fn check_chat(body: &Value) -> Result<(), Refusal> {
     match format["type"].as_str() {
         _ if format.is_null() => Ok(()),
         Some("text" | "json_object") => Ok(()),
+        // Chat Completions nests the schema in `json_schema`. The Responses API has its fields beside the type.
         Some("json_schema") => named(&format["json_schema"], "response_format.json_schema"),
         _ => Err(invalid_type("response_format.type")),
     }
@@ -69,6 +71,7 @@ fn named(format: &Value, at: &str) -> Result<(), Refusal> {
         return Err(Refusal::invalid(message).param(at).code("invalid_value"));
     }
     let schema = &format["schema"];
+    // Without `strict`, the provider does not check the schema.
     if format["strict"] == true && (open_object(schema) || optional_property(schema)) {
         let message = format!(
             "Invalid schema for '{name}': 'additionalProperties' is required to be supplied and to be false, and 'required' is required to include every key in properties."

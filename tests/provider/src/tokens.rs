@@ -21,6 +21,7 @@ pub(crate) fn of(value: &Value) -> u64 {
             Some("text") => object.get("text").map_or(0, of),
             _ => object
                 .iter()
+                // A moved marker must not change the count, because caches compare prefixes without markers.
                 .filter(|(name, _)| *name != "cache_control" && *name != "role" && *name != "type")
                 .map(|(_, value)| of(value))
                 .sum(),

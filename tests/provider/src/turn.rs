@@ -142,6 +142,7 @@ impl Answer {
         let most = if is_cut { tokens / 2 } else { tokens }.min(prompt.max_output);
         if is_cut || tokens > prompt.max_output {
             turn.text = tokens::start(&turn.text, most).to_owned();
+            // Calls follow the text. A model that reaches the limit inside its text never writes them.
             turn.calls.clear();
             stop = Stop::Length;
         }
@@ -167,6 +168,8 @@ fn text_of(text: &str) -> Turn {
 fn input_of(tool: &str, array: &Value) -> Value {
     let text = array.to_string();
     let reference = text.rfind("palimpsest://").map(|at| {
+        // The array is searched as JSON, where a line break is a backslash and `n`. A backslash therefore ends a
+        // reference.
         let is_end = |c: char| c.is_whitespace() || "\"\\'<>`),".contains(c);
         text[at..].split(is_end).next().unwrap_or_default()
     });

@@ -98,6 +98,7 @@ impl Line {
 
     /// Waits until all bytes that the server has accepted were passed to the system.
     pub(crate) async fn flushed(&self) {
+        // `subscribe` marks the current count as seen, so only a later flush ends the wait.
         let mut flushed = self.flushed.subscribe();
         // The sender lives as long as this value, so the channel cannot close.
         let _ = flushed.changed().await;
@@ -158,6 +159,7 @@ impl AsyncRead for Wire {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        // The buffer may already contain bytes of an earlier read.
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(context, buffer);
         this.line.record(&buffer.filled()[before..]);
@@ -201,6 +203,7 @@ impl Drop for Wire {
     fn drop(&mut self) {
         if self.line.is_reset.load(Ordering::Relaxed) {
             // A failure means that the peer has closed already.
+            // With a linger time of zero, closing the socket sends RST instead of FIN.
             let _ = self.stream.set_zero_linger();
         }
     }

@@ -162,6 +162,7 @@ async fn anthropic_rejects_calls_images_and_lengths() {
             turns(&[
                 json!("a"),
                 json!([call("t")]),
+                // Results must come first in their message.
                 json!([{"type": "text", "text": "b"}, result("t")]),
             ]),
             "immediately after: t",
@@ -193,10 +194,12 @@ async fn anthropic_rejects_calls_images_and_lengths() {
             "media_type",
         ),
         (
+            // The fake count is bytes divided by four: 900,000 bytes are 225,000 tokens.
             one(json!("x".repeat(900_000))),
             "prompt is too long: 225000 tokens > 200000 maximum",
         ),
         (
+            // 175,000 tokens fit the window of 200,000, but not together with 60,000 of output.
             json!({"max_tokens": 60_000, "messages": [{"role": "user", "content": "x".repeat(700_000)}]}),
             "exceed context limit: 175000 + 60000 > 200000",
         ),
@@ -220,6 +223,7 @@ async fn anthropic_accepts_valid_requests() {
             json!("c"),
         ]),
         json!({"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]}),
+        // A final assistant message is a prefill that the model continues.
         turns(&[json!("a"), json!("a prefill")]),
     ];
     for changes in fine {
@@ -253,6 +257,7 @@ async fn openai_rejects_invalid_requests() {
             "at the same time",
         ),
         (
+            // Reasoning models have another name for the limit.
             json!({"model": "o3", "max_tokens": 5}),
             "Use 'max_completion_tokens' instead",
         ),
@@ -442,6 +447,7 @@ async fn image_limits_are_enforced() {
             Some("max allowed size: 8000 pixels"),
         ),
         (
+            // More than 20 images lower the limit from 8,000 to 2,000 pixels.
             vec![image(png(2_001)); 21],
             Some("many-image requests: 2000 pixels"),
         ),

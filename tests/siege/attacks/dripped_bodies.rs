@@ -31,6 +31,7 @@ async fn run(assault: Assault) {
                     let (key, session) = assault
                         .target
                         .attacker(connection * CALLS + number, "dripped");
+                    // At one byte in five seconds, this body takes much longer than the deadline of 600 s.
                     let request = append(&session, vec![user(&"x".repeat(1_000))]);
                     let call = Call::new("ContextService/AppendMessages", &request)
                         .with_key(key)

@@ -17,6 +17,7 @@ pub(super) const ATTACK: Attack = Attack {
 
 const CALLERS: usize = 32;
 const PAUSE: Duration = Duration::from_millis(200);
+// The first alternative searches to the end of the text in vain. The empty one then matches, at every position.
 const PATTERN: &str = r"(?s).*[~\x00-\x08\x0e-\x1f]|";
 
 async fn run(assault: Assault) {

@@ -67,6 +67,7 @@ async fn repeat(
                 loop {
                     let sent = wire.send(&make(caller, number)).await;
                     number += 1;
+                    // The connection is lost, so the caller opens another one.
                     if !assault.count(sent, answered).await {
                         break;
                     }

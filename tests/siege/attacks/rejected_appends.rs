@@ -22,6 +22,7 @@ async fn run(assault: Assault) {
     repeat(&assault, ATTACKERS, PAUSE, move |caller, number| {
         let (key, session) = target.heavy(caller + number * ATTACKERS);
         let mut request = append(&session, vec![user("x")]);
+        // No session has this revision, so the server loads the session and rejects the append.
         request.expected_revision = Some(1_000_000);
         Call::new("ContextService/AppendMessages", &request).with_key(key)
     })

@@ -23,6 +23,7 @@ async fn run(assault: Assault) {
     let request = ListMessagesRequest {
         session,
         filter: Some(MessageFilter {
+            // Packed protobuf needs one byte for each role.
             roles: vec![Role::Assistant.into(); assault.scale.of(ROLES)],
             ..MessageFilter::default()
         }),

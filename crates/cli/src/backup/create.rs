@@ -142,6 +142,7 @@ pub(super) async fn create_backup<W: GrpcTransport>(
     let first = client.list_stored_sessions(ListStoredSessionsRequest::default());
     let mut page = first.await?.into_inner();
     let store_id = page.store_id.clone();
+    // A full backup has no base and may follow a backup of another store. Only its time depends on the last backup.
     let last = last.filter(|_| !full);
     // A restored store continues the backups that it was restored from.
     if let Some(last) = &last
@@ -172,6 +173,7 @@ pub(super) async fn create_backup<W: GrpcTransport>(
     };
     loop {
         let mut work = Vec::with_capacity(page.sessions.len());
+        // The base is read in the order of the list, so it is searched before the sessions are read in parallel.
         for session in page.sessions {
             let key = parsed(&session)?;
             let before = before.find(&key).await?;
@@ -200,6 +202,7 @@ pub(super) async fn create_backup<W: GrpcTransport>(
             let damaged = entry.damaged.iter();
             let damaged = damaged.map(|file| (entry.session.clone(), file.clone()));
             taken.damaged.extend(damaged);
+            // An unchanged session has an entry too. Its entry names the files of earlier backups.
             draft.add(&entry).await?;
         }
         if page.next_page_token.is_empty() {
@@ -280,6 +283,8 @@ impl PreviousManifest {
                 Some(next) if next < *key => {}
                 Some(next) if next == *key => return Ok(self.next.take_if(|_| true)),
                 _ => {
+                    // The next entry belongs to a later session, so the base lacks this one. The entry stays for a
+                    // later call.
                     if self.next.is_some() || self.manifest.is_none() {
                         return Ok(None);
                     }
@@ -290,6 +295,7 @@ impl PreviousManifest {
                 None => None,
             };
             if self.next.is_none() {
+                // The base has no further entry. Later calls return without another read.
                 self.manifest = None;
                 return Ok(None);
             }
@@ -334,7 +340,9 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
         before: Option<ManifestEntry>,
     ) -> Result<Option<BackedUpSession>, CreateBackupError> {
         let mut pause = FIRST_PAUSE;
+        // The last attempt follows the loop, so that its error is returned without another pause.
         for _ in 1..ATTEMPTS {
+            // A retry reads everything again. Its log has the same path and replaces that of the failed attempt.
             match self
                 .session(key.clone(), stored.clone(), before.clone())
                 .await
@@ -388,6 +396,7 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
         let mut damaged = Vec::new();
         for file in files {
             // A stored result never changes, so the copy of the base is still valid.
+            // A lost result has a size of 0 on the server, so it never equals the copy of the base.
             let same = known.remove(&file.file).filter(|it| it.bytes == file.bytes);
             if let Some(result) = same {
                 results.push(result);
@@ -431,12 +440,14 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
         let request = ReadStoredSessionRequest {
             session: key.to_string(),
             after_revision: before.map_or(0, |before| before.revision),
+            // An unreadable digest becomes an empty one, which matches no record. The server then sends the whole log.
             after_sha256: before
                 .and_then(|before| unhex(&before.last_sha256))
                 .unwrap_or_default()
                 .into(),
         };
-        // The server compares the revision and checksum of the base with its log. It sends the whole log if they differ.
+        // The server compares the revision and checksum of the base with its log. It sends the whole log if they
+        // differ.
         let stream = self.client.clone().read_stored_session(request).await?;
         let mut stream = stream.into_inner();
         let path = log_path(key, self.id);
@@ -449,9 +460,11 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
                     Some(writer) => writer,
                     none => none.insert(self.place.writer(&path)?),
                 };
+                // Parts can end within a record, so the bytes are written as they arrive.
                 writer.write(&part.data).await?;
             }
             files.extend(part.files);
+            // Only the last element has an end. A stream without an end is incomplete.
             let Some(end) = part.end else { continue };
             let log = match writer {
                 None => None,
@@ -477,6 +490,7 @@ impl<W: GrpcTransport> BackupRun<'_, W> {
         key: &SessionKey,
         file: StoredFile,
     ) -> Result<ResultCopy, CreateBackupError> {
+        // The server has no file to read, and would answer NOT_FOUND.
         if file.lost {
             return Ok(self.earlier_copy(key, file).await);
         }
@@ -540,6 +554,7 @@ fn result_file(file: StoredFile, sum: FileChecksum) -> ResultFile {
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
+    // An odd length makes the last `get` fail, so the whole text is rejected.
     let pair = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
     (0..text.len()).step_by(2).map(pair).collect()
 }
@@ -552,6 +567,7 @@ mod tests {
     fn backup_ids_sort_by_time() {
         for (millis, expected) in [
             (0, "19700101T000000.000Z-000000ab"),
+            // The days around the end of February 2000, which is a leap year.
             (951_782_399_999, "20000228T235959.999Z-000000ab"),
             (951_782_400_000, "20000229T000000.000Z-000000ab"),
             (1_709_251_200_000, "20240301T000000.000Z-000000ab"),

@@ -31,6 +31,7 @@ pub(super) fn url(text: &str) -> Result<Address, String> {
         }
         check(text)?;
         return Ok(Address {
+            // A URL states its scheme, so TLS flags do not change it.
             plain: text.to_owned(),
             tls: text.to_owned(),
         });
@@ -50,6 +51,7 @@ pub(super) fn url(text: &str) -> Result<Address, String> {
 fn check(text: &str) -> Result<Url, String> {
     let expected = "write host:port, such as 127.0.0.1:50051, or a URL, such as https://host:50051";
     let url = Url::parse(text).map_err(|error| format!("{error}: {expected}"))?;
+    // The path of a gRPC call is the name of its method, so a path in the address is a mistake.
     let is_bare = matches!(url.path(), "" | "/") && url.query().is_none();
     if url.host().is_none() || !is_bare || !url.username().is_empty() {
         return Err(format!("has more than a host and a port: {expected}"));
@@ -75,6 +77,7 @@ mod tests {
                 "http://localhost:50051",
                 "https://localhost:50051",
             ),
+            // Port 80 is given, although the parsed URL omits it.
             ("host:80", "http://host:80", "https://host:80"),
             ("http://host:1", "http://host:1", "http://host:1"),
             ("https://host", "https://host", "https://host"),

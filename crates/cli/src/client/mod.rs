@@ -81,6 +81,7 @@ impl Remote {
         let admin = AdminServiceClient::new(channel.clone());
         let sessions = SessionServiceClient::new(channel);
         Ok(Clients {
+            // tonic accepts replies of at most 4 MiB by default, and a view can be larger.
             context: context
                 .max_decoding_message_size(MAX_REPLY_BYTES)
                 .max_encoding_message_size(MAX_REPLY_BYTES),
@@ -95,6 +96,7 @@ impl Remote {
 
     /// Returns the full name of a session from its id or full name.
     pub(super) fn session(&self, name: &str) -> anyhow::Result<String> {
+        // An id cannot contain a slash, so no id is taken for a full name.
         let full = if name.starts_with("projects/") {
             name.to_owned()
         } else {

@@ -178,6 +178,7 @@ fn read_pem(path: &Path, flag: &str, expected: Pem) -> anyhow::Result<Vec<u8>> {
     });
     let mut found = None;
     for label in labels {
+        // Labels have prefixes, such as `RSA PRIVATE KEY` and `EC PRIVATE KEY`.
         let kind = if label.ends_with("PRIVATE KEY") {
             Pem::PrivateKey
         } else if label.ends_with("CERTIFICATE") {
@@ -212,6 +213,7 @@ fn is_confidential(server: &str) -> bool {
         return false;
     };
     let is_local = match url.host() {
+        // Only `localhost` is reserved for this machine. Other names can resolve to any address.
         Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),
@@ -222,11 +224,13 @@ fn is_confidential(server: &str) -> bool {
 
 /// Describes a failed connection and the next step.
 pub(super) fn connect_error(server: &str, error: &tonic::transport::Error) -> anyhow::Error {
+    // tonic hides the type of the cause, so the texts of rustls and of the system are compared.
     let text = causes(error);
     if text.contains("invalid peer certificate") {
         let reason = if text.contains("UnknownIssuer") {
             "its authority is not trusted: pass the authority with --tls-ca"
         } else if text.contains("NotValidForName") || text.contains("not valid for name") {
+            // rustls describes this error by its name, or by a sentence if it knows the names of the certificate.
             "it is for another host name: use a name that the certificate contains, or pass that name with \
              --tls-server-name"
         } else if text.contains("expired") || text.contains("Expired") {
@@ -236,6 +240,7 @@ pub(super) fn connect_error(server: &str, error: &tonic::transport::Error) -> an
         };
         return anyhow!("the certificate of {server} was rejected: {reason}");
     }
+    // A server without TLS answers the handshake with HTTP, in which rustls finds no TLS record.
     if text.contains("InvalidContentType") {
         return anyhow!("{server} does not use TLS: write http:// instead of https://");
     }
@@ -244,6 +249,7 @@ pub(super) fn connect_error(server: &str, error: &tonic::transport::Error) -> an
             "{server} ended the TLS handshake: it may require a client certificate (--tls-cert and --tls-key)"
         );
     }
+    // The search omits the first letter, whose case differs between texts.
     if text.contains("onnection refused") {
         return anyhow!(
             "no server answers at {server} (connection refused): start one with `palimpsest serve`, \
@@ -271,6 +277,8 @@ pub(super) fn hint(status: &Status, is_from_server: bool) -> String {
     {
         return String::new();
     }
+    // With TLS 1.3, a missing client certificate is rejected after the handshake. The first call then fails instead of
+    // the connection.
     let text = std::error::Error::source(status).map_or_else(String::new, causes);
     if text.contains("CertificateRequired") || text.contains("UnknownCA") {
         return ": the server requires a client certificate of its own authority: pass one with --tls-cert \

@@ -95,6 +95,7 @@ impl Demo {
 
     /// Plays the whole session. Returns `None` if a signal interrupted it.
     async fn play(&self) -> anyhow::Result<Option<DemoOutcome>> {
+        // The handlers precede the server, because a signal in between would leave its temporary folder behind.
         let mut interrupt = Interrupt::new()?;
         let story = Story::new(self.seed);
         let stage = Display::open();
@@ -106,6 +107,7 @@ impl Demo {
         };
         let played = tokio::select! {
             played = playing => played.map(Some),
+            // The other branch is dropped, and the terminal with it, so the terminal is restored.
             () = interrupt.received() => Ok(None),
         };
         if let Ok(Some(outcome)) = &played {

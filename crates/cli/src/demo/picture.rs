@@ -74,6 +74,7 @@ impl Picture {
     pub(super) fn costs(&self) -> (u64, u64, u64) {
         let with = self.with.split.cost_milli(&self.prices);
         let without = self.without.split.cost_milli(&self.prices);
+        // Before the first request, both costs are 0. The share is then 100 %.
         let share = with
             .saturating_mul(1_000)
             .checked_div(without)

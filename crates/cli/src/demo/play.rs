@@ -128,6 +128,7 @@ impl<'s> DemoRun<'s> {
         create(&mut sessions, WITH, None).await?;
         create(&mut sessions, WITHOUT, Some(no_levels())).await?;
         let mut tools = story.tools.clone();
+        // The session without levels gets no tools of the service, as an agent without Palimpsest would not have them.
         let bare = prefix(story, &tools);
         tools.extend(service_tools(server.channel.clone()).await?);
         Ok(Self {
@@ -151,6 +152,7 @@ impl<'s> DemoRun<'s> {
             self.follow().await?;
             self.wait_until_due().await;
         }
+        // Without results of the checks, this frame has the text `Reading all removed messages back…`.
         self.picture.done = true;
         self.follow().await?;
         let Self {
@@ -159,6 +161,7 @@ impl<'s> DemoRun<'s> {
             without,
             ..
         } = self;
+        // The read-back is first, because `undo_in_fork` turns `with` into the player of the fork.
         let read_back = read_back(&mut with, channel).await?;
         let undone = with.undo_in_fork(FORK).await?;
         let mut outcome = DemoOutcome {
@@ -183,6 +186,8 @@ impl<'s> DemoRun<'s> {
             }
             StoryStep::Say { text, calls } => {
                 let (reply, _) = tokio::try_join!(self.with.prepare(), self.without.prepare())?;
+                // Calls of tools of the service are requests of `with` only. The chart needs the request of `with` at
+                // the same time.
                 self.picture.without_at.push(self.with.totals.sent.len());
                 self.update_window(reply);
                 self.wait_for_memory().await?;
@@ -222,6 +227,7 @@ impl<'s> DemoRun<'s> {
         self.service_calls += 1;
         let (name, input) = match tool {
             ServiceToolCall::Snip { ask, reason } => {
+                // The id of a turn is known when its message was appended, so the story cannot contain it.
                 let Some(turn) = self.with.turns.get(*ask) else {
                     bail!("the turn {ask} has no id yet");
                 };
@@ -234,6 +240,7 @@ impl<'s> DemoRun<'s> {
             ServiceToolCall::Read { call } => ("ReadToolResult", json!({"tool_use_id": call})),
         };
         self.say("model", &called(text, &[name]));
+        // Calls of the story have ids such as `toolu_0007`, so these ids need another prefix.
         let id = format!("toolu_own_{:04}", self.service_calls);
         let tool_use = self
             .with
@@ -242,6 +249,7 @@ impl<'s> DemoRun<'s> {
         self.wait_for_memory().await?;
         let answer = self.with.answer_service_call(&tool_use).await?;
         self.wait_for_memory().await?;
+        // A snip is an action of level 2, which the events of the session add to the timeline.
         if name != "Snip" {
             let lines = count(answer.lines().count(), "line");
             self.add_entry(Actor::Model, format!("read {lines} back"))?;
@@ -287,6 +295,7 @@ impl<'s> DemoRun<'s> {
             ..GetSessionMemoryRequest::default()
         };
         let reply = reply_of(self.with.context.get_session_memory(request).await)?;
+        // A reply without changes omits the text, and must not replace it.
         if let (Some(memory), false) = (reply.memory, reply.unchanged) {
             self.picture.memory = memory;
         }
@@ -315,6 +324,7 @@ impl<'s> DemoRun<'s> {
         };
         let done = u32::try_from(self.with.totals.sent.len()).unwrap_or(u32::MAX);
         let all = u32::try_from(self.picture.requests.max(1)).unwrap_or(u32::MAX);
+        // The time is counted from the beginning, so slow requests do not prolong the demo.
         sleep_until(self.began + time * done / all).await;
     }
 }

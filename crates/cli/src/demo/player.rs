@@ -213,11 +213,13 @@ impl Player {
             .as_ref()
             .map_or(0, |tokens| tokens.total_tokens);
         let cached = reply.cache_ledger.as_ref();
+        // The minimum keeps `tokens - read` from underflowing.
         let read = cached.map_or(0, |cache| cache.reused_tokens).min(tokens);
         self.totals.sent.push(tokens);
         self.totals.split.add(TokenSplit {
             cache_read: read.into(),
             cache_write: (tokens - read).into(),
+            // The demo assumes an agent that caches its whole prompt, so each token is read or written.
             uncached: 0,
         });
         let window = reply
@@ -250,9 +252,11 @@ impl Player {
         );
         // A compaction of this reply replaces the array, so the old array is saved first.
         self.save_before_compaction(&reply);
+        // The reply is a delta: the first `keep_messages` messages of the array stay.
         self.array.truncate(reply.keep_messages as usize);
         let new = reply.messages_json.iter();
         self.array
+            // A message is parsed once, although each request checks the whole array.
             .extend(new.map(|json| (json.clone(), ParsedMessage::new(json))));
         self.etag = reply.etag.clone();
         ensure!(
@@ -269,6 +273,7 @@ impl Player {
     fn save_before_compaction(&mut self, reply: &PrepareContextResponse) {
         let items = reply.recovery.iter().flat_map(|report| &report.items);
         let compacted = items.filter(|item| item.cause() == EventKind::Compacted);
+        // Of several compactions in one reply, the last one has the highest revision.
         if let Some(revision) = compacted.map(|item| item.restore_to_revision).max() {
             self.before = Some(BeforeCompaction {
                 revision,
@@ -288,6 +293,7 @@ impl Player {
             appended.len()
         );
         for (message, appended) in pending.iter().zip(appended) {
+            // Only a user input begins a turn and has an id of one.
             if !appended.turn_id.is_empty() {
                 self.turns.push(appended.turn_id);
             }
@@ -340,6 +346,7 @@ impl Player {
             ..ForkSessionRequest::default()
         };
         reply_of(self.sessions.fork_session(request).await)?;
+        // From here on, this player reads the fork. The played session is left as it is.
         fork.clone_into(&mut self.session);
         let request = RestoreContextRequest {
             session: self.session.clone(),
@@ -351,6 +358,7 @@ impl Player {
         reply_of(self.context.restore_context(request).await)?;
         self.fetch().await?;
         let same = before.array.iter().zip(&self.array);
+        // An equal message after a different one does not count, because providers cache prefixes.
         let same = same.take_while(|(was, (is, _))| *was == is).count();
         Ok(Some((same, before.array.len())))
     }

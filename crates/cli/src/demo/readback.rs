@@ -32,12 +32,14 @@ pub(super) struct ReadBack {
 /// Reads every message back that the view omits or shows in another form.
 pub(super) async fn read_back(player: &mut Player, channel: Channel) -> anyhow::Result<ReadBack> {
     let shown = shown_as_they_are(player, channel).await?;
+    // The list is taken out, because each read borrows the player mutably.
     let sent = std::mem::take(&mut player.sent);
     let mut back = ReadBack::default();
     for message in sent.iter().filter(|message| !shown.contains(&message.id)) {
         let text = read(player, &message.id).await?;
         back.messages += 1;
         back.bytes += message.texts.iter().map(String::len).sum::<usize>();
+        // The answer also has a heading and a label for each block, so the texts are searched in it.
         back.same += usize::from(
             message
                 .texts
@@ -68,6 +70,7 @@ async fn shown_as_they_are(player: &Player, channel: Channel) -> anyhow::Result<
         };
         let reply = reply_of(sessions.list_messages(request).await)?;
         let whole = reply.messages.into_iter();
+        // A visible message can have parts that the view shows in another form.
         let whole = whole.filter(|message| message.block_statuses.is_empty());
         shown.extend(whole.map(|message| message.id));
         page_token = reply.next_page_token;
@@ -85,11 +88,12 @@ async fn read(player: &mut Player, id: &str) -> anyhow::Result<String> {
             "type": "tool_use",
             "id": "toolu_read_back",
             "name": "ReadTranscript",
+            // The offset counts bytes of the answer without its note, which are the bytes read so far.
             "input": {"message_id": id, "offset": text.len()},
         });
         let answer = player.call_tool(&tool_use).await?;
         let part = answer["content"].as_str().unwrap_or_default();
-        // Only this note tells a part from a whole answer. The server writes it in `services/tools/run.rs`.
+        // Only this note distinguishes a part from a whole answer. The server writes it in `services/tools/run.rs`.
         let Some((part, _)) = part.rsplit_once(CUT) else {
             text.push_str(part);
             return Ok(text);

@@ -37,6 +37,7 @@ fn write(out: &mut String, outcome: &DemoOutcome) -> std::fmt::Result {
         let acted = picture.timeline.iter();
         let acted = acted.filter(|one| one.actor == Actor::Level(level));
         let freed: Vec<u64> = acted.map(|one| one.freed.unwrap_or(0).into()).collect();
+        // A level can have nothing to do with some seeds, and then has no row.
         if freed.is_empty() {
             continue;
         }

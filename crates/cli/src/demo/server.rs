@@ -68,6 +68,7 @@ impl DemoServer {
             folder,
             ..
         } = self;
+        // An open connection delays the drain of the server.
         drop(channel);
         server.close().await?;
         folder
@@ -99,6 +100,7 @@ impl Clock for OffsetClock {
     }
 
     fn monotonic(&self) -> Duration {
+        // Timers measure real time. Only the dates of events skip the pauses.
         self.machine.monotonic()
     }
 }

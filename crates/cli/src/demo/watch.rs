@@ -36,6 +36,7 @@ impl Events {
     /// Returns the new events up to a revision.
     pub(super) async fn until(&mut self, revision: u64) -> anyhow::Result<Vec<SessionEvent>> {
         let mut events = Vec::new();
+        // Events arrive after the reply that caused them. Without the wait, they would be shown with a later request.
         while self.seen < revision {
             let Ok(element) = timeout(EVENT_TIMEOUT, self.stream.message()).await else {
                 break;
@@ -43,6 +44,7 @@ impl Events {
             let Some(element) = element.map_err(|status| status_error(&status))? else {
                 break;
             };
+            // Elements without an event advance the revision too, and keep the stream alive.
             self.seen = self.seen.max(element.revision);
             events.extend(element.event);
         }

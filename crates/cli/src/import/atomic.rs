@@ -15,6 +15,7 @@ pub(super) fn inexact_messages(imported: &Imported<'_>) -> Vec<String> {
         ImportStep::Compacted(compaction) => Some(&compaction.summary),
         ImportStep::Rewind(_) | ImportStep::Removed { .. } => None,
     });
+    // The flag is false if the format of the provider cannot represent some field of the message.
     let inexact = messages.filter(|message| {
         let whole = message.decoded.as_deref();
         whole.is_some_and(|whole| !convert::message_input(whole).1)

@@ -76,6 +76,7 @@ pub(super) fn plan(
         report.defects.clear();
         report.failure = Some(format!("nothing was imported: the file {reason}"));
     } else if imported.is_atomic && !report.defects.is_empty() {
+        // An export of Palimpsest with an unreadable line is truncated or changed.
         let defects = std::mem::take(&mut report.defects);
         report.failure = Some(format!("nothing was imported: {}", defects.join("; ")));
     } else if named.is_some() && imported.sessions.len() > 1 {
@@ -86,6 +87,7 @@ pub(super) fn plan(
     }
     report.skipped.clone_from(&imported.skipped);
     let parent = format!("projects/{project}");
+    // The main session of a file has no suffix. Its subagents name it as their parent.
     let main = files::session_id(file, "");
     let has_main = imported.sessions.iter().any(|session| !session.subagent);
     let sessions = imported.sessions.iter().map(|session| {
@@ -113,6 +115,7 @@ pub(super) fn plan(
     });
     let sessions = sessions.filter(|_| report.failure.is_none()).collect();
     if imported.is_atomic {
+        // These defects change fields, but lose no message. They do not stop the import.
         report.defects.extend(atomic::inexact_messages(imported));
     }
     ImportPlan {
@@ -130,6 +133,7 @@ fn calls(name: &str, steps: &[ImportStep<'_>]) -> Vec<UploadCall> {
     for (index, step) in steps.iter().enumerate() {
         match step {
             ImportStep::Message(message) => {
+                // A message can exceed the size of a batch. It is then the last one of its batch.
                 bytes += message.payload.get().len();
                 lines.push(message.line);
                 let message = input(name, index, message);
@@ -156,6 +160,8 @@ fn calls(name: &str, steps: &[ImportStep<'_>]) -> Vec<UploadCall> {
                 let stays = last.map_or(Some(0), |last| {
                     shown.iter().rposition(|id| *id == last).map(|at| at + 1)
                 });
+                // Without its target among the shown messages, the removed ones are unknown. The server then decides
+                // alone.
                 let removed = stays.map(|stays| shown.split_off(stays));
                 calls.push(UploadCall::Rewind(RewindUpload {
                     to: *to,
@@ -164,6 +170,7 @@ fn calls(name: &str, steps: &[ImportStep<'_>]) -> Vec<UploadCall> {
             }
             ImportStep::Compacted(compaction) => {
                 let summary = input(name, index, &compaction.summary);
+                // A summary is a message too, so a later rewind can remove it.
                 shown.push(summary.id.clone());
                 calls.push(UploadCall::Change(ViewChangeUpload::compacted(
                     compaction, summary,
@@ -224,6 +231,7 @@ fn input(name: &str, index: usize, message: &ImportedMessage<'_>) -> MessageInpu
 fn time(at: Timestamp) -> prost_types::Timestamp {
     let millis = at.as_millis();
     prost_types::Timestamp {
+        // Before 1970, `/` would round toward zero and leave negative nanoseconds.
         seconds: millis.div_euclid(1_000),
         nanos: i32::try_from(millis.rem_euclid(1_000) * 1_000_000).unwrap_or_default(),
     }
@@ -278,6 +286,7 @@ async fn upload_session(
         Err(status) => return Err(status_error(&status).to_string()),
     };
     let changes_view = |call: &UploadCall| !matches!(call, UploadCall::Append { .. });
+    // Listing events needs the right `read`, which an import without changes of the view does not need.
     let earlier = if !is_new && plan.calls.iter().any(changes_view) {
         RemovedMessages::read(clients, &report.name).await
     } else {
@@ -346,8 +355,10 @@ async fn append(
     match send(clients, messages.clone(), report).await {
         Ok(()) => return Ok(()),
         Err(status) if is_permanent(&status) => {}
+        // A temporary failure would repeat for each message, so it ends the file.
         Err(status) => return Err(status),
     }
+    // An append stores all its messages or none, so none of the batch is stored yet.
     for (line, mut message) in lines.into_iter().zip(messages) {
         let mut sent = send(clients, vec![message.clone()], report).await;
         if sent.as_ref().is_err_and(lacks_parent) {
@@ -379,6 +390,8 @@ fn lacks_parent(status: &Status) -> bool {
 pub(super) fn is_permanent(status: &Status) -> bool {
     matches!(
         status.code(),
+        // ALREADY_EXISTS: a stored message has the same id and other content. NOT_FOUND: the parent message does not
+        // exist.
         Code::InvalidArgument | Code::AlreadyExists | Code::NotFound
     )
 }

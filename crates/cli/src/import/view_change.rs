@@ -69,6 +69,7 @@ impl ViewChangeUpload {
             } => compact(clients, report, line, (*summary, compaction)).await,
             Self::Removed { line, messages } => {
                 let ids = messages.iter().map(ToString::to_string);
+                // A repeated snip would also remove messages again that an undo has brought back since.
                 let left: Vec<_> = ids.filter(|id| !earlier.was_snipped(id)).collect();
                 remove(clients, report, line, &left).await
             }
@@ -92,6 +93,7 @@ async fn compact(
         Ok(response) => {
             let result = response.into_inner().append.unwrap_or_default();
             let mut new = result.messages.iter();
+            // A later import of the same file appends the summary as a duplicate, which compacts nothing.
             let is_new = new.any(|one| one.outcome() != AppendOutcome::Duplicate);
             report.compactions += usize::from(is_new);
             report.count(&result);

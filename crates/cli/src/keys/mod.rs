@@ -123,6 +123,7 @@ fn duration(text: &str) -> Result<SignedDuration, String> {
     let span: Span = text
         .parse()
         .map_err(|_| "is not a time: write a time such as 90d, 12h or 30m")?;
+    // A duration has no date and no time zone, so a day has 24 hours. Months have no fixed length.
     let days = SpanRelativeTo::days_are_24_hours();
     let length = span
         .to_duration(days)
@@ -183,6 +184,7 @@ impl CreateKey {
             (Some(length), _) => Some(now.checked_add(length)?),
             (None, at) => at,
         };
+        // A mistyped year would otherwise create a key that no server accepts.
         if expires.is_some_and(|expires| expires <= now) {
             bail!("the key would already be expired: pass a later --expires-at or --expires-in");
         }
@@ -235,6 +237,7 @@ fn add(
     file.keys.push(entry.clone());
     // The file is checked with the rules of the server, so that a server accepts every written file.
     file.checked()
+        // The error begins with the position of the entry, such as `key 3: `, which the caller did not choose.
         .map_err(|what| anyhow!("{}", what.split_once(": ").map_or(&*what, |(_, what)| what)))?;
     Ok((key, entry))
 }
@@ -257,6 +260,7 @@ fn print_key(key: &NewKey, entry: &KeyEntry, json: bool) -> anyhow::Result<()> {
         object["key"] = text.into();
         return print_json(&object.to_string());
     }
+    // Only the key is on standard output, so `keys create > file` stores it alone.
     note(&format!(
         "key {} has the rights {} in {}. The key is printed only once:",
         entry.id,

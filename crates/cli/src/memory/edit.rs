@@ -65,11 +65,14 @@ impl Edit {
             let opened = text_to_open(&before)?;
             let edited = EditedFile::open(&opened)?;
             let text = edited.text()?;
+            // A person who leaves the editor without a change expects no new version.
             if text == opened {
                 return print_line(&format!("{session}: nothing was edited"));
             }
             (text, Some(edited))
         };
+        // The version that the editor showed. If a later one is written meanwhile, the edit fails instead of replacing
+        // it.
         let version = self.version.unwrap_or(before.version);
         match block_on(self.call(&session, text, version)) {
             Ok(reply) => self.print(&session, &before, &reply),
@@ -92,6 +95,7 @@ impl Edit {
             None if io::stdin().is_terminal() => Ok(None),
             _ => {
                 let mut text = String::new();
+                // One byte above the limit is enough to detect a longer input.
                 let mut input = io::stdin().take(MAX_INPUT + 1);
                 let read = input.read_to_string(&mut text);
                 read.context("cannot read the text from standard input")?;
@@ -109,6 +113,7 @@ impl Edit {
         text: String,
         expected_version: u64,
     ) -> anyhow::Result<UpdateSessionMemoryResponse> {
+        // A person can edit for hours, so no connection stays open meanwhile.
         let mut clients = self.remote.connect().await?;
         let request = UpdateSessionMemoryRequest {
             session: session.to_owned(),

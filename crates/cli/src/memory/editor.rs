@@ -29,6 +29,7 @@ impl EditedFile {
         file.flush()?;
         // The variable can contain arguments, so a shell splits it. The path is an argument of its own.
         let status = Command::new("sh")
+            // The last `sh` is the `$0` of the script, and the path is its `$1`.
             .args(["-c", &format!("{editor} \"$1\""), "sh"])
             .arg(file.path())
             .status()

@@ -51,6 +51,7 @@ pub(super) fn choice(text: &str) -> Result<PolicyChoice, String> {
     if text == NONE {
         return Ok(no_levels_choice());
     }
+    // A name without this extension is never a file, so a mistyped preset gets an error with all presets.
     let is_file = Path::new(text).extension().is_some_and(|it| it == "toml");
     if is_file {
         return choice_from_file(Path::new(text));

@@ -48,6 +48,7 @@ fn similar(table: &ModelTable, name: &str) -> Vec<String> {
     let name = name.to_ascii_lowercase();
     let patterns = table.names().map(NamePattern::as_str);
     let mut found: Vec<(f64, &str)> = patterns
+        // A pattern is compared without the wildcards at its ends.
         .map(|pattern| pattern.trim_matches('*'))
         .map(|pattern| (strsim::jaro_winkler(&name, pattern), pattern))
         .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
@@ -107,6 +108,7 @@ mod tests {
             uncached: 2_000_000,
         };
         let usd = sonnet.input_usd(&split).unwrap();
+        // One million tokens are read for $0.30, one is written for $3.75, and two are uncached for $3 each.
         assert!((usd - (0.3 + 3.75 + 6.0)).abs() < 1e-9, "{usd}");
         assert_eq!(sonnet.relative_prices(), Some(Prices::default()));
         // A model without a prompt cache pays the same for all input.

@@ -101,6 +101,7 @@ impl Recall {
         let about_logs = transcripts.report(&measured.outcomes());
         show_logs(&about_logs, self.json)?;
         if transcripts.are_logs() {
+            // The report on the folders lists these files already. In the folders of agents, they are no error.
             measured.files.retain(|file| file.unrecognized.is_none());
         }
         if measured.compactions().next().is_none() {

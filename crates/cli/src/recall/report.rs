@@ -55,6 +55,7 @@ struct NeedReport {
 }
 
 pub(super) fn json(measured: &RecallResults, texts: &[PathBuf]) -> anyhow::Result<String> {
+    // A policy compacts only transcripts without recorded compactions, so both sums are of different transcripts.
     let sums = |is_recorded: bool| {
         let all = measured.compactions().map(|(_, one)| one);
         let sums = RecallSums::of(all.filter(|one| one.is_recorded == is_recorded));

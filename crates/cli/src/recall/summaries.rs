@@ -49,6 +49,7 @@ pub(super) fn write(measured: &RecallResults) -> String {
 /// Returns the needs that a text lacks, with their indexes.
 fn missing(one: &MeasuredCompaction, source: TextSource) -> impl Iterator<Item = (usize, &Need)> {
     let text = one.texts.iter().find(|text| text.source == source);
+    // `shows` has one flag for each need, in the same order.
     let shows = text.map_or(&[][..], |text| &text.shows);
     let needs = one.needs.iter().enumerate().zip(shows);
     needs.filter_map(|((at, need), is_shown)| (!is_shown).then_some((at, need)))

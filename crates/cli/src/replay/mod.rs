@@ -94,6 +94,7 @@ impl Replay {
         let about_logs = transcripts.report(&replayed.outcomes());
         show_logs(&about_logs, self.json)?;
         if transcripts.are_logs() {
+            // The report on the folders lists these files already. In the folders of agents, they are no error.
             replayed.files.retain(|file| file.unrecognized.is_none());
         }
         if let Some(path) = &self.plot {
@@ -119,6 +120,7 @@ impl Replay {
                 choices.push(choice.clone());
             }
         }
+        // `none` is last, because `relative_cost` compares with the last policy.
         choices.push(no_levels_choice());
         for choice in &mut choices {
             choice.set_window(self.window, self.model.as_ref());

@@ -42,6 +42,7 @@ struct PlotScale {
 )]
 impl PlotScale {
     fn x(&self, request: u64) -> f64 {
+        // With one request, the distance between the first and the last one would be 0.
         let span = self.requests.saturating_sub(1).max(1) as f64;
         LEFT + (WIDTH - LEFT - RIGHT) * (request.saturating_sub(1) as f64 / span)
     }
@@ -65,6 +66,7 @@ pub(super) fn draw(replayed: &ReplayResults) -> String {
 fn chart(svg: &mut String, replayed: &ReplayResults, file: &FileResult) -> std::fmt::Result {
     let limits = limits(replayed);
     let most = file.longest.iter().flatten().copied();
+    // The scale includes the limits, so that the line of the window is always visible.
     let most = most
         .chain(limits.iter().map(|limit| limit.tokens))
         .max()
@@ -167,6 +169,7 @@ impl LimitLine {
 fn limits(replayed: &ReplayResults) -> Vec<LimitLine> {
     let mut limits: Vec<LimitLine> = Vec::new();
     let mut add = |tokens: u64, label: String, class: String| {
+        // Policies often have the same window, whose labels would overlap.
         if limits.iter().all(|limit| limit.tokens != tokens) {
             limits.push(LimitLine {
                 tokens,
@@ -232,6 +235,7 @@ fn axes(svg: &mut String, scale: &PlotScale, step: u64) -> std::fmt::Result {
     }
     let each = self::step(scale.requests);
     let marks = (1..=scale.requests / each).map(|n| n * each);
+    // The first request has a label. A step of 1 would label it twice.
     for request in std::iter::once(1).chain(marks.filter(|request| *request > 1)) {
         let (x, top, base) = (scale.x(request), bottom + 5.0, bottom + 21.0);
         writeln!(
@@ -286,6 +290,7 @@ fn step(most: u64) -> u64 {
                 return step;
             }
         }
+        // The steps saturate at `u64::MAX`, where the quotient above is 1. The loop therefore ends.
         unit = unit.saturating_mul(10);
     }
 }
@@ -334,7 +339,9 @@ mod tests {
         // One ring on the chart, and one in the legend.
         assert_eq!(svg.matches("<circle").count(), 2);
         assert!(svg.contains("a&amp;b&lt;.jsonl, 3 requests"), "{svg}");
+        // 181,000 tokens need four steps of 50,000.
         assert!(svg.contains(">200 K<") && svg.contains(">50 K<"), "{svg}");
+        // The first request is at the left edge, and the last one at the right edge: 960 - 24.
         assert!(svg.contains("76.0,") && svg.contains("936.0,"), "{svg}");
         // A chart of one request or of none has no undefined coordinates.
         for curve in [vec![7], vec![]] {
@@ -351,6 +358,7 @@ mod tests {
             "{svg}"
         );
         assert!(svg.contains(">after a compaction<"), "{svg}");
+        // Both policies have the same window, and `none` has no threshold.
         assert_eq!(svg.matches("class=\"limit").count(), 2, "{svg}");
     }
 

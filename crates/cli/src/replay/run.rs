@@ -140,6 +140,7 @@ fn replay_file(
             .into_iter()
             .map(|one| (one.view_tokens, one.compacted_at));
         let (curves, compacted_at): (Vec<_>, Vec<_>) = curves.unzip();
+        // The policies of a session can have different numbers of requests, so the longest curve counts.
         if curves.iter().map(Vec::len).max().unwrap_or(0) > replayed.requests() {
             replayed.longest = curves;
             replayed.compacted_at = compacted_at;

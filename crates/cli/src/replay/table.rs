@@ -25,6 +25,7 @@ pub(super) fn show(replayed: &ReplayResults) -> anyhow::Result<()> {
     row("sessions", &|m| count(m.sessions));
     row("prepares", &|m| count(m.prepares));
     row("view changes", &|m| count(m.changes.values().sum()));
+    // A row exists for each trigger of any policy, so that all columns have the same rows.
     for trigger in triggers(totals) {
         row(&format!("  {trigger}"), &|m| {
             count(m.changes.get(trigger).copied().unwrap_or(0))

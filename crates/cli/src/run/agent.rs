@@ -62,6 +62,7 @@ impl Agent {
         let mut is_value = false;
         for (position, argument) in command.iter().enumerate().skip(1) {
             let text = argument.to_str().unwrap_or_default();
+            // In `npx -p @openai/codex codex`, the value of `-p` is a package. The program follows it.
             let is_package = std::mem::replace(&mut is_value, PACKAGE_OPTIONS.contains(&text));
             // The first other word is the program. `nice -n 5` and `timeout 60s` have numbers, `env` has variables.
             let is_skipped = is_package
@@ -89,10 +90,13 @@ impl Agent {
 
     /// Returns the upstream that the login of the agent selects. `None` for the address of the provider.
     pub(super) fn upstream(self, environment: &Environment) -> Option<Upstream> {
+        // Codex prefers the key of this variable to its login.
         if self != Self::Codex || environment.get("CODEX_API_KEY").is_some() {
             return None;
         }
         let auth = environment.json_file("CODEX_HOME", ".codex", "auth.json")?;
+        // The file has the form `{"auth_mode": "chatgpt", "OPENAI_API_KEY": null, "tokens": {…}}`. The mode can be
+        // missing.
         let has_key = auth["OPENAI_API_KEY"].is_string();
         let mode = auth["auth_mode"].as_str();
         let is_chatgpt = mode.map_or(!has_key && auth["tokens"].is_object(), |mode| {
@@ -106,6 +110,7 @@ impl Agent {
 fn name(program: &OsStr) -> &str {
     let name = Path::new(program).file_name().and_then(OsStr::to_str);
     let name = name.unwrap_or_default();
+    // `@openai/codex@0.171.0` has the file name `codex@0.171.0`.
     let name = name.split('@').next().unwrap_or_default();
     [".js", ".mjs", ".cjs", ".exe"]
         .iter()
@@ -142,12 +147,15 @@ impl Environment<'_> {
         let user = self.folder("XDG_CONFIG_HOME", ".config");
         let user = user.map(|folder| folder.join("opencode"));
         let work = std::env::current_dir().unwrap_or_default();
+        // Each of these folders can have a configuration. Their order does not matter, because only the names of
+        // providers are searched.
         let project = work.ancestors().map(Path::to_path_buf);
         let of_user = user.as_ref().map(|folder| folder.join(OPENCODE_USER_FILE));
         let folders = user.into_iter().chain(project);
         let files = folders.flat_map(|folder| OPENCODE_FILES.map(|file| folder.join(file)));
         let named = self.get(OPENCODE_FILE).map(PathBuf::from);
         let texts = files.chain(of_user).chain(named);
+        // Most of these files do not exist, so errors are ignored.
         let texts = texts.map(std::fs::read_to_string);
         texts.filter_map(Result::ok).collect()
     }
@@ -183,6 +191,7 @@ impl Launch {
             .any(|name| environment.get(name).is_some())
         {
             for name in NO_PROXY_VARIABLES {
+                // The list of the user stays, because the agent also sends other requests.
                 let others = environment.get(name).map(|others| others + ",");
                 let value = others.unwrap_or_default() + "127.0.0.1";
                 launch.variables.push((name, value.into()));
@@ -193,6 +202,8 @@ impl Launch {
             None | Some((_, Agent::ClaudeCode)) => {}
             Some((position, Agent::Codex)) => {
                 // The value is TOML. A JSON string is a string of TOML too.
+                // Codex does not read `OPENAI_BASE_URL`. Its option `-c` overrides one setting and precedes a
+                // subcommand such as `exec`.
                 let setting = format!("openai_base_url={}", json!(urls.openai));
                 launch.insert(position, ["-c".into(), setting.into()]);
             }
@@ -201,6 +212,7 @@ impl Launch {
                 launch.variables.push((OPENCODE_CONFIG, config.into()));
             }
             Some((position, Agent::Pi)) => {
+                // Commands such as `pi install` do not take the option `-e`.
                 let first = command.get(position + 1).and_then(|first| first.to_str());
                 if first.is_none_or(|first| !PI_COMMANDS.contains(&first)) {
                     let extension = write_pi_extension(folder, urls)?;
@@ -234,6 +246,7 @@ fn opencode_config(environment: &Environment<'_>, urls: &BaseUrls) -> anyhow::Re
             format!("cannot add a base URL to {OPENCODE_CONFIG}, which is not JSON")
         })?;
     let logins = environment.get("OPENCODE_AUTH_CONTENT");
+    // OpenCode stores logins as `{"openai": {"type": "api", "key": "…"}}`. The variable replaces the file.
     let logins: Value = match logins {
         Some(text) => serde_json::from_str(&text).unwrap_or_default(),
         None => environment
@@ -255,6 +268,7 @@ fn opencode_config(environment: &Environment<'_>, urls: &BaseUrls) -> anyhow::Re
             continue;
         }
         let mut options = config.as_object_mut();
+        // Creates the missing objects of `{"provider": {"openai": {"options": {}}}}`, and keeps those of the user.
         for field in ["provider", provider, "options"] {
             options = options.and_then(|object| {
                 let value = object.entry(field).or_insert_with(|| json!({}));
@@ -271,6 +285,8 @@ fn opencode_config(environment: &Environment<'_>, urls: &BaseUrls) -> anyhow::Re
 
 /// Returns true if a text with JSON and comments has a member with this name.
 fn has_member(text: &str, name: &str) -> bool {
+    // JSON with comments cannot be parsed by `serde_json`. A member in a comment counts too, which only adds a base
+    // URL.
     let quoted = format!("\"{name}\"");
     let mut behind = text.split(&quoted).skip(1);
     behind.any(|text| text.trim_start().starts_with(':'))
@@ -285,6 +301,7 @@ fn write_pi_extension(folder: &Path, urls: &BaseUrls) -> anyhow::Result<PathBuf>
            pi.registerProvider(\"anthropic\", {{ baseUrl: {} }});\n  \
            pi.registerProvider(\"openai\", {{ baseUrl: {} }});\n\
          }}\n",
+        // JSON strings are also strings of JavaScript, so quotes in a URL are escaped.
         json!(urls.anthropic),
         json!(urls.openai)
     );
@@ -323,6 +340,7 @@ mod tests {
         );
         check("git commit -m codex", None);
         check("python3 agent.py", None);
+        // The first word after the runner is the program, so `codex` is an argument of it.
         check("npx cowsay codex", None);
         check("nice -n 5 timeout 60s codex", Some((5, Agent::Codex)));
         check("timeout 60s codex", Some((2, Agent::Codex)));
@@ -381,6 +399,7 @@ mod tests {
             assert_eq!(command, "opencode run x");
             assert_eq!(config, expected, "{variables:?}");
         };
+        // Without any key, no provider is added.
         check(&[], "{}");
         check(
             &[("ANTHROPIC_API_KEY", "k"), ("OPENAI_API_KEY", "")],

@@ -29,6 +29,8 @@ impl Upstream {
     /// Takes the base URL of a client of OpenAI, such as `https://host/v1`.
     pub(super) fn openai(origin: &'static str, base_url: &str) -> Self {
         let base_url = base_url.trim().trim_end_matches('/');
+        // The suffix moves to the base URL of the agent. The gateway appends the path of a request, so `/v1` is not
+        // lost.
         let (address, suffix) = match base_url.strip_suffix(VERSION) {
             Some(address) => (address, VERSION),
             None => (base_url, ""),
@@ -81,6 +83,7 @@ impl Upstreams {
 
     /// Returns the base URLs of clients that send their requests through the gateway.
     pub(super) fn through(&self, gateway: SocketAddr) -> BaseUrls {
+        // The paths of OpenAI's own API begin with the version.
         let suffix = self.openai.as_ref().map_or(VERSION, |openai| openai.suffix);
         BaseUrls {
             anthropic: format!("http://{gateway}"),
@@ -91,6 +94,7 @@ impl Upstreams {
 
 /// Adds the version to an address without a path. The flag is often given the address of a server.
 fn with_version(url: &str) -> String {
+    // `Url` gives an address without a path the path `/`.
     let has_path = Url::parse(url.trim()).is_ok_and(|url| url.path() != "/");
     if has_path {
         url.to_owned()
@@ -132,8 +136,10 @@ mod tests {
     fn requests_reach_the_same_path_as_without_the_gateway() {
         let (versioned, plain) = ("http://127.0.0.1:7/v1", "http://127.0.0.1:7");
         check(None, None, "", versioned);
+        // An empty variable counts as unset.
         check(None, Some(""), "", versioned);
         check(None, Some("https://h/v1/"), "https://h", versioned);
+        // The path of this provider does not end with `/v1`, so the agent gets no version either.
         check(None, Some("https://h/api/v4"), "https://h/api/v4", plain);
         // Clients send a request to `/chat/completions` of this address.
         check(None, Some("https://h"), "https://h", plain);

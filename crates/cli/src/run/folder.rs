@@ -57,6 +57,7 @@ impl RunFolder {
         let base = user_folder()?;
         for number in 0..MAX_RUNS {
             let path = base.join(number.to_string());
+            // The folder 0 is tried first, so single runs always find their earlier sessions.
             if let Some(lock) = lock(&path)? {
                 return Ok(Self::locked(path, number > 0, lock));
             }
@@ -111,9 +112,11 @@ fn lock(path: &Path) -> anyhow::Result<Option<File>> {
         .append(true)
         .open(path.join(LOCK))
         .with_context(cannot)?;
+    // The system releases the lock when the process ends, so a killed run does not block the folder.
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),
+        // Another error, such as a file system without locks, must not look like a used folder.
         Err(TryLockError::Error(error)) => Err(error).with_context(cannot),
     }
 }

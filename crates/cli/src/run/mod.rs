@@ -118,6 +118,7 @@ impl RunCommand {
         let gateway = gateway.context("the private server has no gateway")?;
         let server = PrivateServer::start(server).await?;
 
+        // The folder can contain sessions of earlier runs. The report lists those that changed since this time.
         let start = SystemClock::new().now();
         let launch = Launch::new(
             &self.command,
@@ -127,6 +128,7 @@ impl RunCommand {
             folder.path(),
         )?;
         let ended = process::run(launch.into_command()).await;
+        // The list needs the running server, so it precedes the close.
         let sessions = report::sessions_since(server.channel(), start).await;
         // The exit code of the agent is returned even if the server fails. Its records are durable.
         if let Err(error) = server.close().await {
@@ -149,6 +151,7 @@ impl RunCommand {
             self.upstream_openai.as_deref(),
             |name| env::var(name).ok(),
         );
+        // A flag or a variable is an explicit choice, so the login does not replace it.
         if upstreams.openai.is_none() {
             upstreams.openai = agent.and_then(|agent| agent.upstream(environment));
         }
@@ -178,6 +181,7 @@ impl RunCommand {
             }
         }
         let any_port = ANY_PORT.to_string();
+        // These settings follow `--set`, because the last origin of a key wins.
         let own = [
             ("role", "all"),
             ("listen", &any_port),

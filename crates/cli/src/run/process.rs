@@ -40,6 +40,7 @@ pub(super) async fn run(mut command: Command) -> Result<i32, ProcessError> {
         .map(|of| Ok((of, signal(SignalKind::from_raw(of.as_raw()))?)))
         .collect();
     let handlers = handlers.map_err(ProcessError::Start)?;
+    // `Child::wait` does not report a stopped process, so `waitpid` is called with the id instead.
     let pid = Pid::from_child(&command.spawn().map_err(ProcessError::Start)?);
     let forwarding: Vec<JoinHandle<()>> = handlers
         .into_iter()
@@ -51,6 +52,7 @@ pub(super) async fn run(mut command: Command) -> Result<i32, ProcessError> {
             })
         })
         .collect();
+    // `waitpid` blocks its thread until the agent ends. Signals are forwarded meanwhile.
     let ended = spawn_blocking(move || wait(pid)).await;
     // Another process can get the same id from now on.
     forwarding.iter().for_each(JoinHandle::abort);
@@ -73,6 +75,7 @@ fn forward(of: Signal, pid: Pid) {
 /// Waits for the end of a child process. Returns its exit code.
 fn wait(pid: Pid) -> io::Result<i32> {
     loop {
+        // Without `NOHANG`, the call returns a status. `UNTRACED` makes it return for a stopped process too.
         let Some((_, status)) = waitpid(Some(pid), WaitOptions::UNTRACED)? else {
             continue;
         };
@@ -92,6 +95,7 @@ fn wait(pid: Pid) -> io::Result<i32> {
 
 /// Returns true if this process is in the foreground of a terminal.
 fn is_in_foreground() -> bool {
+    // The controlling terminal, even if all standard streams are redirected.
     let terminal = File::open("/dev/tty").ok();
     let foreground = terminal.and_then(|terminal| tcgetpgrp(terminal).ok());
     foreground == Some(getpgrp())

@@ -31,6 +31,7 @@ impl Traffic {
     pub(super) fn of(exposition: &str) -> Self {
         let sum = |name: &str, label: &str| -> u64 {
             let values = exposition.lines().filter_map(|line| {
+                // A line has the form `name{label="value"} 12`. Comments begin with `#` and have no such name.
                 let (series, value) = line.rsplit_once(' ')?;
                 let labels = series.strip_prefix(name)?.strip_prefix('{')?;
                 let value: u64 = value.parse().ok()?;
@@ -43,6 +44,7 @@ impl Traffic {
             sum("palimpsest_gateway_tokens_total", &label)
         };
         Self {
+            // An empty label is in every series, so all outcomes count.
             requests: sum("palimpsest_gateway_responses_total", ""),
             uncached: tokens("uncached"),
             cache_read: tokens("cache_read"),
@@ -140,6 +142,7 @@ palimpsest_gateway_tokens_total{api=\"messages\",kind=\"cache_read\"} 4000
 palimpsest_gateway_tokens_total{api=\"messages\",kind=\"cache_write\"} 300
 palimpsest_gateway_tokens_total{api=\"messages\",kind=\"output\"} 7
 ";
+        // The name with the suffix `_other` is another metric, so its 9 does not count.
         let traffic = Traffic::of(exposition);
         assert_eq!(
             traffic.line(),

@@ -51,6 +51,8 @@ impl Grid {
             let glyph = match glyph {
                 ' '..='~' => glyph,
                 _ if glyph.is_control() => ' ',
+                // Latin letters, punctuation, and arrows up to block elements. A wide character would shift the rest of
+                // its row.
                 '\u{a0}'..='\u{24f}' | '\u{2010}'..='\u{205e}' | '\u{2190}'..='\u{25ff}' => glyph,
                 _ => '?',
             };
@@ -86,6 +88,7 @@ pub(crate) fn runs(row: &[Cell]) -> Vec<(usize, Style, String)> {
     let blank = |cell: &Cell| cell.glyph == ' ';
     let end = row
         .iter()
+        // A row is cleared before it is painted, so blanks at its end need no output.
         .rposition(|cell| !blank(cell))
         .map_or(0, |at| at + 1);
     let mut runs: Vec<(usize, Style, String)> = Vec::new();

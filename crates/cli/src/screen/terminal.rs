@@ -53,6 +53,7 @@ impl Terminal {
     /// Returns the current columns and rows.
     pub(crate) fn size() -> (usize, usize) {
         let (width, height) = match size() {
+            // A new pseudoterminal has the size 0 until a program sets another one.
             Ok((0, _) | (_, 0)) | Err(_) => USUAL_SIZE,
             Ok(size) => size,
         };
@@ -64,6 +65,7 @@ impl Terminal {
         let mut out = Vec::new();
         // The terminal shows all changes at once, so no half-painted frame is visible.
         queue!(out, BeginSynchronizedUpdate)?;
+        // After a change of the size, terminals can move or wrap rows, so no old row is known.
         let same_size = |old: &&Grid| (old.width, old.height) == (grid.width, grid.height);
         let old = self.painted.as_ref().filter(same_size);
         if old.is_none() {
@@ -76,6 +78,7 @@ impl Terminal {
             let row = u16::try_from(y).unwrap_or(u16::MAX);
             queue!(out, MoveTo(0, row), Clear(ClearType::CurrentLine))?;
             for (_, style, text) in runs(grid.row(y)) {
+                // The writer is no stream of `anstream`, which would remove colors that the user disabled.
                 let style = if self.colour { style } else { Style::new() };
                 write!(out, "{style}{text}{style:#}")?;
             }
@@ -114,6 +117,7 @@ fn disable_echo() -> Option<Termios> {
     let mut silent = before.clone();
     silent
         .local_modes
+        // Without `ICANON`, a key such as `q` arrives without Enter.
         .remove(LocalModes::ECHO | LocalModes::ICANON);
     silent.special_codes[SpecialCodeIndex::VSUSP] = NO_CHARACTER;
     tcsetattr(&stdin, OptionalActions::Flush, &silent).ok()?;

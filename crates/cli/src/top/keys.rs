@@ -12,6 +12,8 @@ impl QuitKey {
     /// Reads standard input on a thread. A read cannot be cancelled, so the thread ends with the process.
     pub(super) fn listen() -> Self {
         let (sender, receiver) = oneshot::channel();
+        // A thread of its own, because the runtime waits for its blocking tasks at the end, and this read can last
+        // forever.
         thread::spawn(move || {
             let mut keys = io::stdin().lock().bytes().map_while(Result::ok);
             if keys.any(|key| matches!(key, b'q' | b'Q')) {

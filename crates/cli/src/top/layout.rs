@@ -51,6 +51,7 @@ fn widths(table: &TopRows<'_>, width: usize) -> [usize; 7] {
         widths[at] = longest.min(limit);
     }
     let used: usize = widths.iter().map(|width| width + GAP).sum::<usize>() - GAP;
+    // `used` contains the gap before the last column, whose own width is still 0.
     widths[6] = width.saturating_sub(used);
     widths
 }

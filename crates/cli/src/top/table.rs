@@ -158,6 +158,7 @@ fn row(session: &Session, now: Timestamp) -> [String; 7] {
 
 /// Returns the time since a change, in the largest unit.
 fn age(time: &prost_types::Timestamp, now: Timestamp) -> String {
+    // The clock of the server can be ahead of this one.
     let seconds = (now.as_millis() / 1_000 - time.seconds).max(0);
     match seconds {
         0..60 => format!("{seconds} s"),
@@ -214,6 +215,7 @@ pub(super) mod tests {
         assert_eq!(ids(SortKey::Changed), "bac");
         assert_eq!(ids(SortKey::Messages), "acb");
         assert_eq!(ids(SortKey::Session), "abc");
+        // The order is stable: `b` and `c` are idle and stay in the order of their changes.
         assert_eq!(ids(SortKey::State), "abc");
     }
 
@@ -227,6 +229,7 @@ pub(super) mod tests {
             "project p · 00:16:40Z · 3 sessions: 1 awaiting model, 2 idle · 2 cannot be read"
         );
         let changed: Vec<_> = rows.rows().iter().map(|row| row[2].as_str()).collect();
+        // The changes are at 990 s, 400 s and -90,000 s, and the time is 1,000 s.
         assert_eq!(changed, ["10 s", "10 min", "1 d"]);
         assert!(rows.text().contains("Mend a."), "{}", rows.text());
     }

@@ -50,6 +50,7 @@ pub(super) fn candidates(
     let setting = "economy.spend_savings_only = false\n";
     all.push(model.variant(Preset::Economy, "economy, early".to_owned(), setting)?);
     for choice in given {
+        // A preset that is passed with `--preset` is a candidate already.
         if all.iter().all(|known| known.choice.name != choice.name) {
             all.push(model.without_settings(choice));
         }
@@ -75,6 +76,7 @@ impl ModelSettings {
         let mut lines = vec![format!("preset = \"{}\"", preset.name())];
         lines.extend(settings.lines().map(str::to_owned));
         if let (Preset::Economy, Some(prices)) = (preset, self.prices) {
+            // `{:?}` writes `1.0`, which TOML reads as a float. `{}` would write the integer `1`.
             let (write, read) = (prices.cache_write.get(), prices.cache_read.get());
             lines.push(format!("economy.cache_write_price = {write:?}"));
             lines.push(format!("economy.cache_read_price = {read:?}"));
@@ -85,6 +87,7 @@ impl ModelSettings {
             policy: Arc::new(policy),
         };
         choice.set_window(self.window, None);
+        // `set_window` may also have lowered the reserve, so the settings contain both values.
         if let Some(window) = choice.policy.tokens.default_window_tokens {
             let reserve = choice.policy.autocompact.output_reserve_tokens;
             lines.push(format!("tokens.default_window_tokens = {window}"));
@@ -122,6 +125,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), all.len());
+        // The first candidate is `none`, which has no settings.
         for candidate in &all[1..] {
             let settings = candidate.settings.as_deref().unwrap();
             let policy = Overlay::from_toml(settings)

@@ -108,8 +108,10 @@ impl Tune {
         }
         show_logs(&transcripts.report(&tuned.outcomes), self.json)?;
         if transcripts.are_logs() {
+            // The report on the folders lists these files already. In the folders of agents, they are no error.
             tuned.unrecognized.clear();
         }
+        // The flag is in percent, and recalls are shares.
         let best = recommend(&candidates, &tuned.results, self.min_recall / 100.0);
         if let Some(path) = &self.plot {
             files::write(path, &plot::draw(&tuned, best))?;

@@ -55,6 +55,7 @@ impl Scale {
 /// Draws the results. `recommended` is the index of the recommended policy.
 pub(super) fn draw(tuned: &TuneResults, recommended: Option<usize>) -> String {
     let unchanged = tuned.results.first().map_or(0, |first| first.cost_milli);
+    // The first candidate is `none`, so its cost is that of the unchanged conversations.
     let share = |cost| ratio(cost, unchanged).unwrap_or(1.0);
     let points: Vec<Point<'_>> = tuned
         .results
@@ -95,6 +96,7 @@ fn chart(svg: &mut String, points: &[Point<'_>], recommended: Option<usize>) -> 
     axes(svg, &scale)?;
     frontier(svg, points, &scale)?;
     let at = |point: &Point<'_>| (scale.x(point.cost), scale.y(point.recall));
+    // All points are taken from the beginning, so that no label covers a point that is drawn later.
     let mut taken: Vec<Area> = points.iter().map(|it| Area::of_point(at(it))).collect();
     for (index, point) in points.iter().enumerate() {
         let (x, y) = at(point);
@@ -182,6 +184,7 @@ fn label(
 ) -> std::fmt::Result {
     #[expect(clippy::cast_precision_loss, reason = "names are short")]
     let width = name.chars().count() as f64 * CHAR_WIDTH;
+    // Distances of the baseline from the point: beside it first, then alternately below and above.
     let lines = [4.0, 18.0, -9.0, 32.0, -23.0, 46.0, -37.0];
     let mut places = lines
         .into_iter()
@@ -227,6 +230,7 @@ fn axes(svg: &mut String, scale: &Scale) -> std::fmt::Result {
     let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
     for tenth in 0..=20_u32 {
         let cost = f64::from(tenth) / 10.0;
+        // The tolerance keeps the last line of the grid if a product of floats is inexact.
         if cost > scale.cost + 1e-9 {
             break;
         }

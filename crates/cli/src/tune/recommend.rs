@@ -38,6 +38,7 @@ mod tests {
             (4, 95, true),
             (5, 99, true),
         ];
+        // The cheapest row has no settings, the next one lacks a point of recall, and the fourth one is left.
         let (mut candidates, mut results) = (Vec::new(), Vec::new());
         for (cost_milli, shown, has_settings) in rows {
             candidates.push(Candidate {

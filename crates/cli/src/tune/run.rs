@@ -87,6 +87,7 @@ pub(super) fn tune(input: &TuneInput<'_>) -> anyhow::Result<TuneResults> {
     });
     let outcomes = outcomes.collect();
     let sessions: Vec<Vec<PolicyRun>> = files.into_iter().flat_map(|file| file.sessions).collect();
+    // The first candidate is `none`, so its requests are those of the unchanged conversation.
     let unchanged: Vec<Vec<SentRequest>> = sessions
         .iter()
         .filter_map(|runs| Some(runs.first()?.requests.clone()))
@@ -101,12 +102,15 @@ pub(super) fn tune(input: &TuneInput<'_>) -> anyhow::Result<TuneResults> {
         let costs = costs_of(index);
         let shares = costs.iter().zip(&unchanged_costs);
         let shares = shares.filter_map(|(cost, unchanged)| ratio(*cost, *unchanged));
+        // A policy can be cheap in total and dear for one kind of session.
         let worst_share = shares.fold(0.0, f64::max);
         let mut run = PolicyRun::default();
         for runs in &sessions {
             run.add(runs[index].clone());
         }
         let economy = &candidate.choice.policy.economy;
+        // The optimum assumes compactions to the average size of this policy. Without a compaction, the size is
+        // unknown.
         let optimum = run.mean_compacted_tokens().filter(|_| economy.enabled);
         let optimum_milli = optimum.map(|compacted_tokens| {
             let model = CompactionModel {
@@ -141,6 +145,7 @@ fn mark_frontier(results: &mut [CandidateResult]) {
         .map(|result| (result.cost_milli, result.recall()))
         .collect();
     for (result, (cost, recall)) in results.iter_mut().zip(&points) {
+        // One of both must be strictly better. Equal results therefore stay on the frontier together.
         let is_better = |(other_cost, other_recall): &(u64, f64)| {
             (other_cost < cost && other_recall >= recall)
                 || (other_cost <= cost && other_recall > recall)

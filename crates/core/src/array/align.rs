@@ -45,6 +45,7 @@ pub(super) fn prefix(links: &[Link], elements: &[Element]) -> Prefix {
             _ => break,
         }
     }
+    // The further messages of the last matched element have no element of their own.
     if found.links > 0 {
         found.links += parts(&links[found.links..]);
     }
@@ -59,6 +60,7 @@ pub(super) fn prefix(links: &[Link], elements: &[Element]) -> Prefix {
 /// Finds the longest start of the elements that equals the end of the links.
 pub(super) fn overlap(links: &[Link], elements: &[Element]) -> Option<Overlap> {
     let known: Vec<_> = with_content(links).collect();
+    // A start that is longer than the links cannot equal their end.
     let given: Vec<_> = given_content(elements).take(known.len()).collect();
     let pattern: Vec<Digest> = given.iter().map(|(_, element)| element.key()).collect();
     let matches = longest_border(&pattern, known.iter().map(|(_, link)| link.digest));
@@ -112,6 +114,7 @@ fn longest_border(pattern: &[Digest], text: impl Iterator<Item = Digest>) -> usi
     // `borders[n]` is the length of the longest proper start of `pattern[..=n]` that is also its end.
     let mut borders: Vec<usize> = Vec::with_capacity(pattern.len());
     let advance = |borders: &[usize], mut length: usize, next: Digest| {
+        // After a complete match `get` returns `None`, so the search continues with the longest border.
         while length > 0 && pattern.get(length) != Some(&next) {
             length = borders[length - 1];
         }
@@ -119,6 +122,7 @@ fn longest_border(pattern: &[Digest], text: impl Iterator<Item = Digest>) -> usi
     };
     for (index, digest) in pattern.iter().enumerate() {
         let before = index.checked_sub(1).map_or(0, |last| borders[last]);
+        // A proper start is shorter than the text, so the first element alone has none.
         borders.push(if index == 0 {
             0
         } else {

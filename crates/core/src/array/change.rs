@@ -141,6 +141,7 @@ impl PlannedChange {
     ) -> Result<Vec<Arc<Message>>, ContentNotLoaded> {
         let mut messages = self.elements(incoming);
         if let ResponseUse::Replaced { response, elements } = self.response {
+            // A caller's form has no usage and no id of the provider, so both are taken from the record.
             let items = array.responses.get(response).into_iter().flatten();
             let recorded: Vec<Arc<Message>> = items
                 .map(|item| known.message(item.message))
@@ -164,6 +165,7 @@ impl PlannedChange {
                 from_block,
             } => {
                 let mut message = (*incoming.rest[element].message).clone();
+                // The session has the earlier blocks of the element as its first message.
                 message.blocks.drain(..from_block);
                 Some(Arc::new(message))
             }
@@ -186,15 +188,19 @@ impl PlannedChange {
         let mut after = array.clone();
         after.version = u32::from(CANONICAL_VERSION);
         after.format = incoming.format();
+        // Only the first array can be a side request that came before the conversation.
         after.is_provisional = array.is_empty() && !incoming.has_tools;
+        // Recorded responses wait at the old end. The plan has used one of them, or the array continues without them.
         after.responses.clear();
         if self.rewinds {
+            // A later array that reaches this end continues the branch that was left.
             after.abandoned.push(array.head());
             let excess = after.abandoned.len().saturating_sub(MAX_ABANDONED);
             after.abandoned.drain(..excess);
         }
         after.lead = incoming.lead_digests();
         after.links.truncate(self.keep);
+        // The messages are appended in the order of their links, so their ordinals are consecutive.
         let mut appended = (placed.appended.get()..).map(Ordinal::new);
         let links = self.links.iter().map(|new| {
             let message = match new.source {

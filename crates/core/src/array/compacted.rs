@@ -66,6 +66,7 @@ impl OwnCompaction {
                 let mut seen = HashSet::from([piece.message]);
                 let after = pieces[at + 1..].iter();
                 let after = after.filter(|piece| piece.form.represents_block());
+                // A message has one piece for each block, and is one element.
                 let after = after.filter(|piece| seen.insert(piece.message));
                 let after = after.map(|piece| piece.message);
                 return Ok(Some(Self {

@@ -55,6 +55,7 @@ pub struct Incoming<'a> {
 impl Incoming<'_> {
     /// Returns the digests of the operator messages before the conversation. Those without content do not count.
     pub(super) fn lead_digests(&self) -> Vec<Digest> {
+        // A caller can leave out an element without content, so a comparison must not depend on it.
         let counted = |element: &&Element| !element.digests.is_optional();
         let lead = self.lead.iter().filter(counted);
         lead.map(Element::key).collect()
@@ -211,6 +212,7 @@ impl CallerArray {
         let mut elements = elements.filter(|(_, element)| !element.digests.is_optional());
         elements.find_map(|(at, element)| {
             end = end.then(element.key());
+            // The digest is computed from the first element on, because an end stands for the whole array before it.
             (at >= shared && self.abandoned.contains(&end)).then_some(end)
         })
     }

@@ -45,6 +45,7 @@ pub fn plan(
     if array.is_empty() {
         return Ok(planner.first(hints));
     }
+    // All known elements can precede the session's summary. A continuation would append this summary as an input.
     if let Some(plan) = planner.compacted(hints)? {
         return Ok(plan);
     }
@@ -62,6 +63,7 @@ pub fn plan(
     if let Some(plan) = planner.shortened()? {
         return Ok(plan);
     }
+    // The cases above remove no message from the view, so they come before a summary and a rewind.
     if let Some(plan) = planner.adopted(hints)? {
         return Ok(plan);
     }
@@ -80,6 +82,7 @@ struct Planner<'a> {
 impl Planner<'_> {
     /// Takes the first array of the session.
     fn first(&self, hints: &Hints<'_>) -> SyncPlan {
+        // A request for a title has no tools and can come first. It must not become the conversation of the session.
         if hints.side_requests && !self.incoming.has_tools {
             return SyncPlan::OtherArray { abandoned: None };
         }
@@ -124,6 +127,7 @@ impl Planner<'_> {
         } else {
             use_of(self.array, &rest[end..], self.known)?
         };
+        // `links` lists the known elements too, because they can be on both sides of the summary. None stays in place.
         let mut change = self.change(ArrayOutcome::Adopted, 0, response, end);
         links.append(&mut change.links);
         change.links = links;
@@ -137,6 +141,7 @@ impl Planner<'_> {
         let mut from = 0;
         for (at, element) in self.incoming.rest[..summary].iter().enumerate() {
             let known = self.array.links.iter().enumerate().skip(from);
+            // The search continues after the last match, so known links stay in their order.
             let mut same = known.filter(|(_, link)| link.digest == element.key());
             let Some((index, _)) = same.next() else {
                 links.push(new_link(element, LinkSource::Added(at)));
@@ -162,6 +167,8 @@ impl Planner<'_> {
                 between.push(new_link(element, LinkSource::Added(at)));
                 continue;
             };
+            // Elements between two repeated ones were added by the program. Those after the last one are left to
+            // `change`.
             links.append(&mut between);
             let message = own.after[shown].message;
             let mut known = self.array.links.iter();
@@ -198,6 +205,7 @@ impl Planner<'_> {
         }
         // Short user messages repeat by chance, so a response must be part of the match.
         let has_response = tail.is_some_and(|tail| tail.has_response) || is_confirmed(response);
+        // A session that was found by content needs more matches: a wrong one would mix two conversations.
         let enough = match self.identity {
             Identity::Named => 2,
             Identity::Inferred => 4,
@@ -222,6 +230,7 @@ impl Planner<'_> {
         };
         let tail = summary::tail(array, rest, head, &evidence);
         let leaving = head.links..tail.map_or(array.links.len(), |tail| tail.from);
+        // A summary that replaces no content is an ordinary message.
         if array.links[leaving.clone()].iter().all(Link::is_skipped) {
             return Ok(None);
         }
@@ -263,6 +272,7 @@ impl Planner<'_> {
         let Some(from_block) = extended(links, given, self.known)? else {
             return Ok(None);
         };
+        // The recorded responses answer the message without its further blocks, so the array repeats none of them.
         let response = ResponseUse::Unused;
         let mut change = self.change(ArrayOutcome::Extended, link, response, element + 1);
         let first = new_link(given, LinkSource::Known(link));
@@ -293,6 +303,7 @@ impl Planner<'_> {
             }
             let given = self.incoming.rest[end..].iter().zip(end..);
             let mut with_content = given.filter(|(element, _)| !element.digests.is_optional());
+            // The array ends before the known one, so elements are missing, and not only shortened.
             let Some((given, element)) = with_content.next() else {
                 return Ok(None);
             };
@@ -305,6 +316,8 @@ impl Planner<'_> {
             has_response |= is_equal && known.role == Role::Assistant;
             links.push(new_link(given, LinkSource::Known(index)));
         }
+        // Two conversations can begin with equal inputs. Only a common response shows that both arrays are one
+        // conversation.
         if !has_response {
             return Ok(None);
         }
@@ -318,6 +331,7 @@ impl Planner<'_> {
 
     /// Decides about an array that leaves the known one.
     fn diverged(&self) -> SyncPlan {
+        // With another system prompt, equal inputs alone do not show that both arrays are one conversation.
         let is_certain = self.is_same_lead || self.head.has_response;
         let shared = if is_certain { self.head.links } else { 0 };
         let shares_input = self.array.links[..shared]
@@ -328,11 +342,14 @@ impl Planner<'_> {
             Identity::Named if shared > 0 => {
                 let end = self.head.elements;
                 let abandoned = self.array.abandoned_end(self.incoming.rest, end);
+                // Two branches alternate under one name. A rewind would remove one branch with each request, so this
+                // one gets a lane.
                 if abandoned.is_some() {
                     return SyncPlan::OtherArray { abandoned };
                 }
                 self.rewind(ArrayOutcome::Rewound, shared, end)
             }
+            // The known array had no tools, so it was a side request, such as one for a title, that came first.
             Identity::Named if self.array.is_provisional && self.incoming.has_tools => {
                 self.rewind(ArrayOutcome::Displaced, 0, 0)
             }
@@ -360,6 +377,7 @@ impl Planner<'_> {
         if let ResponseUse::Confirmed { response } = response {
             for item in &self.array.responses[response] {
                 let source = LinkSource::Recorded(item.message);
+                // A message that the caller does not get has no element in the array, so the index stays.
                 links.push(if item.is_element() {
                     end += 1;
                     new_link(&self.incoming.rest[end - 1], source)

@@ -38,6 +38,7 @@ pub fn recorded(
     Ok(CallerArray {
         version: CANONICAL_VERSION.into(),
         format: incoming.format(),
+        // Without links the array must stay empty, so that the new one is planned as the first.
         lead: if links.is_empty() {
             Vec::new()
         } else {

@@ -41,9 +41,11 @@ pub(super) fn use_of(
         return Ok(ResponseUse::Unused);
     }
     let responses = || array.responses.iter().enumerate().rev();
+    // Digests need no contents, which can be out of memory. Most callers send a response back unchanged.
     for (response, items) in responses() {
         let strict = items.iter().filter(|item| item.is_element());
         let strict = strict.map(|item| item.digests.strict);
+        // The run can continue after the response, so only its start is compared.
         let given = run.iter().take(strict.clone().count());
         if !items.is_empty() && strict.eq(given.map(|element| element.digests.strict)) {
             return Ok(ResponseUse::Confirmed { response });
@@ -56,6 +58,7 @@ pub(super) fn use_of(
             .collect::<Result<_, _>>()?;
         let recorded = shown_messages(&recorded.iter().map(|one| &**one).collect::<Vec<_>>());
         let given: Vec<&Message> = run.iter().map(|element| &*element.message).collect();
+        // A caller can send back another form, for example without thinking. Equal calls or a common text identify it.
         if are_related(&recorded.iter().collect::<Vec<_>>(), &given) {
             let elements = run.len();
             return Ok(ResponseUse::Replaced { response, elements });
@@ -71,6 +74,7 @@ pub fn add_response(messages: &mut [Arc<Message>], response: &[Arc<Message>]) {
     let Some(last) = messages.iter().rposition(is_response) else {
         return;
     };
+    // A response can have several messages. It begins after the last message of another author.
     let before = messages[..last].iter().rposition(|one| !is_response(one));
     let run = &mut messages[before.map_or(0, |before| before + 1)..=last];
     let both = [&*run, response].map(|all| all.iter().map(|one| &**one).collect::<Vec<_>>());

@@ -65,6 +65,7 @@ impl ReturnedSummary {
     ) -> Cow<'a, [Element]> {
         let Incoming { lead, rest, .. } = Incoming::new(elements, true);
         let (before, after) = rest.split_at(self.begin(lead, rest));
+        // A session with the elements before the summary needs no text in their place.
         let Some(written_at) = written_at else {
             return if prefix(&array.links, before).links > 0 {
                 Cow::Borrowed(elements)
@@ -105,6 +106,7 @@ impl ReturnedSummary {
             all.truncate(MAX_BEGINNINGS / 2);
         }
         let mut after = self.after(elements).beginnings_after(&self.text);
+        // One lookup is left for the summary alone.
         after.truncate(MAX_BEGINNINGS / 2 - 1);
         all.append(&mut after);
         all.push(summary_tip(&incoming.lead_digests(), &self.text));
@@ -131,6 +133,7 @@ impl ReturnedSummary {
     fn known(&self, link: &Link) -> Element {
         let id = self.message.message.id;
         let loose = match link.kind {
+            // All elements without content share one loose digest, so the link of such an element has the strict one.
             LinkKind::Empty => CanonicalDigests::EMPTY,
             LinkKind::Content | LinkKind::Part => link.digest,
         };

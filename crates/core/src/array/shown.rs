@@ -23,6 +23,8 @@ pub(crate) fn items(response: &[(Ordinal, &Message)]) -> Vec<RecordedItem> {
         return items_around_hidden(response, &hidden);
     }
     let shown = shown_messages(&messages().collect::<Vec<_>>());
+    // Other APIs have one message per response. The first recorded message is its element, and the rest are parts of
+    // it.
     let Some(((first, _), further)) = response.split_first() else {
         return Vec::new();
     };

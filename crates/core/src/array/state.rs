@@ -73,6 +73,7 @@ impl CallerArray {
 
     /// Adds a visible message.
     pub(crate) fn appended(&mut self, message: &Message, ordinal: Ordinal) {
+        // Without a known array, no links have to follow the transcript.
         if self.version == 0 {
             return;
         }

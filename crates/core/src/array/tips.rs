@@ -75,6 +75,8 @@ impl Incoming<'_> {
         let summaries = summaries.filter(|element| element.is_summary());
         let summaries = summaries.map(|element| own_summary_tip(element.key()));
         let summaries: Vec<Digest> = summaries.take(MAX_SUMMARIES).collect();
+        // There are at most `MAX_SUMMARIES` summaries, so the difference is positive. The shortest beginnings are
+        // dropped.
         ends.truncate(MAX_BEGINNINGS - summaries.len());
         ends.extend(summaries);
         ends
@@ -178,6 +180,8 @@ mod tests {
     #[test]
     fn beginnings_are_the_arrays_that_were_sent_before() {
         let words = ["s", "u1", "a1", "a2", "u2", "u3", "a3", "u4"];
+        // A request ended before `a3` (6 elements) and before `a1` (2). `a2` follows a response, so none ended before
+        // it.
         let expected = [8, 6, 2].map(|length| tip(&words[..length]));
         assert_eq!(beginnings(&words), expected);
         assert!(beginnings(&["s"]).is_empty());
@@ -236,6 +240,7 @@ mod tests {
         let mut tips = ArrayTips::new(Some(digest(0)));
         (0..40).for_each(|number| tips.push(digest(number)));
         tips.push(digest(39));
+        // Of 40 tips, the last 16 stay. The tip 39 was pushed twice and is stored once.
         assert_eq!(tips.digests, (24..40).map(digest).collect::<Vec<_>>());
         let mut named = ArrayTips::default();
         named.push(digest(1));

@@ -168,6 +168,7 @@ fn image(media: &Media, extra: Option<&UnknownFields>, out: &mut Vec<u8>) {
             write_str(out, &format!("data:{media_type};base64,{data}"));
         }
         MediaSource::Url(url) => write_str(out, url),
+        // The view replaces an image with another source by a text.
         MediaSource::Other(_) => out.extend_from_slice(b"\"\""),
     }
     write_end(out, extra);

@@ -41,6 +41,7 @@ impl<T, E: Into<CodecError>> ErrorPath<T> for Result<T, E> {
             let error = error.into();
             let path = match error.path.as_str() {
                 "" => segment.to_owned(),
+                // An index follows its array without a dot: `messages[3]`.
                 rest if rest.starts_with('[') => format!("{segment}{rest}"),
                 rest => format!("{segment}.{rest}"),
             };
@@ -110,6 +111,7 @@ pub(super) fn read_token_count(
 }
 
 pub(super) fn is_array(raw: &RawValue) -> bool {
+    // The text of a `RawValue` has no leading white space, so its first byte decides.
     raw.get().starts_with('[')
 }
 

@@ -56,6 +56,7 @@ fn media(part: &str, mut fields: ObjectFields<'_>) -> Result<Option<Media>, Code
             let file_url = fields.string("file_url")?.map(MediaSource::Url);
             let data = fields.string("file_data")?.map(source);
             let embedded = data.filter(|source| matches!(source, MediaSource::Base64 { .. }));
+            // A file with both sources, or with neither, is kept verbatim.
             file_url.xor(embedded).map(|it| (MediaKind::Document, it))
         }
         _ => None,

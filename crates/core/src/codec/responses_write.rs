@@ -79,6 +79,7 @@ fn item(block: &WireBlock<'_>, reader: Audience, out: &mut Vec<u8>) {
         WireBlock::Thinking { thinking, extra } => {
             out.extend_from_slice(b"{\"type\":\"reasoning\"");
             fields(*extra, &["type", "encrypted_content"], reader, out);
+            // The provider requires `"summary"` in each reasoning item, if necessary as an empty array.
             let has_summary = extra.is_some_and(|extra| extra.get("summary").is_some());
             if reader == Audience::Model && !has_summary {
                 out.extend_from_slice(b",\"summary\":[]");
@@ -185,6 +186,7 @@ fn plain_text(blocks: &[WireBlock<'_>]) -> String {
 
 /// Writes the output of a shell: a list of streams with an outcome.
 fn shell_output(text: &str, out: &mut Vec<u8>) {
+    // The reader keeps a list of streams as its JSON text. Any other text, such as a marker, becomes one stream.
     if text.starts_with('[') && RawJson::parse(text).is_ok() {
         out.extend_from_slice(text.as_bytes());
         return;

@@ -254,6 +254,7 @@ fn repeated(session: &Session, event: &MessagesAppended) -> Option<usize> {
     let transcript = session.transcript();
     let given = event.messages.len();
     let earlier = transcript.len().checked_sub(given)?;
+    // An append of at most half of the earlier messages cannot repeat most of them, so it is not digested.
     if earlier < MIN_REPEATED || given * 2 <= earlier {
         return None;
     }

@@ -139,6 +139,7 @@ pub(super) fn check_attributes(
 }
 
 fn truncated_name(name: &str) -> &str {
+    // The error repeats the name, which can be as long as the whole request. The cut is at a character boundary.
     let end = name.char_indices().nth(64).map_or(name.len(), |(at, _)| at);
     &name[..end]
 }

@@ -332,6 +332,7 @@ pub fn current_outcome(
         (_, Some(_), _) => Verdict::Persist,
         // The result was within its limit when it was appended, and it stays inline.
         (Verdict::Persist, None, CallLookup::Answered(..)) => Verdict::UnderLimit,
+        // `decide` records every other outcome of this verdict, so a missing record means that the store failed.
         (Verdict::Persist, None, _) => Verdict::StoreFailed,
         (verdict, None, _) => verdict,
     };

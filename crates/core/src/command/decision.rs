@@ -128,6 +128,7 @@ pub(super) fn answered(
     let Some(stamp) = request else {
         return Ok(None);
     };
+    // The id is stored with the session, so its length is limited before anything is decided.
     if stamp.id.len() > context.limits.max_request_id_bytes {
         return Err(Rejection::TooLarge {
             field: "request_id".into(),
@@ -138,6 +139,7 @@ pub(super) fn answered(
     match session.requests().find(stamp, context.now) {
         None => Ok(None),
         Some(found) if found.digest == stamp.digest => Ok(Some(found.revision)),
+        // A caller that reuses an id for another request must not get the answer of the earlier one.
         Some(found) => Err(Rejection::RequestConflict {
             request_id: stamp.id.clone(),
             stored: found.digest,

@@ -190,6 +190,7 @@ fn decide_command(
     mut command: Command,
     context: DecisionContext<'_>,
 ) -> Result<Decided, Rejection> {
+    // Retries and wrong revisions are answered here, before anything is decided. Compactions check both themselves.
     if let Some((request, expected)) = command.preconditions()
         && let Some(answer) = decision::answered_or_current(session, request, *expected, context)?
     {

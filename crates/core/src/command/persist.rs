@@ -147,6 +147,7 @@ fn choose_largest(
             .result(call)
             .is_ok_and(|result| exemption(result, |text| session.is_replacement(text)).is_some());
         if !exempt && !is_pinned(session, call) {
+            // `chars` still includes the whole size of this result, so the difference is not negative.
             chars -= saved;
             chosen.push(call);
         }

@@ -82,6 +82,7 @@ fn add_snip_reminder(session: &Session, layout: &mut Layout) {
         || since.tokens >= u64::from(policy.nudge_after_tokens);
     let is_turn_of_model =
         layout.tail.last == Some(Speaker::User) && layout.tail.open_calls.is_empty();
+    // A reminder before missing results would be followed by them, and providers require results before text.
     if !(policy.nudge && is_due && is_turn_of_model && !layout.defers_message) {
         return;
     }

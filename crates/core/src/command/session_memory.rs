@@ -290,6 +290,7 @@ pub fn memory_update_due_at(session: &Session, now: Timestamp) -> Option<Timesta
         .version
         .as_ref()
         .and_then(|it| it.read_through);
+    // All new messages can belong to a round with open calls, which an update must not read yet.
     if session.memory_readable_through() <= read {
         return None;
     }

@@ -160,6 +160,7 @@ impl Snip {
 impl SnipSelection {
     /// Adds the other halves of tool calls, and all messages that share a placeholder with a removed one.
     fn add_dependents(&mut self, session: &Session) {
+        // A placeholder describes all messages of its span, so it cannot stay for a part of them.
         session.extend_with_collapsed(&mut self.messages);
         let calls = session.calls();
         for (key, call) in calls.iter() {
@@ -236,6 +237,7 @@ impl SnipSelection {
                 self.dependent_blocks.contains(&position),
                 self.blocks.contains(&position),
             ) {
+                // A dependent block is dropped without a marker.
                 (true, _) => 0,
                 (false, true) => MARKER_TOKENS,
                 _ => continue,
@@ -285,6 +287,7 @@ fn tokens_of(session: &Session, piece: &Piece, call: CallKey) -> u32 {
 
 fn block_tokens(session: &Session, piece: &Piece) -> Result<u32, ContentNotLoaded> {
     match piece.form {
+        // A dependent block can be snipped already. Only its marker is left to free.
         PieceForm::SnippedCall(_) | PieceForm::Marker(MarkerReason::Snipped) => {
             return Ok(MARKER_TOKENS);
         }
@@ -382,6 +385,7 @@ fn resolve_turn(session: &Session, name: &str) -> Result<TurnNumber, RejectionCa
     let turn = turns.find(name).ok_or(SnipRejection::NotFound)?;
     let start = turns.start(turn).ok_or(SnipRejection::NotFound)?;
     check_snippable(session, start)?;
+    // The model works on the current turn, and its input is the task.
     if session.current_turn() == Some(turn) {
         return Err(SnipRejection::IsCurrent.into());
     }
@@ -393,6 +397,7 @@ fn resolve_turn(session: &Session, name: &str) -> Result<TurnNumber, RejectionCa
 pub(crate) fn messages_of(session: &Session, turn: TurnNumber) -> Vec<Ordinal> {
     let turns = session.turns();
     let starts = turns.starts();
+    // The turn exists, so the index is at most the number of turns.
     let later = starts[turn.index() + 1..].iter();
     let end = later
         .copied()

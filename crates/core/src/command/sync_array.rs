@@ -30,6 +30,7 @@ impl ConfirmResponse {
     pub(super) fn decide(self, session: &Session) -> Result<Decided, Rejection> {
         let array = session.array();
         let newest = array.responses.len().checked_sub(1);
+        // An append without an array continues the newest response.
         let Some(response) = self.response.or(newest) else {
             return Ok(Decided::events(Vec::new()));
         };

@@ -46,6 +46,7 @@ impl UpdateWorkingState {
             change,
             request: self.request,
         };
+        // With a stamp, an event is written even without a change, so that a retry is recognized.
         let is_news = event != WorkingStateUpdated::default();
         let event = is_news.then_some(Event::WorkingStateUpdated(event));
         Ok(Decided::events(event.into_iter().collect()))

@@ -188,6 +188,7 @@ impl Choosing {
             outcome,
             CompactionOutcome::Skipped(SkipReason::NothingEligible | SkipReason::TooLittleGain)
         );
+        // The reason of the last source is the outcome, because no other source follows.
         if is_useless && self.sources.len() > 1 {
             self.sources.pop_front();
             self.messages = None;
@@ -263,6 +264,7 @@ impl Comparing {
             }
             (None, None) => false,
             (Some(memory), Some(structure)) => {
+                // Session memory may leave a larger view, because it keeps recent messages word for word.
                 let is_small = memory <= self.most || memory <= structure;
                 is_small && structure.saturating_add(self.word_for_word) >= memory
             }

@@ -133,6 +133,7 @@ impl Finishing {
         self.duration_ms = self
             .duration_ms
             .map(|took| took.saturating_add(call.duration_ms));
+        // The failure replaces the summary, so no further hook is called.
         if call.result.stops() {
             self.summary = Err(stopped(&call));
             self.stage = Stage::Commit;

@@ -94,6 +94,7 @@ impl CompactionMachine {
     ) -> Result<Step, Rejection> {
         let request = &self.request;
         loop {
+            // A phase can end without a step. The loop then continues with the next phase.
             self.phase = match &mut self.phase {
                 Phase::New => match begin(request, session, context) {
                     Begin::Step(step) => return Ok(*step),

@@ -69,6 +69,7 @@ impl Started {
         session: &Session,
         context: &CompactionContext,
     ) -> Result<NextOfStarted, Rejection> {
+        // `next` runs again after a hook, and the duration includes the hook.
         let began = *self.began.get_or_insert(context.now);
         match &self.hook {
             PreCompact::Open => {

@@ -73,6 +73,7 @@ pub(crate) fn hidden_paths(
         hidden.extend(read_path(session, call)?);
     }
     for call in live().filter(|call| !leaves(*call)) {
+        // Each further call reads a message, so the search ends when every path is shown elsewhere.
         if hidden.is_empty() {
             break;
         }

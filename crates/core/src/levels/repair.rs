@@ -95,6 +95,7 @@ pub fn repair_pieces(
                 form,
             };
             match (last, speaker) {
+                // Nothing of the user is left before this response, and providers require that the user begins.
                 (None, Speaker::Assistant) => builder.insert(synthetic(PieceForm::Opening)),
                 (Some(Speaker::Assistant), Speaker::Assistant) if user_left => {
                     builder.insert(synthetic(PieceForm::Gap));

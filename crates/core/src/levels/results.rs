@@ -385,6 +385,7 @@ mod tests {
 
     #[test]
     fn a_size_just_below_a_unit_is_formatted_with_the_next_unit() {
+        // 1,048,525 bytes are 1,023.95 KB, which one decimal would show as 1024.
         for (bytes, expected) in [
             (1_048_523, "1023.9KB"),
             (1_048_525, "1MB"),
@@ -407,6 +408,7 @@ mod tests {
         // A newline in the first half does not shorten the preview.
         let late = format!("a\n{}", "b".repeat(200));
         assert_eq!(head(&late, 100).len(), 100);
+        // Each half has 22 characters: exactly two lines of 11 with their line ends.
         let both = preview(&lines, 44, PreviewMode::HeadAndTail);
         assert_eq!(
             both,
@@ -448,6 +450,7 @@ mod tests {
         );
         let other = SessionKey::parse("projects/p/sessions/t").unwrap();
         assert_eq!(file_from_reference(template, &other, &reference), None);
+        // A slash in the name could lead out of the folder of the session.
         let escape = "palimpsest://p/s/tool-results/../x";
         assert_eq!(file_from_reference(template, &key(), escape), None);
     }
@@ -531,6 +534,7 @@ mod tests {
             policy.rules.insert("Read".into(), rule);
             inline_limit(&policy, "Read", None)
         };
+        // The default limit of 50,000 characters caps a declared limit, and not a fixed one.
         assert_eq!(rule(ToolResultRule::DeclaredChars(90_000)), Some(50_000));
         assert_eq!(rule(ToolResultRule::DeclaredChars(9_000)), Some(9_000));
         assert_eq!(rule(ToolResultRule::FixedChars(90_000)), Some(90_000));

@@ -410,6 +410,7 @@ impl Session {
                         Pairing::Late(call) => {
                             self.calls.set(call, CallState::Late { message, block });
                         }
+                        // These results answer no call. The layout drops a duplicate, and shows an orphan as text.
                         Pairing::Duplicate(_) | Pairing::Orphan => {}
                     }
                     Some(pairing)

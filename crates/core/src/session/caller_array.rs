@@ -57,6 +57,8 @@ impl Session {
             .flatten()
         {
             let entry = self.transcript.get(item.message);
+            // `array_synced` confirms messages before it drops the rest. The confirmed messages are visible and stay
+            // so.
             if entry.is_some_and(|entry| entry.visibility == Visibility::Unconfirmed) {
                 self.transcript
                     .set_visibility(item.message, Visibility::TranscriptOnly);
@@ -77,6 +79,7 @@ impl Session {
         let usage = appended.iter().filter_map(|one| one.message.usage);
         let window = self.thresholds().window;
         let usage = usage.filter(|usage| is_credible(usage, window));
+        // Each fragment reports the usage of the whole response so far, so the largest report covers all of them.
         self.add_reported_tokens(usage.map(|usage| usage.total_tokens()).max().unwrap_or(0));
         let evicted = self.array.record(items);
         for item in evicted {

@@ -293,6 +293,7 @@ impl Calls {
                 }
                 _ if interrupted.contains(&key) => CallState::Interrupted,
                 CallState::Answered { message, .. } if left(message) => CallState::Open,
+                // The interruption left the view with the rewind, so the call waits for its result again.
                 CallState::Interrupted | CallState::Late { .. } => CallState::Open,
                 state => state,
             };

@@ -275,6 +275,7 @@ impl Compactions {
     }
 
     fn end(&mut self, key: CompactionKey) -> Option<RunningCompaction> {
+        // A late outcome of an earlier compaction must not end the running one.
         self.running.take_if(|running| running.key == key)
     }
 

@@ -76,6 +76,7 @@ impl CostBalance {
 
 /// Returns the cost of a request of which the provider has cached the first `cached` tokens.
 fn cost(prices: &Prices, tokens: u64, cached: u64) -> u64 {
+    // `record_cost` limits a conversation to the context window, so the cached part can exceed it.
     let cached = cached.min(tokens);
     let read = cached.saturating_mul(prices.cache_read.milli().into());
     let written = (tokens - cached).saturating_mul(prices.cache_write.milli().into());
@@ -162,6 +163,7 @@ impl Session {
         let window = self.thresholds().window.max(view);
         let unchanged = view.saturating_add(costs.freed).min(window);
         let last = self.prompt_cache.last_request.tokens;
+        // The provider looks up its cache when the request begins, so the time of the response does not count.
         let is_cached = !self.is_cache_expired(served_at);
         let (cached, unchanged_cached) = if !is_cached {
             (0, 0)
@@ -171,6 +173,7 @@ impl Session {
                 last.saturating_add(costs.last_freed),
             )
         } else {
+            // The cache of another target is unknown. It counts as complete on both sides, so that neither side gains.
             (self.cached_tokens(view), unchanged)
         };
         let sent_cost = cost(&prices, view, cached);
@@ -238,10 +241,12 @@ mod tests {
                     costs.compacted(compacted);
                     return true;
                 }
+                // As in `record_cost`, tokens that are new in a request do not count as held.
                 let removable = cached.saturating_sub(compacted);
                 costs.held += cost(&prices, removable, removable);
                 false
             });
+            // Each bit of `places` decides about a compaction before one request, so all combinations are tried.
             let best = (0..1_u32 << growth.len()).map(|places| {
                 let mut at = 0;
                 total(&growth, compacted, |_, _| {

@@ -119,6 +119,8 @@ impl Session {
         }
         let read = (0..=read.get()).rev().map(Ordinal::new);
         let last = read.take_while(|at| before.is_none_or(|before| *at > before));
+        // The last message that was read can be hidden, and only a message of the view can be the coverage of a
+        // compaction.
         let last = last.into_iter().find(|at| self.is_in_view(*at));
         let stands = before.filter(|before| self.is_in_view(*before));
         last.or(stands).or_else(|| {

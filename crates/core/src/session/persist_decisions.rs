@@ -92,6 +92,8 @@ impl PersistDecisions {
         if candidates.is_empty() {
             return None;
         }
+        // `false` sorts before `true`, so the call's own decision comes first. The sort is stable: the others stay
+        // oldest first.
         candidates.sort_by_key(|decision| decision.call != Some(call));
         // The replacement is compared first: a caller that received it usually appends it unchanged.
         let said = only_text(&result.content);
@@ -128,6 +130,7 @@ impl PersistDecisions {
                 |call| matches!(calls.state(call), CallState::Open | CallState::Interrupted);
             decision.call.is_some_and(|call| !waits(call))
         };
+        // A decision without a file can be computed again from the result. One with a file has returned a reference.
         let oldest = self.all.iter().find(stored_nothing);
         let oldest = oldest.or_else(|| self.all.iter().find(is_over));
         oldest

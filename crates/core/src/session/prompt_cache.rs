@@ -395,6 +395,7 @@ fn distribute_tokens<const N: usize>(
     let all_results: u64 = shares().filter_map(|share| share.result).sum();
     let all_others = shares().filter(|share| share.result.is_none()).count() as u64;
     let results = shares().filter(|share| share.result.is_some()).count() as u64;
+    // Example: of 100 tokens with a result of 60 and two texts, each text has a share of 20.
     let others = message_tokens.saturating_sub(all_results);
     for (part, tokens) in tokens.iter_mut().enumerate() {
         let asked = || shares().filter(|share| share.part == Some(part));

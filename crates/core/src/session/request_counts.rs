@@ -24,6 +24,7 @@ impl Session {
     /// Adds the served view to the totals when its first response arrives. A view that another one replaced before is
     /// no request.
     pub(super) fn count_request(&mut self) {
+        // `take` counts each view once: a later fragment of its response finds no open request.
         let Some(tokens) = self.prompt_cache.open_request_tokens.take() else {
             return;
         };
@@ -44,6 +45,7 @@ impl Session {
             .map_or(Usage::default(), |earlier| earlier.usage);
         let totals = &mut self.info.totals;
         let add = |total: &mut u64, now: u64, before: u64| {
+            // A fragment can report less than the one before it, and a total must not fall.
             *total = total.saturating_add(now.saturating_sub(before));
         };
         add(
@@ -68,6 +70,7 @@ impl Session {
         let boundaries: &[CompactionBoundary] = &self.compactions.boundaries;
         let compactions = crate::view::count(boundaries.len());
         let view_tokens = self.tokens().tokens;
+        // Before the first serving, no caller has stated a model or a window.
         let thresholds = self.prompt_cache.since.is_some().then(|| self.thresholds());
         let totals = &mut self.info.totals;
         totals.compactions = compactions;

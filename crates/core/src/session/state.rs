@@ -145,6 +145,7 @@ impl LastServed {
     fn provider_of(&self, format: Option<Provider>) -> Provider {
         let last = self.target.provider;
         format
+            // An array in Anthropic's format can also be for Bedrock, so the last provider stays if it has this format.
             .filter(|format| !format.has_format_of(last))
             .unwrap_or(last)
     }
@@ -348,6 +349,7 @@ impl Session {
     pub fn last_revision_showing(&self, message: MessageId) -> Option<Revision> {
         let message = self.transcript.find(message)?;
         let hidden = self.summarized_after(message).chain([message]);
+        // The messages may have left with different events. Before the earliest of them, the view showed all.
         hidden.filter_map(|at| self.last_visible_revision(at)).min()
     }
 
@@ -369,6 +371,7 @@ impl Session {
             }
             _ => return None,
         };
+        // A revision is a number of events, so the state before an event has the revision before it.
         event.get().checked_sub(1).map(Revision::new)
     }
 

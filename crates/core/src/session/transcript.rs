@@ -137,6 +137,7 @@ impl Transcript {
                 continue;
             };
             let entry = &mut self.entries[ordinal.index()];
+            // An event also contains messages that are hidden, whose contents stay out of memory.
             if entry.is_unloaded() {
                 self.unloaded_count -= 1;
                 self.content_bytes += message.content_bytes();
@@ -258,6 +259,7 @@ impl Transcript {
 
     /// Replaces an entry by another one of the same message.
     pub(crate) fn replace(&mut self, ordinal: Ordinal, entry: TranscriptEntry) {
+        // Hiding the old entry releases its content and subtracts it from both counters.
         self.set_visibility(ordinal, Visibility::TranscriptOnly);
         let stored = &mut self.entries[ordinal.index()];
         self.content_bytes += entry.content.as_deref().map_or(0, Message::content_bytes);

@@ -71,9 +71,11 @@ impl Turns {
 
     /// Returns the name of a turn.
     pub fn name(&self, turn: TurnNumber) -> String {
+        // A turn number has 32 bits and `STEP` has 31, so the sum fits into 64 bits.
         let mut rest = (u64::from(turn.get()) * STEP + self.offset) % NAMES;
         let mut name = [b'0'; 6];
         for letter in name.iter_mut().rev() {
+            // `rest % 36` is an index of the 36 letters, so the default is never used.
             *letter = LETTERS[usize::try_from(rest % 36).unwrap_or(0)];
             rest /= 36;
         }
@@ -156,6 +158,7 @@ mod tests {
 
     #[test]
     fn a_message_belongs_to_the_latest_turn_before_it() {
+        // The first turn has the messages 0 to 2, and the second begins with message 3.
         let turns = turns("s", 2);
         assert_eq!(turns.of(Ordinal::new(0)), TurnNumber::new(1));
         assert_eq!(turns.of(Ordinal::new(2)), TurnNumber::new(1));

@@ -109,6 +109,7 @@ fn system_messages(messages: &[&Value], report: &mut ViolationReport) {
             continue;
         }
         let path = format!("messages[{index}]");
+        // Neighbouring system messages share one place, so the search skips them.
         let before = (0..index)
             .rev()
             .map(role)
@@ -238,6 +239,7 @@ impl ConversationValidator<'_> {
     }
 
     fn call(&mut self, block: &Value, path: &str) -> String {
+        // A missing id becomes an empty one, which violates the rule for names below.
         let id = text(block, "id").unwrap_or_default().to_owned();
         self.report.unless(
             has_only(

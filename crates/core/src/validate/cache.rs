@@ -133,6 +133,7 @@ impl<'r> BreakpointValidator<'r> {
             path,
             "a breakpoint of 1h must not come after one of 5m",
         );
+        // Without `ttl`, a breakpoint lives for five minutes.
         self.short_lived |= ttl != Some("1h");
     }
 

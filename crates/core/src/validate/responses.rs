@@ -99,6 +99,7 @@ impl CallValidator {
     fn item(&mut self, item: &Value, kind: &str, path: &str, report: &mut ViolationReport) {
         let call = CALLS.iter().find(|(call, ..)| *call == kind);
         let output = CALLS.iter().find(|(_, output, _)| *output == kind);
+        // A `local_shell_call_output` has the id of its call in the field `id`.
         let id = text(item, "call_id").or_else(|| text(item, "id"));
         let id = id.unwrap_or_default().to_owned();
         if call.is_some() || output.is_some() {
@@ -126,6 +127,7 @@ impl CallValidator {
             report.unless(self.ids.insert(id.clone()), path, "call ids must be unique");
             self.open.push((id, output));
         } else if let Some((_, output, _)) = output {
+            // An output must have the type of its call: a `shell_call_output` does not answer a `function_call`.
             let waiting = (id, *output);
             let found = self.open.iter().position(|open| *open == waiting);
             match found {

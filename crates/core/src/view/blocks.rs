@@ -58,6 +58,8 @@ impl Session {
         };
         let (mut message, mut last_key) = (None::<u32>, None);
         for one in shown.drain(..) {
+            // A target with system messages has another order than the pieces, so hidden pieces are merged by their
+            // index.
             while let Some(index) = unseen.next_if(|index| *index < one.index) {
                 blocks.push(hidden(index));
             }

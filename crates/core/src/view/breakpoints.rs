@@ -104,6 +104,7 @@ pub fn breakpoints(
         Some(own) if left > 0 => in_system(session, target, own)?,
         _ => Vec::new(),
     };
+    // With one breakpoint left, the second system block gets it, because its prefix contains the first block.
     system.drain(..system.len().saturating_sub(left));
     Ok(Breakpoints { system, messages })
 }
@@ -159,6 +160,7 @@ fn in_messages(
     };
     // The end of the last answered request, if it precedes the new content.
     let sent = session.sent_piece_count(target);
+    // If no user content followed the last request, its end is the last breakpoint, and `sent` is not searched.
     let sent = sent.filter(|sent| *sent <= last.index);
     let mut earlier: Option<PositionedPiece<'_>> = None;
     let mut behind_response = false;

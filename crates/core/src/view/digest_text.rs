@@ -14,6 +14,7 @@ impl PieceForm {
         let written = match self {
             Self::Block => write!(out, "Block"),
             Self::Input { turn, interjected } => {
+                // This is the form of derived `Debug` output, written out so that no change of a derive alters it.
                 let turn = turn.map_or_else(
                     || "None".to_owned(),
                     |turn| format!("Some(Turn({}))", turn.get()),

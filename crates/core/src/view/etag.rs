@@ -61,6 +61,7 @@ impl Etag {
         };
         let mut check = [0; 16];
         check.copy_from_slice(&bytes[13..]);
+        // An etag of another version counts as unknown, so its caller receives the whole view.
         (bytes[0] == VERSION).then(|| Self {
             epoch: Epoch::new(number(1)),
             pieces: number(5),
@@ -109,6 +110,7 @@ impl Etag {
                     from: intact,
                 });
             }
+            // The new pieces are merged into the last group, so the caller must replace all messages of this group.
             let group = messages_of_group(session, &pieces[start..intact], target)?;
             return Ok(match self.length.checked_sub(group) {
                 Some(keep) => Prefix { keep, from: start },
@@ -124,6 +126,7 @@ impl Etag {
         if last.is_none() {
             return Ok(Prefix::default());
         }
+        // The length in the etag includes messages that have changed, so the kept messages are counted.
         let kept = wire(session, &pieces[..start], target)?;
         Ok(Prefix {
             keep: array_length(&kept, target),

@@ -45,6 +45,7 @@ pub fn extend_layout(
     let (sealed, transcript) = (session.sealed(), session.transcript());
     let tail = ViewTail::of(sealed.pieces(), transcript);
     let fresh = FreshBlocks::of(session)?;
+    // All blocks are sorted before the first is written: a result can arrive after messages that follow its response.
     let sorted = PendingBlocks::of(transcript, session.calls(), &fresh, &tail)?;
     let mut writer = LayoutBuilder {
         session,
@@ -183,12 +184,16 @@ impl PendingBlocks {
                         _ => self.words((at, block, PieceForm::Text(TextReason::Orphan))),
                     }
                 }
+                // Providers accept one result per call. The first one may have been served, so the second is dropped.
                 Some(Pairing::Duplicate(call)) => {
                     self.early.push(drop(DropReason::DuplicateResult(*call)));
                 }
+                // The call has left the view, so a text about its late result would refer to nothing.
                 Some(Pairing::Late(call)) if calls.state(*call) == CallState::Gone => {
                     self.early.push(drop(DropReason::LateResult(*call)));
                 }
+                // The error result was served in place of this one and is sealed. The real output can follow only as
+                // text.
                 Some(Pairing::Late(call)) => {
                     self.words((at, block, PieceForm::Text(TextReason::Late(*call))));
                 }
@@ -196,6 +201,7 @@ impl PendingBlocks {
                     self.words((at, block, PieceForm::Text(TextReason::Orphan)));
                 }
                 None => match &message.blocks[usize::from(block)] {
+                    // Providers accept calls and thinking only in messages of the model.
                     Block::ToolUse(_) | Block::Thinking(_) => {
                         self.early.push(drop(DropReason::WrongRole));
                     }
@@ -308,6 +314,8 @@ impl LayoutBuilder<'_> {
     }
 
     fn response(&mut self, response: Response, is_last: bool) {
+        // Results and later groups close the message of the model. Thinking at its end can then wait for no further
+        // fragment.
         let ended = !is_last || !response.results.is_empty();
         let trailing = self.trailing_thinking(&response.blocks);
         let shows_more = response.blocks.iter().any(|(message, block)| {
@@ -347,6 +355,7 @@ impl LayoutBuilder<'_> {
     fn trailing_thinking(&self, blocks: &[(Ordinal, u16)]) -> Vec<usize> {
         let mut trailing = Vec::new();
         let mut later = LaterBlocks::default();
+        // The blocks are visited backwards, because the shown blocks after a thinking block decide about it.
         for (index, (message, block)) in blocks.iter().enumerate().rev() {
             let piece = Piece {
                 message: *message,
@@ -486,6 +495,7 @@ impl LayoutBuilder<'_> {
     /// Returns true if the view can contain `more` additional images, and adds them to the count in that case.
     fn reserve_images(&mut self, more: u16) -> bool {
         let with = self.images + usize::from(more);
+        // A block without images keeps its content, even if the view has too many images.
         let fits = more == 0 || with <= MAX_PICTURES;
         if fits {
             self.images = with;

@@ -29,6 +29,8 @@ impl LayoutChange {
         let same = |(a, b): &(&Piece, &Piece)| a == b;
         // Common pieces at both ends are excluded, so the splice contains only the difference.
         let head = before.iter().zip(after).take_while(same).count();
+        // The ends are compared within the rests. In `[1]` and `[1, 1]`, the same piece would otherwise count at both
+        // ends.
         let (rest_before, rest_after) = (&before[head..], &after[head..]);
         let backwards = rest_before.iter().rev().zip(rest_after.iter().rev());
         let tail = backwards.take_while(same).count();
@@ -127,6 +129,7 @@ impl LayoutChangeBuilder {
                 insert: Vec::new(),
             });
         }
+        // The list is not empty: the last splice touches, or one was pushed above.
         let last = self.splices.len() - 1;
         &mut self.splices[last]
     }
@@ -149,6 +152,7 @@ mod tests {
 
     #[test]
     fn a_layout_change_turns_the_first_layout_into_the_second() {
+        // The repeated piece of the last list is ambiguous: it belongs to the common start or to the common end.
         let lists: [&[u32]; 6] = [&[], &[1], &[1, 2, 3], &[1, 9, 3], &[3], &[1, 2, 2, 3]];
         for before in lists {
             for after in lists {
@@ -162,6 +166,7 @@ mod tests {
     #[test]
     fn a_rewriter_merges_adjacent_edits_into_splices() {
         let mut rewriter = LayoutChangeBuilder::default();
+        // The removal and the replacement are neighbours and share a splice. A kept piece separates the two insertions.
         let new = pieces(&[7, 8, 9]);
         rewriter.keep();
         rewriter.remove();

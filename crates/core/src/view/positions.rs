@@ -75,6 +75,7 @@ impl<'a, 't> ReversePieces<'a, 't> {
             return Ok(None);
         };
         if self.last_key != Some(key) {
+            // The count starts at the length, so the last message of the array gets the last index.
             self.message = self.message.saturating_sub(1);
             self.last_key = Some(key);
         }
@@ -118,6 +119,8 @@ impl<'a, 't> ReversePieces<'a, 't> {
             }
             self.turn.push(shown);
         }
+        // The pieces were collected backwards. `separate` needs the order of the array, and `pop` then takes from its
+        // end.
         self.turn.reverse();
         separate(&self.render, all, &mut self.turn, 0)?;
         Ok(self.turn.pop())
@@ -145,6 +148,7 @@ impl Session {
             pieces
         };
         let mut walk = ReversePieces::of(self, target, length);
+        // If no later piece is visible, all messages consist of the first `pieces` pieces alone.
         let mut before = length;
         // The first visible piece at or after `pieces` determines the first message that is not kept.
         while walk.may_reach(pieces) {
@@ -213,6 +217,7 @@ pub(super) fn message_positions(
     {
         let of = pieces[seen.index].message;
         for (message, position) in messages.iter().zip(&mut positions) {
+            // The walk goes backwards, so the first hit is the last block of the message.
             if *message == of && position.is_none() {
                 *position = Some(seen.message);
                 missing -= 1;
@@ -264,6 +269,7 @@ pub(super) fn pieces_at(
             None => (0, 0),
         };
         (position, last_key) = (Some((message, block)), Some(key));
+        // A piece has two positions: that of its whole message, and that of its block.
         for block in [None, Some(block)] {
             let here = ViewPosition { message, block };
             if positions.contains(&here) {

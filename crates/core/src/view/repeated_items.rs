@@ -31,6 +31,7 @@ impl<'a> FreshBlocks<'a> {
                 }
             }
         }
+        // Almost no item is repeated, so the pending messages are copied only if one is.
         let mut pending = Cow::Borrowed(session.pending());
         if !repeated.is_empty() {
             let all = pending.to_mut();

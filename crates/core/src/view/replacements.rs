@@ -12,6 +12,7 @@ use crate::session::Transcript;
 pub(super) fn of_media(target: &Target, media: &Media) -> Option<String> {
     let is_foreign = !target.provider.is_anthropic()
         && match (&media.source, media.kind) {
+            // A source such as `{"type": "file", "file_id": "f"}` belongs to Anthropic's APIs.
             (MediaSource::Other(_), _) => true,
             (MediaSource::Url(_), MediaKind::Document) => target.provider == Provider::OpenAi,
             (MediaSource::Base64 { media_type, .. }, MediaKind::Document) => {
@@ -65,6 +66,7 @@ fn lacks_source(kind: &str, json: &RawJson) -> bool {
         return true;
     };
     let is_source = |name: &&str| {
+        // The values are raw JSON: a text still has its quotes, and an absent source can be `null`.
         let text = fields.get(name).map_or("", |value| value.as_str());
         let text = text.trim_matches('"');
         let is_url = ["https:", "http:", "data:"]
@@ -102,6 +104,7 @@ fn is_replaced_in_result(target: &Target, block: &Block, origin: MessageOrigin) 
         Block::Text { .. } => false,
         Block::Opaque { kind, json } => of_opaque(target, (kind, json), origin).is_some(),
         Block::Media(media) => of_nested_media(target, media).is_some(),
+        // A result cannot contain these blocks, so the renderer leaves them out for every target.
         Block::ToolUse(_) | Block::ToolResult(_) | Block::Thinking(_) => true,
     }
 }

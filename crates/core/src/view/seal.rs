@@ -133,6 +133,7 @@ impl Sealed {
             text.clear();
             piece.form.write_digest_text(&mut text);
             link.extend_from_slice(transcript.digest(piece.message).as_bytes());
+            // Two messages can have equal contents, so the digest of the message alone does not identify a piece.
             link.extend_from_slice(&piece.message.get().to_le_bytes());
             link.extend_from_slice(&piece.block.to_le_bytes());
             link.extend_from_slice(text.as_bytes());
@@ -211,6 +212,7 @@ fn last_cleared(pieces: &[Piece]) -> Option<CallKey> {
 /// Returns the number of images in some pieces.
 fn image_count(pieces: &[Piece], transcript: &Transcript) -> usize {
     let of_piece = |piece: &Piece| match piece.form {
+        // All other forms show a text, such as a marker, in place of an image.
         PieceForm::Block | PieceForm::Result(_) => {
             transcript.image_count(piece.message, piece.block).into()
         }

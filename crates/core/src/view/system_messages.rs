@@ -29,6 +29,7 @@ pub(super) fn with_system_messages<'a>(
         let Some((key, block)) = render.piece(piece)? else {
             continue;
         };
+        // Pieces of the operator have the key of the user until they are separated, so another key ends the turn.
         if shown.last().is_some_and(|last| last.key != key) {
             separate(render, pieces, &mut shown, begin)?;
             begin = shown.len();
@@ -50,6 +51,8 @@ pub(super) fn separate<'a>(
     let is_operator = |one: &ShownPiece<'_>| {
         one.key.role == WireRole::User && pieces[one.index].form == PieceForm::Operator
     };
+    // A `system` message must follow a `user` message. An operator's text at the start of a turn therefore stays a
+    // text.
     let leading = shown[begin..]
         .iter()
         .take_while(|one| is_operator(one))
@@ -58,6 +61,7 @@ pub(super) fn separate<'a>(
     if !shown[begin..].iter().any(is_operator) {
         return Ok(());
     }
+    // The pieces after the leading ones are divided in two. Both parts keep their own order.
     let turn = shown.split_off(begin);
     let (operators, others): (Vec<_>, Vec<_>) = turn.into_iter().partition(|one| is_operator(one));
     shown.extend(others);
@@ -67,8 +71,11 @@ pub(super) fn separate<'a>(
             index: operator.index,
             key: GroupKey {
                 role: WireRole::Operator,
+                // The blocks of one operator message share a key, and two operator messages stay separate.
                 apart: Some((piece.message, 0)),
             },
+            // Rendered as a text of the user, the block has a `<system-reminder>` tag. Under a role of its own it needs
+            // none.
             block: render.operator_text(piece)?.unwrap_or(operator.block),
         });
     }

@@ -46,6 +46,7 @@ impl ViewTail {
                     in_assistant = true;
                     tail.last.get_or_insert(Speaker::Assistant);
                     if let Some(call) = piece.form.call_key()
+                        // The pieces are visited backwards, so the results of a call are known before the call.
                         && !answered.contains(&call)
                     {
                         tail.open_calls.push(call);

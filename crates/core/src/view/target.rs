@@ -53,6 +53,7 @@ impl Provider {
     pub const fn max_call_id_len(self) -> usize {
         match self {
             Self::Anthropic | Self::Bedrock | Self::OpenAiResponses => 64,
+            // Chat Completions rejects a `tool_calls[].id` with more than 40 characters.
             Self::OpenAi => 40,
         }
     }

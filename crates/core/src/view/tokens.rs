@@ -42,6 +42,7 @@ fn add_wire(tally: &mut TokenTally, block: &WireBlock<'_>, words: TextKind) -> u
 fn wire_bytes(block: &WireBlock<'_>) -> usize {
     match block {
         WireBlock::Text { text, .. } => text.len(),
+        // The bytes of an image are no text, so they do not count toward the size of the text.
         WireBlock::Media { .. } => 0,
         WireBlock::Call { input, .. } => input.as_str().len(),
         WireBlock::Result { content, .. } => match content {

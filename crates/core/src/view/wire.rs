@@ -191,6 +191,7 @@ impl<'a> GroupedMessages<'a> {
         key: GroupKey,
         block: WireBlock<'a>,
     ) {
+        // A piece that the target does not see leaves `last_key` as it is, so it separates no messages.
         if self.last_key == Some(key)
             && let Some(message) = self.messages.last_mut()
         {
@@ -310,11 +311,13 @@ impl<'a, 't> Renderer<'a, 't> {
             // Interruptions of several calls share a message and block 0. The call distinguishes them.
             (Provider::OpenAi | Provider::OpenAiResponses, WireRole::Tool) => {
                 match piece.form.answered_call_key() {
+                    // A message has at most `u16::MAX` blocks, so no block has this index.
                     Some(call) => Some((Ordinal::new(call.get()), u16::MAX)),
                     None => Some((piece.message, piece.block)),
                 }
             }
             (Provider::OpenAiResponses, _) if !block.is_content() => {
+                // 0 is the key of the item with the content blocks of a message, so other items begin at 1.
                 Some((piece.message, piece.block.saturating_add(1)))
             }
             (Provider::OpenAi | Provider::OpenAiResponses, _) => Some((piece.message, 0)),
@@ -324,6 +327,8 @@ impl<'a, 't> Renderer<'a, 't> {
 
     fn message_extra(&self, piece: &Piece, role: WireRole) -> Option<&'a UnknownFields> {
         let message = self.transcript.content(piece.message)?;
+        // A system message inside Anthropic's array has fields of its own, such as `clear_at`. Other messages have
+        // none.
         if role == WireRole::Operator {
             let is_own = message.origin == self.target.provider.origin();
             return is_own.then(|| non_empty(&message.extra)).flatten();
@@ -380,6 +385,7 @@ impl<'a, 't> Renderer<'a, 't> {
                 input: &call.input,
                 extra: extra(&call.extra),
             },
+            // The result of the call stays in the view and needs its call, so only the input leaves.
             (Block::ToolUse(call), PieceForm::SnippedCall(key)) => WireBlock::Call {
                 kind: self.calls.kind(key),
                 id: self.id(key),
@@ -527,6 +533,7 @@ impl<'a, 't> Renderer<'a, 't> {
     ) -> Option<WireBlock<'a>> {
         let takes_extra = self.target.accepts_unknown_fields_of(origin);
         Some(match block {
+            // Media with a problem of their own get the marker that names this problem, in the next arm.
             Block::Media(media) if !with_media && media.problem().is_none() => {
                 WireBlock::text(media_marker(media, MediaProblem::TooMany))
             }
@@ -582,6 +589,7 @@ fn legal_name(name: &str, max_len: usize) -> Cow<'_, str> {
         .take(max_len)
         .map(|c| if legal(c) { c } else { '_' })
         .collect();
+    // Only an empty name results in an empty text, because each illegal character becomes `_`.
     if mapped.is_empty() {
         "unnamed_tool".into()
     } else {

@@ -97,6 +97,7 @@ impl WorkingStateChange {
         macro_rules! single {
             ($part:ident) => {
                 self.remove.$part &= state.$part.is_some();
+                // After a removal, an equal value must be set again.
                 if !self.remove.$part && self.set.$part == state.$part {
                     self.set.$part = None;
                 }
@@ -187,6 +188,7 @@ fn set<T: KeyedEntry>(entries: &mut Vec<T>, new: &[T]) {
         return;
     }
     let known = index(entries);
+    // All places are looked up before the first change, because the index borrows the entries.
     let places: Vec<Option<usize>> = new
         .iter()
         .map(|entry| known.get(entry.key()).copied())

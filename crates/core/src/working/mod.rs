@@ -255,6 +255,7 @@ impl WorkingState {
         }
         for task in &self.tasks {
             size.entry([&*task.id, &task.subject, &task.description, &task.agent]);
+            // Each reference counts as an entry, because a list of empty ids would otherwise have no size.
             for other in task.blocked_by.iter().chain(&task.blocks) {
                 size.entry([&**other]);
             }
@@ -280,6 +281,7 @@ impl WorkingState {
         for pin in &self.pins {
             let text = match &pin.target {
                 PinTarget::Text(text) => &**text,
+                // The pinned content is in the transcript, so only the entry counts.
                 PinTarget::Message(_) | PinTarget::Block(..) => "",
             };
             size.entry([&*pin.id, text]);

@@ -29,6 +29,7 @@ fn compacted() -> (World, OwnCompaction) {
     let after = world.array.links[4..].iter().map(|link| ShownMessage {
         digest: link.digest,
         message: link.message,
+        // Callers always send inputs of the user, and can leave out responses.
         is_optional: link.role == Role::Assistant,
     });
     let own = OwnCompaction {
@@ -47,6 +48,7 @@ fn check_in((mut world, own): (World, OwnCompaction), lines: &[&str], expected: 
         ..Request::new(lines)
     };
     let plan = world.plan(&request, Identity::Named);
+    // The session itself made the compaction, so a session that was found by content takes the array too.
     assert_eq!(world.plan(&request, Identity::Inferred), plan);
     expected.assert_eq(&describe(&plan));
     let SyncPlan::Change(change) = plan else {

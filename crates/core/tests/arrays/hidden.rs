@@ -88,6 +88,7 @@ fn a_response_without_its_hidden_calls_confirms_all_of_it() {
         .map(|link| link.kind)
         .collect();
     let (content, part) = (LinkKind::Content, LinkKind::Part);
+    // The question, the response, and the three further messages of its record.
     assert_eq!(kinds, [content, content, part, part, part]);
     assert_eq!(
         use_of(&world, &sent),
@@ -163,6 +164,7 @@ fn hidden_items_belong_to_the_next_item_that_the_caller_gets() {
     let (empty, content, part) = (LinkKind::Empty, LinkKind::Content, LinkKind::Part);
     assert_eq!(
         links,
+        // The hidden call, its result and `~b` (2 to 4) are one element. It is empty, because `~b` has only thinking.
         [(1, empty), (2, empty), (3, part), (4, part), (5, content)]
     );
     assert_eq!(use_of(&world, &sent).1, ResponseUse::Unused);
@@ -171,6 +173,7 @@ fn hidden_items_belong_to_the_next_item_that_the_caller_gets() {
 #[test]
 fn only_results_of_the_responses_own_calls_are_recorded() {
     let mut world = synced();
+    // A result of another call, a result before its call, and a result beside a text.
     for lines in [
         &["model: !own", "user: =other found"][..],
         &["user: =own found", "model: !own"],

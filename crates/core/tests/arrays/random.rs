@@ -73,6 +73,7 @@ impl Client {
         match *edit {
             Edit::Continue { form, input } => {
                 let response = &self.response;
+                // The same response unchanged, without thinking, with white space, in two blocks, and in two messages.
                 let echo = match form {
                     0 | 1 => vec![response.clone()],
                     2 => vec![response.replace("~hm|", "")],
@@ -144,6 +145,7 @@ fn send(world: &World, client: &Client, identity: Identity, is_summary: bool) ->
         SyncPlan::Change(change) => {
             if identity == Identity::Inferred {
                 assert!(!change.rewinds && change.adoption.is_none(), "{change:#?}");
+                // A session that was found by content loses no message to another array.
                 assert!(world.view.iter().all(|at| next.view.contains(at)));
             }
             next.change(&request, change);
@@ -187,6 +189,7 @@ proptest! {
         let (mut world, _) = send(&World::default(), &client, identity, false);
         for edit in &edits {
             client.rounds += 1;
+            // Text with a call, text alone and a call alone alternate.
             client.response = match client.rounds % 3 {
                 0 => format!("model: ~hm|done {}|!{}", client.rounds, client.rounds),
                 1 => format!("model: ~hm|done {}", client.rounds),
@@ -195,6 +198,7 @@ proptest! {
             world.respond(&[&client.response]);
             let before = client.lines.len();
             let elements: Vec<_> = client.lines.iter().map(|line| element(line)).collect();
+            // After a trimmed array, the session has more messages than the client, so the counts below do not apply.
             let is_exact = world.has_exactly(&Incoming::new(&elements, true));
             let continues = client.edit(edit) && is_exact;
             let is_summary = matches!(edit, Edit::Summarize { .. });

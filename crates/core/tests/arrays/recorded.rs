@@ -98,6 +98,7 @@ fn a_confirmed_response_equals_an_appended_one() {
     record(&mut recorded, message(answer, 2));
     assert_eq!(visibility(&recorded, 1), Visibility::Unconfirmed);
     assert!(recorded.session.pending().is_empty());
+    // An unconfirmed response may never enter the view, so its calls are not registered yet.
     assert_eq!(recorded.session.calls().iter().len(), 0);
     assert_eq!(recorded.session.info().reported_tokens, INPUT + 20);
     // A retry of the request gets the same view, and the response can be confirmed after a restart.
@@ -151,6 +152,7 @@ fn the_callers_version_replaces_the_response_and_its_usage_counts_once() {
     assert_eq!(visibility(&world, 1), Visibility::TranscriptOnly);
     assert_eq!(visibility(&world, 2), Visibility::Visible);
     assert_eq!(world.session.info().reported_tokens, INPUT + 20);
+    // The caller's version takes over the usage of the record, so it is the anchor.
     let anchor = world.session.ledger().anchor.as_ref().unwrap();
     assert_eq!(anchor.message, Ordinal::new(2));
     assert!(!view(&mut world).contains("hm"));

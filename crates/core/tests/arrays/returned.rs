@@ -149,6 +149,7 @@ fn a_tip_after_a_summary_equals_no_other_tip() {
     assert!(next.contains(&first), "a later array begins with this one");
     // The summary itself is the last beginning.
     assert_eq!(next.last(), beginnings.last());
+    // A caller may leave out the elements before the summary, so they are no part of the tip.
     let (with_head, beginnings, _) = tips(&["user: x", "model: a", "user: b"], 1);
     assert_eq!(with_head, first);
     assert!(

@@ -84,6 +84,7 @@ fn respell_content(content: &mut Value, choices: &mut Choices<'_>) {
                 None if choices.flip() => block["content"] = json!([]),
                 None => {}
             }
+            // A result without `is_error` has succeeded.
             if block.get("is_error").is_none() && choices.flip() {
                 block["is_error"] = json!(false);
             }
@@ -92,9 +93,11 @@ fn respell_content(content: &mut Value, choices: &mut Choices<'_>) {
             block["cache_control"] = json!({ "type": "ephemeral" });
         }
     }
+    // A blank block has no meaning, and some clients add one.
     if choices.pick(4) == 0 {
         blocks.push(json!({ "type": "text", "text": "\n" }));
     }
+    // A single text can also be a string in place of a list.
     let [only] = blocks.as_slice() else {
         return;
     };
@@ -120,6 +123,7 @@ pub(crate) fn write(value: &Value, choices: &mut Choices<'_>) -> String {
             let items: Vec<String> = items.iter().map(|item| write(item, choices)).collect();
             format!("[{}{space}]", items.join(","))
         }
+        // The bytes of ASCII equal its code points, so only ASCII can be escaped byte by byte.
         Value::String(text) if text.is_ascii() && choices.flip() => {
             let units = text.bytes().map(|byte| format!("\\u{byte:04x}"));
             format!("\"{}\"", units.collect::<String>())
@@ -158,6 +162,7 @@ pub(crate) fn edit(element: &Value, choices: &mut Choices<'_>) -> Value {
 }
 
 fn collect<'a>(value: &'a mut Value, places: &mut Vec<&'a mut Value>) {
+    // With another type or role, the element would be invalid.
     const FIXED: [&str; 2] = ["type", "role"];
     match value {
         Value::Object(fields) => {

@@ -137,6 +137,7 @@ impl World {
     pub(crate) fn fork(&self, links: usize) -> Self {
         let mut fork = self.clone();
         fork.array.links.truncate(links);
+        // Recorded responses wait at the end of the array, which a shorter fork does not share.
         if links < self.array.links.len() {
             fork.array.responses.clear();
         }
@@ -174,6 +175,7 @@ impl World {
                 .iter()
                 .position(|at| leaving.contains(at))
                 .unwrap();
+            // The summary takes the place of the first message that leaves.
             self.view.insert(place, summary);
             self.view.retain(|at| !leaving.contains(at));
         }

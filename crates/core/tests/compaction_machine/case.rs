@@ -194,6 +194,7 @@ impl Case {
     ) {
         let mut script: VecDeque<Then> = script.into_iter().collect();
         let mut lines = String::new();
+        // The bound turns a run without an end into a failed comparison.
         for _ in 0..32 {
             self.world.load_content();
             self.context.now = Timestamp::from_millis(self.context.now.as_millis() + 1);
@@ -224,6 +225,7 @@ impl Case {
     ) -> (String, StepResult) {
         match step {
             Step::Wait(_) => {
+                // Without `Over` in the script, the wait times out and the other work continues.
                 if let Some(Then::Over) = script.front() {
                     script.pop_front();
                     self.advance(CompactionInput::Failed {
@@ -350,6 +352,7 @@ impl Case {
                 })
                 .unwrap();
         }
+        // Hooks get only the preview of a compaction that takes effect.
         let last = events.into_iter().next_back();
         let event = last.filter(|event| matches!(event, Event::CompactionFinished(_)))?;
         Some(Preview {

@@ -112,6 +112,7 @@ fn row_2_drop_oldest_skips_a_view_under_the_threshold() {
 #[test]
 fn row_3_a_manual_request_compares_memory_and_extractive_summaries() {
     let case = Case::new(MEMORY_FIRST).with_memory();
+    // Session memory leaves 1,000 tokens more, which are within the recent messages that it may keep.
     let script = [Then::Estimate(Some(9_000)), Then::Estimate(Some(8_000))];
     case.check(
         manual(),
@@ -269,6 +270,7 @@ fn row_8_memory_is_used_without_an_extractive_estimate() {
 fn row_9_memory_far_larger_than_the_extractive_estimate_is_not_tried() {
     let case = Case::new(MEMORY_FIRST).with_memory();
     let script = [
+        // The difference of 82,000 tokens exceeds the recent messages that session memory may keep.
         Then::Estimate(Some(90_000)),
         Then::Estimate(Some(8_000)),
         Then::Summary("said"),
@@ -438,6 +440,7 @@ fn row_16_an_idempotent_repeat_returns_the_original_event() {
         ..by(Strategy::Extractive)
     };
     let mut case = Case::new("");
+    // This run ends at revision 12: the creation, eight messages, the serving, the start and the end.
     let mut machine = CompactionMachine::new(request.clone());
     let mut script = VecDeque::from([Then::Summary("said")]);
     while machine.outcome().is_none() {

@@ -77,6 +77,7 @@ fn row_19_the_hook_of_a_prepared_summary_is_not_called_again() {
         duration_ms: 0,
         messages: Vec::new(),
     };
+    // The hook was called when the summary was prepared, and its answer is in the log.
     case.advance(CompactionInput::HookAnswered {
         call,
         instructions: None,
@@ -116,6 +117,7 @@ fn row_20_instructions_replace_a_summary_that_exists() {
             Then::NoHook,
         ];
         let case = case.with_memory().with_hooks();
+        // A server without a model writes the new summary from the messages.
         let of_model = case.context.has_model;
         let expected = if of_model {
             expect![[r"
@@ -276,6 +278,7 @@ fn row_25_a_summary_that_failed_ends_the_compaction() {
 #[test]
 fn row_26_a_summary_without_effect_skips_the_later_hooks() {
     let case = Case::new(HOOKS).with_hooks();
+    // A script has static texts. This summary is larger than the messages that it replaces.
     let long: &'static str = Box::leak("word ".repeat(100_000).into_boxed_str());
     let script = [Then::NoHook, Then::Summary(long)];
     case.check(
@@ -431,6 +434,7 @@ fn row_32_a_machine_that_has_ended_returns_its_outcome_again() {
     for _ in 0..2 {
         let step = machine.next(&case.world.session, &case.context).unwrap();
         assert!(matches!(step, Step::End(_)));
+        // A result after the end must change nothing.
         machine.happened(StepResult::Waited);
     }
 }

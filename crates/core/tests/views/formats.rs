@@ -94,6 +94,7 @@ impl Conversation {
         let mut types = Vec::new();
         for message in array {
             let message: Value = serde_json::from_slice(&message).unwrap();
+            // An item of the Responses API counts as one, also a message with several parts.
             let blocks = message["content"]
                 .as_array()
                 .filter(|_| provider == ANTHROPIC);

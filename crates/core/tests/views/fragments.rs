@@ -6,6 +6,7 @@ use crate::world::check;
 
 #[test]
 fn fragments_of_one_response_become_one_message() {
+    // A result arrives between two fragments. The provider gets one message with both calls, and the results after it.
     check(
         "user: go
          assistant#r: thinks hm
@@ -29,6 +30,7 @@ fn fragments_of_one_response_become_one_message() {
 
 #[test]
 fn a_fragment_after_a_served_view_starts_a_new_message() {
+    // The first fragment was served with its result and is sealed, so the next one cannot join its message.
     check(
         "user: go
          assistant#r: call a
@@ -53,6 +55,7 @@ fn a_fragment_after_a_served_view_starts_a_new_message() {
 
 #[test]
 fn a_fragment_waits_while_calls_of_its_response_are_open() {
+    // `b` is open, and a provider accepts no further call before its result. The fragment stays pending.
     check(
         "user: go
          assistant#r: call a; call b
@@ -70,6 +73,7 @@ fn a_fragment_waits_while_calls_of_its_response_are_open() {
             open: [c1]
         "#]],
     );
+    // The result of `b` completes the first message, so the fragment follows as a message of its own.
     check(
         "user: go
          assistant#r: call a; call b

@@ -131,7 +131,9 @@ fn a_persist_decision_is_bound_when_its_call_is_appended() {
     let first = desk.ask(&asked);
     assert_eq!((first.call, first.verdict), (None, Verdict::Persist));
     let file = first.stored.clone().unwrap().file;
+    // The call is unknown, so the file is named after the decision.
     assert!(file.starts_with("o0-"), "{file}");
+    // A call with another id does not bind the decision.
     desk.call("b");
     assert_eq!(desk.ask(&asked), first);
     desk.call("a");

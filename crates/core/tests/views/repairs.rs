@@ -8,6 +8,7 @@ use crate::world::{check, show_for};
 
 #[test]
 fn orphaned_duplicate_and_blank_blocks_are_repaired() {
+    // `a` has two results, and no call has the id `zz`.
     check(
         "user: go; blank
          assistant: call a
@@ -29,6 +30,7 @@ fn orphaned_duplicate_and_blank_blocks_are_repaired() {
 
 #[test]
 fn a_reused_id_is_mapped_and_stays_mapped() {
+    // Ids are unique in an array, so the second call and its result get the same id of the service.
     check(
         "user: go
          assistant: call a

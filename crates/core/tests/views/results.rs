@@ -8,6 +8,7 @@ use crate::world::{check, show_for};
 
 #[test]
 fn results_precede_text_in_a_user_message() {
+    // The reminder arrives before the result, and providers require results before text.
     check(
         "user: go
          assistant: call a
@@ -27,6 +28,7 @@ fn results_precede_text_in_a_user_message() {
 
 #[test]
 fn text_waits_for_results_missing_from_the_served_view() {
+    // A reminder is no user input, so it does not interrupt the open call.
     check(
         "user: go
          assistant: call a; call b
@@ -51,6 +53,7 @@ fn text_waits_for_results_missing_from_the_served_view() {
 
 #[test]
 fn an_open_call_is_not_sendable_until_user_input_interrupts_it() {
+    // No input follows the call, so its result is probably in transit.
     check(
         "user: go
          assistant: call a",
@@ -62,6 +65,7 @@ fn an_open_call_is_not_sendable_until_user_input_interrupts_it() {
             open: [c0]
         "#]],
     );
+    // A person has written, so the model must continue without the result.
     check(
         "user: go
          assistant: call a
@@ -77,6 +81,7 @@ fn an_open_call_is_not_sendable_until_user_input_interrupts_it() {
             repair 3.0: InterruptedCall(c0)
         "#]],
     );
+    // The caller requests a view without open calls.
     check(
         "user: go
          assistant: call a
@@ -95,6 +100,7 @@ fn an_open_call_is_not_sendable_until_user_input_interrupts_it() {
 
 #[test]
 fn a_late_result_is_shown_once_as_text() {
+    // The interruption is sealed, so the first result follows as text. The second one is a duplicate of it.
     check(
         "user: go
          assistant: call a

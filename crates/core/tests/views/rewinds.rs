@@ -6,6 +6,7 @@ use crate::world::check;
 
 #[test]
 fn a_rewind_removes_later_messages() {
+    // The call and its result stay, so only the response after them is replaced.
     check(
         "user: go
          assistant: call a
@@ -28,6 +29,7 @@ fn a_rewind_removes_later_messages() {
               {"type":"text","text":"yes"}
         "#]],
     );
+    // Messages are numbered from 1, so `rewind 0` removes all of them.
     check(
         "user: go
          ----

@@ -21,6 +21,7 @@ fn system_messages_lead_or_become_reminders() {
          user: go
          assistant: done
          system: be brief";
+    // Without system messages inside the array, Anthropic's APIs get a later one as a text of the user.
     check(
         conversation,
         expect![[r#"
@@ -34,6 +35,7 @@ fn system_messages_lead_or_become_reminders() {
           {"type":"text","text":"<system-reminder>\nbe brief\n</system-reminder>"}
     "#]],
     );
+    // Chat Completions accepts system messages at every place.
     check_for(
         Provider::OpenAi,
         "m",
@@ -53,6 +55,7 @@ fn system_messages_lead_or_become_reminders() {
 
 #[test]
 fn system_messages_keep_their_role_where_the_target_takes_them() {
+    // Operator messages end a turn, so `be fast` follows `and more`, although it was served before.
     let conversation = "system: be kind
          user: go
          system: be brief
@@ -90,6 +93,7 @@ fn system_messages_keep_their_role_where_the_target_takes_them() {
 
 #[test]
 fn a_system_message_without_a_message_of_the_user_before_it_is_a_reminder() {
+    // A `system` message may not follow one of the model, so `be brief` becomes a text of the user.
     let conversation = "user: go
          assistant: done
          system: be brief

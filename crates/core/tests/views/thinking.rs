@@ -22,6 +22,7 @@ fn p16_thinking_is_returned_verbatim_to_its_model_only() {
           {"type":"tool_result","tool_use_id":"a","content":"1"}
     "#]],
     );
+    // A signature is valid only for the model that wrote the thinking.
     check_for(
         Provider::Anthropic,
         "other",
@@ -35,6 +36,7 @@ fn p16_thinking_is_returned_verbatim_to_its_model_only() {
           {"type":"tool_result","tool_use_id":"a","content":"1"}
     "#]],
     );
+    // Chat Completions has no thinking blocks.
     check_for(
         Provider::OpenAi,
         "m",
@@ -52,6 +54,7 @@ fn p16_thinking_is_returned_verbatim_to_its_model_only() {
 
 #[test]
 fn trailing_thinking_waits_and_is_dropped_after_user_input() {
+    // A further fragment can follow, so the thinking stays pending.
     check(
         "user: go
          assistant#r: thinks hm",
@@ -61,6 +64,7 @@ fn trailing_thinking_waits_and_is_dropped_after_user_input() {
             unsendable: EndsWithAssistant
         "#]],
     );
+    // The user input ends the response, so no block can follow the thinking.
     check(
         "user: go
          assistant#r: thinks hm
@@ -73,6 +77,7 @@ fn trailing_thinking_waits_and_is_dropped_after_user_input() {
             repair 2.0: TrailingThinking
         "#]],
     );
+    // The thinking was pending when the next fragment came, so both are one message.
     check(
         "user: go
          assistant#r: thinks hm

@@ -154,6 +154,7 @@ impl Jwks {
         if expires <= now {
             return Err(AuthError::Expired);
         }
+        // A start of a wrong type is an error. Ignoring it would accept the token before its start.
         let starts = match claims.get("nbf") {
             None => None,
             Some(_) => Some(time(&claims, "nbf").ok_or(AuthError::MalformedToken)?),
@@ -326,10 +327,12 @@ fn rights(claims: &Value, name: &str) -> Result<BTreeSet<Right>, AuthError> {
 /// Returns a time claim in milliseconds. The claim is in seconds and may have a fraction.
 fn time(claims: &Value, name: &str) -> Option<i64> {
     let seconds = claims.get(name)?;
+    // Whole seconds are converted exactly. RFC 7519 also allows fractions, which need a float.
     if let Some(seconds) = seconds.as_i64() {
         return seconds.checked_mul(1_000);
     }
     let millis = seconds.as_f64()? * 1_000.0;
+    // Below 2^53 (about 9.007e15), a float represents every integer.
     #[expect(clippy::cast_possible_truncation, reason = "checked to be in range")]
     (millis.abs() < 9.0e15).then_some(millis as i64)
 }

@@ -175,6 +175,7 @@ fn without_values(message: &str) -> String {
     ];
     // Further lines of the message may quote the file.
     let first = message.lines().next().unwrap_or_default();
+    // Parts with an odd index were between quotes.
     let parts = first.split(['"', '`']).enumerate();
     let shown = parts.map(|(n, part)| match n % 2 {
         1 if !FIELDS.contains(&part) => "…",

@@ -175,6 +175,7 @@ mod tests {
         let mut disabled = entry(&goes);
         disabled.disabled = true;
         let second = keys(vec![entry(&stays), disabled], Some(&first));
+        // The guard of the changed key exists only in the first version, so dropping this version revokes the key.
         drop(first);
         assert!(!staying.revoked.is_cancelled());
         assert!(going.revoked.is_cancelled());

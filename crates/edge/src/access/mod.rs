@@ -103,6 +103,7 @@ impl Authenticator {
             return Ok(None);
         }
         let keys = config.keys_file.clone().map(|path| {
+            // `load` gets one path, so `files` has exactly one element.
             let read =
                 |files: &[Vec<u8>], before: Option<&KeyRing>| KeyRing::read(&files[0], before);
             Reloadable::load("auth.keys_file", vec![path], read)

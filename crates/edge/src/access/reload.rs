@@ -226,6 +226,7 @@ mod tests {
         assert_eq!(now(), (2, false));
         fs::remove_file(&path).unwrap();
         assert_eq!(now(), (2, true));
+        // These contents equal those of the value in force. The failed read in between has changed the fingerprint.
         fs::write(&path, "2").unwrap();
         assert_eq!(now(), (2, false));
     }
@@ -253,6 +254,7 @@ mod tests {
         fs::write(at("b"), "2").unwrap();
         symlink(at("a"), at("n")).unwrap();
         let thing = Reloadable::load("n_file", vec![at("n")], number).unwrap();
+        // Kubernetes updates a mounted secret in this way: it renames a new symlink over the old one.
         symlink(at("b"), at("new")).unwrap();
         fs::rename(at("new"), at("n")).unwrap();
         thing.check_for_changes(|| ());

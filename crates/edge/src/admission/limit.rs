@@ -162,12 +162,16 @@ impl ConcurrencyLimit {
         self.typical_latency = Some(Duration::from_micros(took));
         self.record_second(now, done, took);
         if let Some((_, least)) = self.best_second(now) {
+            // At 200 %, a call may take twice the lowest latency, which is an excess of 100 %.
             let longer = least.saturating_mul(self.percent.saturating_sub(100)) / 100;
             self.allowed_slowdown = Some(Duration::from_micros(longer));
         }
+        // A window at half of the limit already measured the latency of a machine with free capacity. It replaces a
+        // probe.
         if window.peak <= self.current_limit / 2 || self.probe.is_some() {
             self.last_low_concurrency = Some(now);
         }
+        // A probe only measures, so the limit from before it returns.
         if let Some((before, _)) = self.probe.take() {
             self.current_limit = before;
             return;
@@ -252,6 +256,7 @@ mod tests {
         while *now < began + time {
             let working = limit.get();
             let calls = u32::try_from(working).unwrap();
+            // Above its capacity, the machine divides its time among all calls.
             let took = alone.max(each * calls);
             *now += took / calls;
             let over = CallSample {
@@ -260,6 +265,7 @@ mod tests {
                 was_saturated: true,
             };
             limit.record(over, *now);
+            // Hundredths of a call, because the result is in percent.
             done += 100;
         }
         each.as_nanos() * done / (*now - began).as_nanos()
@@ -283,6 +289,7 @@ mod tests {
             overload(&mut limit, &mut now, machine, Duration::from_secs(5));
             let share = overload(&mut limit, &mut now, machine, Duration::from_mins(2));
             assert!(share > 95, "{each}, {alone}: {share}");
+            // `alone / each` calls saturate the machine. The limit is 200 % of them, with some tolerance.
             let busy = usize::try_from(alone / each).unwrap();
             let range = busy * 3 / 2..=busy * 5 / 2;
             assert!(range.contains(&limit.get()), "{range:?}: {}", limit.get());
@@ -296,8 +303,10 @@ mod tests {
         let minute = Duration::from_mins(1);
         let (fast, slow) = ((micros(140), micros(1_000)), (micros(140), micros(12_000)));
         overload(&mut limit, &mut now, fast, minute);
+        // 1,000 / 140 = 7 calls saturate the fast machine, so the limit is about 14.
         assert!((8..24).contains(&limit.get()), "{}", limit.get());
         overload(&mut limit, &mut now, slow, minute);
+        // 12,000 / 140 = 86 calls saturate the slow one, so the limit is about 171.
         assert!((130..240).contains(&limit.get()), "{}", limit.get());
         // The limit falls again when the disk recovers.
         overload(&mut limit, &mut now, fast, minute);
@@ -324,6 +333,7 @@ mod tests {
             }
         }
         assert!(few > Duration::ZERO);
+        // About six probes of at most 200 ms each fit into 50 s.
         assert!(few < Duration::from_secs(3), "{few:?} of 50 s");
     }
 
@@ -353,8 +363,10 @@ mod tests {
         let time = Duration::from_secs(30);
         let mut limit = ConcurrencyLimit::new(100, 200, now);
         overload(&mut limit, &mut now, (micros(110), micros(100_000)), time);
+        // 909 calls would saturate this machine, so the configured maximum applies.
         assert_eq!(limit.get(), 100);
         overload(&mut limit, &mut now, (micros(1_100), micros(100)), time);
+        // One call saturates this machine, so the minimum applies. A probe can be below it.
         assert!(limit.get() <= MIN_LIMIT, "{}", limit.get());
     }
 }

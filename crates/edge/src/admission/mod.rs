@@ -239,6 +239,8 @@ impl AdmissionControl {
                     Err(_elapsed) => {
                         let reserved = receiver.try_recv().ok();
                         if reserved.is_none() {
+                            // The receiver is dropped first, because `record_timeout` removes only calls whose receiver
+                            // is gone.
                             drop(receiver);
                             state.wait_queue.record_timeout(Instant::now());
                         }
@@ -277,6 +279,8 @@ impl AdmissionControl {
             state.wait_queue.admit_waiting(
                 Instant::now(),
                 || self.reserve(class),
+                // The drop of `ReservedPermit` would call `admit_waiting` again, which deadlocks on the lock of the
+                // queue.
                 |unused| {
                     state.in_flight.fetch_sub(1, SeqCst);
                     unused.forget();
@@ -389,11 +393,13 @@ mod tests {
         for _ in 0..MIN_METHOD_SAMPLES {
             pace.methods[slot("m")].record(Duration::from_millis(100));
         }
+        // Less than half of the usual latency of 100 ms.
         let soon = Duration::from_millis(40);
         assert!(
             pace.try_acquire(WorkClass::Change, "m", soon).is_ok(),
             "an idle server must admit the call"
         );
+        // Six of ten permits are more than half, so the server counts as busy.
         let _busy: Vec<_> = (0..6)
             .map(|_| {
                 pace.try_acquire(WorkClass::Change, "m", MAX_LATENCY)

@@ -113,6 +113,7 @@ impl ReservedPermit {
     }
 
     pub(super) fn into_permit(mut self, slot: usize) -> WorkPermit {
+        // `into_permit` and `forget` consume the value, so nothing else has taken the content.
         let (admission, class) = self.0.take().expect("it is given once");
         WorkPermit::new(&admission, class, slot)
     }

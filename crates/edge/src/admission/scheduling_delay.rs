@@ -142,6 +142,7 @@ impl SchedulingDelay {
         {
             *state = DelayState::default();
         }
+        // 0 at the allowed delay, and 1 at twice that delay.
         let too_long = (lag.as_secs_f64() / may.as_secs_f64() - 1.0).min(MAX_RELATIVE_ERROR);
         let since = (too_long > 0.0).then(|| state.since.unwrap_or(now));
         let last = state.last.replace((now, too_long));
@@ -207,9 +208,11 @@ mod tests {
         };
         assert_eq!(see(100, 50), 0);
         assert_eq!(see(10, 1), 0, "a burst sheds no calls");
+        // The calm time before it makes this delay a new burst. The next 100 ms exceed the duration of a burst.
         assert_eq!(see(100, 50), 0);
         assert!(see(100, 50) > SHARE_SCALE * 9 / 10);
         assert_eq!(see(500, 1), 0, "the runtime is idle again");
+        // Within a second of the last rejection, no delay counts as a burst.
         assert!(see(10, 10) > 0, "the runtime is overloaded again");
         assert_eq!(see(1_500, 1), 0);
         assert_eq!(see(100, 50), 0, "a later delay counts as a new burst");
@@ -271,6 +274,7 @@ mod tests {
             lag.set_max_delay(Duration::from_millis(1));
         }
         waits.sort();
+        // The first two of ten seconds are the start of the controller and are not counted.
         (useful.as_secs_f64() / 8.0, waits)
     }
 
@@ -293,6 +297,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         lag.share.store(SHARE_SCALE, Relaxed);
+        // An earlier start makes the last measurement look older than `STALE_AFTER`, without a real wait.
         let fresh = Arc::get_mut(&mut lag).unwrap();
         fresh.started = fresh.started.checked_sub(STALE_AFTER * 2).unwrap();
         assert!(!lag.should_shed());

@@ -45,6 +45,8 @@ pub(super) struct DrainRate {
 impl DrainRate {
     /// Returns the expected wait of a call behind `others` waiting calls.
     fn expected_wait(self, others: usize) -> Duration {
+        // The call gets the permit after those of all others. In the latency of one call, every permit is released
+        // once.
         let others = u32::try_from(others + 1).unwrap_or(u32::MAX);
         let places = u32::try_from(self.permits.max(1)).unwrap_or(u32::MAX);
         self.latency.saturating_mul(others) / places
@@ -151,6 +153,7 @@ impl<T> WaitQueue<T> {
                 unused(permit);
             }
         }
+        // The queue can be empty at this point, and `was_empty` must record the time.
         self.drop_cancelled(&mut inner, now);
     }
 

@@ -39,6 +39,7 @@ impl EventMetrics {
         for kind in change_kinds() {
             new.changes.add(0, &[KeyValue::new("kind", kind)]);
         }
+        // Zero tokens create the series of every kind, for the same reason.
         new.used(&Usage::default());
         new
     }

@@ -61,6 +61,7 @@ fn cpu_seconds() -> Option<f64> {
 }
 
 fn started() -> Option<f64> {
+    // `starttime` is field 22, in clock ticks since the machine booted. `btime` is the time of the boot.
     let ticks: f64 = stat()?.get(19)?.parse().ok()?;
     let boot = fs::read_to_string("/proc/stat").ok()?;
     let boot = boot.lines().find_map(|line| line.strip_prefix("btime "))?;
@@ -68,6 +69,7 @@ fn started() -> Option<f64> {
 }
 
 fn resident_pages() -> Option<f64> {
+    // The second field of `statm` is the resident set, in pages.
     let text = fs::read_to_string("/proc/self/statm").ok()?;
     text.split_whitespace().nth(1)?.parse().ok()
 }

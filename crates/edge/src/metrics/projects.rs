@@ -67,8 +67,10 @@ impl ProjectMetrics {
         if known.len() >= MAX_PROJECTS {
             return OTHER.into();
         }
+        // The read lock is released first, because `write` would wait for it forever.
         drop(known);
         let mut labels = self.labels.write().unwrap_or_else(PoisonError::into_inner);
+        // Another call can have added the last label, or this one, between the two locks.
         if labels.len() >= MAX_PROJECTS && !labels.contains_key(project) {
             return OTHER.into();
         }

@@ -119,6 +119,7 @@ async fn sample(
         if let Ok(disk) = rustix::fs::statvfs(&data_dir) {
             of.disk
                 .store(disk.f_blocks.saturating_mul(disk.f_frsize), Relaxed);
+            // `f_bavail` excludes the blocks that are reserved for root, unlike `f_bfree`.
             of.disk_free
                 .store(disk.f_bavail.saturating_mul(disk.f_frsize), Relaxed);
         }

@@ -116,6 +116,7 @@ mod tests {
     #[test]
     fn connection_limits_reserve_file_handles_for_the_store() {
         let share = |limit| ConnectionLimits::of(limit, 4_096, 0);
+        // A quarter of the handles is reserved. The admin port gets a sixteenth of the other 768.
         let ConnectionLimits { grpc, admin, .. } = share(Some(1_024));
         assert_eq!((grpc, admin), (720, 48));
         assert_eq!(grpc + admin, 1_024 - 256);
@@ -128,6 +129,7 @@ mod tests {
                 admin: 64
             }
         );
+        // 16 handles are fewer than the minimum reserve, so each port keeps only its guaranteed connection.
         let ConnectionLimits { grpc, admin, .. } = share(Some(16));
         assert_eq!((grpc, admin), (1, 1));
     }
@@ -136,6 +138,7 @@ mod tests {
     fn a_gateway_leaves_half_of_the_handles_to_the_grpc_port() {
         let share = |limit| ConnectionLimits::of(limit, 4_096, 4_096);
         let ConnectionLimits { grpc, gateway, .. } = share(Some(1_024));
+        // Half of the 720 handles is enough for 180 connections with two handles each.
         assert_eq!((grpc, gateway), (360, 180));
         let ConnectionLimits { grpc, gateway, .. } = share(None);
         assert_eq!((grpc, gateway), (4_096, 4_096));

@@ -45,6 +45,7 @@ impl Acceptor {
     ) -> Self {
         Self {
             listener,
+            // An evicted connection has no slot, but keeps its handle until its socket is closed.
             handles: Arc::new(Semaphore::new(connections.max() + MAX_CLOSING)),
             connections,
             max_handshakes,

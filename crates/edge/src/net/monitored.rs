@@ -284,6 +284,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_last_bytes_arrive_while_the_peer_still_sends() {
+        // More than the buffers of both sockets hold, so that bytes are in transit at the shutdown.
         const BYTES: usize = 32 << 20;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -322,6 +323,7 @@ mod tests {
         let mut client = TcpStream::connect(address).await.unwrap();
         client.write_all(REQUEST).await.unwrap();
         let accepted = door.accept().await;
+        // The port allows one connection, so this one cuts the first.
         let _newer = TcpStream::connect(address).await.unwrap();
         let _cuts = door.accept().await;
         assert!(accepted.slot.connection().shutdown().is_cancelled());

@@ -33,6 +33,7 @@ pub(crate) async fn page(
             "The address needs the parameter \"from\": the earlier revision.",
         ));
     };
+    // Without `to`, the revision is 0, which stands for the current one.
     let (before, after) =
         futures::try_join!(whole(api, name, from), whole(api, name, to.unwrap_or(0)))?;
     // Between two revisions in a row there is one event.
@@ -107,6 +108,7 @@ async fn whole(api: &Api, name: &SessionName, revision: u64) -> Result<GetViewRe
         .get_view(Api::request(request.clone()))
         .await?
         .into_inner();
+    // The first page is read already. The limit bounds the memory for a view of many small blocks.
     for _ in 1..MAX_PAGES {
         if view.next_page_token.is_empty() {
             break;
@@ -142,6 +144,7 @@ fn difference<'a>(before: &'a [ViewBlock], after: &'a [ViewBlock]) -> Vec<Differ
             now => rows.push((Some(block), now)),
         }
     }
+    // The blocks that `before` also has were removed from `later` above.
     let entered = after.iter().filter(|block| later.contains_key(&key(block)));
     rows.extend(entered.map(|block| (None, Some(block))));
     rows
@@ -192,6 +195,7 @@ mod tests {
 
     #[test]
     fn blocks_leave_enter_and_change() {
+        // Message 1 leaves, message 2 is cleared, and message 4 enters. Message 3 is the same.
         let before = [
             block(1, BlockForm::Original),
             block(2, BlockForm::Original),

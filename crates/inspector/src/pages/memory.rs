@@ -47,6 +47,7 @@ pub(crate) async fn page(
         sessions.list_events(Api::request(of_versions)),
     )?;
     let memory = memory.into_inner().memory.unwrap_or_default();
+    // Failed updates are listed as well, because they explain why a version is old.
     let versions = versions.into_inner().events;
     let title = match revision {
         None => "Session memory".to_owned(),
@@ -111,6 +112,8 @@ fn editor(name: &SessionName, memory: &SessionMemory) -> Markup {
             summary { "Edit" }
             form.stacked.wide-form method="post" action=(name.path(SessionPage::Memory)) {
                 label for="text" { "Text of " code { "summary.md" } }
+                // Browsers drop a first line break in a text area. The added one protects a text that begins with an
+                // empty line.
                 textarea #text name="text" rows="24" spellcheck="true" { "\n" (memory.text) }
                 // If a later version is written meanwhile, the edit fails instead of replacing it.
                 input type="hidden" name="version" value=(memory.version);

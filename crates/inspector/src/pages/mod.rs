@@ -61,6 +61,7 @@ impl Query {
 
 /// Returns a query string with parameters.
 pub(crate) fn query(parameters: &[(&str, &str)]) -> String {
+    // Text from the first byte on counts as the query, so the serializer writes no `&` after the `?`.
     let mut query = form_urlencoded::Serializer::for_suffix(String::from("?"), 1);
     query.extend_pairs(parameters);
     query.finish()
@@ -84,6 +85,7 @@ const fn why_hidden(reason: Visibility) -> &'static str {
 /// Returns the page for a request that failed. `here` is the address of the request.
 pub(crate) fn failed(error: &PageError, here: &str, viewer: Viewer) -> Response<Body> {
     if error.needs_sign_in() {
+        // Without a key, the person has not tried to sign in, so the form has no error.
         let problem = viewer.is_signed_in.then(|| error.message());
         return response::page(error.status(), sign_in::page(here, problem));
     }

@@ -87,9 +87,11 @@ async fn causes(
     let mut events = BTreeMap::new();
     for item in items.iter().rev() {
         let revision = item.cause_revision;
+        // `GetSession` gives no revision for a result that level 1 stored. Several items can have one event.
         if revision == 0 || events.contains_key(&revision) || events.len() == MAX_EVENTS {
             continue;
         }
+        // `event_after` excludes its revision, so the one before is passed.
         let event = api.event_after(name, revision - 1).await?;
         events.extend(event.map(|event| (revision, event)));
     }
@@ -112,6 +114,7 @@ fn content(
             }
             a href=(links::message(name, message.ordinal)) { "Read the original" }
         }
+        // The report is in the order of removal. The last removal explains the current view.
         @for item in report.items.iter().rev() {
             (reason(name, item, events.get(&item.cause_revision)))
         }

@@ -63,6 +63,7 @@ pub(crate) async fn page(
                 p role="status" { "Nothing was found" @if found.ended_early { " so far" } "." }
             }
             ol.hits {
+                // Hits are ordered by message, so those of one message are neighbors.
                 @for hits in found.hits.chunk_by(|one, next| one.ordinal == next.ordinal) {
                     (item(name, hits))
                 }
@@ -103,6 +104,7 @@ fn snippet(hit: &SearchHit) -> Markup {
     let end = begin
         .saturating_add(hit.match_length_bytes as usize)
         .min(text.len());
+    // `get` returns `None` within a character, where an index would panic.
     match (text.get(..begin), text.get(begin..end), text.get(end..)) {
         (Some(before), Some(found), Some(after)) => html! {
             (shown(before)) mark { (shown(found)) } (shown(after))

@@ -49,6 +49,7 @@ pub(crate) async fn page(
     let session = session.into_inner().session.unwrap_or_default();
     let page = page.into_inner();
     let mut events = page.events;
+    // The chart and the search for replaced requests need the events oldest first.
     if after.is_none() {
         events.reverse();
     }
@@ -57,6 +58,7 @@ pub(crate) async fn page(
         has_earlier: if after.is_none() {
             has_more
         } else {
+            // A page after revision 0 begins with the first event of the session.
             after != Some(0)
         },
         has_later: after.is_some() && has_more,
@@ -225,6 +227,7 @@ fn replaced(events: &[SessionEvent]) -> Vec<bool> {
     for (index, event) in events.iter().enumerate() {
         match &event.event {
             Some(Event::ViewServed(_)) => {
+                // Two requests without a message in between: the model has answered only the second one.
                 if let Some(earlier) = open.replace(index) {
                     all[earlier] = true;
                 }
@@ -245,6 +248,7 @@ fn table(
 ) -> Markup {
     let policy = session.policy.as_ref();
     let prices = policy.and_then(|policy| policy.economy.as_ref());
+    // Prices come from the policy of the session, which also decides about compactions by cost.
     let paybacks = payback::of_changes(events, prices);
     html! {
         div.wide {

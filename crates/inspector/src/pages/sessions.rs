@@ -142,6 +142,8 @@ fn gauge(tokens: u32, compact_at: u32, window: u32) -> Markup {
     let is_over = compact_at > 0 && tokens >= compact_at;
     html! {
         @if window > 0 {
+            // With the optimum at 0, browsers color values above `high` as bad. Larger values than `max` are not
+            // allowed.
             meter min="0" max=(window) low=(compact_at) high=(compact_at) optimum="0" value=(tokens.min(window)) {
                 (short(tokens.into())) " of " (short(window.into()))
             }

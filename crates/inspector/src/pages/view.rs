@@ -50,6 +50,7 @@ pub(crate) async fn page(
     )?;
     let title = format!("View at revision {}", number(view.revision));
     let layout = Layout::new(&title, viewer).in_session(name, SessionPage::View);
+    // Messages before the first block and after the last one are shown on the first and the last page only.
     let is_first = parameters.get("page").is_none();
     let is_last = view.next_page_token.is_empty();
     Ok(layout.page(&html! {
@@ -102,6 +103,7 @@ async fn neighbors(api: &Api, name: &SessionName, revision: u64) -> Result<Neigh
     let request = ListEventsRequest {
         session: name.resource(),
         page_size: MAX_DISTANCE,
+        // The list begins before the revision, so one call finds the requests on both sides.
         after_revision: revision.saturating_sub(MAX_DISTANCE.into()),
         kinds: vec![EventKind::ViewServed.into()],
         ..ListEventsRequest::default()
@@ -150,6 +152,7 @@ async fn originals(
     let (Some(first), Some(last)) = (ordinals().min(), ordinals().max()) else {
         return Ok(HashMap::new());
     };
+    // One call for the whole range is cheaper than a call for each block.
     let request = ListMessagesRequest {
         session: name.resource(),
         page_size: MAX_ORIGINALS,
@@ -182,6 +185,7 @@ fn rows(
     let mut hidden = view
         .hidden
         .iter()
+        // Each page of a view has all ranges. Those before its first message are on earlier pages.
         .filter(|range| is_first || range.last_ordinal >= begins)
         .peekable();
     let mut rows = Vec::new();

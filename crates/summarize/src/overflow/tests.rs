@@ -80,6 +80,7 @@ fn openai_compatible_overflow_messages_are_recognized() {
 
 #[test]
 fn vllm_and_sglang_overflow_messages_are_recognized() {
+    // The provider adds the reserved output: 2,104 + 2,000 = 4,104 tokens.
     check(
         "'max_tokens' or 'max_completion_tokens' is too large: 2000. This model's maximum context length is 4096 tokens and your request has 2104 input tokens (2000 > 4096 - 2104).",
         4_104,
@@ -90,6 +91,7 @@ fn vllm_and_sglang_overflow_messages_are_recognized() {
         9_000,
         8_192,
     );
+    // 8,100 tokens of input and 500 of output exceed the window together. Each of them fits alone.
     check(
         "You passed 8100 input tokens and requested 500 output tokens. However, the model's context length is only 8192 tokens, resulting in a maximum input length of 7692 tokens.",
         8_600,
@@ -266,6 +268,7 @@ fn similar_wordings_are_not_matched() {
 
 #[test]
 fn only_the_start_of_an_error_is_read() {
+    // Each `é` has two bytes, so the wording begins at byte 40,000, after the inspected 16 KiB.
     let late = format!("{}prompt is too long", "é".repeat(20_000));
     not(Some(400), &late);
 }

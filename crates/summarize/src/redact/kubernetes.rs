@@ -92,6 +92,7 @@ impl<'t> Line<'t> {
         let line = line.trim_end();
         let mut content = line.trim_start_matches(' ');
         let mut is_item = false;
+        // One line can open several lists: `- - name: x`.
         while let Some(item) = content.strip_prefix("- ") {
             is_item = true;
             content = item.trim_start_matches(' ');
@@ -119,6 +120,7 @@ impl<'t> Line<'t> {
         let right = value.trim_end_matches(quotes);
         let bare = right.trim_start_matches(quotes);
         let end = self.range.end - (value.len() - right.len());
+        // `|` and `>` open a block scalar. Its text is on the following lines.
         let is_here = is_literal(bare) && !value.starts_with(['|', '>']);
         is_here.then(|| end - bare.len()..end)
     }
@@ -216,6 +218,8 @@ pub(super) fn in_json(text: &str, escapes: usize) -> Vec<Range<usize>> {
             b'\\' => backslashes = before + 1,
             // JSON strings contain no line break, so an unmatched quote ends with its line.
             b'\n' => string = None,
+            // In plain JSON, pairs of backslashes escape only each other: `\\"` ends a string and `\"` does not. One
+            // level deeper, `\"` is a delimiter and `\\\"` is content.
             b'"' if before % (2 * (escapes + 1)) == escapes => {
                 let Some(start) = string.take() else {
                     string = Some(at + 1);
@@ -243,6 +247,7 @@ fn read<'t>(objects: &mut [Object<'t>], text: &'t str, string: Range<usize>, aft
     let Some((object, outer)) = objects.split_last_mut() else {
         return;
     };
+    // `{"data": {"token": "…"}}`: a value belongs to a Secret if its object is the value of `data` in the outer object.
     if after.trim_start_matches(' ').starts_with(':') {
         object.key = content;
     } else if let Some(secret) = outer.last_mut().filter(|outer| outer.is_in_data()) {

@@ -149,6 +149,7 @@ fn is_value(value: &str) -> bool {
     let others = value
         .bytes()
         .any(|byte| byte.is_ascii_digit() || b"!@#$^&*+=~?/%".contains(&byte));
+    // A mask such as `xxxx0000` mixes letters and digits too, but has few different bytes.
     let mut seen = [false; 256];
     value
         .bytes()
@@ -212,6 +213,7 @@ impl Infix {
     pub(super) fn around(&self, text: &str, at: usize, least: usize) -> Option<Range<usize>> {
         let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"_~.+/=-".contains(byte);
         let bytes = text.as_bytes();
+        // The window exceeds the longest token, so a longer run is measured as too long instead of cut to fit.
         let before = bytes[least.max(at.saturating_sub(2 * self.left.1 + 1))..at].iter();
         let before = before.rev().take_while(|byte| is_token(byte)).count();
         let from = at + self.words.len();
@@ -275,6 +277,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
         regex: r#"(?:-u|--user|-U|--proxy-user)[ =]?\\?["']?[^\s:"'\\/]{1,64}:([^\s"'`\\]+)"#,
         check: Check::Argument(&["curl", "wget", "http", "https", "xh", "httpie"]),
     },
+    // `mysql -pPASSWORD`, `redis-cli -a PASSWORD` and `docker login -p PASSWORD`.
     Pattern {
         kind: "password",
         regex: r#"[ \t](?:-p|-a)[ =]?\\?["']?([^\s"'`\\=-][^\s"'`\\]{3,})"#,
@@ -283,6 +286,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
             "mongo", "mongodump", "login", "ldapsearch",
         ]),
     },
+    // `openssl … -passin pass:PASSWORD`.
     Pattern {
         kind: "password",
         regex: r#"\b(?:passin|passout|pass)[ =](?:pass:)([^\s"'`\\]+)"#,
@@ -367,9 +371,11 @@ pub(super) const PATTERNS: &[Pattern] = &[
         "basic credentials",
         r"(?i-u:\bauthorization[\x22']?[ \t]*[:=][ \t]*[\x22']?(?:basic|token|apikey|digest)[ \t]+([a-z0-9._~+/=-]{8,}))",
     ),
+    // A value in double quotes, in single quotes and without quotes. The quote decides which characters end the value.
     starts(concat!(label!(), is!(), r#"\\?"()"#), "\"\\"),
     starts(concat!(label!(), is!(), "\\\\?'()"), "'\\"),
     starts(concat!(label!(), is!(), "()"), BARE),
+    // An option with a space before its value: `--db-password VALUE`.
     starts(
         concat!("--(?i-u:[a-z0-9-]{0,24})", label!(), r#"[ \t]+["']?()"#),
         BARE,

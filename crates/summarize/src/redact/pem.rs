@@ -88,6 +88,7 @@ fn pem_boundary(text: &str, at: usize, least: usize) -> Option<PemBoundary> {
     let dashes = dashes.take_while(|byte| **byte == b'-').count();
     let label = text[at - words..at].trim_start();
     let begins = label.starts_with("BEGIN ");
+    // PEM has five dashes, SSH2 four.
     if dashes < 4 || !(begins || label.starts_with("END ")) {
         return None;
     }
@@ -125,6 +126,7 @@ fn block(text: &str, at: usize, least: usize) -> Option<Range<usize>> {
     let begin = marker.range.end;
     let near = &text[begin..text.floor_char_boundary(begin + WHOLE)];
     let mut from = 0;
+    // A second begin marker shows that the first key was cut off. Its end is then found by the form of the lines.
     while let Some(found) = near[from..].find(WORDS) {
         let end = pem_boundary(text, begin + from + found, begin);
         match end {
@@ -157,6 +159,7 @@ fn separator(text: &str) -> usize {
             // A diff prefixes lines with `+` or `-`. A single plus sign is also base64, so both
             // readings are accepted.
             b'+' | b'-' if at > 0 && bytes[at - 1] == b'\n' => 1,
+            // Each level of nested JSON multiplies the backslashes of a line break.
             b'\\' => {
                 1 + rest[1..]
                     .iter()
@@ -169,6 +172,7 @@ fn separator(text: &str) -> usize {
                 rest.iter().position(|byte| *byte == b'>').unwrap_or(0) + 1
             }
             b'0'..=b'9' if at == 0 || !bytes[at - 1].is_ascii_alphanumeric() => numbered(text, at),
+            // Both characters, the arrow and the bar of numbered listings, have three bytes in UTF-8.
             _ if text[at..].starts_with('→') || text[at..].starts_with('│') => 3,
             _ => 0,
         };
@@ -308,6 +312,7 @@ fn putty(text: &str, at: usize) -> Option<Range<usize>> {
     let rest = &text[end..];
     let gap = separator(rest);
     if rest[gap..].starts_with(PUTTY_MAC) {
+        // The extra byte is the space before the MAC. A text that is cut off here can end without it.
         end += gap + PUTTY_MAC.len() + 1;
         end = text.ceil_char_boundary(end.min(text.len()));
         end += base64_run(&text[end..]);

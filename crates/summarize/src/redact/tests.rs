@@ -20,6 +20,7 @@ fn gone(marked: &str, kind: &str) {
     let redacted = redact(&text);
     assert_eq!(redacted.text, format!("{before}[redacted: {kind}]{after}"));
     assert_eq!(redacted.count, 1, "{secret}");
+    // A placeholder must not look like a secret, because a text can pass through redaction twice.
     let again = redact(&redacted.text);
     assert_eq!(
         (again.text.as_ref(), again.count),

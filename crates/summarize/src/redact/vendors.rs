@@ -50,6 +50,7 @@ pub(super) const VENDORS: &[Pattern] = &[
         "webhook",
         r"(?-u:(https://(?:hooks\.slack\.com/(?:services|workflows|triggers)|(?:ptb\.|canary\.)?discord(?:app)?\.com/api/webhooks|[a-z0-9-]+\.webhook\.office\.com/webhookb2|hooks\.zapier\.com/hooks/catch)/[A-Za-z0-9_/@-]{10,}))",
     ),
+    // A signed token has three parts, an encrypted one has five.
     form(
         "jwt",
         r"(?-u:\b(eyJ[A-Za-z0-9_-]{8,}\.(?:eyJ)?[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]+){0,2}))",

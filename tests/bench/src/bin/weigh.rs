@@ -60,6 +60,7 @@ fn main() -> Result<()> {
             }
             held.push(let_go(server).await? - nothing);
         }
+        // The last session stays loaded in both servers. The difference belongs to the evicted ones.
         let of_others = held.get(1).zip(held.first()).map(|(all, one)| all - one);
         let counted = json!({
             "view_bytes": view_bytes,

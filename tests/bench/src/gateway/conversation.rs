@@ -107,6 +107,7 @@ impl Conversation {
             "POST /v1/messages HTTP/1.1\r\nhost: provider\r\nx-api-key: k\r\nanthropic-version: 2023-06-01\r\n\
              x-palimpsest-session: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
             self.name,
+            // The request adds `]}`, the end of the array and of the body.
             self.body.len() + 2
         );
         let request = [head.as_bytes(), &self.body, b"]}"].concat();
@@ -129,6 +130,7 @@ impl Conversation {
         let text = String::from_utf8_lossy(&received);
         let body = |kind: &str| text.contains(&format!("x-palimpsest-body: {kind}"));
         let is_view = body("view");
+        // An unmanaged request would measure a gateway that only forwards.
         if side == Side::Managed && !is_view && !body("original") {
             bail!("a session did not take the conversation: {text}");
         }

@@ -29,6 +29,7 @@ async fn serve(mut stream: TcpStream) -> Result<()> {
     stream.set_nodelay(true)?;
     let mut received = Vec::with_capacity(1 << 20);
     loop {
+        // The client sends its next request after the response, so no byte of it is here yet.
         received.clear();
         let body = loop {
             if stream.read_buf(&mut received).await? == 0 {

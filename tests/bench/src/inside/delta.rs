@@ -119,6 +119,7 @@ fn copy(bytes: usize) -> f64 {
     let mut to = vec![0_u8; bytes];
     let times = (0..COPIES).map(|_| {
         let began = Instant::now();
+        // Without `black_box`, the compiler could remove the copy, whose result is never read.
         black_box(&mut to).copy_from_slice(black_box(&from));
         began.elapsed()
     });

@@ -62,6 +62,7 @@ async fn open(extent: &Extent, log: &Arc<dyn Store>, etag: &[u8]) -> Result<Row>
     let key = SessionKey::parse(&name(SESSION))?;
     let (mut rounds, mut deltas, mut wholes, mut reads) = (vec![], vec![], vec![], vec![]);
     for _ in 0..extent.rounds {
+        // Each round has a new server, which has no session in memory.
         let server = InProcessServer::new(Arc::clone(log))?;
         let began = Instant::now();
         server.sessions.read(&key, |_| ()).await?;

@@ -213,6 +213,7 @@ async fn call(
     let mut body = answer.into_body();
     while let Some(part) = body.data().await {
         let part = part?;
+        // All replies of a connection share one window, which would be used up without this.
         body.flow_control().release_capacity(part.len())?;
         take(part);
     }

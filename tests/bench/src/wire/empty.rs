@@ -23,6 +23,7 @@ impl Empty {
             .arg(method)
             .arg(&file)
             .env_clear()
+            // The service ends when its standard input closes, also if this process is killed.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

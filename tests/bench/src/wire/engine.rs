@@ -74,6 +74,7 @@ impl Engine {
             let (key, mut at) = writer.clone();
             self.runtime.spawn(async move {
                 let mut done = 0_u64;
+                // Each writer starts at another batch, so that the batches of one sync differ.
                 for batch in batches.iter().cycle().skip(number) {
                     let batch = Batch {
                         expected: at,

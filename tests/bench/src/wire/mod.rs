@@ -160,6 +160,7 @@ impl<'a> Bench<'a> {
     ) -> Result<Self> {
         let made = runtime.block_on(make(work, site, 0, (extent.least(work), extent.read)))?;
         let reply = runtime.block_on(async {
+            // The empty service answers with the bytes of a real reply, so both move the same amount.
             let callers = Callers::connect(site.server.address(), 1).await?;
             callers.call(&made).await
         })?;
@@ -181,6 +182,7 @@ impl<'a> Bench<'a> {
     /// Runs alternating rounds: the empty service, the real service, and for durable works the engine and the disk.
     fn row(&mut self, mut engine: Option<Engine>, target: Target) -> Result<Row> {
         let warm_up = self.extent.time / 4;
+        // The first calls of a service are slower and are not measured.
         self.side(false, warm_up)?;
         self.last = self.side(true, warm_up)?.rate;
         let (mut rounds, mut sides, mut engines) = (Vec::new(), Vec::new(), Vec::new());
@@ -214,6 +216,7 @@ impl<'a> Bench<'a> {
             clippy::cast_sign_loss,
             reason = "a number of calls"
         )]
+        // Half as many again as in the previous round, because the next one can be faster.
         let wanted = (self.last * self.extent.time.as_secs_f64() * 1.5) as usize;
         let wanted = wanted
             .max(self.extent.least(self.work))

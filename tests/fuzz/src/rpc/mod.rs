@@ -27,6 +27,7 @@ pub(crate) fn run(data: &[u8]) {
             break;
         };
         let answer = server.call(&call.path, &call.body);
+        // These codes stand for defects. The service has other codes for failures that a caller can cause.
         let is_ours = !matches!(answer.code, Code::Internal | Code::Unknown | Code::DataLoss);
         assert!(
             is_ours,

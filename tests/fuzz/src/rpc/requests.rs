@@ -181,6 +181,7 @@ impl Requests {
             Kind::Message(inner) => Value::Message(self.message(u, &inner, depth + 1)?),
             Kind::Enum(of) => {
                 let values: Vec<_> = of.values().map(|value| value.number()).collect();
+                // Newer clients can send values that this contract lacks.
                 let number = if u.ratio(1, 16)? {
                     u.arbitrary()?
                 } else {

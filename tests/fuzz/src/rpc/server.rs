@@ -83,6 +83,7 @@ impl Server {
 
     pub(super) fn call(&self, path: &str, message: &[u8]) -> Answer {
         let mut frame = BytesMut::with_capacity(PREFIX + message.len());
+        // gRPC's frame: a flag (0 for uncompressed), the length as four bytes in big endian, and the message.
         frame.extend_from_slice(&[0]);
         frame.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
         frame.extend_from_slice(message);
@@ -101,6 +102,7 @@ impl Server {
 
 async fn read(response: http::Response<Body>) -> Answer {
     let (head, mut body) = response.into_parts();
+    // A call that fails before its first message has its status in the head, without trailers.
     let mut status = Status::from_header_map(&head.headers);
     let mut received = BytesMut::new();
     let mut bodies = Vec::new();

@@ -86,6 +86,7 @@ impl Agent {
             (self.etag, self.old, self.stored) = (Bytes::new(), None, None);
         }
         match self.work().await {
+            // From the due time, so that a turn that waits for the previous one counts its wait.
             Ok(()) => self.done.turns.push(due.elapsed()),
             Err(status) => {
                 let said = format!("{:?}: {}", status.code(), status.message());
@@ -145,6 +146,7 @@ impl Agent {
         view: &PrepareContextResponse,
     ) -> Result<(), Status> {
         let tokens = view.tokens.as_ref().map_or(0, |tokens| tokens.total_tokens);
+        // A provider never repeats the id of a response, so the number of appends is a part of it.
         let answers = self.done.calls.get("AppendMessages").map_or(0, Vec::len);
         let response = anthropic(&json!({
             "id": format!("msg_{}_{answers}", self.number), "type": "message", "role": "assistant",

@@ -110,6 +110,7 @@ async fn turns(
                 if due.duration_since(began) >= time {
                     break;
                 }
+                // A late turn starts at once, and its latency still counts from its due time.
                 tokio::time::sleep_until(due.into()).await;
                 agent.turn(due).await;
             }

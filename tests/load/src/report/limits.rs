@@ -81,6 +81,7 @@ fn below(
 /// The promise that every call below capacity is answered, including the calls of simulated agents.
 fn without_errors(report: &Report) -> Promise {
     let (mut answered, mut shed, mut failed) = (0, 0, 0);
+    // Open loops only: a closed loop runs at capacity, where rejections are correct.
     for row in report.rows.iter().filter(|row| row.offered.is_some()) {
         answered += row.calls;
         shed += row.shed;

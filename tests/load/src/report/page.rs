@@ -117,6 +117,7 @@ fn calls(report: &Report) -> Markup {
                 @let first = index == 0 || report.rows[index - 1].name != row.name;
                 tr class=(if first { "first" } else { "" }) {
                     @for (column, cell) in cells(row).into_iter().enumerate() {
+                        // The last column has the number of errors.
                         @let bad = column == HEAD.len() - 1 && row.failed() > 0;
                         td class=(if bad { "bad" } else { "" }) { (if column < 2 && !first { String::new() } else { cell }) }
                     }

@@ -100,6 +100,7 @@ impl Plot<'_> {
         } else {
             let most = all()
                 .map(|point| point.1)
+                // The limit is inside of the plot, also if all values are far below it.
                 .chain(self.limit.map(|limit| limit.0 * ROOM));
             Scale::linear((bottom, TOP), most.fold(0.0, f64::max))
         };

@@ -26,6 +26,7 @@ pub(super) fn draw(rows: &[Row]) -> String {
         })
         .collect();
     let works = distinct(rows, |row| row.name);
+    // The plot is drawn only if there are rows, so there is at least one kind.
     let band = EACH * count(kinds.len() - 1) + 2.0 * PADDING;
     let height = TOP + band * count(works.len()) + BOTTOM;
     let values = rows

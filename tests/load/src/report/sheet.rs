@@ -68,6 +68,7 @@ pub(super) fn legend<'a>(left: f64, y: f64, names: impl IntoIterator<Item = &'a 
             line class={"line " (class)} x1=(n(x)) y1=(n(y)) x2=(n(x + 22.0)) y2=(n(y)) {}
             circle class={(class) " dot"} cx=(n(x + 11.0)) cy=(n(y)) r="3.5" {}
             text x=(n(x + 29.0)) y=(n(y + 4.0)) { (name) }
+            // Maud has no assignments, so a splice that renders nothing moves on by an estimated width of the name.
             ({ x += 58.0 + 7.0 * glyphs(name); "" })
         }
     }
@@ -151,6 +152,7 @@ impl Scale {
         let step = step(self.high);
         let mut ticks = Vec::new();
         let mut value = 0.0;
+        // Half a step of tolerance, because a sum of floats can miss the last value.
         while value <= self.high + step / 2.0 {
             ticks.push((value, true));
             value += step;
@@ -163,6 +165,7 @@ impl Scale {
 fn step(most: f64) -> f64 {
     let unit = 10_f64.powf((most.max(f64::MIN_POSITIVE) / 5.0).log10().floor());
     let steps = [1.0, 2.0, 5.0].map(|times| times * unit);
+    // For 181, the unit is 10, and 50 is the first step with at most five intervals.
     let fits = steps.into_iter().find(|step| most / step <= 5.0);
     fits.unwrap_or(10.0 * unit)
 }

@@ -46,8 +46,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if !known.contains_key(&asked.conversation) {
             known.insert(asked.conversation.clone(), read(&asked.conversation)?);
         }
+        // The crate changes messages in place. Each play needs its own copy.
         let calls = known[&asked.conversation].clone();
         let folder = folder.to_string_lossy();
+        // A panic of the crate is a result of the comparison, and later requests must still be answered.
         let played = catch_unwind(AssertUnwindSafe(|| play(&asked, calls, &folder)));
         let answer = match played {
             Ok(Ok(call_ns)) => json!({ "call_ns": call_ns }),

@@ -93,6 +93,7 @@ pub(super) struct Betas(Vec<String>);
 impl Betas {
     /// Returns the values of the header. An unknown one is an error.
     pub(super) fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
+        // The header can occur several times, and each value can be a list.
         let values = headers.get_all("anthropic-beta").iter();
         let values = values.filter_map(|value| value.to_str().ok());
         let betas: Vec<String> = values

@@ -110,6 +110,8 @@ fn check_message(betas: &Betas, message: &Value, index: usize, last: bool) -> Re
     let trailing = || {
         Refusal::invalid("messages: final assistant content cannot end with trailing whitespace")
     };
+    // A final assistant message is a prefill that the model continues. It may be empty, but whitespace at its end is an
+    // error.
     let ends_blank = |text: &str| text.ends_with(char::is_whitespace);
     match &message["content"] {
         Value::String(text) if text.is_empty() && !(assistant && last) => Err(empty()),
@@ -122,6 +124,7 @@ fn check_message(betas: &Betas, message: &Value, index: usize, last: bool) -> Re
         Value::Array(blocks) => {
             for (position, block) in blocks.iter().enumerate() {
                 let at = format!("{at}.content.{position}");
+                // The type itself is part of the beta. Without the header, the API does not accept the block at all.
                 if block["type"] == "compaction" && !betas.has(&["compact-"]) {
                     return Err(extra(&at));
                 }
@@ -142,6 +145,7 @@ fn check_block(block: &Value, at: &str, role: &str, allowed: &[&str]) -> Result<
         return Err(Refusal::invalid(format!("{at}.type: Field required")));
     };
     if !allowed.contains(&kind) {
+        // The API has different errors for a known type in the wrong role and for an unknown type.
         let known = OF_USER.contains(&kind) || OF_ASSISTANT.contains(&kind);
         return Err(Refusal::invalid(if known {
             format!("messages: `{kind}` blocks can not be in `{role}` messages")
@@ -161,6 +165,7 @@ fn check_block(block: &Value, at: &str, role: &str, allowed: &[&str]) -> Result<
         "redacted_thinking" => required(block, at, &["data"]),
         "compaction" => compaction(block, at),
         "image" | "document" => source(block, at, kind),
+        // Calls cannot be nested: a result contains content, but no `tool_use` and no other result.
         "tool_result" => {
             for (index, inner) in array(&block["content"]).iter().enumerate() {
                 let at = format!("{at}.tool_result.content.{index}");
@@ -213,6 +218,7 @@ fn fields(block: &Value, kind: &str, at: &str) -> Result<(), Refusal> {
         "tool_result" => &["tool_use_id", "content", "is_error", "toolset_name"],
         "thinking" => &["thinking", "signature"],
         "image" => &["source"],
+        // The other types include blocks of server tools, which clients repeat with all fields that the provider wrote.
         _ => return Ok(()),
     };
     let is_unknown = |name: &&String| {
@@ -273,6 +279,7 @@ fn source(block: &Value, at: &str, kind: &str) -> Result<(), Refusal> {
     let source = &block["source"];
     match source["type"].as_str() {
         Some("base64") => {}
+        // Only base64 content has a media type and an encoding to verify.
         Some("url" | "file" | "text" | "content") => return Ok(()),
         _ => {
             return Err(Refusal::invalid(format!(
@@ -316,6 +323,7 @@ fn images(messages: &[Value]) -> Result<(), Refusal> {
     let mut sizes = Vec::new();
     for message in messages {
         for block in array(&message["content"]) {
+            // Screenshots of tools are images inside a `tool_result`, and they count toward the same limits.
             let inner = array(&block["content"]).iter();
             sizes.extend(
                 inner
@@ -331,6 +339,7 @@ fn images(messages: &[Value]) -> Result<(), Refusal> {
             sizes.len()
         )));
     }
+    // More than 20 images in one request lower the limit for each of them from 8,000 to 2,000 pixels.
     let (most, what) = if sizes.len() > MANY_IMAGES {
         (MAX_PIXELS_OF_MANY, " for many-image requests")
     } else {
@@ -347,5 +356,6 @@ fn images(messages: &[Value]) -> Result<(), Refusal> {
 fn pixels(image: &Value) -> usize {
     let data = image["source"]["data"].as_str().unwrap_or_default();
     let bytes = STANDARD.decode(data).unwrap_or_default();
+    // Data without readable dimensions is never above the limit.
     imagesize::blob_size(&bytes).map_or(0, |size| size.width.max(size.height))
 }

@@ -40,6 +40,7 @@ pub(super) fn check(betas: &Betas, body: &Value) -> Result<(), Refusal> {
     for (index, edit) in array(&config["edits"]).iter().enumerate() {
         let at = format!("context_management.edits.{index}");
         let kind = edit["type"].as_str().unwrap_or_default();
+        // Each family of edits has its own beta. An edit without its beta is an unknown tag.
         let beta = if kind == COMPACT {
             "compact-"
         } else {
@@ -150,6 +151,7 @@ pub(super) fn apply(body: &Value) -> Edited<'_> {
         pauses: false,
     };
     if let Some((at, block)) = last_compaction(body)
+        // At (0, 0) nothing precedes the block, and the request stays borrowed instead of cloned.
         && (at, block) != (0, 0)
         && let Some(messages) = edited.body.to_mut()["messages"].as_array_mut()
     {
@@ -225,6 +227,7 @@ fn cleared_tools(body: &mut Cow<'_, Value>, edit: &Value) -> Option<Value> {
         Some("tool_uses") => calls.len() as u64 > trigger["value"].as_u64()?,
         _ => before > trigger["value"].as_u64().unwrap_or(CLEAR_TRIGGER),
     };
+    // `checked_sub` ends the edit if the conversation has fewer calls than it keeps.
     let kept = edit["keep"]["value"].as_u64().unwrap_or(KEPT_TOOL_USES);
     let count = calls.len().checked_sub(usize::try_from(kept).ok()?)?;
     if !is_due || count == 0 {
@@ -234,12 +237,14 @@ fn cleared_tools(body: &mut Cow<'_, Value>, edit: &Value) -> Option<Value> {
         Value::Array(names) => !names.is_empty(),
         other => other == &json!(true),
     };
+    // A copy, because `clear_at_least` decides by the resulting size and may reject the edit.
     let mut shorter = body.as_ref().clone();
     for message in shorter["messages"].as_array_mut()? {
         let Some(Value::Array(content)) = message.get_mut("content") else {
             continue;
         };
         for block in content {
+            // A block without the field yields null, which equals no call id.
             if calls[..count].contains(&block["tool_use_id"]) {
                 block["content"] = json!(PLACEHOLDER);
             } else if clears_inputs && calls[..count].contains(&block["id"]) {
@@ -269,6 +274,7 @@ fn compacted(edited: &mut Edited<'_>, edit: &Value) {
         .filter_map(|block| Some(block["text"].as_str()?.to_owned()))
         .collect();
     let summary = echo::answer(&texts, edit["instructions"].as_str().unwrap_or_default());
+    // The model continues with the summary and the last message alone.
     let last = array(&edited.body["messages"]).last().cloned();
     let block = json!({"type": "compaction", "content": summary});
     let mut messages = vec![json!({"role": "assistant", "content": [block]})];
@@ -307,11 +313,14 @@ mod tests {
         ]);
         let request = conversation(&edits);
         let edited = apply(&request);
+        // Five turns have thinking, and the edit keeps two of them.
         assert_eq!(edited.applied[0]["cleared_thinking_turns"], 3);
+        // Five calls are above the trigger of four, and the default keeps three.
         assert_eq!(edited.applied[1]["cleared_tool_uses"], 2);
         let body = edited.body.to_string();
         assert_eq!(body.matches("\"thinking\":").count(), 2, "{body}");
         assert_eq!(body.matches("cleared to save").count(), 2, "{body}");
+        // The conversation is far below the default trigger of 100,000 tokens.
         let unchanged = json!([
             {"type": "clear_thinking_20251015", "keep": "all"},
             {"type": "clear_tool_uses_20250919"},
@@ -325,6 +334,7 @@ mod tests {
     #[test]
     fn content_before_a_compaction_is_ignored() {
         let summary = json!({"type": "compaction", "content": "short"});
+        // A compaction without content has failed, so the earlier summary still counts.
         let failed = json!({"type": "compaction", "content": null});
         let body = json!({"messages": [
             {"role": "user", "content": "old"},

@@ -62,6 +62,7 @@ struct Found {
 impl Found {
     fn add_all(&mut self, blocks: &Value, at: &str) -> Result<(), Refusal> {
         if blocks.is_string() {
+            // A string is one text block without a marker.
             self.of_last_block = None;
         }
         for (index, block) in array(blocks).iter().enumerate() {
@@ -98,6 +99,7 @@ impl Found {
                 "cache_control: Extra inputs are not permitted",
             ));
         }
+        // `Lifetime` orders five minutes before an hour.
         if self.last.is_some_and(|last| last < lifetime) {
             return Err(Refusal::invalid(format!(
                 "{at}.cache_control.ttl: a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block. Note that blocks are processed in the following order: `tools`, `system`, `messages`."

@@ -53,6 +53,7 @@ pub(super) fn check_places(messages: &[Value]) -> Result<(), Refusal> {
                 "messages.{index}: role 'system' must {rule}; the directive-only form (content: [] with output_config) is accepted at any position"
             )))
         };
+        // A run of system messages has one place, so its neighbors are the next messages of other roles.
         let before = messages[..index]
             .iter()
             .rev()

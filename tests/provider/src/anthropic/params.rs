@@ -69,12 +69,11 @@ pub(super) fn check(body: &Value, max_output: u64) -> Result<u64, Refusal> {
     let max_tokens = max_tokens(body, model, max_output)?;
     fraction(body, "temperature")?;
     fraction(body, "top_p")?;
-    for name in ["stream"] {
-        if object.get(name).is_some_and(|value| !value.is_boolean()) {
-            return Err(Refusal::invalid(format!(
-                "{name}: Input should be a valid boolean"
-            )));
-        }
+    if object
+        .get("stream")
+        .is_some_and(|value| !value.is_boolean())
+    {
+        return Err(Refusal::invalid("stream: Input should be a valid boolean"));
     }
     thinking(body, max_tokens)?;
     if let Some(stops) = object.get("stop_sequences").and_then(Value::as_array)
@@ -93,6 +92,7 @@ pub(super) fn check(body: &Value, max_output: u64) -> Result<u64, Refusal> {
 pub(super) fn model(body: &Value) -> Result<&str, Refusal> {
     match body["model"].as_str() {
         None | Some("") => Err(Refusal::invalid("model: Input should be a valid string")),
+        // The name for tests of an unknown model. All other names are accepted.
         Some("no-such-model") => {
             let message = "model: no-such-model";
             Err(Refusal::new(404, "not_found_error", message))
@@ -164,6 +164,7 @@ fn thinking(body: &Value, max_tokens: u64) -> Result<(), Refusal> {
             "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024",
         ));
     }
+    // Thinking is part of the output. A budget of the whole output would leave nothing for the answer.
     if budget >= max_tokens {
         return Err(Refusal::invalid(
             "`max_tokens` must be greater than `thinking.budget_tokens`",

@@ -42,6 +42,7 @@ impl Threads {
             )));
         }
         let id = thread["previous_message_id"].as_str().unwrap_or_default();
+        // Each response is a point to continue from, so two requests can continue one thread differently.
         let held = self.0.iter().rev().find(|held| held.id == id);
         let held = held.ok_or_else(|| {
             Refusal::new(404, "not_found_error", "The thread was not found.")

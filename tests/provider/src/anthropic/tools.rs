@@ -25,6 +25,7 @@ pub(super) fn check(body: &Value) -> Result<(), Refusal> {
     let mut open: Vec<&str> = Vec::new();
     for (role, blocks) in &turns {
         if *role != "assistant" {
+            // A system message between a call and its result ends up here too, as a turn without results.
             answered(&open, blocks)?;
             open.clear();
             continue;
@@ -66,6 +67,7 @@ fn call<'a>(block: &'a Value, at: &str) -> Result<&'a str, Refusal> {
         )));
     }
     let name = block["name"].as_str().unwrap_or_default();
+    // A call may have a longer name than a definition, whose limit is 128.
     if name.is_empty() || name.len() > 200 {
         return Err(Refusal::invalid(format!(
             "{at}.tool_use.name: String should have between 1 and 200 characters"

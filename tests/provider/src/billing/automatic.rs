@@ -35,6 +35,7 @@ impl Automatic {
         let hit = steps
             .iter()
             .rposition(|step| self.0.is_live(step, charge.now));
+        // The minimum is a multiple of the step, so the step at this index ends here.
         let read = hit.map_or(0, |at| LEAST_TOKENS + STEP * at as u64);
         for step in steps {
             self.0.hold(step, lifetime, charge.now);
@@ -47,6 +48,7 @@ impl Automatic {
 fn steps(charge: &Charge<'_>, cache_key: &str, blocks: &[Block]) -> Vec<Hash> {
     let mut hasher = blake3::Hasher::new();
     for part in [charge.credential.0.as_str(), charge.model, cache_key] {
+        // The length separates the parts. Otherwise `ab` and `c` would share a cache with `a` and `bc`.
         hasher.update(&(part.len() as u64).to_le_bytes());
         hasher.update(part.as_bytes());
     }
@@ -104,11 +106,14 @@ mod tests {
         assert_eq!(look_up(&mut cache, 0, "", "abcdefghij"), 0);
         assert_eq!(look_up(&mut cache, 0, "", "abcdefghij"), 0, "1,000 tokens");
         assert_eq!(look_up(&mut cache, 0, "", "abcdefghijkl"), 0);
+        // 1,200 tokens have two steps: 1,024 and 1,152.
         assert_eq!(look_up(&mut cache, 0, "", "abcdefghijkl"), 1_152);
+        // The prompts differ after 1,100 tokens.
         assert_eq!(look_up(&mut cache, 0, "", "abcdefghijkx"), 1_024);
         assert_eq!(look_up(&mut cache, 0, "", "abcdefghijklmno"), 1_152);
         assert_eq!(look_up(&mut cache, 0, "other", "abcdefghijkl"), 0);
         assert_eq!(look_up(&mut cache, 599, "", "abcdefghijklmno"), 1_408);
+        // The read at 599 has refreshed the prefix until 1,199.
         assert_eq!(look_up(&mut cache, 1_198, "", "abcdefghijklmno"), 1_408);
         assert_eq!(look_up(&mut cache, 1_798, "", "abcdefghijklmno"), 0);
     }

@@ -44,8 +44,10 @@ impl Explicit {
             .iter()
             .enumerate()
             .filter_map(|(at, block)| Some((at, block.marker?)))
+            // The provider ignores a marker on a short prefix and reports no error.
             .filter(|(at, _)| ends[*at].1 >= least)
             .collect();
+        // The last marker has the longest prefix, so its hit is preferred.
         let hit = marked.iter().rev().find_map(|(marker, _)| {
             let mut checked = (0..=*marker).rev().take(LOOK_BACK);
             checked.find(|at| self.0.is_live(&ends[*at].0, charge.now))
@@ -60,6 +62,7 @@ impl Explicit {
             ends_of.next_back().unwrap_or(0).max(read)
         };
         let (hour_end, end) = (last_of(Some(Lifetime::Hour)), last_of(None));
+        // The hit is live and keeps its own lifetime. The five minutes here have no effect.
         if let Some(at) = hit {
             self.0
                 .hold(ends[at].0, Lifetime::FiveMinutes.time(), charge.now);
@@ -70,6 +73,7 @@ impl Explicit {
         Counted {
             input: total - end,
             read,
+            // Validation puts markers of an hour before those of five minutes, so `read <= hour_end <= end`.
             written_5m: end - hour_end,
             written_1h: hour_end - read,
             output: 0,
@@ -168,7 +172,9 @@ mod tests {
         let mut cache = cache();
         cache.check("ts*uv", [2, 0, 2, 0]);
         cache.check("ts*uv", [2, 2, 0, 0]);
+        // The look-back from `u` finds `ts`.
         cache.check("tsu*v", [1, 2, 1, 0]);
+        // A changed first block changes all later prefixes.
         cache.check("xsu*v", [1, 0, 3, 0]);
         cache.key = "other";
         cache.check("ts*uv", [2, 0, 2, 0]);
@@ -183,8 +189,10 @@ mod tests {
         cache.check("ts*", [0, 0, 2, 0]);
         cache.now = 299;
         cache.check("ts*", [0, 2, 0, 0]);
+        // The read at 299 has refreshed the prefix until 599.
         cache.now = 598;
         cache.check("ts*", [0, 2, 0, 0]);
+        // Exactly five minutes after the read at 598, the prefix has expired.
         cache.now = 898;
         cache.check("ts*", [0, 0, 2, 0]);
         cache.check("uv+", [0, 0, 0, 2]);
@@ -199,6 +207,7 @@ mod tests {
         let mut cache = cache();
         cache.check("tt+m*n", [1, 0, 1, 2]);
         cache.check("tt+mno*p", [1, 3, 2, 0]);
+        // `m` has expired, `tt` lives for an hour.
         cache.now = 300;
         cache.check("tt+mno*p", [1, 2, 3, 0]);
     }
@@ -206,6 +215,7 @@ mod tests {
     #[test]
     fn short_prefixes_are_not_cached() {
         let mut cache = cache();
+        // 1,000 tokens are below the minimum of 1,024, which applies to all other models.
         cache.check("a*b", [2, 0, 0, 0]);
         cache.check("ab*", [0, 0, 2, 0]);
         cache.model = "claude-haiku-4-5";
@@ -220,6 +230,7 @@ mod tests {
         let mut cache = cache();
         cache.check("ab*", [0, 0, 2, 0]);
         let nineteen = "x".repeat(19);
+        // The marker is at index 20 and `b` at index 1, the last of 20 positions. One more block hides `b`.
         cache.check(&format!("ab{nineteen}*"), [0, 2, 19, 0]);
         let mut cache = self::cache();
         cache.check("ab*", [0, 0, 2, 0]);

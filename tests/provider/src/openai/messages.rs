@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::refusal::Refusal;
 
+// Chat Completions limits the ids of calls to 40 characters, the Responses API to 64.
 const MAX_ID: usize = 40;
 const USER_PARTS: [&str; 4] = ["text", "image_url", "input_audio", "file"];
 
@@ -24,6 +25,7 @@ pub(super) fn check(messages: &Value) -> Result<(), Refusal> {
         if role == "tool" {
             answer(message, &at, may_answer, &mut open)?;
         } else {
+            // All results come before any other message: even a user message between them is an error.
             all_answered(&open, &at)?;
             open = calls(message, &at)?;
             may_answer = !open.is_empty();
@@ -114,6 +116,7 @@ fn calls<'a>(message: &'a Value, at: &str) -> Result<Vec<&'a str>, Refusal> {
             .param(format!("{at}.function.name"))
             .code("invalid_value"));
         }
+        // `arguments` is JSON inside a string, such as `"{}"`. An object is an error.
         if !call["function"]["arguments"].is_string() {
             return Err(missing("function.arguments"));
         }
@@ -147,6 +150,7 @@ fn answer(
         return Err(Refusal::invalid("Missing parameter 'tool_call_id': messages with role 'tool' must have a 'tool_call_id'.")
             .param(format!("{at}.tool_call_id")));
     };
+    // An id that was answered already is stray too, so a second result for one call is rejected.
     let position = open
         .iter()
         .position(|waiting| *waiting == id)
@@ -185,6 +189,7 @@ fn content(message: &Value, role: &str, at: &str) -> Result<(), Refusal> {
                 .param(format!("{param}[{index}].type"))
                 .code("invalid_value"))
         }),
+        // A message of the model may have no content if it has something else, such as `tool_calls`.
         Value::Null if role == "assistant" && speaks_otherwise(message) => Ok(()),
         _ => Err(
             Refusal::invalid("Invalid value for 'content': expected a string, got null.")

@@ -90,6 +90,7 @@ pub(super) fn check(body: &Value, max_output: u64) -> Result<Option<u64>, Refusa
                 "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
             ));
         }
+        // The field may be present if it repeats the default.
         if body["temperature"]
             .as_f64()
             .is_some_and(|value| (value - 1.0).abs() > f64::EPSILON)

@@ -61,6 +61,7 @@ impl Call<'_> {
             position.ok_or_else(|| not_found(format!("No batch found with id '{id}'.")))?;
         match (self.method(), &path[1..]) {
             (&Method::GET, []) => {
+                // The reply is built before the batch advances, so that the first poll sees it in progress.
                 let shown = self.batch(&state.resources.batches[position]);
                 self.advance(state, position);
                 Ok(Reply::Json(shown))
@@ -154,6 +155,7 @@ impl Call<'_> {
             let refusal = Refusal::invalid("Invalid value for 'completion_window'.");
             return Err(refusal.param("completion_window"));
         }
+        // This provider runs batches of Chat Completions only.
         if body["endpoint"] != "/v1/chat/completions" {
             return Err(Refusal::invalid("Invalid value for 'endpoint'.").param("endpoint"));
         }
@@ -235,6 +237,7 @@ impl Call<'_> {
         json!({
             "id": batch.id, "type": "message_batch", "processing_status": status,
             "request_counts": {
+                // Until a batch ends, all its requests count as in progress.
                 "processing": total - ended(total), "succeeded": ended(total - batch.failed),
                 "errored": ended(batch.failed), "canceled": 0, "expired": 0,
             },

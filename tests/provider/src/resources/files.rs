@@ -89,6 +89,7 @@ impl Call<'_> {
         else {
             return Err(Refusal::invalid("file: Field required").param("file"));
         };
+        // The ids of the providers differ in one character.
         let prefix = if self.is_anthropic() {
             "file_"
         } else {

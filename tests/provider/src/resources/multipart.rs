@@ -23,8 +23,10 @@ pub(super) fn parts(kind: &str, body: &Bytes) -> Result<Vec<Part>, String> {
     let mut rest = body.clone();
     let mut parts = Vec::new();
     let mut end = take(&mut rest, delimiter.as_bytes());
+    // The last delimiter is followed by `--`.
     while end.is_some() && !rest.starts_with(b"--") {
         let head = take(&mut rest, b"\r\n\r\n").ok_or("a part has no end of its headers")?;
+        // The line break before a delimiter is not part of the content.
         let delimiter = format!("\r\n{delimiter}");
         let bytes = take(&mut rest, delimiter.as_bytes()).ok_or("a part has no end")?;
         parts.push(part(&String::from_utf8_lossy(&head), bytes)?);

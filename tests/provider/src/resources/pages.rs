@@ -19,6 +19,7 @@ impl Call<'_> {
                 .filter(|limit| (1..=MAX_LIMIT).contains(limit))
                 .ok_or_else(|| Refusal::invalid("limit: Input should be between 1 and 1000"))?,
         };
+        // `next_page` is `page_ID` with the id of the last item, so both forms of cursor find an item.
         let cursor = self
             .query("page")
             .map(|page| page.trim_start_matches("page_"));

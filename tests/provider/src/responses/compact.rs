@@ -10,6 +10,7 @@ use crate::state::State;
 use crate::turn::Answer;
 
 const KNOWN: [&str; 8] = [
+    // `stream`, `store` and `tools` are missing on purpose: the endpoint rejects them as unknown.
     "model",
     "input",
     "instructions",

@@ -259,6 +259,7 @@ fn ids(item: &Value, kind: &Kind, at: &str) -> Result<(), Refusal> {
             .param(param)
             .code("string_above_max_length"));
         }
+        // Only `id` has a prefix by type, such as `fc`. A `call_id` is any short string.
         if field == "id" && !id.starts_with(kind.prefix) {
             return Err(Refusal::invalid(format!(
                 "Invalid '{param}': '{id}'. Expected an ID that begins with '{}'.",
@@ -272,6 +273,7 @@ fn ids(item: &Value, kind: &Kind, at: &str) -> Result<(), Refusal> {
 }
 
 fn message(item: &Value, at: &str) -> Result<(), Refusal> {
+    // No role `tool`: results are items of their own, such as `function_call_output`.
     let roles = ["assistant", "system", "developer", "user"];
     let is_known = item["role"]
         .as_str()
@@ -279,6 +281,7 @@ fn message(item: &Value, at: &str) -> Result<(), Refusal> {
     if !is_known {
         return Err(invalid_value(&item["role"], &roles).param(format!("{at}.role")));
     }
+    // Repeated answers keep the part types of output. All other roles write input parts.
     let allowed: &[&str] = if item["role"] == "assistant" {
         &["output_text", "refusal"]
     } else {

@@ -87,9 +87,11 @@ fn unique(items: &[Value]) -> Result<(), Refusal> {
 /// Rejects an output without an earlier call, and a call without a later output.
 fn calls(items: &[Value]) -> Result<(), Refusal> {
     for (call, output, words) in PAIRS {
+        // Each type of call has its own output type. A `function_call_output` does not answer a `custom_tool_call`.
         let mut open: Vec<&str> = Vec::new();
         let mut closed = HashSet::new();
         for item in items {
+            // A `local_shell_call_output` may have the id of its call in `id` instead of `call_id`.
             let Some(id) = item["call_id"].as_str().or(item["id"].as_str()) else {
                 continue;
             };
@@ -140,6 +142,7 @@ fn compaction(item: &Value) -> Result<(), Refusal> {
 fn reasoning(stored: &Stored, item: &Value, next: Option<&Value>) -> Result<(), Refusal> {
     let id = item["id"].as_str().unwrap_or_default();
     match item["encrypted_content"].as_str() {
+        // Without encrypted content, the provider can only read reasoning that it has stored.
         None => persisted(stored, item)?,
         Some(content) => {
             let is_ours = content.starts_with(ENCRYPTED);

@@ -49,6 +49,7 @@ const INCLUDABLE: [&str; 8] = [
     "reasoning.encrypted_content",
     "message.output_text.logprobs",
 ];
+// The API accepts no output limit below 16 tokens.
 const MIN_OUTPUT: u64 = 16;
 
 /// Checks the parameters of a request for a response.

@@ -42,6 +42,7 @@ impl Stored {
                 continue;
             };
             let entry = self.items.entry(id.to_owned()).or_default();
+            // A continued conversation repeats the items of earlier ones, which may be evicted first.
             entry.uses += 1;
             let before = at.checked_sub(1).map(|before| &items[before]);
             entry.reasoning = before

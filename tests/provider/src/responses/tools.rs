@@ -42,6 +42,7 @@ fn definition(tool: &Value, at: &str) -> Result<(), Refusal> {
         return Err(invalid_value(&tool["type"], &TYPES).param(format!("{at}.type")));
     }
     match kind {
+        // The definition is flat, without the object `function` of Chat Completions.
         "function" => {
             name(&tool["name"], &format!("{at}.name"), true)?;
             let schema = &tool["parameters"];
@@ -109,6 +110,7 @@ pub(super) fn choice(body: &Value) -> Result<(), Refusal> {
         }
         _ => {
             let mut tools = array(&body["tools"]).iter();
+            // Built-in tools are chosen by their type alone, such as `{"type": "file_search"}`.
             let Some(name) = choice["name"].as_str() else {
                 return Ok(());
             };

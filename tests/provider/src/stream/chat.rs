@@ -18,6 +18,7 @@ pub(crate) fn events(completion: &Value, request: &Value, pace: &Pace) -> Vec<Ev
     }
     let calls = message["tool_calls"].as_array().into_iter().flatten();
     for (index, call) in calls.enumerate() {
+        // The first chunk of a call has its id and name. Later chunks have the index and a part of the arguments.
         let mut empty = call.clone();
         empty["index"] = json!(index);
         empty["function"]["arguments"] = json!("");
@@ -39,6 +40,7 @@ pub(crate) fn events(completion: &Value, request: &Value, pace: &Pace) -> Vec<Ev
             "choices": [choice],
         });
         if with_usage {
+            // With `include_usage`, all chunks have the field. Only the last one, without choices, has a value.
             chunk["usage"] = Value::Null;
         }
         chunk

@@ -39,6 +39,7 @@ impl Coding {
     pub(crate) fn is_accepted(self, accepted: &str) -> bool {
         accepted.split(',').any(|entry| {
             let (name, weight) = entry.split_once(';').unwrap_or((entry, ""));
+            // A weight of zero refuses a coding (RFC 9110). Weights have at most three decimals.
             let is_refused = matches!(weight.trim(), "q=0" | "q=0.0" | "q=0.00" | "q=0.000");
             name.trim().eq_ignore_ascii_case(self.name()) && !is_refused
         })
@@ -104,6 +105,7 @@ impl Encoder {
             Self::Identity => Vec::new(),
             Self::Gzip(encoder) => encoder.finish()?,
             Self::Deflate(encoder) => encoder.finish()?,
+            // `into_inner` also writes the end of the brotli stream.
             Self::Br(encoder) => encoder.into_inner(),
             Self::Zstd(encoder) => encoder.finish()?,
         };

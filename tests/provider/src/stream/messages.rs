@@ -10,7 +10,9 @@ pub(crate) fn events(message: &Value, pace: &Pace) -> Vec<Event> {
     let mut start = message.clone();
     start["content"] = json!([]);
     start["stop_reason"] = Value::Null;
+    // The output is unknown at the start. `message_delta` has the real count.
     start["usage"]["output_tokens"] = json!(1);
+    // `applied_edits` are reported in `message_delta` and not in `message_start`.
     let edits = start
         .as_object_mut()
         .and_then(|start| start.remove("context_management"));
@@ -66,6 +68,7 @@ fn opened(block: &Value, most: usize) -> (Value, Vec<Value>) {
             let empty = json!({"type": "thinking", "thinking": "", "signature": ""});
             let delta = |part: &&str| json!({"type": "thinking_delta", "thinking": part});
             let mut all: Vec<Value> = deltas(text("thinking"), most).iter().map(delta).collect();
+            // The signature covers the whole thinking, so it follows the text.
             all.push(json!({"type": "signature_delta", "signature": text("signature")}));
             (empty, all)
         }

@@ -95,6 +95,7 @@ fn is_border(split: Split, bytes: &[u8], at: usize) -> bool {
         Split::Event | Split::Together => false,
         // A continuation byte is inside a character.
         Split::Utf8 => bytes[at] & 0b1100_0000 == 0b1000_0000,
+        // Splits `data: x` into `da`, `ta` and `: x`, and `event: x` into `event` and `: x`.
         Split::Field => {
             let line = &bytes[..at];
             let name = line.rsplit(|byte| is_line_end(*byte)).next();

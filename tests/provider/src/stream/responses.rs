@@ -7,6 +7,7 @@ use super::{Event, deltas};
 
 /// Returns the events for a response.
 pub(crate) fn events(response: &Value, pace: &Pace) -> Vec<Event> {
+    // The first events contain the complete response object in its state before the first item.
     let mut open = response.clone();
     open["status"] = json!("in_progress");
     open["output"] = json!([]);
@@ -33,8 +34,10 @@ pub(crate) fn events(response: &Value, pace: &Pace) -> Vec<Event> {
         }));
     }
     let status = response["status"].as_str().unwrap_or("completed");
+    // The last event has the status in its name, such as `response.completed` or `response.incomplete`.
     events.push(json!({"type": format!("response.{status}"), "response": response}));
     for (number, event) in events.iter_mut().enumerate() {
+        // One sequence counts the events of all items.
         event["sequence_number"] = json!(number);
     }
     events.iter().map(Event::named).collect()
@@ -42,6 +45,7 @@ pub(crate) fn events(response: &Value, pace: &Pace) -> Vec<Event> {
 
 /// Returns the item as it begins, and the events of its content without the index and the id of the item.
 fn opened(item: &Value, most: usize) -> (Value, Vec<Value>) {
+    // `output_item.added` has the item without its content, which the following events add.
     let mut empty = item.clone();
     if empty.get("status").is_some() {
         empty["status"] = json!("in_progress");

@@ -63,12 +63,16 @@ async fn usage_of(provider: &FakeProvider, changes: &Value) -> [u64; 4] {
 async fn messages_report_both_lifetimes_until_they_expire() {
     let provider = FakeProvider::start().await.unwrap();
     let same = json!({});
+    // The system prompt has 2,000 tokens for an hour, the first message 1,000 for five minutes. 10 tokens have no
+    // marker.
     assert_eq!(usage_of(&provider, &same).await, [10, 0, 1_000, 2_000]);
     assert_eq!(usage_of(&provider, &same).await, [10, 3_000, 0, 0]);
     provider.advance(Duration::from_mins(4));
     assert_eq!(usage_of(&provider, &same).await, [10, 3_000, 0, 0]);
+    // Eight minutes after the write, but four after the read that refreshed the prefix.
     provider.advance(Duration::from_mins(4));
     assert_eq!(usage_of(&provider, &same).await, [10, 3_000, 0, 0]);
+    // The short prefix has expired and is written again. The long one is still read.
     provider.advance(Duration::from_mins(5));
     assert_eq!(usage_of(&provider, &same).await, [10, 2_000, 1_000, 0]);
     provider.advance(Duration::from_hours(1));
@@ -80,6 +84,7 @@ async fn tools_invalidate_everything_and_parameters_only_the_messages() {
     let provider = FakeProvider::start().await.unwrap();
     usage_of(&provider, &json!({})).await;
     let thinking = json!({"thinking": {"type": "adaptive"}});
+    // `thinking` is part of the cached messages, but not of the system prompt.
     assert_eq!(usage_of(&provider, &thinking).await, [10, 2_000, 1_000, 0]);
     let tool = json!({"name": "t", "input_schema": {"type": "object"}});
     let [input, read, ..] = usage_of(&provider, &json!({"tools": [tool]})).await;
@@ -147,6 +152,7 @@ async fn openai_caches_automatically_in_steps() {
         details["cached_tokens"].as_u64().unwrap()
     };
     assert_eq!(read(&chat("a", "")).await, 0);
+    // 1,408 = 1,024 + 3 × 128 is the last step within the shared 1,500 tokens.
     assert_eq!(read(&chat("b", "")).await, 1_408);
     assert_eq!(read(&chat("b", "other")).await, 0);
     provider.advance(Duration::from_mins(10));
@@ -175,6 +181,7 @@ async fn each_key_has_its_bill() {
         written_5m: 1_000,
         written_1h: 2_000,
         output,
+        // Prices relative to an input token: reads 0.1, five minutes 1.25, an hour 2, output 5.
         cost_milli: 20_000 + 300_000 + 1_250_000 + 4_000_000 + output * 5_000,
     };
     assert_eq!(bill, expected);

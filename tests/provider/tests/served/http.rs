@@ -43,6 +43,7 @@ pub(crate) async fn post(
     headers: &str,
 ) -> Received {
     let body = body.to_string();
+    // With `connection: close`, the response ends with the connection.
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: provider\r\nauthorization: Bearer {KEY}\r\n\
          anthropic-version: 2023-06-01\r\ncontent-length: {}\r\n{headers}connection: close\r\n\r\n",
@@ -111,6 +112,7 @@ fn chunks(mut body: &[u8]) -> (Vec<Vec<u8>>, bool) {
         }
         let rest = &body[at + 2..];
         chunks.push(rest[..size.min(rest.len())].to_vec());
+        // A body that is cut can end inside of a chunk.
         body = rest.get(size + 2..).unwrap_or_default();
     }
     (chunks, false)

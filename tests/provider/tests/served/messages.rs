@@ -71,6 +71,7 @@ async fn system_messages_need_their_beta() {
     needs(beta, with(text), "Unexpected role \"system\"").await;
     let per_turn = "mid-conversation-system-2026-04-07,per-turn-control-2026-07-01";
     let effort = json!({"role": "system", "content": [], "output_config": {"effort": "low"}});
+    // An effort inside of the conversation needs a beta of its own.
     let rejected = ask(MESSAGES, beta, &with(effort.clone())).await;
     assert_rejected(
         &rejected,
@@ -93,6 +94,7 @@ async fn a_system_message_does_not_separate_a_call_from_its_result() {
     let system = json!({"role": "system", "content": "note"});
     let user = json!({"role": "user", "content": "hi"});
     let beta = "mid-conversation-system-2026-04-07";
+    // A system message may follow the result, but not stand between a call and its result.
     let after = json!({"messages": [user, system, call, result, system]});
     let (status, body) = ask(MESSAGES, beta, &after).await;
     assert_eq!(status, 200, "{body}");
@@ -221,6 +223,7 @@ async fn a_long_conversation_is_compacted() {
             "trigger": {"type": "input_tokens", "value": 50_000},
         }]})
     };
+    // 240,000 bytes are 60,000 tokens, above the trigger of 50,000.
     let long = json!([{"role": "user", "content": format!("long story\n{}", "x".repeat(240_000))},
         {"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]);
     let request = json!({"context_management": edit(false), "messages": long});
@@ -291,5 +294,6 @@ async fn tokens_are_counted_without_an_answer() {
         .as_u64()
         .unwrap();
     let cleared = original - counted["input_tokens"].as_u64().unwrap();
+    // Three of five results are kept. Two results of 1,000 tokens each become a short placeholder.
     assert!((1_900..2_000).contains(&cleared), "{counted}");
 }

@@ -61,6 +61,7 @@ async fn a_batch_ends_and_has_results() {
     let path = format!("{path}/{}", batch["id"].as_str().unwrap());
     let results = format!("{path}/results");
     assert_eq!(json_of(&provider, &results, ANTHROPIC).await.0, 404);
+    // The first poll still sees the batch in progress, and ends it for the next one.
     json_of(&provider, &path, ANTHROPIC).await;
     let (_, ended) = json_of(&provider, &path, ANTHROPIC).await;
     assert_eq!(ended["processing_status"], "ended");

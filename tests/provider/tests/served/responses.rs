@@ -118,6 +118,7 @@ async fn broken_relations_are_rejected() {
             "No tool call found for function call output with call_id c.",
         ),
         (
+            // The call ids match, but a custom tool has another type of output.
             input(&[custom, output("c")]),
             "No tool call found for function call output",
         ),
@@ -139,6 +140,7 @@ async fn broken_relations_are_rejected() {
     let good = [
         input(&[
             user(),
+            // Outputs may come in any order and after other messages, unlike in Chat Completions.
             call("a"),
             call("b"),
             user(),
@@ -227,6 +229,7 @@ async fn stored_responses_continue_and_others_are_not_found() {
     let (status, second) = ask(&provider, &next).await;
     assert_eq!(status, 200, "{second}");
     assert!(second["usage"]["input_tokens"].as_u64() > first["usage"]["input_tokens"].as_u64());
+    // Requests of this test have `store: false` by default, so the second response was not stored.
     let not_found = json!({"previous_response_id": second["id"], "input": "more"});
     let (status, body) = ask(&provider, &not_found).await;
     assert_eq!(status, 404, "{body}");
@@ -269,6 +272,7 @@ async fn encrypted_reasoning_is_verified() {
     items.push(user());
     let (status, body) = ask(&provider, &input(&items)).await;
     assert_eq!(status, 200, "{body}");
+    // The encrypted content was made for the removed summary.
     items[1]["summary"] = json!([]);
     let (status, body) = ask(&provider, &input(&items)).await;
     assert_eq!(
@@ -296,6 +300,7 @@ async fn conversations_are_compacted() {
     let (status, body) = ask(&provider, &input(&[compacted[0].clone(), user()])).await;
     assert_eq!(status, 200, "{body}");
     let mut foreign = compacted[0].clone();
+    // A dot is no character of base64, so another server wrote this item.
     foreign["encrypted_content"] = json!("another.1.b2s");
     let (status, body) = ask(&provider, &input(&[foreign, user()])).await;
     assert_eq!(

@@ -110,6 +110,7 @@ async fn streams_end_with_the_error_of_their_api() {
         let received = streamed(path, directives).await;
         assert!(received.is_complete, "{path} {directives}");
         let data = received.data();
+        // Three events of the answer, and the error.
         assert_eq!(data.len(), 4, "{path} {directives}: {data:?}");
         serde_json::from_str::<Value>(data.last().unwrap()).unwrap()
     };

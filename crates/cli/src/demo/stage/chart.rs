@@ -30,6 +30,7 @@ pub(super) fn draw(grid: &mut Grid, picture: &Picture, place: ChartArea) {
     let (plot, columns) = (place.x + AXIS + 1, place.width.saturating_sub(AXIS + 1));
     let eighths = |tokens: u64| {
         let all = (place.height * 8) as u64;
+        // Rounded up, so that even the smallest request has a visible bar.
         usize::try_from((tokens * all).div_ceil(top)).unwrap_or(0)
     };
     let with = max_per_column(&picture.with.sent, None, picture.requests, columns);
@@ -50,6 +51,7 @@ pub(super) fn draw(grid: &mut Grid, picture: &Picture, place: ChartArea) {
             if part > 0 {
                 grid.set(plot + column, y, EIGHTHS[part], colour(AnsiColor::Green));
             } else if hatched >= from + 4 {
+                // A hatched cell is always full, so it stands for at least half of a cell.
                 let style = if over { colour(AnsiColor::Red) } else { dim() };
                 grid.set(plot + column, y, '░', style);
             }
@@ -69,12 +71,14 @@ fn axis(grid: &mut Grid, place: ChartArea, plot: usize, columns: usize, (window,
         if grid
             .row(y)
             .get(plot + column)
+            // The line is drawn on blank cells only, so that it covers no bar.
             .is_some_and(|cell| cell.glyph == ' ')
         {
             grid.set(plot + column, y, '┄', dim());
         }
     }
     grid.put_right(end, y, &short(window), Style::new());
+    // In the top row, both labels would overlap.
     if y > place.y {
         grid.put_right(end, place.y, &short(top), dim());
     }
@@ -92,6 +96,7 @@ fn max_per_column(
     let requests = requests.max(1);
     let mut until = 0;
     for (index, tokens) in tokens.iter().enumerate() {
+        // Requests count from 1, so `request - 1` below cannot underflow.
         let request = at.map_or(index + 1, |at| at.get(index).copied().unwrap_or(index + 1));
         // Each request extends to the start of the next one, so that a wide chart has no gaps.
         let (from, to) = (

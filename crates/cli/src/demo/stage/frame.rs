@@ -36,6 +36,7 @@ pub(super) fn draw(picture: &Picture, (width, height): (usize, usize), coloured:
     frame.y += gap;
     frame.window(1 + gap);
     frame.y += gap;
+    // The five gaps: three between the parts, one in the thicker bar, and one above the last row.
     let rest = height.saturating_sub(FIXED_ROWS + 5 * gap);
     let chart = (rest * 3 / 5).clamp(MIN_CHART, MAX_CHART);
     frame.chart(chart);
@@ -114,6 +115,7 @@ impl FrameBuilder<'_> {
         let (mut tokens, mut filled) = (0, 0);
         for share in shares {
             tokens += u64::from(share.tokens);
+            // The end of each segment is computed from the running sum, so rounding errors do not add up.
             let until = cells(tokens).min(width);
             self.fill(
                 filled..until,
@@ -150,6 +152,7 @@ impl FrameBuilder<'_> {
         let y = self.y;
         let mut marks = self.grid.row(y).iter();
         let end = marks.position(|cell| cell.glyph == '╵');
+        // The legend is in the row of the marks and ends before the first of them.
         let end = end.unwrap_or(self.right);
         let mut x = self.left;
         for share in shares.iter().filter(|share| share.tokens > 0) {
@@ -180,6 +183,7 @@ impl FrameBuilder<'_> {
             width: self.width(),
             height,
         };
+        // On a low terminal, the chart would lose the rows with its zero line, so it is left out.
         if self.y + height <= self.grid.height {
             chart::draw(&mut self.grid, self.picture, place);
         }

@@ -68,6 +68,7 @@ impl Display {
             return Ok(());
         };
         let coloured = terminal.colour();
+        // Dropping the terminal leaves the alternate screen. The picture is then printed into the scrollback.
         drop(terminal);
         let (width, height) = Terminal::size();
         let grid = frame::draw(picture, (width, height.min(PAGE.1)), coloured);

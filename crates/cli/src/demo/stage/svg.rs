@@ -49,9 +49,11 @@ fn write_all(svg: &mut String, grid: &Grid) -> std::fmt::Result {
 
 /// Returns true if two cells are drawn as one element.
 fn alike(a: &Cell, b: &Cell) -> bool {
+    // Two blanks look the same in any style, so a change of style between them ends no element.
     let same = a.style == b.style || (a.glyph == ' ' && b.glyph == ' ');
     match (shape(a.glyph), shape(b.glyph)) {
         (None, None) => same,
+        // Cells of one height become one rectangle. Letters and rectangles are different elements.
         (a_shape, b_shape) => same && a_shape == b_shape,
     }
 }
@@ -88,6 +90,7 @@ fn run(svg: &mut String, cells: &[Cell], (left, top, width): (f64, f64, f64)) ->
         );
     }
     let text: String = cells.iter().map(|cell| cell.glyph).collect();
+    // The background is one rectangle, so blanks need no element.
     if text.trim().is_empty() {
         return Ok(());
     }

@@ -151,12 +151,15 @@ mod tests {
         for seed in 0..20 {
             let story = Story::new(seed);
             let bytes: usize = calls(&story).map(|call| call.result.len()).sum();
+            // About 225,000 tokens at four bytes each: more than the context window of 200,000.
             assert!((900_000..2_500_000).contains(&bytes), "{seed}: {bytes}");
             assert!((120..400).contains(&story.requests()), "{seed}");
             assert!(story.asks() >= 25, "{seed}");
+            // Above its limit of 50,000 characters, level 1 stores a result.
             assert!(calls(&story).any(|call| call.result.len() > 80_000));
             assert!(calls(&story).any(|call| call.failed));
             let is = |wanted: fn(&StoryStep) -> bool| story.steps.iter().any(wanted);
+            // A pause lets the prompt cache expire, so that level 3 acts.
             assert!(is(|step| matches!(step, StoryStep::Pause(_))));
             assert!(is(|step| matches!(
                 step,

@@ -99,6 +99,7 @@ impl SceneWriter {
             Rule => self.rule(),
             Detour => self.detour(&place),
             Recall => self.recall(),
+            // Longer than 60 minutes, after which level 3 clears old results because the prompt cache is cold.
             Lunch => self.steps.push(StoryStep::Pause(Duration::from_mins(93))),
         }
     }
@@ -349,6 +350,7 @@ impl SceneWriter {
                 pattern: " ERROR ".into(),
             },
         });
+        // A log of 700 lines exceeds the limit of level 1, so the model reads it back by its id.
         self.last_log = Some(id);
         let read = self.read(place);
         self.say(
@@ -369,6 +371,7 @@ impl SceneWriter {
     }
 
     fn detour(&mut self, place: &SourceFile) {
+        // The index of the turn that begins below. The snip at the end removes it.
         let ask = self.asks;
         self.ask(format!(
             "Would it be worth it to replace {} by a table of our own macros? Try it quickly.",
@@ -388,6 +391,7 @@ impl SceneWriter {
         self.say("Does it hold?", vec![failing]);
         self.say("It is not worth it: twice the code for one file less, and errors point into the macro. I removed the draft.", Vec::new());
         self.ask(
+            // The current turn cannot be snipped, so another one begins first.
             "Agreed, forget that idea. Back to the ledger: is everything green without it?".into(),
         );
         self.steps.push(StoryStep::ServiceTool {
@@ -403,6 +407,7 @@ impl SceneWriter {
     }
 
     fn recall(&mut self) {
+        // The oldest read is the most likely one to have left the view.
         let Some(call) = self.last_read.take() else {
             return;
         };

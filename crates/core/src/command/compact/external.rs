@@ -40,6 +40,7 @@ impl ExternalSummary {
 
     /// Returns the summary message in its stored form.
     fn stored(&self) -> Message {
+        // The other program wrote its summary as a user input. Here it must not begin a user turn.
         let mut summary = Message::clone(&self.summary);
         (
             summary.kind,
@@ -124,6 +125,7 @@ fn is_already_adopted(session: &Session, summary: &Message) -> Result<bool, Reje
         return Ok(false);
     };
     let given = Digest::of_message(summary);
+    // A repeated import finds its summary under the same id.
     if known.digest == given {
         return Ok(true);
     }

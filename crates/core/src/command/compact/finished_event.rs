@@ -157,6 +157,7 @@ impl CompactionMessages {
     ) -> Result<Vec<AttachmentRecord>, ContentNotLoaded> {
         let mut candidates = candidates(session, leaving)?;
         omit_to_fit(session, &mut candidates, room);
+        // The list ends with all messages of hooks, so the difference is not negative. Attachments precede them.
         let others = messages.split_off(messages.len() - self.hook_messages.len());
         let first = session.transcript().next().get();
         let mut records = Vec::with_capacity(candidates.len());
@@ -165,6 +166,7 @@ impl CompactionMessages {
                 records.push(candidate.to_record(None));
                 continue;
             }
+            // The event appends its messages in order, so the length of the list is the place of the next one.
             let position = Ordinal::new(first + crate::view::count(messages.len()));
             records.push(candidate.to_record(Some(position)));
             let message = shared_message(candidate, attachment_id(self.boundary_id, index));

@@ -168,6 +168,7 @@ fn start_of(compacted: CompactionFinished, deadline: Timestamp) -> CompactionSta
         trigger: compacted.trigger,
         strategy: compacted.strategy,
         deadline,
+        // A summary that exists before the start was written for the whole conversation.
         part: SummaryPart::Whole,
         leaving: compacted.leaving,
         before_tokens: compacted.before_tokens,

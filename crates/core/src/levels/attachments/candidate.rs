@@ -142,6 +142,7 @@ pub(crate) fn omit_to_fit(
             continue;
         }
         candidate.omitted = true;
+        // `added` began as the sum of all these candidates, so it cannot fall below 0.
         added -= size(candidate);
     }
 }

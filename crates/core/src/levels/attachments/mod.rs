@@ -105,6 +105,7 @@ fn file_candidates(
         let mut candidate = candidate.with_size(counter);
         let tokens = u64::from(candidate.size.tokens);
         candidate.edited = file.is_edited;
+        // A smaller file further down can still fit, so the loop continues after a file that does not.
         candidate.omitted = count >= policy.max_files || tokens > free_tokens;
         if !candidate.omitted {
             count += 1;
@@ -169,6 +170,7 @@ fn capabilities(session: &Session, state: &WorkingState) -> Vec<AttachmentCandid
 /// Keeps only the first omitted candidates.
 fn limit_omitted(all: &mut Vec<AttachmentCandidate>) {
     let mut omitted = 0;
+    // The event lists every candidate, and a session can know any number of files.
     all.retain(|candidate| {
         omitted += usize::from(candidate.omitted);
         !candidate.omitted || omitted <= MAX_OMITTED

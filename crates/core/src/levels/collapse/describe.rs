@@ -20,6 +20,7 @@ pub(super) struct SpanDescription {
 pub(super) fn describe(messages: &[&Message]) -> SpanDescription {
     let features = span_features(messages.iter().copied());
     let blocks = messages.iter().flat_map(|message| &message.blocks);
+    // Only the last result counts, because a later success resolves an earlier failure.
     let last = blocks.rev().find_map(|block| match block {
         Block::ToolResult(result) => Some(result.is_error == Some(true)),
         _ => None,

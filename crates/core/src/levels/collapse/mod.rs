@@ -91,6 +91,7 @@ pub(crate) fn with_summary(policy: &Policy, span: &Span, text: &str, model: &str
     // The placeholders differ in the summary only, so the difference of their sizes is the difference of the gain.
     let of_structure = placeholder(policy, span).tokens;
     let of_model = placeholder(policy, &written).tokens;
+    // A placeholder that is larger than its span frees nothing.
     let freed_tokens = (span.freed_tokens + of_structure).checked_sub(of_model)?;
     (freed_tokens >= policy.collapse.min_freed_tokens.max(1)).then_some(Span {
         freed_tokens,
@@ -124,6 +125,7 @@ pub fn collapsible_spans(session: &Session, spans: &[Span]) -> Vec<CollapsibleSp
     let runs = runs(session);
     let mut at: HashMap<Ordinal, (usize, usize)> = HashMap::new();
     for (run, rounds) in runs.iter().enumerate() {
+        // A round is never empty, so it has a first message.
         for (round, first) in rounds.iter().map(|round| round.messages[0]).enumerate() {
             at.insert(first, (run, round));
         }
@@ -199,6 +201,7 @@ fn split_run<'r>(session: &Session, run: &'r [Round]) -> Vec<&'r [Round]> {
     let (mut from, mut tokens) = (0, 0_u32);
     for (at, round) in run.iter().enumerate() {
         let size = round.tokens(session);
+        // `at > from` prevents an empty chunk before a round that alone exceeds the limit.
         if at > from && (at - from >= MAX_ROUNDS || tokens.saturating_add(size) > MAX_TOKENS) {
             chunks.push(&run[from..at]);
             (from, tokens) = (at, 0);
@@ -268,6 +271,7 @@ fn risk(
     let referred = described.paths.iter().filter(|path| later(path)).count() as u64;
     let share = |part: u64, of: u64| (part.min(of) * 1_000).checked_div(of).unwrap_or(0);
     let risk = BASE_RISK
+        // Example: 400 for the user turn before the current one, 200 for the one before it.
         + RISK_RECENT / back
         + RISK_REFERENCED * share(referred, described.paths.len() as u64) / 1_000
         + RISK_FAILED * u64::from(described.ends_in_failure)

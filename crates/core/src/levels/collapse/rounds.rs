@@ -59,6 +59,7 @@ pub(super) fn runs(session: &Session) -> Vec<Vec<Round>> {
         } else if !run.is_empty() {
             runs.push(std::mem::take(&mut run));
         }
+        // If no round begins here, `to` equals `at`. The walk then skips one piece.
         at = to.max(at + 1);
     }
     if !run.is_empty() {
@@ -115,6 +116,7 @@ fn piece_role(session: &Session, piece: &Piece, end: Ordinal) -> PieceRole {
         | PieceForm::Tag(_)
         | PieceForm::Text(_)
         | PieceForm::Placeholder(_) => PieceRole::Barrier,
+        // These texts belong to the work around them and leave with it.
         PieceForm::Gap | PieceForm::Nudge => PieceRole::Answer,
         _ if entry.role == Role::Assistant => PieceRole::Model,
         _ => PieceRole::Answer,

@@ -17,6 +17,7 @@ pub fn oldest_rounds(
     tokens: Option<u64>,
 ) -> Result<(MessagePartition, u32), ContentNotLoaded> {
     let mut spoken = visible_conversation(session);
+    // A cut is an ordinal, and the order of the view can differ from that of the ordinals.
     spoken.sort_unstable();
     let total = u64::from(rounds(session, &spoken));
     let share = session.policy().summary.retry_drop_percent.of(total);

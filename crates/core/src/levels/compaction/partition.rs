@@ -383,6 +383,7 @@ impl MessageGroups {
 
     fn root(&self, message: Ordinal) -> Option<Ordinal> {
         let mut at = message;
+        // Each step leads to a smaller ordinal, so the loop ends.
         loop {
             let up = *self.0.get(&at)?;
             if up == at {

@@ -92,6 +92,7 @@ fn sources(pieces: &[Piece], messages: &[WireMessage<'_>]) -> Vec<Vec<Ordinal>> 
     let mut sources: Vec<Vec<Ordinal>> = vec![Vec::new(); messages.len()];
     let (mut at, mut seen) = (0, BTreeSet::new());
     for piece in pieces {
+        // A wire message records only its first transcript message. Those up to the next first one belong to it too.
         let begins = |next: &WireMessage<'_>| next.first == piece.message;
         if messages.get(at + 1).is_some_and(begins) {
             at += 1;

@@ -131,6 +131,7 @@ fn keys_of_ssh2_putty_and_base64_are_redacted() {
     nothing_left(&putty, "putty");
     nothing_left(&putty.replace('\n', "\\n"), "putty in JSON");
     nothing_left(&putty[..putty.len() - 60], "putty, cut off");
+    // `LS0tLS1CRUdJTi…` is the Base64 form of `-----BEGIN RSA PRIVATE KEY-----`.
     let encoded = format!(
         "LS0tLS1CRUdJTiBSU0EgUFJJVkFURSBLRVktLS0tL{}",
         body(12).concat()

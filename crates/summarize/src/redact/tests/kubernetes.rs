@@ -41,6 +41,7 @@ fn values_in_yaml_are_redacted_for_any_name_and_order() {
     check(
         "kind: ConfigMap\ndata:\n  a: plain\n---\nkind: Secret\ndata:\n  a: «c3dvcmRmaXNo»\n---\nkind: ConfigMap\ndata:\n  a: plain\n",
     );
+    // Without `---` between them, the repeated `apiVersion` begins the second object.
     check(
         "apiVersion: v1\nkind: ConfigMap\ndata:\n  a: plain\napiVersion: v1\nkind: Secret\ndata:\n  a: «c3dvcm»",
     );
@@ -53,6 +54,7 @@ fn values_in_escaped_json_are_redacted() {
     check(&plain.replace(", ", ",\n    "));
     let once = plain.replace('"', "\\\"");
     check(&format!("last-applied-configuration: |\n  \"{once}\""));
+    // Three backslashes before each quote: JSON in a string of JSON, which is itself in a string.
     let twice = plain.replace('"', "\\\\\\\"");
     check(&format!(
         "{{\"stdout\":\"{{\\\"note\\\":\\\"{twice}\\\"}}\"}}"
@@ -62,6 +64,7 @@ fn values_in_escaped_json_are_redacted() {
 
 #[test]
 fn other_objects_templates_and_references_are_unchanged() {
+    // `name: Secret` is a value under `data` here, not the kind of the object.
     check("kind: ConfigMap\ndata:\n  mode: fast\n  name: Secret\n");
     check(
         "kind: Secret\ndata:\n  main: {{ .Values.main }}\n  other: ${MAIN}\nmetadata:\n  name: db\n",
