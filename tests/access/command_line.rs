@@ -53,11 +53,13 @@ fn commands_send_a_key_over_tls_and_report_missing_credentials() {
     fails(&refused, "does not have the right admin in every project");
 
     fails(&palimpsest(&sessions), "PALIMPSEST_API_KEY");
+    // Without `--tls-ca`, the authority of the tests is not trusted.
     fails(&palimpsest_with(&sessions[..3], &variable), "--tls-ca");
     fails(
         &palimpsest_with(&["sessions", "--server", &http], &variable),
         "https://",
     );
+    // 192.0.2.1 is an address for documentation. The client must reject the URL before it connects.
     let far = ["sessions", "--server", "http://192.0.2.1:1"];
     fails(&palimpsest_with(&far, &variable), "without encryption");
     let plain = World::new().serve(&[]);

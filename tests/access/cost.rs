@@ -26,6 +26,7 @@ fn busy(server: &Server) -> Duration {
         .1
         .split_whitespace()
         .collect();
+    // After the name of the process, the fields 11 and 12 are the user and the system time.
     let ticks = |at: usize| fields[at].parse::<u64>().unwrap();
     // Linux reports processor time in ticks of 10 ms.
     Duration::from_millis((ticks(11) + ticks(12)) * 10)

@@ -31,6 +31,7 @@ fn work() -> Vec<MessageInput> {
 #[track_caller]
 fn as_missing(theirs: &Status, nobodys: &Status) {
     refused(theirs, Code::NotFound, "SESSION_NOT_FOUND");
+    // Both names have the same length, so that equal errors differ in the name only.
     assert_eq!(told(theirs, &[]), told(nobodys, &[("nobod", "there")]));
 }
 

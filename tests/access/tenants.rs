@@ -131,6 +131,7 @@ async fn references_to_other_sessions_stay_within_the_project() {
     let channel = server.channel().await;
     put(&channel, &theirs, "projects/bbb/sessions/s").await;
     let mut sessions = SessionServiceClient::new(channel.clone());
+    // Even a key for both projects cannot connect their sessions.
     for key in [&mine, &both] {
         let request = CreateSessionRequest {
             parent: "projects/aaa".into(),
@@ -278,6 +279,7 @@ async fn a_request_of_empty_entries_is_rejected_after_its_right_and_its_quota() 
     }
     let status = call(&writer).await;
     let about = refused(&status, Code::ResourceExhausted, "REQUEST_TOO_LARGE");
+    // Eight times `limits.max_request_bytes`.
     assert_eq!(about["limit_bytes"], "8388608");
     assert!(status.message().contains("bytes of memory"), "{status:?}");
     // The quota was charged before the estimate.

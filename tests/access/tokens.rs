@@ -93,6 +93,7 @@ pub(crate) fn publish(world: &World, keys: &[&Signer]) {
     // An unknown key type must not invalidate the other keys of the set.
     keys.push(json!({"kty": "LATTICE", "kid": "future"}));
     let set = json!({"keys": keys});
+    // A rename replaces the file in one step, so the server never reads a part of it.
     std::fs::write(world.at("new.json"), set.to_string()).unwrap();
     std::fs::rename(world.at("new.json"), world.at("jwks.json")).unwrap();
 }
@@ -183,6 +184,7 @@ async fn a_forged_token_is_rejected() {
     let good = claims(&json!({}));
 
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    // A token without a signature.
     let none = format!("{}.{}.", part(&json!({"alg": "none"})), part(&good));
     let hmac = |secret: &[u8]| {
         let mut header = Header::new(Algorithm::HS256);
@@ -200,16 +202,19 @@ async fn a_forged_token_is_rejected() {
         real.rsplit_once('.').unwrap().1,
     );
     let more = part(&claims(&json!({"palimpsest_projects": "*"})));
+    // The header requires an extension that the server lacks, so the token must be rejected.
     let mut critical = Header::new(Algorithm::ES256);
     critical.kid = Some("ec".to_owned());
     critical.crit = Some(vec!["b64".to_owned()]);
     let forged = [
         none,
+        // A server that trusts the algorithm of the header would use the public key as the secret of an HMAC.
         hmac(&ec.public),
         hmac(ec.jwk().to_string().as_bytes()),
         stranger,
         unknown,
         mixed.sign(&good),
+        // Other claims with the signature of a valid token.
         format!("{head}.{more}.{signature}"),
         real[..real.len() - 4].to_owned(),
         encode(&critical, &good, &ec.key).unwrap(),

@@ -41,6 +41,7 @@ fn whole_task(rounds: u64) -> Task {
     Task {
         rounds,
         output_bytes,
+        // A token has at least one byte, so the window holds every possible output.
         window: 200_000 + (rounds + 1) * output_bytes.1,
     }
 }
@@ -68,6 +69,7 @@ async fn works_and_continues(kind: Kind) {
     assert_answer(&first, FIRST_ANSWER);
     assert_all_accepted(&job, &provider);
     let requests = job.round_requests(&provider);
+    // Each round has one request, and the final answer needs one more.
     assert_eq!(requests.len() as u64, rounds + 1, "{kind:?}");
     assert!(requests.iter().all(|request| request.path == kind.path()));
     let reported = String::from_utf8_lossy(&first.stderr).into_owned();
@@ -81,6 +83,7 @@ async fn works_and_continues(kind: Kind) {
     assert_answer(&next, NEXT_ANSWER);
     assert_all_accepted(&job, &provider);
     let continued = job.round_requests(&provider);
+    // The second part has one round and an answer, which are two more requests.
     assert_eq!(continued.len() as u64, rounds + 3, "{kind:?}");
     // The second process sends the first part of the conversation again.
     let last = continued.last().unwrap().body.to_string();
@@ -93,6 +96,7 @@ async fn works_and_continues(kind: Kind) {
 async fn ends_the_request_when_interrupted(kind: Kind) {
     let provider = FakeProvider::start().await.unwrap();
     let job = Job::unscripted(kind, "interrupt", 200_000);
+    // The answer takes more than an hour, so only the interrupt can end the request.
     let endless = json!({
         "match": {"key": job.key, "tools": true},
         "turns": [{"text": "word ".repeat(20_000), "pace": {"gap_ms": 1_000, "delta_bytes": 20}}],

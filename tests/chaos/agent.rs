@@ -123,6 +123,7 @@ impl Agent {
             ..CompactRequest::default()
         };
         if let Err(status) = client.compact(self.limited(request)).await {
+            // Either nothing can be compacted, or no turn has created the session.
             let has_nothing_to_do = status.code() == Code::FailedPrecondition;
             if !has_nothing_to_do && status.code() != Code::NotFound {
                 self.bear(&status);

@@ -146,6 +146,7 @@ async fn passes(server: &Server) {
             "palimpsest_maintenance_passes_total{task=\"retention\"",
         )
     };
+    // A pass that began before the change proves nothing, so several passes are awaited.
     let until_passes = passes() + 3.0;
     until(server, "passed", async || passes() >= until_passes).await;
 }

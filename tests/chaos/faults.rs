@@ -119,11 +119,13 @@ impl Faults {
 
     /// Replaces the current fault.
     pub(crate) fn set(&self, fault: Fault) {
+        // `faults.c` reads the numbers in the byte order of the machine.
         let bytes: Vec<u8> = fault
             .numbers()
             .iter()
             .flat_map(|n| n.to_ne_bytes())
             .collect();
+        // The last number of the file is a counter that the library writes, so it is left out.
         self.file.write_all_at(&bytes, 0).unwrap();
     }
 

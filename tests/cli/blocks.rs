@@ -70,6 +70,7 @@ fn words(line: &str) -> Vec<String> {
             (Some(open), _) if open == c => quote = None,
             (None, '"' | '\'') => quote = Some(c),
             (None, '|' | '>' | '<' | '&' | ';') => break,
+            // A number sign inside of a word begins no comment.
             (None, '#') if words.last().is_some_and(String::is_empty) => break,
             (None, _) if c.is_whitespace() => words.push(String::new()),
             _ => words.last_mut().unwrap().push(c),
@@ -82,6 +83,7 @@ fn words(line: &str) -> Vec<String> {
 /// Returns the arguments if the line runs the binary.
 fn arguments(line: &str) -> Option<Vec<String>> {
     let words = words(line);
+    // A word such as `NAME=value` before the program sets a variable.
     let is_variable = |word: &&String| {
         word.split_once('=').is_some_and(|(name, _)| {
             !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase() || c == '_')
@@ -101,6 +103,7 @@ fn arguments(line: &str) -> Option<Vec<String>> {
 /// Checks a command line: its syntax, the program's arguments, make's targets and the files that it runs.
 fn check_shell(block: &Block, targets: &BTreeSet<String>) {
     accepted(block, "bash", &["-n"]);
+    // A backslash continues a command in the next line.
     for line in block.text.replace("\\\n", " ").lines() {
         if let Some(args) = arguments(line) {
             let output = palimpsest(&for_help(&args));

@@ -61,6 +61,7 @@ pub(crate) fn transcript() -> String {
     lines.says(2, "assistant", "the first answer");
     lines.says(3, "user", "a question that stays");
     lines.says(4, "assistant", "an answer that stays");
+    // The agent kept the messages 3 and 4 beside its summary.
     lines.mark(
         5,
         &json!({
@@ -81,6 +82,7 @@ pub(crate) fn transcript() -> String {
     lines.says(10, "user", "one thing");
     lines.says(11, "assistant", "one answer");
     lines.says(12, "user", "the last question");
+    // Claude Code's record of a collapse: a summary in place of the messages 10 and 11.
     lines.add(
         13,
         json!({
@@ -108,6 +110,7 @@ fn messages_compacted_by_the_agent_leave_the_imported_view() {
     let report = import();
     assert_eq!(report[0]["defects"], json!([]), "{report:#}");
     let session = &report[0]["sessions"][0];
+    // The collapse of the agent is imported as a compaction too.
     assert_eq!(
         (&session["compactions"], &session["removals"]),
         (&json!(2), &json!(1))
@@ -229,6 +232,7 @@ fn a_replay_continues_after_a_summary_of_another_program() {
 fn a_message_with_a_rejected_parent_is_imported_without_it() {
     let mut lines = Lines::default();
     lines.says(1, "user", "the first question");
+    // Without an id, the tool call is invalid.
     let call = json!([{"type": "tool_use", "name": "no id", "input": {}}]);
     let message = json!({"role": "assistant", "content": call});
     lines.add(

@@ -156,6 +156,7 @@ fn a_stopped_demo_leaves_no_files() {
     assert!(kill.unwrap().success());
     let mut rest = String::new();
     said.read_to_string(&mut rest).unwrap();
+    // 128 + 2, the number of SIGINT.
     assert_eq!(child.wait().unwrap().code(), Some(130), "{rest}");
     assert!(!rest.contains("read back"), "{rest}");
     assert_eq!(left_in(temporary.path()), [""; 0]);
@@ -171,6 +172,7 @@ fn a_closed_output_ends_the_demo_without_leftover_files() {
     let mut said = BufReader::new(child.stdout.take().unwrap());
     said.read_line(&mut String::new()).unwrap();
     drop(said);
+    // A reader such as `head` closes the pipe when it has enough, so this is no error.
     assert!(child.wait().unwrap().success());
     assert_eq!(left_in(temporary.path()), [""; 0]);
 }
@@ -219,6 +221,7 @@ fn the_terminal_is_restored_after_the_demo() {
         }
     };
     read_until(&mut shown, "request 2 of");
+    // With echo, typed keys would appear within the picture.
     let silent = tcgetattr(&process).unwrap();
     assert!(!silent.local_modes.contains(LocalModes::ECHO));
     let pid = child.id().to_string();

@@ -25,6 +25,7 @@ fn is_harmless(text: &[u8], what: &str) {
     let mut rest = text.as_str();
     while let Some(at) = rest.find('\u{1b}') {
         let after = &rest[at + 1..];
+        // A color is an escape character, `[`, digits and semicolons, and `m`, such as `ESC[31m`.
         let end = after.find('m').unwrap_or(0);
         let is_colour = after.starts_with('[')
             && after[1..end.max(1)]

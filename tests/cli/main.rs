@@ -172,6 +172,7 @@ fn a_transcript_is_imported_inspected_and_exported() {
         let view = setting.run(&["view", "first", "--provider", provider]);
         let view: Vec<Value> = serde_json::from_str(&view).unwrap();
         assert_eq!(view[0]["role"], "user");
+        // OpenAI's API has one message for each tool result, and Anthropic's API one message for both.
         assert_eq!(view.len(), if provider == "openai" { 4 } else { 3 });
     }
     let view = setting.run(&["view", "second"]);
@@ -199,6 +200,7 @@ fn an_export_for_claude_code_can_be_imported() {
     setting.import();
     for session in ["first", "second"] {
         let export = |session: &str| {
+            // The lines of an export name their session, which differs in the copy.
             let text = setting.run(&["export", session, "--format", "claude-code"]);
             text.replace(
                 &format!("\"sessionId\":\"{session}\""),

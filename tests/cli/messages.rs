@@ -192,6 +192,7 @@ fn the_admin_port_as_the_server_is_named_in_the_error() {
 fn a_closed_output_pipe_prints_no_error() {
     let program = binary().display();
     for command in ["completions bash", "config"] {
+        // Without `pipefail`, the status would be that of `head` alone.
         let piped = format!("set -o pipefail; '{program}' {command} | head -1");
         // Starts with an empty environment, because the program may reject a variable of this one.
         let path = std::env::var_os("PATH").unwrap_or_default();

@@ -126,6 +126,7 @@ fn messages(export: &str) -> Vec<Value> {
 pub(crate) fn unsalted(view: &str) -> String {
     let mut parts = view.split("/tool-results/");
     let mut out = parts.next().unwrap().to_owned();
+    // In a name such as `c0-0123456789abcdef.txt`, the 16 digits depend on a random salt.
     for part in parts {
         let (call, rest) = part.split_once('-').unwrap();
         let (tag, rest) = rest.split_at(16);
@@ -318,6 +319,7 @@ async fn a_damaged_file_imports_nothing() {
         ("cut", cut.to_owned(), "the file was cut off"),
         (
             "changed",
+            // The change keeps the length of the file, so only a checksum detects it.
             good.replacen("mend the importer", "burn the importer", 1),
             "the file was changed",
         ),
@@ -345,6 +347,7 @@ async fn a_damaged_file_imports_nothing() {
     // A valid file that the server rejects in the middle.
     let path = world.write("refused.jsonl", &good);
     let small = tempfile::tempdir().unwrap();
+    // The result in line 5 exceeds this limit, after valid lines were read.
     let args = ["--set", "limits.max_message_bytes=6000"];
     let other = World {
         server: Server::start(&small.path().join("data"), &args),

@@ -77,6 +77,7 @@ fn presets_are_compared_in_a_table_in_json_and_in_a_chart() {
             .map(str::to_owned)
             .collect()
     };
+    // The columns are `claude-code`, `threshold`, and `none`, which is always added.
     assert_eq!(cells("results cleared by time"), ["1", "0", "0"]);
     assert_eq!(cells("prepares"), ["10", "10", "10"]);
     assert_eq!(cells("recoverable"), ["2", "0", "0"]);
@@ -189,6 +190,7 @@ fn recall_is_measured_in_a_table_in_json_and_by_the_worst_cases() {
     assert!(stderr.contains("pass a smaller --window"), "{stderr}");
 
     let mut lines = fs::read_to_string(&file).unwrap();
+    // The last call needs a name of the first message, which a summary must therefore contain.
     let last = json!({
         "type": "assistant",
         "uuid": "00000000-0000-4000-8000-000000000099",

@@ -160,6 +160,7 @@ fn a_model_gives_its_window_and_prices() {
         none["sent_tokens"].as_u64().unwrap() * 1_000,
         "{none}"
     );
+    // A million input tokens of gpt-4 cost 30 dollars.
     let usd = none["sent_tokens"].as_f64().unwrap() * 30.0 / 1e6;
     assert!(
         (none["cost_usd"].as_f64().unwrap() - usd).abs() < 1e-9,

@@ -63,6 +63,7 @@ fn resumed(file: &str) -> Vec<Value> {
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap());
     let lines: Vec<Value> = lines.collect();
+    // Claude Code continues after the message that its record `last-prompt` names, or else after the last message.
     let named = lines.iter().find(|line| line["type"] == "last-prompt");
     let last = lines.iter().rfind(|line| line["message"].is_object());
     let mut next = named.map_or_else(

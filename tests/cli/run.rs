@@ -145,7 +145,9 @@ fn the_exit_code_is_that_of_the_agent() {
     };
     assert_eq!(code(&["true"]), (0, String::new()));
     assert_eq!(code(&["--", "sh", "-c", "exit 64"]), (64, String::new()));
+    // A shell reports an end by signal 9 (SIGKILL) as 128 + 9.
     assert_eq!(code(&["--", "sh", "-c", "kill -KILL $$"]).0, 128 + 9);
+    // Shells use 127 for a missing program, and 126 for one that cannot be executed.
     let (missing, error) = code(&["--", "no-such-agent"]);
     assert_eq!(missing, 127);
     assert!(
@@ -210,6 +212,7 @@ for line in sys.stdin:
 #[test]
 fn ctrl_c_in_a_terminal_reaches_the_agent_once() {
     let home = Home::new();
+    // `NOCTTY` prevents that the terminal becomes that of the test.
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&controller).unwrap();
     unlockpt(&controller).unwrap();
@@ -235,6 +238,7 @@ fn ctrl_c_in_a_terminal_reaches_the_agent_once() {
         .stdout(terminal.try_clone().unwrap())
         .stderr(terminal);
     let mut child = in_terminal.spawn().unwrap();
+    // The command holds the terminal open, and the screen would not end with the process.
     drop(in_terminal);
     let mut controller = fs::File::from(controller);
     let mut screen = ScreenReader::new(controller.try_clone().unwrap());
@@ -244,6 +248,7 @@ fn ctrl_c_in_a_terminal_reaches_the_agent_once() {
     // The agent answers this line after a second signal, if there was one.
     controller.write_all(b"x\n").unwrap();
     screen.until("line");
+    // Ctrl+D ends the input of the agent.
     controller.write_all(b"\x04").unwrap();
     assert!(child.wait().unwrap().success(), "{}", screen.seen);
     let interrupts = screen.seen.matches("interrupted").count();

@@ -82,6 +82,7 @@ struct World {
 impl World {
     fn start(settings: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        // The port is free again when a program of the guide starts its hook service.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let hook_port = listener.local_addr().unwrap().port().to_string();
         let file = folder.path().join("palimpsest.toml");

@@ -64,6 +64,7 @@ fn on_disk(folder: &Path) -> u64 {
             if metadata.is_dir() {
                 on_disk(&entry.path())
             } else {
+                // `blocks` counts the used units of 512 bytes, also of sparse files.
                 metadata.blocks() * 512
             }
         })

@@ -106,6 +106,7 @@ fn settings_are_rendered_unchanged() {
         "insecure_listen_anywhere = true",
         "limits.max_request_bytes = 2147483648",
         "log.format = \"json\"",
+        // helm's `toJson` escapes angle brackets. TOML reads the escapes as the same text.
         "log.level = \"info,h2=\\u003cdebug\\u003e\"",
         "models = [{cache = {ttls_s = [1, 2]}, names = [\"a\"]}]",
         "prices.cache_read = 0.25",

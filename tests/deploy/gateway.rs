@@ -130,6 +130,7 @@ fn a_memory_limit_below_the_limits_of_the_gateway_is_rejected() {
     let in_flight = 2 * mib("gateway.max_request_bytes_in_flight")
         + mib("gateway.max_response_bytes_in_flight");
     let caches = mib("sessions.cache_bytes");
+    // Only the embedded store has a cache of its own.
     let alone = 2 * (caches + mib("store.cache_bytes")) + 256 + in_flight;
     let shared = 2 * caches + 256 + in_flight;
     for (example, path, needed) in [

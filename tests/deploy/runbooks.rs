@@ -46,7 +46,9 @@ fn quoted_in(file: &str, begins: &str) -> BTreeSet<String> {
     let (_, rest) = source
         .split_once(begins)
         .unwrap_or_else(|| panic!("{file} does not contain {begins:?}"));
+    // An item at the top level ends with a brace at the beginning of a line.
     let item = rest.split("\n}\n").next().unwrap();
+    // In a text that is split at quotation marks, every second part is inside of a pair.
     let quoted = item.split('"').skip(1).step_by(2);
     quoted.map(str::to_owned).collect()
 }

@@ -16,6 +16,7 @@ fn pretty(value: &Value, indent: usize, used: usize) -> String {
     let inner = indent + 2;
     let pad = " ".repeat(inner);
     let lines: Vec<String> = match value {
+        // The first arm takes every value that fits into a line, before the arms that open several lines.
         _ if used + line.len() < WIDTH => return line,
         Value::Object(fields) if !fields.is_empty() => {
             let field = |(name, value): (&String, &Value)| {
@@ -82,6 +83,7 @@ fn allow_null(schema: &mut Value) {
 fn settings() -> Value {
     let output = palimpsest(&["config", "--schema"]);
     let text = String::from_utf8(output.stdout).unwrap();
+    // The schema moves below `properties/config`, so its references change.
     let text = text.replace("\"#/definitions/", "\"#/properties/config/definitions/");
     let mut schema: Value = serde_json::from_str(&text).unwrap();
     allow_null(&mut schema);

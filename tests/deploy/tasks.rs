@@ -121,6 +121,7 @@ impl Release {
                 fs::write(folder.join("tls.key"), private).unwrap();
             }
         }
+        // Paths of the container are below the test's folder, and the service is a port of this machine.
         let local = |text: &str| {
             let text = text
                 .strip_prefix('/')
@@ -131,6 +132,7 @@ impl Release {
             )
         };
         let args = container["args"].as_array().unwrap().iter();
+        // A failing pod must not wait for the 240 seconds of the values.
         let args = args.map(|arg| local(arg.as_str().unwrap()).replace("240", "20"));
         let mut command = Command::new(binary());
         command.args(args).env_clear();
@@ -328,5 +330,6 @@ fn incomplete_values_of_backups_are_rejected() {
     let long = "fullnameOverride=a-name-of-forty-nine-characters-which-is-very-long";
     let objects = Objects::with(Some(&example("minimal")), &[on, long]);
     let name = objects.one("CronJob")["metadata"]["name"].as_str().unwrap();
+    // Kubernetes appends up to 11 characters to the name of a CronJob, and names have at most 63.
     assert!(name.len() <= 52 && name.ends_with("-backup"), "{name}");
 }

@@ -366,8 +366,8 @@ async fn sessions_are_listed_in_pages_with_filters_and_orders() {
         .await
         .unwrap()
         .into_inner()
-        // A page token is valid for the order of its list only.
         .next_page_token;
+    // A page token is valid for the order of its list only.
     request.page_token = token;
     request.order = SessionOrder::CreatedAsc.into();
     let status = client.list_sessions(request.clone()).await.unwrap_err();

@@ -226,6 +226,7 @@ async fn sessions_over_their_threshold_are_found() {
         tour.request(vec![user("Hello")]).await;
         assert!(!over_threshold().await.contains(&name(session)));
         let mut context = server.context().await;
+        // Twelve long messages exceed the threshold of the window of 60,000 tokens.
         let said = (0..12).flat_map(|_| [assistant("Hello."), user(text)]);
         context
             .append_messages(append(&name(session), said.collect()))

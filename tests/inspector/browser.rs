@@ -55,11 +55,13 @@ impl Browser {
             .request_timeout(TIMEOUT)
             // Root cannot use the sandbox of Chromium, and only pages of this test are opened.
             .no_sandbox()
+            // Containers have a small /dev/shm, which Chromium would exhaust.
             .args(["--disable-dev-shm-usage", "--disable-gpu"])
             .window_size(1_300, 900)
             .build()
             .unwrap();
         let (chromium, mut events) = Chromium::launch(config).await.unwrap();
+        // The connection to Chromium makes progress only while its events are read.
         let handler = tokio::spawn(async move { while events.next().await.is_some() {} });
         let page = chromium.new_page("about:blank").await.unwrap();
         let problems = Arc::new(Mutex::new(Vec::new()));
@@ -164,6 +166,7 @@ impl Browser {
             Value::Bool(true),
             "no link or button {text:?} in {body}"
         );
+        // The new page lacks the variable that was set before the click.
         self.until("window.earlier === undefined && document.readyState === 'complete'")
             .await;
     }

@@ -112,6 +112,7 @@ async fn a_page_shows_changes_without_a_reload() {
     browser
         .until("document.getElementById('state').textContent === 'live'")
         .await;
+    // The variable survives only without a reload.
     browser.value("window.same = true").await;
     tour.request(vec![assistant("an answer"), user("second")])
         .await;
@@ -173,6 +174,7 @@ async fn a_search_leads_to_the_message() {
 #[tokio::test]
 async fn session_memory_is_edited() {
     let folder = tempfile::tempdir().unwrap();
+    // The default needs 10,000 tokens, which this session may not have.
     let server = Server::start(
         folder.path(),
         &["--set", "policy.session_memory.start_tokens=1"],

@@ -95,6 +95,7 @@ async fn the_size_of_a_page_does_not_grow_with_the_session() {
 #[ignore = "a measurement of a minute"]
 async fn the_pages_of_many_sessions_are_painted() {
     let folder = tempfile::tempdir().unwrap();
+    // Load shedding would reject a part of the calls that fill the store.
     let server = Server::start(folder.path(), &["--set", "grpc.max_slowdown_percent=10000"]);
     let client = server.context().await;
     let callers = (0..CALLERS).map(|caller| {

@@ -21,6 +21,7 @@ fn without_times(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some(at) = rest.find(" UTC") {
+        // A time has a fixed width, so it begins at a fixed distance before ` UTC`.
         let begin = at.saturating_sub("2026-01-01 00:00:00".len());
         out.push_str(&rest[..begin]);
         out.push_str("TIME");

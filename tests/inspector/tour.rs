@@ -114,6 +114,7 @@ pub(crate) struct Revisions {
 /// Plays the tour: a stored result, a snip, cleared results and a compaction.
 pub(crate) async fn play(server: &Server, session: &str) -> Revisions {
     let mut tour = Tour::begin(server, session).await;
+    // 72,000 characters exceed the limit of a result, which is then stored.
     let large = format!("the first line\n{}", "large ".repeat(12_000));
     tour.request(vec![user("Look at the file a")]).await;
     tour.request(vec![assistant_calls(&["a"]), result("a", &large)])

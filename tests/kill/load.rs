@@ -105,6 +105,7 @@ impl Caller for Known {
             let number = (0..self.tried)
                 .find(|number| uuid(*number) == message.id)
                 .unwrap();
+            // The quotation mark after the number distinguishes message 1 from message 10.
             assert!(text(&message.messages_json).contains(&format!("message {number}\"")));
             found.push(number);
         }
@@ -121,6 +122,7 @@ impl Caller for Known {
         // An unacknowledged append that was found is durable, so later checks expect it.
         self.acknowledged = found;
 
+        // A wrong expected revision makes the server report the current one without a change.
         let mut wrong = append(&self.session, vec![user("never")]);
         wrong.expected_revision = Some(listed.revision + 1);
         let status = client.append_messages(wrong).await.unwrap_err();
@@ -128,6 +130,7 @@ impl Caller for Known {
         assert_eq!(metadata["current_revision"], listed.revision.to_string());
 
         let mut request = prepare(&self.session, Vec::new());
+        // If the rejected append had changed the session, this revision would not match.
         request.expected_revision = Some(listed.revision);
         let reply = client.prepare_context(request).await.unwrap().into_inner();
         assert_eq!(reply.epoch, self.view.0);

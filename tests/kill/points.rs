@@ -126,6 +126,7 @@ fn turn(number: u64) -> Vec<MessageInput> {
     let (stored, stays) = (format!("stored_{number}"), format!("stays_{number}"));
     let call = |id: &str| json!({"type": "tool_use", "id": id, "name": "Read", "input": {"file_path": format!("/src/{id}.rs")}});
     let calls = json!({"role": "assistant", "content": [call(&stored), call(&stays)]});
+    // 3,000 characters are below the limit of the settings (4,000), so this result stays in the view.
     let short: String = large(number).chars().take(3_000).collect();
     let all = [
         anthropic(&json!({"role": "user", "content": asks(number)})),
@@ -320,6 +321,7 @@ async fn crash_at(point: &'static str) {
             steps.next();
             continue;
         };
+        // A running server rejects calls with a reason. An error without a reason is a lost connection.
         let refusal = status.get_details_error_info();
         assert!(
             refusal.is_none() && !crashed,

@@ -35,6 +35,7 @@ fn start<C: Caller>(callers: Vec<C>, server: &Arc<Server>) -> tokio::task::JoinS
         let server = Arc::clone(server);
         running.spawn(async move {
             let client = server.context().await;
+            // The task must not keep the server alive, because the test stops the server by value.
             drop(server);
             caller.run(client).await
         });

@@ -55,6 +55,7 @@ async fn a_caller_reads_its_own_project_only() {
             let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": {}});
             let response = post(address, &path, request.to_string(), key).await;
             assert_eq!(response.status(), status, "{path} {method}");
+            // A response with 401 must name the scheme of the credential, and no other response does.
             let names_scheme = response.headers().contains_key("www-authenticate");
             assert_eq!(names_scheme, status == 401, "{path} {method}");
             let error: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();

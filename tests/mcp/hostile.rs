@@ -10,7 +10,9 @@ use crate::world::{SERVER, add, path};
 
 /// Texts that a client or a terminal could take for something else.
 const TEXTS: [&str; 6] = [
+    // A message of the protocol in a line of standard output.
     "\n{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"content\":[]}}\n",
+    // An event of a stream over HTTP.
     "\r\nevent: message\r\ndata: {\"jsonrpc\":\"2.0\"}\r\n\r\n",
     "\u{2028}\u{2029}\u{85}\u{0}\u{1}\u{7f}",
     "\u{1b}[2J\u{1b}]0;owned\u{7}",
@@ -32,6 +34,7 @@ async fn contents_do_not_leave_their_string() {
         client::http_without_handshake(address, &path("hostile")).await,
     ] {
         for (at, text) in TEXTS.into_iter().enumerate() {
+            // The first message is `Begin.`, and ordinals count from 1.
             let read = client
                 .reads("ReadTranscript", json!({"first": at + 2}))
                 .await;

@@ -129,6 +129,7 @@ async fn requests_are_bounded() {
     let large = post(address, &path("bounded"), call("a".repeat(300_000)), None).await;
     assert_eq!(large.status(), 413);
     assert!(large.text().await.unwrap().contains("REQUEST_TOO_LARGE"));
+    // The request is within the limit of a body, and its pattern is too long for the tool.
     let long = post(address, &path("bounded"), call("a".repeat(100_000)), None).await;
     let answer: Value = serde_json::from_slice(&long.bytes().await.unwrap()).unwrap();
     assert_eq!(answer["result"]["isError"], true, "{answer}");

@@ -77,6 +77,7 @@ impl Agent {
         Self {
             deployment: Arc::clone(deployment),
             turns: Turns::new(&name(&format!("scale-{number}")), 3),
+            // Agents of one seed must have different sequences.
             random: seed ^ (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15),
             array: Array::default(),
             counts: Counts::default(),
@@ -148,6 +149,7 @@ impl Agent {
         match client.compact(limited(request)).await {
             Ok(_) => self.counts.compacted += 1,
             Err(status) if status.code() == Code::FailedPrecondition => {}
+            // Without an acknowledged turn, the session may not exist.
             Err(status) if status.code() == Code::NotFound => {
                 assert!(self.turns.there().is_empty());
             }
@@ -158,6 +160,7 @@ impl Agent {
     /// Rewinds to the last message, which removes nothing. Tests a view that changes on one server and is requested
     /// from another.
     async fn rewind(&mut self) {
+        // If the outcome of a turn is unknown, the last message is unknown too.
         let last = self
             .turns
             .there()

@@ -63,9 +63,12 @@ fn processors(pids: &[u32]) -> f64 {
 /// Returns the processor time of a process and of its reaped children.
 fn processor(pid: &str) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name of the process is in parentheses and can contain spaces, so the fields begin after the last parenthesis.
     let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+    // The fields 14 to 17 are the user and system time of the process and of its children.
     let ticks = fields.split(' ').skip(11).take(4);
     let ticks: f64 = ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
+    // The kernel reports ticks of 10 ms.
     ticks / 100.0
 }
 

@@ -94,6 +94,7 @@ impl Deployment {
         for _ in 0..servers {
             let server = deployment.replica(role);
             let endpoint = Endpoint::from_shared(format!("http://{}", server.address)).unwrap();
+            // A server can be down when a client is created, so the client connects with its first call.
             let endpoint = endpoint.tcp_nodelay(true).connect_timeout(CONNECT);
             deployment.channels.push(endpoint.connect_lazy());
             deployment.servers.push(server);
@@ -111,6 +112,7 @@ impl Deployment {
             arguments.extend(["--set".to_owned(), setting.clone()]);
         }
         let number = self.servers.len() + self.workers.len();
+        // With a fixed address, the channels reconnect after a restart.
         let port = TcpListener::bind("127.0.0.1:0").unwrap();
         let replica = Replica {
             address: port.local_addr().unwrap().to_string(),

@@ -82,6 +82,7 @@ impl Faults {
             self.failovers += 1;
         }
         if now > SETTING * (self.settings + 1) {
+            // Only the current primary accepts writes.
             let database = if self.failovers > 0 {
                 standby
             } else {

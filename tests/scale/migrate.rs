@@ -45,6 +45,7 @@ async fn fill(server: &Server) {
         let session = name(&format!("moved-{number}"));
         for turn in 0..=number {
             let call = format!("call_{turn}");
+            // 2,500 lines exceed the limit of a result, which is then stored as a blob.
             let lines = if turn % 3 == 0 { 2_500 } else { 20 };
             let text = format!("what {session} found in turn {turn}\n").repeat(lines);
             let messages = vec![
@@ -102,6 +103,7 @@ async fn sessions_migrate_to_a_database_and_back() {
     let there = ["--from", "sled", "--to", "postgres", "--data-dir", &old_dir];
     let there = [&there[..], &shared].concat();
     let said = migrate(&there, &bucket, &[]).unwrap_err();
+    // A running server could still append to the source.
     assert!(said.contains("in use by another process"), "{said}");
     server.stop();
 
@@ -274,6 +276,7 @@ async fn a_migration_takes_over_the_results_of_a_shared_bucket() {
     migrate(&there, &bucket, &[("CRASH_AT", "migrate.files:4")]).unwrap_err();
     let said = migrate(&there, &bucket, &[]).unwrap();
     assert!(said.contains("12 sessions are in both stores"), "{said}");
+    // The files are in the bucket already, so none is copied.
     assert!(said.contains(" 0 stored files"), "{said}");
     let server = Server::start_with(&new, &of_target, &variables);
     assert_eq!(all(&server).await, before);

@@ -66,6 +66,7 @@ fn server(folder: &Path, url: &str, settings: &[&str]) -> Server {
 fn a_start_reports_problems_of_the_database() {
     let cluster = database();
     let url = at(&[&cluster]);
+    // Nothing listens on port 1.
     let nobody = "postgres://palimpsest@127.0.0.1:1/postgres";
     tells(
         &said(nobody, &[]),
@@ -124,6 +125,8 @@ impl Encrypted {
     fn by(authority: &Authority) -> Self {
         let cluster = Cluster::start();
         cluster.append_to("postgresql.conf", "ssl = on\nssl_ca_file = 'clients.crt'\n");
+        // The role of the tests enters with any connection. The role `app` needs TLS and a client certificate with its
+        // name.
         let only =
             "host all palimpsest all trust\nhostssl all app all trust clientcert=verify-full\n";
         cluster.put("pg_hba.conf", only);
@@ -147,6 +150,7 @@ impl Encrypted {
 
     /// Replaces the clients' certificate and their trusted CA.
     fn put_clients(&self, authority: &Authority) {
+        // With `clientcert=verify-full`, the name of the certificate must be that of the role.
         let (certificate, key) = authority.sign("app");
         self.file("ca.crt", &authority.pem());
         self.file("client.crt", &certificate);
@@ -191,6 +195,7 @@ fn a_connection_is_encrypted_and_verifies_the_database() {
     encrypted.put_servers(&later);
     encrypted.cluster.reload();
     encrypted.cluster.end_connections();
+    // The clients still trust the old authority, so the server loses its database.
     until_ready(&server, false);
     encrypted.put_clients(&later);
     until_ready(&server, true);
@@ -224,6 +229,7 @@ fn database_passwords_are_checked_and_reloaded() {
     let server = server(folder.path(), &url, &[&setting, QUICK]);
     // The password changes while the server runs. New connections need the new one.
     cluster.psql("ALTER ROLE app PASSWORD 'another'");
+    // PostgreSQL checks a password only at the start of a connection.
     cluster.end_connections();
     until_ready(&server, false);
     std::fs::write(&file, "another\n").unwrap();
@@ -271,6 +277,7 @@ fn a_start_reports_missing_rights() {
         &["may not INSERT on", "GRANT INSERT ON"],
     );
     cluster.psql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA rights TO limited");
+    // PostgreSQL grants EXECUTE to everyone by default.
     cluster.psql("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA rights FROM public");
     tells(
         &said(&url, &[own]),
@@ -343,6 +350,7 @@ async fn a_database_outage_makes_calls_unavailable_and_loses_nothing() {
         "{status:?}"
     );
     cluster.start_again();
+    // The message keeps its id, so a repeat after a commit without an answer stores nothing twice.
     for _ in 0..50 {
         if client.append_messages(say(2)).await.is_ok() {
             break;
@@ -407,6 +415,7 @@ async fn an_exhausted_pool_rejects_without_delay() {
         .iter()
         .filter_map(|call| call.as_ref().err())
         .collect();
+    // Two appends hold the two connections and succeed after the lock. Others wait for one longer than 100 ms.
     assert!(
         !refusals.is_empty() && refusals.len() < calls.len(),
         "{calls:?}"

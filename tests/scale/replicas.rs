@@ -19,6 +19,7 @@ use crate::deployment::{Deployment, at};
 
 /// Returns the database that all tests of this file share. Each test uses its own schema.
 pub(crate) fn database() -> Arc<Cluster> {
+    // A weak reference, so that the database ends with the last test.
     static RUNNING: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
     let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     running.upgrade().unwrap_or_else(|| {
@@ -266,6 +267,7 @@ async fn a_session_deleted_at_another_server_is_not_served_from_cache() {
     for round in 0..3_u64 {
         let text = |server: usize| format!("round {round} at {server}");
         for server in 0..2 {
+            // The ids repeat in each round, so a copy of the deleted session would report duplicates.
             let message = with_id(&uuid(server as u64), user(&text(server)));
             let request = append(&session, vec![message]);
             deployment
@@ -376,6 +378,7 @@ async fn events_lost_by_a_failover_are_not_confused_with_new_ones() {
     standby.stop("fast");
     let says = |text: &str, number| with_id(&uuid(number), user(text));
     let mut array = Array::default();
+    // The primary acknowledges this turn, and the standby never receives it.
     let request = prepare(&session, vec![says("this is lost", 900)]);
     let lost = deployment
         .context(0)
@@ -477,6 +480,7 @@ async fn a_worker_prefers_its_previous_sessions() {
     // A round makes every session memory due and returns the worker that updated each.
     let round = async |number: u64| {
         for session in 0..SESSIONS {
+            // 10,000 characters exceed `update_tokens` (1,000), so each round makes an update due.
             let message = with_id(&uuid(number), user(&noise(number, 10_000)));
             let request = append(&name(&format!("kept-{session}")), vec![message]);
             deployment
@@ -485,6 +489,7 @@ async fn a_worker_prefers_its_previous_sessions() {
                 .await
                 .unwrap();
         }
+        // Nothing is due, no lease is held, and the last owner is recorded.
         cluster.until(&format!(
             "SELECT count(*) = {SESSIONS} FROM kept.sessions
              WHERE due IS NULL AND lease_owner IS NOT NULL AND lease_until IS NULL"
@@ -502,6 +507,7 @@ async fn a_worker_prefers_its_previous_sessions() {
     // On a busy machine, the other worker can claim a session that is late.
     assert!(stayed >= 30, "{stayed} of 36");
     let updates = |worker| deployment.metric(worker, "palimpsest_session_memory_updates_total");
+    // The worker that stays must take over the sessions of the busier one.
     deployment.kill(if updates(1) > updates(2) { 1 } else { 2 });
     let has = round(4).await;
     let alone = &has[0];
@@ -535,6 +541,7 @@ async fn a_read_of_a_session_deleted_meanwhile_is_not_found() {
         .unwrap();
     // The first server knows the session and reads nothing for the deletion.
     list(deployment.sessions(0), &session).await;
+    // The lock delays the read of the log until the session is deleted.
     let holder = cluster.holding("LOCK TABLE parts.frames IN ACCESS EXCLUSIVE MODE");
     let asked = tokio::spawn({
         let (mut client, session) = (deployment.context(1), session.clone());
@@ -571,6 +578,7 @@ async fn a_truncated_log_is_reported_and_does_not_block_other_sessions() {
             .await
             .unwrap();
     }
+    // The row of the session still names the position of the removed frame.
     cluster.psql(
         "DELETE FROM cut.frames WHERE last = (SELECT max(last) FROM cut.frames WHERE key = 'p!cut')",
     );

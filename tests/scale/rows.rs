@@ -35,6 +35,7 @@ async fn an_unreadable_row_does_not_break_lists_or_deletions() {
     for session in ["a", "b", "c", "d"] {
         say(&deployment, session).await;
     }
+    // One row has a summary that cannot be decoded, and the other one an impossible size.
     cluster.psql(
         "UPDATE palimpsest.sessions SET summary = '\\xff' WHERE key = 'p!a';
          UPDATE palimpsest.sessions SET log_bytes = -1 WHERE key = 'p!b'",

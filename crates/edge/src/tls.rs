@@ -72,6 +72,7 @@ impl ServerTls {
         let acceptor = TlsAcceptor::from(self.config.current());
         let shaken = timeout(self.handshake_timeout, acceptor.accept(stream));
         let stream = shaken.await;
+        // The outer result is that of the timeout, the inner one that of the handshake.
         let stream = stream.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         Ok(stream)
     }
@@ -105,6 +106,7 @@ fn server_config(files: &[Vec<u8>]) -> Result<ServerConfig, String> {
     let mut config = builder
         .with_single_cert(chain, key)
         .map_err(|error| format!("certificate and key do not go together: {error}"))?;
+    // The first name that the client offers too is selected, so HTTP/2 takes precedence.
     config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
     Ok(config)
 }

@@ -49,6 +49,8 @@ pub(super) fn parse_outcome(
     text: &str,
     is_error: Option<bool>,
 ) -> ActionOutcome {
+    // Headers and exit codes are at the beginning of a result, and programs summarize at the end. The middle of a
+    // result of megabytes adds nothing.
     let (head, tail) = head_and_tail(text);
     let output = without_header(head);
     let failed = match (is_error, act) {
@@ -92,6 +94,7 @@ fn head_and_tail(text: &str) -> (&str, &str) {
     while !text.is_char_boundary(head) {
         head -= 1;
     }
+    // The tail begins after the head, so no line of a short text is searched twice.
     let mut tail = text.len().saturating_sub(TAIL_BYTES).max(head);
     while !text.is_char_boundary(tail) {
         tail += 1;
@@ -116,6 +119,7 @@ fn run_failed(head: &str, tail: &str, flag: Option<bool>, command: &str) -> bool
         return flag.is_none() && head.trim_end().ends_with("command not found");
     }
     // Programs print their summary last, so lines are searched from the end.
+    // The tail of a short text is empty, so the head follows it.
     let mut last = tail
         .lines()
         .rev()
@@ -150,6 +154,7 @@ fn exit_code(text: &str) -> Option<i32> {
         "Exit code ", "exit code: ", "Exit code: ", "exited with code ", "<returncode>",
         "exit status ",
     ];
+    // The first mark counts, because a shell tool prints its header before the output of the program.
     let (at, mark) = marks
         .iter()
         .filter_map(|mark| Some((text.find(mark)?, mark)))
@@ -207,6 +212,7 @@ fn is_failing(line: &str) -> bool {
     if line.ends_with(": command not found") || verdict_of(line) == Some(true) {
         return true;
     }
+    // Rust reports a panic as `thread 'main' panicked at src/a.rs:1:2`. `thread '` alone is no failure.
     let begin = FAILURE_WORDS.iter().find(|begin| line.starts_with(**begin));
     begin.is_some_and(|begin| *begin != "thread '" || line.contains("panicked at"))
 }
@@ -233,6 +239,7 @@ fn failures_in(line: &str) -> Option<u64> {
                 "failed" | "failures" | "failing" | "fail" | "errors" | "error"
             )
         {
+            // A summary can have several numbers, as `1 failed, 2 errors`.
             found = Some(found.unwrap_or(0).saturating_add(number));
         }
     }
@@ -241,6 +248,7 @@ fn failures_in(line: &str) -> Option<u64> {
             .windows(2)
             .any(|pair| pair[0].parse::<u64>().is_ok() && matches!(pair[1], "passed" | "passing"))
     };
+    // `5 passed` without a number of failures is a success.
     found.or_else(|| passed().then_some(0))
 }
 
@@ -290,6 +298,8 @@ fn failure_line(head: &str, tail: &str) -> String {
         return truncate(&one_line(line), MAX_LINE);
     }
     let head = output;
+    // Claude Code returns this sentence for a call that the user rejected. The user's reason follows one of the
+    // marks.
     if head.trim_start().starts_with("The user doesn't want to") {
         let marks = ["the user said:", "reason for the rejection:"];
         let why = marks
@@ -301,6 +311,7 @@ fn failure_line(head: &str, tail: &str) -> String {
             |why| truncate(&format!("{DECLINED}: {why}"), MAX_LINE),
         );
     }
+    // Claude Code encloses the errors of its own tools in `<tool_use_error>` tags.
     let head = head.trim_start().trim_start_matches("<tool_use_error>");
     let lines = || {
         head.lines()
@@ -308,6 +319,7 @@ fn failure_line(head: &str, tail: &str) -> String {
             .map(str::trim)
             .filter(|line| !line.is_empty())
     };
+    // Exit codes, prompts and echoed commands explain nothing. They are used only if the result has no other line.
     let is_code = |line: &str| {
         line.starts_with("Exit code")
             || line.starts_with("<returncode>")
@@ -379,6 +391,7 @@ fn summary_line(head: &str, tail: &str) -> Option<String> {
     };
     let line = tail.lines().rev().map(str::trim).find(sums_up);
     let line = line.or_else(|| head.lines().rev().map(str::trim).find(sums_up))?;
+    // pytest draws a rule around its summary: `== 5 passed in 1s ==`.
     Some(truncate(&one_line(line.trim_matches(['=', ' ', '-'])), 120))
 }
 
@@ -386,9 +399,11 @@ fn summary_line(head: &str, tail: &str) -> Option<String> {
 fn matches(text: &str) -> String {
     let first = first_line(text);
     let lower = first.to_ascii_lowercase();
+    // A sentence such as `No matches found` is short. A longer line can be a match that begins with `no `.
     if text.trim().is_empty() || lower.starts_with("no ") && lower.len() < 60 {
         return "none".into();
     }
+    // Some search tools print a total such as `Found 12 files` before the matches.
     if lower.starts_with("found ")
         && let Some(number) = first
             .split_whitespace()
@@ -475,6 +490,7 @@ mod tests {
             None,
             "-Process exited with code 1",
         );
+        // Lines that are no header precede `Output:`, so it belongs to the output of the program.
         check(
             "make",
             "a\nb\nc\nd\ne\nf\ng\nh\ni\nOutput:\nerror: gone",
@@ -487,6 +503,7 @@ mod tests {
             None,
             "-ValueError: no",
         );
+        // `grep` prints the content of a file, so words for failures in it do not count.
         check(
             "grep error a",
             "error: this is content\n3 failed",

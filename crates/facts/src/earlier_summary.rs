@@ -63,6 +63,7 @@ fn sections_of_memory(text: &str, writer: SummaryWriter) -> MemoryDocument {
 
 /// Splits a rendered summary into its sections. Text before the first section is ignored.
 fn sections(text: &str, style: SummaryStyle) -> Vec<(SummarySection, Vec<&str>)> {
+    // A rendered title contains the number of its section: `## 3. Files and Code Sections`.
     let titles: Vec<(SummarySection, String)> = (1..)
         .zip(SummarySection::of(style))
         .map(|(number, section)| (*section, format!("## {number}. {}", section.title())))
@@ -91,6 +92,7 @@ fn sort_into_memory(
         let Some(kind) = target_section(*section, writer) else {
             continue;
         };
+        // The lines after a line decide if it introduces a quote.
         let kept = (0..lines.len()).filter(|at| !is_made_anew(*section, &lines[*at..]));
         let kept: Vec<&str> = kept.map(|at| lines[at]).collect();
         // Several sections can belong to the same section of session memory.

@@ -105,6 +105,7 @@ impl Facts {
         if message.transcript_only || message.kind != MessageKind::Ordinary {
             return;
         }
+        // The first directory stays the root. With another root, the same file would have another relative path.
         if self.root.is_none() {
             let mut attributes = message.attributes.iter();
             let cwd = attributes.find(|(name, _)| &**name == "cwd");
@@ -161,6 +162,8 @@ impl Facts {
                 self.complete_with_result(result);
             }
         }
+        // An agent without tools runs the command in a fence of the model's text. It returns the output as a user
+        // message.
         if let Some(output) = tool_echo(content).filter(|_| content.is_real_user_input()) {
             self.complete_with_echo(output);
         } else if let Some(words) = user_text(content) {
@@ -213,6 +216,7 @@ impl Facts {
         };
         if let Some(open) = self.open.remove(at) {
             let text = action_outcome::text_of(result);
+            // A patch has one action for each file, and all of them share its result.
             for at in open.at..open.at + open.actions {
                 self.complete(at, text, result.is_error);
             }
@@ -244,6 +248,7 @@ impl Facts {
     }
 
     fn complete(&mut self, at: usize, text: &str, is_error: Option<bool>) {
+        // An action can be dropped before its result arrives.
         let Some(Fact::Action(action)) = at
             .checked_sub(self.dropped_count)
             .and_then(|at| self.entries.get_mut(at))

@@ -210,6 +210,7 @@ fn change_phrase(actions: &[&CompletedAction], naming: PathStyle<'_>) -> String 
 }
 
 fn search_phrase(actions: &[&CompletedAction], naming: PathStyle<'_>) -> String {
+    // A group has at least one action.
     let last = actions[actions.len() - 1];
     let what = |action: &CompletedAction| match &*action.call.target {
         "" => "the files".to_owned(),

@@ -40,6 +40,7 @@ impl OwnAnswer {
         let (mut head, ()) = Response::new(()).into_parts();
         let headers = &mut head.headers;
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        // A forwarded body reports no size to hyper, so the length has to be a header.
         headers.insert(CONTENT_LENGTH, text.len().into());
         let body = TeeBody::resumed([text].into(), None);
         (head, UpstreamBody::Tee(Box::new(body)))
@@ -216,6 +217,7 @@ impl Reason {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         match self {
+            // Both limits count requests in flight, of which one can end at any moment.
             Self::Overloaded | Self::Compression(Problem::Memory) => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
             }

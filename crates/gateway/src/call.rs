@@ -62,6 +62,7 @@ impl GatewayCall {
     pub(crate) fn begin(request: &Request<AgentBody>, ids: &IdSource, metrics: &Metrics) -> Self {
         let (method, path) = (request.method(), request.uri().path());
         let trace = CallTrace::of(request.headers(), ids);
+        // A caller chooses the path, so its length in log lines is limited. A cut inside of a character would panic.
         let shown = &path[..path.floor_char_boundary(MAX_PATH_BYTES)];
         let shown: Box<str> = format!("{method} {shown}").into();
         let span = CallerSpan::begin(&trace, &shown, route::span_name(method, path));
@@ -174,6 +175,7 @@ impl GatewayCall {
             let code = i64::from(status.as_u16());
             inner.span.set_attribute("http.response.status_code", code);
         }
+        // A 4xx is the fault of the caller. The conventions for HTTP set no error on the span of a server for it.
         let is_fault = end.status.is_none_or(|status| status.is_server_error());
         if is_fault {
             let status = end.status.map(|status| status.as_u16().to_string());
@@ -214,6 +216,7 @@ impl Caller for Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // The last clone can be dropped outside of the request, and the log lines below belong to its span.
         let _entered = self.span.span().enter();
         let end = self.end.get();
         let status = end.and_then(|end| end.status);
@@ -225,6 +228,8 @@ impl Drop for Inner {
         };
         let is_denied = end.is_some_and(|end| end.is_denied);
         let reason = end.and_then(|end| end.reason);
+        // A `GET` changes nothing, so only a denied one has a line. `write` also leaves out requests with the right
+        // `read`, such as a count of tokens.
         if is_denied || !self.is_safe {
             AuditedCall {
                 who: self.credential(),

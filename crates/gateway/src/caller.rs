@@ -89,6 +89,7 @@ impl Callers {
         let headers = request.headers();
         // Without a key of the provider, its headers can contain the credential.
         let has_usual_headers = holds_key || is_own;
+        // Checked even without authentication, because the header would be forwarded to the provider.
         if !has_usual_headers && has_misplaced_key(headers) {
             return Err(Rejection::MisplacedKey);
         }
@@ -167,6 +168,7 @@ pub(crate) fn take_project(target: &mut Uri) -> Result<Option<ProjectId>, Reject
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (name, rest) = rest.split_at(end);
     let project = ProjectId::new(name).map_err(|_| Rejection::ProjectName)?;
+    // `/p/team` and `/p/team?x=1` have no path behind the project, and a target without a path is invalid.
     let rest = if rest.starts_with('/') {
         PathAndQuery::try_from(rest)
     } else {
@@ -203,6 +205,8 @@ fn credential(headers: &HeaderMap, has_usual_headers: bool) -> Result<&str, Auth
     let values = PROVIDER_KEY_HEADERS
         .iter()
         .flat_map(|name| headers.get_all(*name));
+    // Clients of Anthropic send `x-api-key: KEY`, and those of OpenAI `authorization: Bearer KEY`. The name of a scheme
+    // ignores case (RFC 9110).
     let mut words = values.map(|value| {
         let text = value.to_str().map_err(|_| AuthError::Scheme)?.trim();
         Ok(match text.split_once(' ') {
@@ -233,6 +237,7 @@ fn is_of_web_page(headers: &HeaderMap, target: &Uri) -> bool {
         // Browsers always send a host that can be read.
         return headers.contains_key(HOST);
     };
+    // `host` keeps the brackets of an IPv6 address, and `IpAddr` accepts none.
     let address = host.trim_start_matches('[').trim_end_matches(']');
     let is_local = host.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok();
     !is_local
@@ -243,6 +248,7 @@ fn has_misplaced_key(headers: &HeaderMap) -> bool {
     let values = PROVIDER_KEY_HEADERS
         .iter()
         .flat_map(|name| headers.get_all(*name));
+    // Bytes are searched, because a value need not be text. A key beside an invalid character would otherwise leave.
     let mut words =
         values.flat_map(|value: &HeaderValue| value.as_bytes().split(u8::is_ascii_whitespace));
     words.any(|word| word.starts_with(key::PREFIX.as_bytes()))
@@ -317,6 +323,7 @@ mod tests {
         }
         check(&[], "/", false);
         check(&[], "http://127.0.0.1:1/", false);
+        // A page can bind its own name to 127.0.0.1 (DNS rebinding). The name in the request reveals it.
         check(&[], "http://rebound.example/", true);
         check(&[("host", "rebound.example:1")], "/", true);
         check(&[("host", "a b")], "/", true);

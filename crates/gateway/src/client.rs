@@ -44,7 +44,9 @@ pub(crate) fn new(connect_timeout: Duration) -> Result<UpstreamClient, rustls::E
         .with_platform_verifier()?
         .with_no_client_auth();
     let mut tcp = HttpConnector::new();
+    // The connector around this one adds TLS, so this one has to accept `https` too.
     tcp.enforce_http(false);
+    // Nagle's algorithm would delay the last small packet of a request.
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(KEEPALIVE));
     let https = HttpsConnectorBuilder::new()
@@ -90,10 +92,12 @@ where
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
+        // A server can accept a connection and never continue the TLS handshake.
         let connecting = timeout(self.limit, self.inner.call(uri));
         Box::pin(async {
             match connecting.await {
                 Ok(connected) => connected.map_err(Into::into),
+                // `forward` recognizes this kind, and answers 504 in place of 502.
                 Err(_elapsed) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
             }
         })

@@ -31,6 +31,7 @@ impl ConnectionEnd {
 
     /// Returns ready after a flush since the number of flushes was `before`.
     pub(crate) fn poll_flushed(&self, before: u64, waker: &Waker) -> Poll<()> {
+        // Registered before the check, so that no flush between both is missed.
         self.waiting.register(waker);
         if self.flushes() == before {
             return Poll::Pending;
@@ -60,6 +61,7 @@ impl AgentConnection {
 impl Drop for AgentConnection {
     fn drop(&mut self) {
         if self.end.is_reset.load(SeqCst) {
+            // With a linger of zero, the kernel discards unsent bytes and sends a reset.
             // Without the option the socket is closed, which is the better end of the two that are left.
             let _ = self.inner.get_ref().set_zero_linger();
         }
@@ -99,6 +101,7 @@ impl AsyncWrite for AgentConnection {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.inner).poll_flush(cx);
+        // A pending or failed flush can leave bytes of the response behind.
         if matches!(polled, Poll::Ready(Ok(()))) {
             self.end.flushes.fetch_add(1, SeqCst);
             self.end.waiting.wake();

@@ -278,6 +278,7 @@ impl PendingCommit {
 
     /// Waits for the commit. Returns the request as the committed conversation has it.
     pub async fn outcome(self) -> Result<ManagedRequest, Unmanaged> {
+        // A dropped `JoinHandle` detaches its task, so the commit continues after the deadline.
         match timeout_at(self.deadline, self.task).await {
             Ok(Ok(prepared)) => prepared,
             Ok(Err(error)) => {

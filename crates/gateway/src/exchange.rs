@@ -193,6 +193,7 @@ impl Exchange {
                 return None;
             }
         };
+        // The reader sees a cut in both cases. Only `end` shows that the agent disconnected.
         let outcome = match finished.end {
             ResponseEnd::Complete => Outcome::Complete,
             ResponseEnd::Failed => Outcome::Failed,
@@ -275,6 +276,7 @@ impl Unrecorded {
 
     /// Returns the rounds so far, of which this response is the last one. The response is recorded with the next one.
     pub(crate) fn into_rounds(mut self, results: Bytes) -> Vec<ResponseRound> {
+        // Taken, so that `drop` does not record this part as a response of its own.
         let Some(record) = self.record.take() else {
             return Vec::new();
         };

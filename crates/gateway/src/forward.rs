@@ -91,10 +91,12 @@ impl Forwarder {
         connection: &Arc<Connection>,
         end: &Arc<ConnectionEnd>,
     ) -> Result<Response<ResponseBody>, NoResponse> {
+        // The first step, because the route, the span and the target upstream must not contain `/p/PROJECT`.
         let project = caller::take_project(request.uri_mut());
         let route = Route::of(request.method(), request.uri().path(), request.headers());
         let api = match route {
             Route::Forward(api) | Route::WebSocket(api) => api,
+            // These requests have no upstream. The API only selects the shape of an error.
             Route::Own(_) | Route::Tunnel => Api::OpenAi,
         };
         let call = GatewayCall::begin(&request, &self.ids, &self.metrics);
@@ -168,10 +170,12 @@ impl Forwarder {
             .callers
             .authorize(request, project, (holds_key, is_own), call);
         let caller = authorized.map_err(Reason::Caller)?;
+        // After the authorization, so that callers without a credential cannot use up the permits.
         let Ok(permit) = Arc::clone(&self.streams).try_acquire_owned() else {
             tracing::warn!("rejected a request: gateway.max_streams requests are in flight");
             return Err(Reason::Overloaded);
         };
+        // The last check of the admission, because it charges the project, and a rejected request must cost nothing.
         let quota = self.callers.take_quota(&caller, request.headers());
         let in_flight = InFlight {
             call: call.clone(),
@@ -218,6 +222,8 @@ impl Forwarder {
         let stalled = Arc::clone(&has_stalled);
         let mut body = RequestBody::new(body, self.stall, stalled, of.request_bytes());
         let (mut prepared, restored) = self.prepare(call, (project, of), &head, &mut body).await;
+        // A rejection or an answer of the gateway depends on the outcome of the commit. All other requests can leave
+        // before it.
         let settles_first =
             self.requires_session || prepared.as_ref().is_some_and(Prepared::is_answered);
         if settles_first {
@@ -234,6 +240,7 @@ impl Forwarder {
         if let Some(key) = &held_key {
             head.headers = headers::of_held_key(&head.headers, head.version, key);
         }
+        // The head is cloned, because a shorter prompt and reads of stored content need it for further requests.
         let request = match (&prepared, &restored) {
             (Some(prepared), _) => self.prepared(&head, prepared, (body, agent.api)),
             (None, Some((restored, _))) => self.changed(head.clone(), restored, (agent.api, false)),
@@ -260,6 +267,7 @@ impl Forwarder {
                 return failure.map(Err);
             }
         };
+        // The span gets the session after the commit, which can move the conversation to another one.
         let session = prepared.as_ref().and_then(Prepared::session);
         if let (Some(span), Some(session)) = (&span, session) {
             span.of_session(session);
@@ -460,11 +468,13 @@ impl Forwarder {
         let manager = manager.filter(|_| overlong::is_candidate(response.status()));
         let status = response.status();
         let model_api = prepared.api();
+        // Without a place no session has taken the conversation, so no level can shorten it.
         let (Some(manager), Some(_)) = (manager, prepared.place()) else {
             return (Responded::Body(response), span);
         };
         let (head, body) = response.into_parts();
         let examined = overlong::examine(&head, body).await;
+        // Each failure below falls back to this response, so that the agent gets the error of the provider.
         let rejected = Responded::Examined(Box::new((head, examined.body)));
         let Some(too_long) = examined.too_long else {
             return (rejected, span);
@@ -484,6 +494,7 @@ impl Forwarder {
         let second = target.begin(span.call(), prepared.session());
         match self.client.request(request).await {
             Ok(response) => {
+                // The first span ends with the status of the rejection. The second one is that of the response.
                 span.responded(status);
                 (Responded::Body(response), second)
             }
@@ -522,6 +533,7 @@ impl Forwarder {
         // The extensions of the head contain the case of the headers, so the head is reused.
         head.uri = upstream.uri(&head.uri)?;
         head.headers = headers::of_request(&head.headers, head.version, &upstream.host);
+        // The client of upstreams uses HTTP/1.1. A request of HTTP/1.0 keeps its version.
         head.version = head.version.min(Version::HTTP_11);
         Ok(Request::from_parts(head, body))
     }
@@ -569,9 +581,11 @@ impl Agent<'_> {
 
     /// Returns the reason for an answer of the gateway to a request that has no response.
     fn failure(&self, error: ClientError, has_stalled: bool) -> Result<Reason, NoResponse> {
+        // Upstream received nothing, so an answer of the gateway hides nothing.
         if error.is_connect() {
             return Ok(unreachable(&error, self.api));
         }
+        // The body of the agent caused the error, so upstream received an incomplete request.
         if has_stalled {
             return Ok(Reason::Stalled);
         }

@@ -40,6 +40,7 @@ pub(crate) fn of_held_key(headers: &HeaderMap, version: Version, key: &KeyHeader
     // Headers of one connection are dropped first, because `connection` could name the header of the key.
     for (name, value) in end_to_end(headers, version) {
         if PROVIDER_KEY_HEADERS.contains(&name.as_str()) {
+            // `insert` replaces, so that several credentials become one header at the place of the first.
             changed.insert(key.name.clone(), key.value.clone());
         } else {
             changed.append(name.clone(), value.clone());
@@ -64,10 +65,12 @@ pub(crate) fn of_changed_request(
             changed.insert(CONTENT_LENGTH, length.into());
         } else if *name == ACCEPT_ENCODING && !permits_coding {
             changed.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        // The new body has a length and no coding. A `transfer-encoding` beside a length is ambiguous (RFC 9112).
         } else if *name != CONTENT_ENCODING && *name != TRANSFER_ENCODING {
             changed.append(name.clone(), value.clone());
         }
     }
+    // A body in chunks had no length that could be replaced.
     changed
         .entry(CONTENT_LENGTH)
         .or_insert_with(|| length.into());
@@ -99,6 +102,7 @@ pub(crate) fn without_betas(headers: &HeaderMap, unused: &[&str]) -> HeaderMap {
             continue;
         };
         let all = || betas.split(',').map(str::trim);
+        // Such a value keeps its spelling, for example spaces around its commas.
         if !all().any(|beta| unused.contains(&beta)) {
             changed.append(name.clone(), value.clone());
             continue;
@@ -134,6 +138,7 @@ fn end_to_end(
             // Both sides reuse connections in the same way, so the wish of one side is also true for the other.
             return is_http1 && options.iter().all(|option| is_reuse(option));
         }
+        // HTTP/2 has a framing of its own, and forbids this header (RFC 9113).
         if *name == TRANSFER_ENCODING {
             return is_http1;
         }

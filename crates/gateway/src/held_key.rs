@@ -90,6 +90,7 @@ impl HeldKey {
         };
         let key = self.source.read().await;
         let key = key.map_err(|cause| error(cause.to_string()))?;
+        // Files of secrets often end with a line feed, which a header cannot contain.
         let text = format!("{}{}", self.scheme, key.expose_secret().trim());
         let value = HeaderValue::try_from(text);
         let mut value = value
@@ -110,12 +111,14 @@ pub(crate) fn is_model_request(method: &Method, path: &str) -> bool {
     if *method == Method::POST {
         return MODEL_CALLS.contains(&path);
     }
+    // Other methods change the account, such as `DELETE /v1/models/ft:mine`.
     if *method != Method::GET && *method != Method::HEAD {
         return false;
     }
     let Some(rest) = path.strip_prefix(MODELS) else {
         return false;
     };
+    // Ids of models, such as `gpt-5.1:mini`. A `/` or `%` could lead to another resource.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
     match rest.strip_prefix('/') {
         Some(id) => !id.contains("..") && id.bytes().all(is_plain),

@@ -65,6 +65,7 @@ fn builder(idle_timeout: Duration) -> Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_HTTP2_STREAMS)
         .max_header_list_size(MAX_HEAD_BYTES_HTTP2)
+        // An idle connection of HTTP/2 is usual. A ping finds those whose agent is gone.
         .keep_alive_interval(idle_timeout)
         .auto_date_header(false);
     http
@@ -108,6 +109,7 @@ async fn serve_one(
             // The timer of hyper starts with the first byte, because hyper first detects the HTTP version.
             () = unused(&connection, idle_timeout) => return,
             () = stop.cancelled(), if !is_closing => {
+                // A cancelled token is always ready, so without the flag this branch would run in each round.
                 is_closing = true;
                 serving.as_mut().graceful_shutdown();
             }
@@ -126,5 +128,6 @@ async fn unused(connection: &Connection, idle_timeout: Duration) {
         };
         sleep(left).await;
     }
+    // The connection had a request, so the timers of hyper apply from here on.
     std::future::pending::<()>().await;
 }

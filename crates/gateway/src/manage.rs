@@ -64,6 +64,7 @@ impl ModelCall {
             purpose,
             compaction,
         };
+        // A trigger is found only in the body, so a request with one begins as a request for a response.
         if let Some(api) = ResponseApi::of(method, path) {
             return Some(of(api, Purpose::Response));
         }
@@ -149,6 +150,8 @@ impl Manager {
             match (commit.outcome().await, &mut prepared.outcome) {
                 // The body was sent already. The place changes if another writer has committed first.
                 (Ok(committed), Ok(managed)) => managed.to_upstream.place = committed.place,
+                // The request can be upstream already. Its response is then described as unmanaged, and is not
+                // recorded.
                 (Err(reason), outcome) => *outcome = Err(reason),
                 (Ok(_), Err(_)) => {}
             }
@@ -210,6 +213,7 @@ impl Manager {
             body: json,
             purpose,
         };
+        // The copy shares the bytes of the body. `shorten` needs it if the provider rejects the prompt as too long.
         let to_upstream = self.context.prepare(request.clone()).await?;
         let answer = match &to_upstream.request.body {
             ModelBody::Compacted(compacted) => {
@@ -288,6 +292,7 @@ impl Manager {
         let ModelBody::View(body) = &shorter.body else {
             return None;
         };
+        // Sizes without a content coding are compared: that of the sent view, or otherwise that of the agent's body.
         let sent = match &managed.to_upstream.body {
             ModelBody::View(sent) => sent,
             _ => &managed.from_agent.body,
@@ -326,6 +331,7 @@ async fn of_body<T: Send + 'static>(
 /// Returns the digest of all credentials of a request.
 pub(crate) fn scope(headers: &HeaderMap) -> Digest {
     let mut scope = Digest::of_bytes(b"");
+    // Both kinds of keys count: callers with one key of the provider can have keys of Palimpsest of their own.
     for name in PROVIDER_KEY_HEADERS.into_iter().chain([KEY_HEADER]) {
         for value in headers.get_all(name) {
             scope = scope.chain(name.as_bytes()).chain(value.as_bytes());
@@ -366,6 +372,7 @@ impl Prepared {
             let changes_response = self.edits().is_some_and(EditReport::changes_response);
             return Some((body.clone(), self.offered().is_some() || changes_response));
         }
+        // Without a view, the items of the service still have to leave the body, because no provider can read them.
         self.restored.clone().map(|body| (body, false))
     }
 

@@ -44,6 +44,7 @@ pub(crate) async fn examine(head: &Parts, mut body: Incoming) -> Examined {
         Ok(ReceivedEnd::Whole) => return examine_whole(head, received),
         // A broken body must break for the agent too.
         Ok(ReceivedEnd::Broken(error)) => TeeBody::broken(received, error),
+        // The received part is sent first, so that the agent loses no byte.
         Ok(ReceivedEnd::TooLarge) | Err(_) => TeeBody::resumed(received, Some(body)),
     };
     Examined {

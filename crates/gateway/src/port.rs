@@ -112,13 +112,16 @@ impl Port for Gateway {
         let acceptor = Acceptor::new(self.listener, parts.connections, None);
         let prepare_timeout = Duration::from_millis(self.config.prepare_timeout_ms);
         let ids = parts.engine.as_ref().map(|engine| Arc::clone(&engine.ids));
+        // Traces need ids, also in a process without an engine.
         let ids = ids.unwrap_or_else(|| IdSource::random(Arc::new(SystemClock::new())).into());
+        // Without an engine, the gateway has no sessions and only forwards.
         let engine = parts.engine.filter(|_| self.config.manage);
         let context_with = |tools| {
             let engine = engine.clone()?;
             Some(EngineContext::new(engine, tools, prepare_timeout))
         };
         let compaction = self.config.upstreams.anthropic.compaction;
+        // Requests to models and compression requests share this budget.
         let memory = ReadMemory::new(self.config.max_request_bytes_in_flight);
         // A guardrail gets messages only, so no tools can be offered with them.
         let compression = engine

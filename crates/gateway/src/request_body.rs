@@ -78,6 +78,7 @@ impl RequestBody {
         &mut self,
         mut accept: impl FnMut(usize) -> Result<(), E>,
     ) -> Result<Option<Vec<Bytes>>, E> {
+        // The announced size is checked first, so that a body above the limit is never collected.
         let announced = self.size_hint().exact();
         accept(announced.and_then(|size| size.try_into().ok()).unwrap_or(0))?;
         let mut size = 0;
@@ -88,10 +89,12 @@ impl RequestBody {
                         continue;
                     };
                     size += data.len();
+                    // Kept before it is accepted, because a rejected body can still be sent.
                     self.received.push_back(data);
                     accept(size)?;
                 }
                 Some(Err(error)) => {
+                    // Kept for upstream, which must see the same incomplete body as without the gateway.
                     self.failed = Some(error);
                     self.inner = None;
                     return Ok(None);
@@ -111,6 +114,7 @@ impl RequestBody {
             return Poll::Ready(None);
         };
         if let Poll::Ready(frame) = Pin::new(inner).poll_frame(cx) {
+            // The limit applies to the time without progress, and not to the whole body.
             self.stalls = None;
             if let Some(Ok(frame)) = &frame {
                 let size = frame.data_ref().map_or(0, Bytes::len);
@@ -119,6 +123,7 @@ impl RequestBody {
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
         let stall = self.stall;
+        // The timer starts when data of the agent is missing. Time in which upstream takes no data does not count.
         let stalls = self.stalls.get_or_insert_with(|| Box::pin(sleep(stall)));
         ready!(stalls.as_mut().poll(cx));
         self.has_stalled.store(true, SeqCst);
@@ -152,6 +157,7 @@ impl Body for RequestBody {
         let received: u64 = self.received.iter().map(|data| data.len() as u64).sum();
         let rest = match &self.inner {
             Some(inner) => inner.size_hint(),
+            // The size of the received part must not be announced as that of the whole body.
             None if self.failed.is_some() => SizeHint::default(),
             None => SizeHint::with_exact(0),
         };

@@ -103,6 +103,7 @@ impl ForwardedBody {
         };
         if self.broken.is_none() {
             match ready!(self.inner.poll_next(cx)) {
+                // A flush after this count has written all frames before the error.
                 Some(Err(error)) => self.broken = Some((error, end.flushes())),
                 frame => return Poll::Ready(frame),
             }
@@ -111,6 +112,7 @@ impl ForwardedBody {
             ready!(end.poll_flushed(*flushes, cx.waker()));
         }
         let error = self.broken.take().map(|(error, _)| error);
+        // Set before the error is returned, because hyper drops the socket after it.
         if error.as_ref().is_some_and(|error| is_reset(error)) {
             end.reset();
         }

@@ -70,6 +70,7 @@ impl Api {
     /// Selects the API by the path, then by the headers. Both APIs have paths such as `/v1/models`.
     fn of(path: &str, headers: &HeaderMap) -> Self {
         let path = path.strip_prefix("/v1").unwrap_or(path);
+        // Only the first segment counts: `/v1/threads/t/messages` is a path of OpenAI.
         let resource = path.trim_start_matches('/').split('/').next();
         match resource.unwrap_or_default() {
             "messages" | "complete" => Self::Anthropic,

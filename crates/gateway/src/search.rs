@@ -9,6 +9,7 @@ pub(crate) fn contains(parts: &[Bytes], text: &[u8]) -> bool {
     let mut before = Vec::new();
     parts.iter().any(|part| {
         // The text can begin in one part and end in a later one.
+        // A match across parts has at most `text.len() - 1` bytes in each of them.
         before.extend_from_slice(&part[..part.len().min(text.len() - 1)]);
         let found = finder.find(&before).is_some() || finder.find(part).is_some();
         let kept = part.len().min(text.len() - 1);

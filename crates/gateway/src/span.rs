@@ -73,6 +73,7 @@ impl ModelSpan {
 
     /// Records the session, which was not known at the start.
     pub(crate) fn of_session(&self, session: &SessionKey) {
+        // Without a collector, the name is not formatted.
         if !self.span.is_disabled() {
             let conversation = session.session.to_string();
             self.span

@@ -77,6 +77,7 @@ impl TeeBody {
     /// Creates a body whose beginning was received before the connection to upstream broke.
     pub(crate) fn broken(received: VecDeque<Bytes>, error: hyper::Error) -> Self {
         let mut body = Self::resumed(received, None);
+        // A hold without a record returns the error once, behind the received data.
         body.hold = Some(Hold::of_task(None, Duration::ZERO, Some(Err(error))));
         body
     }
@@ -94,7 +95,9 @@ impl TeeBody {
             return Poll::Ready(None);
         };
         let polled = ready!(Pin::new(&mut *inner).poll_frame(cx));
+        // True with the last byte of a body that has a `content-length`, before hyper returns its end.
         let is_end = inner.is_end_stream();
+        // A broken body that is polled again ends like a complete one, which would hide the cut.
         if !matches!(polled, Some(Ok(_))) {
             self.inner = None;
         }
@@ -114,6 +117,8 @@ impl TeeBody {
                     // A client can use a body of one JSON value only when its last byte has arrived.
                     Ok(None) if is_end => Some(0),
                     Ok(last_event) => last_event,
+                    // `exchange` is gone from here on, because a part of a response cannot be recorded. The rest is
+                    // forwarded unread.
                     Err(reason) => {
                         exchange.give_up(reason);
                         return Poll::Ready(Some(Ok(Frame::data(data))));
@@ -123,6 +128,7 @@ impl TeeBody {
                     self.exchange = Some(exchange);
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 };
+                // The position is inside of this frame, so the split cannot panic.
                 let first = data.split_to(begins_at);
                 (first, Some(Ok(Frame::data(data))), BodyEnd::Whole)
             }
@@ -131,6 +137,7 @@ impl TeeBody {
         };
         self.tasks = Some(exchange.tasks().clone());
         self.hold = Some(Hold::new(exchange, end, held));
+        // Without a frame to return, the hold must be polled here, or no waker is registered.
         if first.is_empty() {
             return self.poll_next(cx);
         }
@@ -165,6 +172,7 @@ impl Hold {
 
     /// Returns ready when the response is recorded, or after the maximum time.
     pub(crate) fn poll_recorded(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // The record is polled before the limit, so that a finished record causes no warning.
         if let Some(recording) = &mut self.recording
             && Pin::new(recording).poll(cx).is_pending()
         {

@@ -27,5 +27,6 @@ pub(crate) async fn on_fitting_thread<T: Send + 'static>(
     if is_large {
         return spawn_blocking(work).await.map_err(|_| WorkPanicked);
     }
+    // On an async thread, a panic would end the task of the agent's connection.
     catch_unwind(AssertUnwindSafe(work)).map_err(|_| WorkPanicked)
 }

@@ -65,6 +65,7 @@ impl Upstream {
         let parts = uri.into_parts();
         let authority = match parts.authority {
             Some(authority) => authority,
+            // An empty text is no authority, so a base URL without a host fails here.
             None => Authority::try_from("")?,
         };
         let path = parts.path_and_query.as_ref().map_or("", PathAndQuery::path);
@@ -112,6 +113,7 @@ pub(crate) fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
     let (mut kind, mut cause) = (None, Some(error));
     while let Some(error) = cause {
         cause = error.source();
+        // hyper wraps the error of a socket several times, so the innermost kind counts.
         if let Some(error) = error.downcast_ref::<io::Error>() {
             kind = Some(error.kind());
             // `source` of an I/O error omits the error that it wraps.

@@ -45,6 +45,7 @@ fn read(
     cuts: &[usize],
     is_whole: bool,
 ) -> Result<(FinishedResponse, Option<usize>), Unread> {
+    // Any number becomes a position in the body. With both ends, the frames cover all of it.
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (body.len() + 1)).collect();
     cuts.extend([0, body.len()]);
     cuts.sort_unstable();
@@ -65,6 +66,7 @@ async fn post(provider: &FakeProvider, path: &str, body: &Value, coding: &str) -
          content-type: application/json\r\naccept-encoding: {coding}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
+    // The content coding must stay, so a raw socket is used. `connection: close` marks the end of the answer.
     let mut stream = TcpStream::connect(provider.address()).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
@@ -170,8 +172,12 @@ fn answers() -> Vec<Answer> {
         for api in APIS {
             let mut streams = BTreeMap::new();
             let mut whole = Value::Null;
+            // Number 0 is the answer without a stream, number 1 the stream without a coding. Each further one has its
+            // coding.
             for (number, coding) in ["", "identity", "gzip", "deflate", "br", "zstd"].into_iter().enumerate() {
+                // Each script matches one model. The lengths of the paths differ, so the APIs have different models.
                 let model = format!("m-{}-{number}", request(api, "", false).0.len());
+                // The stream of number 1 has CR LF, which `last_event_of` searches for.
                 let mut pace = json!({"delta_bytes": 7, "crlf": number % 2 == 1, "pings": number % 3});
                 if number >= 2 {
                     pace["coding"] = json!(coding);
@@ -241,6 +247,7 @@ fn every_split_of_a_stream_assembles_to_the_whole_response() {
         prop_assert_eq!(summary.id.as_deref(), assembled["id"].as_str());
         prop_assert_eq!(summary.model.as_deref(), assembled["model"].as_str());
         let (held_from, begins_at) = (last_event.unwrap(), last_event_of(stream));
+        // The hold begins at the last event, or at a cut inside of it. The bytes before such a cut have left already.
         if coding.is_empty() {
             let is_cut = cuts.iter().any(|cut| cut % (stream.len() + 1) == held_from);
             prop_assert!(held_from == begins_at || held_from > begins_at && is_cut);
@@ -271,6 +278,7 @@ fn a_cut_stream_contains_the_parts_that_a_client_can_use() {
         };
         let whole = content(&bare(&answer.whole));
         let whole = whole.as_array().unwrap();
+        // A longer part of the stream never has fewer blocks.
         let mut blocks_of_last_cut = 0;
         for cut in 0..stream.len() {
             let reader = reader(answer.api, "text/event-stream", "");
@@ -335,6 +343,7 @@ fn a_completion_without_a_last_event_is_complete_if_its_choices_are() {
             r#"data: {{"choices":[{{"index":0,"delta":{{"content":"a"}},"finish_reason":{finish}}}]}}"#
         ) + "\n\n"
     };
+    // Both streams end without `[DONE]`.
     for (stream, end) in [
         (chunk("null") + &chunk("\"stop\""), ResponseEnd::Complete),
         (chunk("null"), ResponseEnd::Cut),
@@ -349,6 +358,7 @@ fn a_completion_without_a_last_event_is_complete_if_its_choices_are() {
 fn an_empty_output_of_the_last_event_is_replaced_by_the_items_before() {
     let events = [
         r#"{"type":"response.created","response":{"id":"r","status":"in_progress","output":[]}}"#,
+        // The items arrive in the wrong order, so that only their indexes can order them.
         r#"{"type":"response.output_item.done","output_index":1,"item":{"n":1e2}}"#,
         r#"{"type":"response.output_item.done","output_index":0,"item":{"z":0,"a":0}}"#,
         r#"{"type":"response.completed","response":{"id":"r","status":"completed","output":[]}}"#,
@@ -391,6 +401,7 @@ fn deltas_of_other_providers_are_merged() {
 
 #[test]
 fn content_above_the_limits_is_not_read() {
+    // Five chunks of a quarter exceed the maximum of one response.
     let part = "x".repeat(MAX_BYTES / 4);
     let chunk = json!({"choices": [{"index": 0, "delta": {"content": part}}]});
     let stream = format!("data: {chunk}\n\n").repeat(5);
@@ -400,6 +411,7 @@ fn content_above_the_limits_is_not_read() {
     let failed = read(chat(unlimited), stream.as_bytes(), &[], true);
     assert_eq!(failed.unwrap_err(), Unread::TooLarge);
     let memory = ReadMemory::new(MAX_BYTES);
+    // Half of the stream fits into the memory once, and not twice.
     let half = stream.len() / 2;
     let mut first = chat(memory.clone());
     first.read(&stream.as_bytes()[..half]).unwrap();

@@ -43,6 +43,7 @@ impl<B> ApiBody<B> {
 
     pub(crate) fn whole(data: Bytes, response: Option<B>) -> Self {
         Self::of(Content::Whole {
+            // An empty body has ended at once, without an empty frame.
             data: Some(data).filter(|data| !data.is_empty()),
             _response: response,
         })

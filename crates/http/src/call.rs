@@ -84,6 +84,7 @@ where
     {
         return Err(status);
     }
+    // These headers describe the framed messages of gRPC, and not the body that the caller gets.
     let mut headers = head.headers;
     for name in [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH] {
         headers.remove(name);
@@ -128,6 +129,7 @@ fn grpc_request(
         let timeout = if digits.len() <= 8 {
             format!("{digits}m")
         } else {
+            // `1234567890` milliseconds become `1234568S`.
             format!("{seconds}S")
         };
         if let Ok(timeout) = HeaderValue::try_from(timeout) {
@@ -168,6 +170,7 @@ impl<B: Body<Data = Bytes, Error = Status> + Unpin> Reply<B> {
                     self.has_ended = true;
                     return Some(Err(status));
                 }
+                // Bytes that are left belong to a message that was cut off.
                 None => {
                     self.has_ended = true;
                     self.status = (!self.buffer.is_empty()).then(incomplete);
@@ -183,6 +186,7 @@ impl<B: Body<Data = Bytes, Error = Status> + Unpin> Reply<B> {
             Some(Err(status)) => return Err(self.failure(status)),
             None => return Err(self.failure(incomplete())),
         };
+        // The second step reads the trailers, which can still report an error.
         match self.next().await {
             None => Ok(Unary {
                 headers: self.headers,
@@ -203,6 +207,7 @@ impl<B: Body<Data = Bytes, Error = Status> + Unpin> Reply<B> {
     }
 
     fn take_message(&mut self) -> Option<Result<Bytes, Status>> {
+        // The prefix of a message: the flag of its compression and four bytes of its length.
         let [flag, length @ ..] = *self.buffer.first_chunk::<5>()?;
         if flag != 0 {
             return Some(Err(incomplete()));

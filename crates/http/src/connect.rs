@@ -128,6 +128,7 @@ impl ConnectApi {
     {
         let path = request.uri().path().to_owned();
         let Some(method) = self.methods.get(&path).copied() else {
+            // Connect has status 404 for an unknown method. The code alone would give 501.
             let mut response = failed(&Status::unimplemented(format!(
                 "no method has the path {path}"
             )));
@@ -241,6 +242,7 @@ impl ConnectApi {
         let parts = stream::unfold(Some(reply), move |reply| {
             let schema = Arc::clone(&schema);
             async move {
+                // The state is `None` after the envelope with the flag `END`.
                 let mut reply = reply?;
                 let message = match reply.next().await {
                     Some(message) => message.and_then(|message| {
@@ -309,6 +311,7 @@ fn decoded(body: Bytes, is_gzip: bool) -> Result<Bytes, BodyProblem> {
         .saturating_mul(MAX_RATIO)
         .clamp(MIN_DECODED_BYTES, MAX_DECODED_BYTES);
     let mut out = Vec::new();
+    // The byte after the limit shows that the content is larger.
     let mut decoder = MultiGzDecoder::new(&body[..]).take(limit as u64 + 1);
     decoder
         .read_to_end(&mut out)

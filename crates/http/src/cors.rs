@@ -88,6 +88,7 @@ impl AllowedOrigins {
         };
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
         headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("*"));
+        // A cache must not serve this response to a page of another origin.
         headers.append(VARY, HeaderValue::from_static("origin"));
     }
 
@@ -175,6 +176,7 @@ mod tests {
             let local = [("host", "localhost:1"), ("origin", "http://localhost:1")];
             assert!(permits(&[], &local, open));
         }
+        // Every call needs a credential here, which a rebound page does not have.
         assert!(permits(&[], &page, OpenTo::Nobody));
     }
 

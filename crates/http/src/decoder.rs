@@ -55,6 +55,8 @@ impl BodyDecoder {
     /// Returns the message with the prefix of gRPC.
     pub fn decode(&self, body: Bytes) -> Result<Bytes, BodyProblem> {
         let mut framed = Vec::with_capacity(PREFIX_BYTES + body.len() + 256);
+        // The length is known only after the decoding, so the prefix is filled last. The flag 0 is an uncompressed
+        // message.
         framed.resize(PREFIX_BYTES, 0);
         (self.0)(body, &mut framed)?;
         let length = u32::try_from(framed.len() - PREFIX_BYTES);

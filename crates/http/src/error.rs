@@ -31,6 +31,7 @@ pub(crate) const fn http_status(code: Code) -> StatusCode {
         Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
         Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+        // 499, the status of nginx for a request that its client cancelled, has no constant in the crate.
         Code::Cancelled => match StatusCode::from_u16(499) {
             Ok(status) => status,
             Err(_) => StatusCode::BAD_REQUEST,
@@ -151,6 +152,7 @@ struct ConnectDetail {
 impl From<&Status> for ConnectError {
     fn from(status: &Status) -> Self {
         let details = details_of(status).into_iter().map(|detail| ConnectDetail {
+            // `type.googleapis.com/google.rpc.ErrorInfo` is `google.rpc.ErrorInfo` in the Connect protocol.
             name: detail
                 .type_url
                 .rsplit('/')
@@ -190,6 +192,7 @@ pub(crate) fn defect() -> Status {
 /// Returns the metadata of a status.
 pub(crate) fn metadata(status: &Status) -> HeaderMap {
     let mut headers = status.metadata().clone().into_headers();
+    // The content type is that of gRPC and would replace the type of the JSON.
     headers.remove(CONTENT_TYPE);
     headers
 }

@@ -247,6 +247,7 @@ impl Writer<'_> {
     ) {
         let is_input = self.inputs.contains(message.full_name());
         for (descriptor, field) in self.fields(message) {
+            // `UpdateSession` has a message in its field `session`, and only the name in it is a part of the path.
             let is_in_path = left_out == Some(&field.name) && field.name != "session"
                 || left_out == Some(&field.name) && !matches!(field.kind, Kind::Message(_));
             if field.is_hidden || is_in_path || is_left_out(inline, &field.name) {

@@ -73,6 +73,7 @@ pub async fn make_folder(folder: &Path) -> Result<(), BoxError> {
     let made = tokio::fs::create_dir_all(folder).await;
     made.map_err(|error| {
         let path = folder.display();
+        // `AlreadyExists` for a file at the path itself, `NotADirectory` for a file at one of its parents.
         let text = if error.kind() == std::io::ErrorKind::AlreadyExists
             || error.kind() == std::io::ErrorKind::NotADirectory
         {

@@ -357,6 +357,7 @@ fn raw(value: &DeValue<'_>) -> RawValue {
             RawValue::Other("integer that is too long"),
             RawValue::Integer,
         ),
+        // TOML allows `_` between digits, and the parser of Rust does not.
         DeValue::Float(number) => (number.as_str().replace('_', "").parse())
             .map_or(RawValue::Other("float that is too long"), RawValue::Float),
         DeValue::Array(items) => {

@@ -46,6 +46,7 @@ fn is_origin(text: &str) -> bool {
         }
         _ => None,
     };
+    // Browsers send the serialized form. Another spelling, such as one with a slash at the end, would never match.
     text == "*" || url().and_then(origin).is_some_and(|origin| origin == text)
 }
 

@@ -183,8 +183,10 @@ input = 2
         let loaded = read(VALID).unwrap();
         let table = ModelTable::with_entries(loaded.config.models.clone());
         let window = |model: &str| table.find(model).and_then(|spec| spec.window_tokens);
+        // The name matches without the prefix of a router, the suffix of a variant, and the case.
         assert_eq!(window("acme/other:free"), Some(90_000));
         assert_eq!(window("gpt-4o"), Some(64_000));
+        // The entry for `gpt-4o` does not change the built-in entry of a longer name.
         assert_eq!(window("gpt-4o-mini"), Some(128_000));
         assert_eq!(loaded.origin("models[1]").to_string(), "p.toml:8");
     }

@@ -66,6 +66,7 @@ const UNITS: [(&str, i64); 4] = [("d", DAY_MS), ("h", 3_600_000), ("m", 60_000),
 impl SettingValue for MaxAge {
     fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         let parse = |text: &str| {
+            // Zero means no limit, so an age such as `0d` is rejected below.
             if text == "never" {
                 return Some(Self::from_millis(0));
             }

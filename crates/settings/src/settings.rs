@@ -426,6 +426,7 @@ mod tests {
             let Some(value) = (setting.toml)(&defaults) else {
                 continue;
             };
+            // A text in a variable has no quotes, unlike a text in TOML.
             let text = value.trim_matches('"').to_owned();
             let mut config = defaults.clone();
             (setting.set)(&mut config, &RawValue::Text(text)).expect(setting.key);

@@ -68,6 +68,7 @@ pub(crate) fn did_you_mean(given: &str, candidates: impl Iterator<Item = String>
     }
     // Sections are candidates too, because a section name can be misspelled as well.
     let all: BTreeSet<String> = candidates.flat_map(|key| with_sections(&key)).collect();
+    // `snip.nugde` without its prefix is also compared as `policy.snip.nugde`.
     let full = format!("policy.{given}");
     let asked = [given, full.as_str()];
     let best = asked.iter().find_map(|asked| {

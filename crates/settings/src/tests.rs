@@ -178,10 +178,12 @@ fn variables_of_claude_code_are_accepted_as_settings() {
         let auto = auto("DISABLE_AUTO_COMPACT", value);
         assert!(!auto.enabled && auto.manual_enabled);
         assert!(!with("DISABLE_MICROCOMPACT", value).microcompact.enabled);
+        // The variable only disables, so a value that would enable leaves the defaults.
         assert_eq!(with("CLAUDE_AUTO_COMPACT", value), Policy::default());
     }
     for value in ["0", "false", "No", "off", ""] {
         assert_eq!(with("DISABLE_COMPACT", value), Policy::default());
+        // An empty variable counts as not set, so it disables nothing.
         let is_said = !value.is_empty();
         assert_eq!(auto("CLAUDE_AUTO_COMPACT", value).enabled, !is_said);
     }
@@ -195,6 +197,7 @@ fn variables_of_claude_code_are_accepted_as_settings() {
     assert_eq!(block.block_at_tokens, Some(190_000));
     let reserve = auto("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "8000");
     assert_eq!(reserve.output_reserve_tokens, 8_000);
+    // Claude Code reserves at most 20,000 tokens, whatever the output limit.
     let reserve = auto("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "64000");
     assert_eq!(reserve.output_reserve_tokens, 20_000);
 }
@@ -270,6 +273,7 @@ fn every_field_of_the_policy_is_a_setting() {
     assert!(policy.snip.nudge);
     assert_eq!(policy.model_tools.enabled_tools.len(), 2);
     assert_eq!(policy.collapse.target_percent.of(1_000), 125);
+    // A project's overlay is merged into that of the server, as for a new session.
     let mut project = server.clone();
     project.merge(projects.values().next().unwrap());
     let project = project.resolve(Preset::default()).unwrap();

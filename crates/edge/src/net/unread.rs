@@ -54,6 +54,7 @@ where
 
 /// Reads the rest of a body that was dropped before its end. Returns false if bytes are left.
 async fn is_settled<B: Body<Data = Bytes> + Unpin>(mut rest: oneshot::Receiver<B>) -> bool {
+    // No body has come back: it was read to its end, or something still reads it.
     let Ok(mut body) = rest.try_recv() else {
         return true;
     };
@@ -82,6 +83,7 @@ impl<B: Body + Unpin> Body for TrackedBody<B> {
             return Poll::Ready(None);
         };
         let polled = Pin::new(inner).poll_frame(cx);
+        // A finished body has no rest, so the drop must not give it back.
         if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
             self.inner = None;
         }

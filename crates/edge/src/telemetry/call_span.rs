@@ -44,6 +44,7 @@ impl CallerSpan {
         if begun.span_context().is_valid() {
             span.record("span_id", field::display(begun.span_context().span_id()));
         }
+        // The span of `tracing` has a fixed name, so the name for the collector is set on the OpenTelemetry span.
         if is_exported {
             begun.update_name(name.into());
         } else if begun.span_context().is_valid() {

@@ -180,6 +180,7 @@ impl<E: SpanExporter> SpanExporter for TrackedExporter<E> {
     }
 
     fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        // The SDK shuts down on a plain thread, and the transport needs a runtime.
         let _entered = self.runtime.enter();
         self.inner.shutdown_with_timeout(timeout)
     }

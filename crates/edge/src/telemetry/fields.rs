@@ -62,6 +62,7 @@ impl Object {
 
     fn field(&mut self, field: &Field, value: impl Serialize) {
         let before = self.0.len();
+        // The opening brace is one byte, so more bytes are earlier fields.
         if before > 1 {
             self.0.push(b',');
         }

@@ -167,6 +167,7 @@ fn directives(level: &str) -> String {
     if is_bare("debug") || is_bare("trace") {
         // The names of all crates of this repository begin with `palimpsest`, which is a prefix match here.
         format!("{QUIET},info,palimpsest={level},{SPANS}=info")
+    // `off` disables `rmcp` too. A directive for it would switch its errors on again.
     } else if is_bare("off") {
         format!("{level},{SPANS}=info")
     } else {

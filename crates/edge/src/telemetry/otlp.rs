@@ -221,6 +221,7 @@ fn parse_headers(text: &str) -> Option<HeaderMap> {
         .map(str::trim)
         .filter(|part| !part.is_empty());
     let header = |part: &str| {
+        // Only the first `=` is a separator, because a value in base64 can end with others.
         let (name, value) = part.split_once('=')?;
         let name: HeaderName = name.trim().to_ascii_lowercase().parse().ok()?;
         let mut value: HeaderValue = value.trim().parse().ok()?;

@@ -103,6 +103,7 @@ fn target_of(action: &CompletedAction, root: Option<&str>) -> Option<(StepKind, 
         ActionKind::Other if is_executed(action) && !is_of_the_program(action) => {
             (StepKind::Call, label(&action.call.tool, 80))
         }
+        // The errors section lists failed edits and reads, and the workflow section counts searches.
         _ => return None,
     };
     let target = StepTarget {

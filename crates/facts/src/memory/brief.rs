@@ -43,6 +43,7 @@ const MAX_EARLY_REQUEST: usize = 240;
 pub(crate) fn brief(content: &MemoryContent) -> MemoryContent {
     let section = |kind| content.facts(kind).cloned().collect();
     let mut sections: [Vec<MemoryFact>; 10] = SectionKind::ALL.map(section);
+    // The list of other names is chosen last, when the space that the other facts leave is known.
     let files = std::mem::take(&mut sections[SectionKind::Files.index()]);
     let (known, files) = other_names::take(files);
     sections[SectionKind::Files.index()] = files;
@@ -86,6 +87,7 @@ struct Shortened {
 impl Shortened {
     fn new(sections: [Vec<MemoryFact>; 10], max_chars: usize) -> Self {
         let facts = sections.iter().flatten();
+        // Each fact ends with a line break.
         let chars: usize = facts.map(|fact| length(fact) + 1).sum();
         Self {
             sections,
@@ -177,6 +179,7 @@ impl Shortened {
         let mut changes: Vec<(usize, Change)> = changes
             .filter(|(_, change)| !matches!(change, Change::Keep))
             .collect();
+        // Facts are in the order of time, so the end of the list contains the latest ones.
         changes.truncate(changes.len().saturating_sub(kept));
         let mut left_out = Vec::new();
         for (at, change) in changes {
@@ -200,6 +203,7 @@ impl Shortened {
         if left_out.is_empty() {
             return;
         }
+        // `left_out` is sorted, because the changes are visited in the order of the facts.
         let mut at = 0;
         facts.retain(|_| {
             at += 1;

@@ -281,6 +281,7 @@ fn align(entries: &[MemoryEntry], rendered: &[String], body: &str) -> Vec<Memory
             candidates.remove(position)
         });
         if let Some(found) = found {
+            // A blank fact renders to a text without lines, but takes one line of the body.
             at += rendered[found].lines().count().max(1);
             aligned.push(entries[found].clone());
         } else {

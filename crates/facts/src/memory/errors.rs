@@ -13,6 +13,7 @@ const MAX_WHY: usize = 200;
 
 impl Failure {
     fn of(failure: &ObservedFailure<'_>) -> Self {
+        // The change that fixed a failure explains more than the first reaction to it.
         let next = failure
             .change
             .as_ref()
@@ -57,6 +58,7 @@ pub(super) fn update(facts: Vec<MemoryFact>, timeline: &Timeline<'_>) -> Vec<Mem
         if let Some((at, new)) = again {
             begun.push(at);
             failure.go_on(Failure::of(new));
+        // An earlier update recorded the failure, and the action passed in these messages.
         } else if timeline.passed.iter().any(|key| **key == *failure.key) {
             failure.is_fixed = true;
         }

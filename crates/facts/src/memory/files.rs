@@ -40,6 +40,7 @@ pub(super) fn root_for(facts: &[MemoryFact], new: Option<&str>) -> Option<String
 }
 
 pub(super) fn update(facts: Vec<MemoryFact>, timeline: &Timeline<'_>) -> Vec<MemoryFact> {
+    // The root is added again below if the section still lists a path.
     let (_, facts) = take(facts, |fact| match fact {
         MemoryFact::Root(path) => Ok(path),
         fact => Err(fact),
@@ -56,12 +57,14 @@ pub(super) fn update(facts: Vec<MemoryFact>, timeline: &Timeline<'_>) -> Vec<Mem
         MemoryFact::FilesRead(paths) => Ok(paths),
         fact => Err(fact),
     });
+    // The files of the shared line become entries again, because a further edit gives a file its own line.
     let once = once.into_iter().flatten().map(|path| ChangedFile {
         edits: 1,
         ..ChangedFile::new(path)
     });
     let mut changed: Vec<ChangedFile> = once.chain(known).collect();
     let mut read: Vec<Box<str>> = read.into_iter().flatten().collect();
+    // A call that failed or has no result may not have touched its files.
     for action in timeline
         .actions()
         .filter(|action| matches!(action.outcome, ActionOutcome::Passed(_)))
@@ -165,6 +168,7 @@ impl ChangedFile {
             self.edits += 1;
         }
         for name in &action.call.symbols {
+            // Names are rendered in backticks, separated by commas, in parentheses.
             let name: Box<str> = name.replace(['`', ',', '(', ')'], "").into();
             let is_new = !name.is_empty() && !self.symbols.contains(&name);
             if is_new && !repeats_path(&self.path, &name) {
@@ -210,6 +214,7 @@ mod tests {
             "ok",
             "Edited once: `b.rs`, `c.rs`.\n\nRead, and left as they are: `a.rs`.",
         );
+        // The exit code is that of the whole line, so `cat` may not have read the file.
         check(
             "shell",
             &serde_json::json!({"command": "cargo test; cat a.rs"}),

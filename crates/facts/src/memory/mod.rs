@@ -42,6 +42,7 @@ pub fn update(previous: &MemoryContent, facts: &Facts) -> MemoryContent {
     if facts.is_empty() && facts.names().is_empty() {
         return previous.clone();
     }
+    // Messages without facts, such as inserted texts, can still contain names.
     if facts.is_empty() {
         return with_names(previous, previous, facts);
     }
@@ -51,6 +52,7 @@ pub fn update(previous: &MemoryContent, facts: &Facts) -> MemoryContent {
     let timeline = Timeline::of(facts, root.as_deref());
     let title = content::body(previous.facts(SectionKind::Title));
     let state = section(SectionKind::State);
+    // The first answer in these messages can belong to a request of an earlier update.
     let asked = state::last_request(&state).filter(|words| !task::is_continuation(words));
     let results = prose::results(
         section(SectionKind::Results),
@@ -60,6 +62,7 @@ pub fn update(previous: &MemoryContent, facts: &Facts) -> MemoryContent {
     let errors = errors::update(section(SectionKind::Errors), &timeline);
     // The state lists the failures that the new errors section leaves open.
     let failing = errors::open_failures(&errors);
+    // The elements are in the order of `SectionKind::ALL`.
     let mut sections = RenderedSections::new([
         task::title(section(SectionKind::Title), facts, &timeline),
         state::update(state, &timeline, &failing),
@@ -84,6 +87,7 @@ pub fn with_names(
     facts: &Facts,
 ) -> MemoryContent {
     let mut sections = SectionKind::ALL.map(|kind| content.facts(kind).cloned().collect());
+    // The list is made again, because it depends on the names in the new text.
     let (_, files) = other_names::take(std::mem::take(&mut sections[SectionKind::Files.index()]));
     sections[SectionKind::Files.index()] = files;
     let (known, _) = other_names::take(previous.facts(SectionKind::Files).cloned().collect());

@@ -94,6 +94,7 @@ pub(super) fn documentation(facts: Vec<MemoryFact>, timeline: &Timeline<'_>) -> 
 /// Adds sentences that explain a named item, if the model read something before.
 fn collect_explanations(turn: &TurnFacts<'_>, new: &mut Vec<MemoryFact>) {
     for (done, text) in &turn.statements {
+        // `done` is the number of calls before the statement, so the range is valid.
         let has_read = turn.actions[..*done].iter().any(|action| {
             matches!(
                 action.call.kind,
@@ -151,6 +152,7 @@ pub(super) fn learnings(
             }
         }
     }
+    // Tools such as `AskUserQuestion` return the user's answer as their result.
     for action in timeline
         .actions()
         .filter(|action| action.call.tool.to_lowercase().contains("question"))
@@ -192,6 +194,7 @@ pub(super) fn results(
     let mut request = asked.filter(|words| !is_continuation(words));
     for turn in &timeline.turns {
         let words = turn.asked.map(|asked| &*asked.words);
+        // A continuation such as `go on` has no subject, so its answer belongs to the request before it.
         request = words.filter(|words| !is_continuation(words)).or(request);
         let Some(answer) = turn.answer() else {
             continue;
@@ -256,6 +259,7 @@ mod tests {
             .map(|fact| render(fact).chars().count() > MAX_EARLY_RESULT + 40)
             .collect();
         assert_eq!(lengths, [false, false, true, true, true, true]);
+        // Every update shortens again, so a shortened answer must stay as it is.
         let once = facts.clone();
         shorten_earlier(&mut facts);
         assert_eq!(facts, once);

@@ -174,6 +174,7 @@ fn command_runs(runs: &CommandRuns) -> String {
         let _ = write!(out, "`, also as `{}", runs.others.join("`, `"));
     }
     let _ = write!(out, "`: run {}", format_times(usize_of(runs.runs)));
+    // The outcome at the end of the line covers a single run.
     if runs.failed > 0 && runs.runs > 1 {
         let _ = write!(out, " ({} failed)", runs.failed);
     }
@@ -214,6 +215,8 @@ fn failed(failure: &Failure) -> String {
         format_times(usize_of(failure.times)),
         failure.why
     );
+    // The text follows `It` at the beginning of a sentence, or `and it` within one. The first letter is added
+    // below.
     let end = if failure.is_fixed {
         "t passed afterwards."
     } else {
@@ -286,6 +289,7 @@ fn turned(turn: &Turn) -> String {
     let numbers = match (before.is_empty(), after.is_empty()) {
         (true, true) => "no call of a tool".to_owned(),
         (false, false) => format!("{before}{joint}{after}"),
+        // One of the two texts is empty.
         _ => before + &after,
     };
     let mut out = match &turn.request {

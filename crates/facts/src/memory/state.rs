@@ -156,6 +156,7 @@ pub(super) fn update(
         .collect();
     let waiting = (!names.is_empty()).then(|| list(&names, 4).into());
     let failing = (!failing.is_empty()).then(|| list(failing, 3).into());
+    // An open call means that the work on the request continues after the statement.
     let is_answered = now.answered && waiting.is_none() && now.asked.is_some();
     let paragraphs = [
         now.asked.map(MemoryFact::LatestRequest),
@@ -193,6 +194,7 @@ pub(crate) fn lines(content: &MemoryContent, latest: Option<&str>) -> Vec<StateL
                 continue;
             }
             (MemoryFact::LatestRequest(words), Some(_)) => request_before(words),
+            // `That request` would refer to a line that is left out here.
             (MemoryFact::LatestRequestAnswered, _) if is_of_latest => latest_answered(),
             _ => render(fact),
         };

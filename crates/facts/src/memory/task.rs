@@ -59,6 +59,7 @@ const NEAR: usize = 4;
 
 /// Returns the heading of a request that contains a plan, or the beginning of its first sentence.
 fn title_of(words: &str) -> String {
+    // A tag alone on its line encloses a part of the request and is no title.
     let is_tag = |line: &&str| line.starts_with('<') && line.ends_with('>') && !line.contains(' ');
     let lines = words
         .lines()
@@ -68,6 +69,7 @@ fn title_of(words: &str) -> String {
     let Some((first, rest)) = lines.split_first() else {
         return truncate(&one_line(words), MAX_TITLE);
     };
+    // A line such as `Implement this plan:` announces the title below it.
     let announces = first.ends_with([':', '：']);
     let titled = |line: &&'_ str| {
         heading(line)
@@ -87,6 +89,7 @@ fn title_of(words: &str) -> String {
 
 /// Returns the first sentence that is longer than a greeting.
 fn first_request(line: &str) -> &str {
+    // A script such as Chinese needs fewer characters for a request than English for a greeting.
     let says_more = |sentence: &&str| sentence.chars().count() >= 12 || !sentence.is_ascii();
     sentences(line).find(says_more).unwrap_or(line)
 }

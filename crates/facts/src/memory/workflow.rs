@@ -79,6 +79,7 @@ pub(super) fn update(facts: Vec<MemoryFact>, timeline: &Timeline<'_>) -> Vec<Mem
         MemoryFact::Exploration(exploration) => Ok(exploration),
         fact => Err(fact),
     });
+    // The commands of the shared line become entries again, because a further run gives a command its own line.
     let once = once.into_iter().flatten().map(CommandRuns::once);
     let mut commands: Vec<CommandRuns> = once.chain(known).collect();
     let mut exploration = explored.into_iter().next().unwrap_or_default();

@@ -34,6 +34,7 @@ impl Turn {
                     counts.failed += u32::from(action.has_failed());
                 }
                 ActionKind::Delegate | ActionKind::Other => counts.others += 1,
+                // A failed change left its file as it was, and the section of the state contains the plan.
                 ActionKind::Edit | ActionKind::Write | ActionKind::Plan => {}
             }
         }
@@ -62,6 +63,7 @@ impl Turn {
         a.runs += b.runs;
         a.failed += b.failed;
         a.others += b.others;
+        // The later files precede the earlier ones, because only the first few are named.
         let before = std::mem::replace(&mut self.files, later.files);
         let earlier = before.into_iter().filter(|name| !self.files.contains(name));
         self.files.extend(earlier.collect::<Vec<_>>());
@@ -76,6 +78,7 @@ pub(super) fn update(mut facts: Vec<MemoryFact>, timeline: &Timeline<'_>) -> Vec
     for turn in &timeline.turns {
         let next = Turn::of(turn, timeline.root);
         match unfinished_entry(&mut facts) {
+            // Messages without a request at their beginning continue the last turn of the update before.
             Some(last) if turn.asked.is_none() => last.go_on(next),
             _ => {
                 // A trailing statement is either the answer of its turn or was not followed by any

@@ -61,6 +61,7 @@ impl<'a> NameGroups<'a> {
             } else {
                 (members - 1) * (group.folder - folder)
             };
+            // A grouped name is ASCII, so its bytes are its characters. It adds its rest and a comma.
             let chars = longer + name.len() - folder + 1;
             let is_direct = folder == group.folder && !name[folder..].contains('/');
             let min_saved = if is_direct {
@@ -175,6 +176,7 @@ fn common_folder(first: &str, limit: usize, second: &str) -> usize {
 pub fn expand(text: &str) -> Option<String> {
     let mut paths: Vec<String> = Vec::new();
     let (mut from, mut bytes) = (0, 0);
+    // The folder of a group ends with a slash, so a brace after anything else begins no group.
     while let Some(open) = text[from..].find("/{").map(|at| from + at + 1) {
         from = open + 1;
         let folder_at = text[..open]
@@ -185,9 +187,11 @@ pub fn expand(text: &str) -> Option<String> {
             .bytes()
             .position(|byte| !is_path_byte(byte) && byte != b',')
         else {
+            // All remaining bytes belong to the notation, so no brace closes it.
             break;
         };
         let close = from + length;
+        // `position` found a byte at `close`, so the index is in range.
         if text.as_bytes()[close] != b'}' || !text[from..close].contains(',') {
             continue;
         }
@@ -241,7 +245,9 @@ mod tests {
         let group = |folder: usize, names: usize| {
             format!("{}/{{{}b}}", "x".repeat(folder), "a,".repeat(names))
         };
+        // The folder is above its limit. Repeated for each name, it would need 400 MB.
         assert_eq!(expand(&group(100_000, 4_000)), None);
+        // The names need 1.5 MB with their folder, so the limit of all paths applies.
         let text = group(150, 10_000);
         let expanded = expand(&text).unwrap().len() - text.len();
         assert!((200_000..300_000).contains(&expanded), "{expanded}");
@@ -275,6 +281,7 @@ mod tests {
                 groups.push(name, place);
             }
             let list = groups.render();
+            // Every place counts a separator, and the list has none after its last name.
             prop_assert!(list.len() <= chars && chars <= list.len() + SEPARATOR_CHARS, "{list} {chars}");
             let text = expand(&list).unwrap_or(list);
             for name in &names {

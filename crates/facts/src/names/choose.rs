@@ -32,12 +32,15 @@ pub fn update(previous: Option<&OtherNames>, new: &Names, rest: MemoryRest<'_>) 
     let before = previous.map_or(0, |previous| previous.messages);
     let known = previous.into_iter().flat_map(|previous| &previous.names);
     let known = known.map(|known| (&*known.name, known.kind, known.rank));
+    // The numbers of new messages begin at 1. Added to the number of earlier messages, they continue the order of
+    // ranks.
     let new_names = new.ranked.iter();
     let new_names =
         new_names.map(|(name, new)| (&**name, new.kind, before.saturating_add(new.rank)));
     let mut names: HashMap<&str, RankedName> = HashMap::new();
     for (name, kind, rank) in known.chain(new_names) {
         let is_root = rest.root.is_some_and(|root| name == root);
+        // A name that was recorded before the root was known is absolute.
         let name = relative_path(name, rest.root);
         if is_root || name.is_empty() {
             continue;
@@ -47,6 +50,7 @@ pub fn update(previous: Option<&OtherNames>, new: &Names, rest: MemoryRest<'_>) 
     }
     let mut names: Vec<(&str, RankedName)> = names.into_iter().collect();
     let order = |(name, ranked): &(&'_ str, RankedName)| Reverse(priority(name, *ranked));
+    // The name decides between equal priorities, because the order of the hash map is random.
     let compare =
         |a: &(&str, RankedName), b: &(&str, RankedName)| (order(a), a.0).cmp(&(order(b), b.0));
     // Thousands of names are new in an update, and only the remembered ones need an order.
@@ -93,6 +97,7 @@ pub(crate) fn show(names: &mut [KnownName], rest: MemoryRest<'_>, max_chars: usi
             continue;
         }
         let place = groups.place(name);
+        // A name without space is skipped, because a shorter one further below may fit.
         if place.chars <= left {
             known.is_shown = true;
             left -= place.chars;

@@ -221,6 +221,7 @@ impl Names {
         }
         // Names of equal frequency keep the order of the text.
         found.sort_by_key(|(_, _, times)| std::cmp::Reverse(*times));
+        // Each kind has its own count, so that many identifiers do not lower the ranks of paths.
         let (mut paths, mut identifiers) = (0, 0);
         for (kind, name, _) in found {
             let (offset, before) = match kind {
@@ -256,6 +257,7 @@ impl Names {
     /// Drops half of the names.
     fn drop_lowest(&mut self) {
         let mut names: Vec<_> = self.ranked.drain().collect();
+        // The name decides between equal ranks, because the order of the hash map is random.
         names.sort_unstable_by(|(a, first), (b, second)| (second.rank, a).cmp(&(first.rank, b)));
         names.truncate(MAX_COLLECTED / 2);
         self.ranked.extend(names);
@@ -338,6 +340,7 @@ mod tests {
             said(Role::User, "src/new.rs"),
         ]);
         let known = update(None, &first, MemoryRest::default());
+        // `someName` is in a user's text, so it lacks the offset of the other names.
         assert_eq!(
             shown(&known),
             ["src/new.rs", "otherName", "src/old.rs", "someName"]
@@ -350,6 +353,7 @@ mod tests {
             root: Some("/w"),
         };
         let known = update(Some(&known), &later, rest);
+        // The text contains `otherName`. `someNames` is another word than `someName`.
         assert_eq!(shown(&known), ["src/old.rs", "src/new.rs", "someName"]);
         assert_eq!(known.names.len(), 4);
     }
@@ -432,6 +436,8 @@ mod tests {
         let known = update(None, &names, MemoryRest::default());
         let first: Vec<&str> = known.names.iter().map(|known| &*known.name).collect();
         let at = |name: &str| first.iter().position(|known| *known == name);
+        // The ranks are 902 for the most frequent name of the listing, 901 for the older message, and 900 for the
+        // second most frequent name.
         let expected = ["lib/file_398.rs", "src/older.rs", "lib/file_399.rs"];
         assert_eq!(first[..3], expected);
         assert!(at(&long) > Some(20), "{first:?}");

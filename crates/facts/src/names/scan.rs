@@ -81,7 +81,9 @@ pub(super) fn scan<'a>(text: &'a str, mut take: impl FnMut(NameKind, &'a str)) {
 fn path_of<'a>(token: &'a str, before: &str) -> Option<&'a str> {
     let token = token.trim_end_matches(['.', '-', '/']);
     if !(MIN_LENGTH..=MAX_PATH).contains(&token.len())
+        // The rest of an address such as `https://a.org/b.html`. The colon ends a token.
         || token.starts_with("//")
+        // The rest of `host:/src/c.rs` or `<folder>/src/c.rs`.
         || before.ends_with([':', '>']) && token.starts_with('/')
         // An import names a file relative to the file of the text.
         || before.ends_with(['\'', '"']) && token.starts_with("./")
@@ -91,6 +93,7 @@ fn path_of<'a>(token: &'a str, before: &str) -> Option<&'a str> {
         return None;
     }
     let mut path = token.strip_prefix("./").unwrap_or(token);
+    // Git marks the two sides of a diff with `a/` and `b/`, which are no folders.
     if let Some(file) = path.strip_prefix("a/").or_else(|| path.strip_prefix("b/"))
         && ["--- ", "+++ ", "diff --git "]
             .iter()
@@ -100,6 +103,7 @@ fn path_of<'a>(token: &'a str, before: &str) -> Option<&'a str> {
     }
     let (folder, file) = path.rsplit_once('/')?;
     let (stem, extension) = file.rsplit_once('.')?;
+    // A number such as the one in `1.2/3.4` is no extension.
     let is_extension = (1..=MAX_EXTENSION).contains(&extension.len())
         && extension.as_bytes()[0].is_ascii_alphabetic()
         && extension.bytes().all(|byte| byte.is_ascii_alphanumeric());

@@ -76,6 +76,7 @@ fn collect_simple<'a>(words: &[Word<'a>], may_nest: bool, files: &mut Vec<Comman
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let usage = match word.text {
+            // A quoted sign is an argument, as in `grep '>' a.md`.
             _ if word.is_quoted => None,
             "<" => Some(FileUsage::Read),
             ">" => Some(FileUsage::Written),
@@ -107,9 +108,11 @@ fn collect_simple<'a>(words: &[Word<'a>], may_nest: bool, files: &mut Vec<Comman
         files.push(file);
     }
     if SHELLS.contains(&program) && may_nest {
+        // The script follows the option `-c`, which can be combined with others, as in `bash -lc`.
         let is_script = |word: &&Word<'_>| word.text.starts_with('-') && word.text.ends_with('c');
         if let Some(at) = arguments.iter().position(is_script) {
             if let Some(script) = arguments.get(at + 1) {
+                // Only one level of nesting is searched, so untrusted input cannot cause deep recursion.
                 collect(script.text, false, files);
             }
             return;
@@ -127,6 +130,7 @@ fn collect_arguments<'a>(program: &str, arguments: &[&Word<'a>], files: &mut Vec
     let has = |option: &str| arguments.iter().any(|word| word.text == option);
     let edits_in_place = matches!(program, "sed" | "perl")
         && arguments.iter().any(|word| is_in_place(word.text, program));
+    // `rg --files` lists files and has no pattern.
     let mut is_script_next = SCRIPTED_READERS.contains(&program)
         || edits_in_place
         || is_git_search
@@ -155,6 +159,7 @@ fn collect_arguments<'a>(program: &str, arguments: &[&Word<'a>], files: &mut Vec
         } else if edits_in_place && word.is_quoted && word.text.is_empty() {
             // The empty suffix of `sed -i ''` precedes the script.
         } else if std::mem::take(&mut is_script_next) {
+            // The pattern or script is no file, even if it looks like a path.
         } else if is_path(word.text, is_plain_argument) {
             files.push(CommandFile {
                 path: word.text,
@@ -184,6 +189,7 @@ fn has_value(program: &str, option: &str) -> bool {
                 | "--context"
         ),
         "head" | "tail" => matches!(option, "-n" | "-c"),
+        // Most tests of `find` have a value, as `-name '*.rs'` has.
         "find" => !matches!(
             option,
             "-o" | "-a" | "-not" | "-print" | "-prune" | "-delete"
@@ -296,6 +302,7 @@ mod tests {
 
     #[test]
     fn edits_in_place_and_here_documents_change_files() {
+        // The option `-e` has the script as its value, so no argument is skipped for it.
         check("sed -i -e 's/a.b/c/' src/a.rs", &[("src/a.rs", Changed)]);
         check("perl -0pi -e 's/a.b/c/' src/a.rs", &[("src/a.rs", Changed)]);
         check(

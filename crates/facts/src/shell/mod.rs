@@ -85,6 +85,7 @@ fn words(part: &str) -> Vec<&str> {
     let words = words
         .skip_while(|word| is_assignment(word) || matches!(*word, "sudo" | "time" | "command"));
     let words = words.take_while(|word| !is_redirection(word));
+    // `git commit -m "$(cat <<'E'` gets its message from a here-document, which is data.
     words
         .filter(|word| !matches!(*word, "\\" | "\"$(cat"))
         .collect()
@@ -110,6 +111,7 @@ fn is_assignment(word: &str) -> bool {
 }
 
 fn is_redirection(word: &str) -> bool {
+    // The number of a stream or `&` can precede the sign, as in `2>&1` and `&>log`.
     let word = word.trim_start_matches(|c: char| c.is_ascii_digit() || c == '&');
     word.starts_with('>') || word.starts_with('<')
 }
@@ -132,6 +134,7 @@ pub(crate) fn normalize(command: &str, max: usize) -> String {
             kept.push(words.join(" "));
         }
     }
+    // A command of setup alone, such as `cd /a`, is shown as it is.
     let tidy = if kept.is_empty() {
         one_line(command)
     } else {
@@ -149,6 +152,7 @@ pub(crate) fn shown_file(command: &str) -> Option<&str> {
     let words = words(part);
     let shows = match program(&words) {
         "cat" | "nl" | "head" | "tail" | "less" | "bat" => words.len() >= 2,
+        // `sed -n '1,5p' file` shows lines. Other forms can change the text.
         "sed" => words.len() == 4 && words[1] == "-n",
         _ => false,
     };
@@ -268,6 +272,7 @@ pub(crate) fn family(command: &str) -> String {
     let program = program(words);
     let mut named = vec![program];
     if SUBCOMMAND_PROGRAMS.contains(&program) {
+        // `-m` is followed by the module, as in `python -m pytest`.
         let mut rest = words[1..]
             .iter()
             .filter(|word| !word.starts_with('-') || **word == "-m");

@@ -33,6 +33,7 @@ pub(super) fn simple_commands(line: &str) -> Vec<Vec<Word<'_>>> {
             (word, rest) = next_word(rest);
             // A third sign begins a here-string, which is a word.
             if word.text == "<<" && !word.is_quoted {
+                // `<<-EOF` allows indented lines. The dash is no part of the end word.
                 let end;
                 (end, rest) = next_word(rest.trim_start_matches(['-', ' ', '\t']));
                 here_documents.push(end.text);
@@ -58,6 +59,7 @@ fn next_word(text: &str) -> (Word<'_>, &str) {
         }
         '\'' | '"' => {
             let length = quoted_length(&text[1..], next);
+            // Without a closing quote, the word extends to the end of the text.
             (1, 1 + length, (length + 2).min(text.len()))
         }
         _ => {

@@ -41,6 +41,7 @@ struct OutputDetails {
 
 impl From<Usage> for ResponseUsage {
     fn from(usage: Usage) -> Self {
+        // The `input_tokens` of OpenAI include cached tokens, and those of `Usage` do not.
         let input = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens;
         Self {
             input_tokens: input,
@@ -192,6 +193,7 @@ fn events(
             kind,
             sequence_number,
             response,
+            // The summary is the only item of the response.
             output_index: item.map(|_| 0),
             item,
         };

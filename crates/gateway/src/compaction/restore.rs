@@ -39,6 +39,7 @@ pub(crate) fn with_summaries(body: &JsonParts) -> Option<JsonParts> {
         parts.push(message.into());
         done = place.end;
     }
+    // A replaced item ends behind the opening brace of the body, so its end is never 0.
     if done == 0 {
         return None;
     }

@@ -24,6 +24,7 @@ pub(crate) fn without_trigger(body: &JsonParts) -> Option<JsonParts> {
     let place = input.place(last);
     // Without an item before it, nothing can be compacted.
     let end = input.place(before.last()?).end;
+    // The cut begins behind the item before, so that the comma before the trigger leaves too.
     Some(JsonParts::new(vec![
         whole.slice(..end),
         whole.slice(place.end..),

@@ -65,6 +65,7 @@ impl CompressionRequest {
         let has_system = take("system")?.is_some();
         let has_tools = take("tools")?.is_some_and(|tools| tools.get() != "[]");
         let config = take("config")?;
+        // `messages` borrows from `text`, so its address gives its position.
         let start = messages.as_ptr().addr() - text.as_ptr().addr();
         let mut request = Self {
             array: start..start + messages.len(),
@@ -78,6 +79,7 @@ impl CompressionRequest {
         if let Some(config) = config {
             request.configure(config)?;
         }
+        // Moved last, because `config` borrows from the body.
         request.body = body;
         Ok(request)
     }

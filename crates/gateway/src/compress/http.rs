@@ -185,6 +185,8 @@ impl Compression {
             }
         };
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        // The owner is dropped with the last reference to its bytes, which releases the reserved memory and the guard
+        // of the request in flight.
         let body = Bytes::from_owner(body_of_answer);
         let mut response = Response::new(ResponseBody::Own(Some(body)));
         *response.headers_mut() = headers;
@@ -320,6 +322,7 @@ impl Compressed {
         let applied = transforms.into_iter().filter(|(is_applied, _)| *is_applied);
         #[expect(clippy::cast_precision_loss, reason = "a ratio of counts below 2^52")]
         let compression_ratio = match self.tokens_before {
+            // Messages without a count were not changed, so all of their tokens are left.
             0 => 1.0,
             before => self.tokens_after as f64 / before as f64,
         };
@@ -330,6 +333,8 @@ impl Compressed {
             tokens_saved: self.tokens_before.saturating_sub(self.tokens_after),
             compression_ratio,
             transforms_applied: applied.map(|(_, name)| name).collect(),
+            // Searched in the final text, because a view can omit new replacements, and an array can contain older
+            // ones.
             ccr_hashes: hashes_in(array),
             session: self.session.as_deref().map(|id| Session { id }),
             compression_skipped: self.unmanaged.is_some(),

@@ -200,6 +200,7 @@ impl Compression {
         // A task of its own: a store that has begun continues if the caller disconnects.
         let storing = tokio::spawn(in_current_call(storing).in_current_span());
         let stored = match timeout(self.prepare_timeout, storing).await {
+            // After a panic of the task no result is known to be stored, so all of them stay in the array.
             Ok(stored) => stored.unwrap_or_default(),
             Err(_elapsed) => {
                 tracing::warn!(
@@ -235,6 +236,7 @@ impl Compression {
         compressed: &mut Compressed,
     ) {
         let body = match &compressed.array {
+            // The session takes the array that the model sees, so replaced results are previews in its transcript too.
             Messages::Replaced(array) => request.with_array(array),
             Messages::Original | Messages::View(_) => request.body.clone(),
         };
@@ -331,6 +333,7 @@ async fn store_all(
         let (engine, project, policy) = (engine.clone(), project.clone(), Arc::clone(&policy));
         async move { originals::store(&engine, &project, &policy, &hash, &offer).await }
     });
+    // `buffered` keeps the order, by which the caller assigns each outcome to its result.
     storing.buffered(CONCURRENT_STORES).collect().await
 }
 

@@ -69,6 +69,7 @@ pub(super) fn hashes_in(array: &str) -> Vec<&str> {
         let is_reference = part
             .get(DIGITS..)
             .is_some_and(|rest| rest.starts_with(after));
+        // Arrays contain any text. `get` returns `None` where an index would split a character and panic.
         if let Some(hash) = part.get(..DIGITS).filter(|_| is_reference)
             && OriginalHash::parse(hash).is_some()
             && known.insert(hash)
@@ -172,6 +173,7 @@ pub(super) async fn find(
     };
     match engine.sessions.read(&key, locate).await {
         Ok(Some((stored, tool))) => Ok(FoundOriginal { key, stored, tool }),
+        // A deleted original is stored again by the next request that contains its result.
         Ok(None) | Err(EngineError::SessionNotFound(_) | EngineError::SessionDeleting(_)) => {
             Err(ReadError::NotFound)
         }

@@ -141,6 +141,7 @@ fn pattern(query: &str) -> Option<Regex> {
     if words.len() > MAX_QUERY_BYTES {
         return None;
     }
+    // The words are plain text. An unescaped `(` or `.*` would be a pattern.
     let words = words.split_whitespace().take(MAX_WORDS).map(regex::escape);
     let words: Vec<String> = words.collect();
     if words.is_empty() {

@@ -46,6 +46,7 @@ pub(super) fn large_results(
 ) -> Vec<LargeResult> {
     let tools = tool_names(messages);
     let mut wanted = Vec::new();
+    // `enumerate` before `skip`, because `row` is a position in the whole array.
     for (row, message) in messages.iter().enumerate().skip(frozen) {
         for (at, block) in message.blocks.iter().enumerate() {
             let Block::ToolResult(result) = block else {
@@ -59,6 +60,7 @@ pub(super) fn large_results(
             }
         }
     }
+    // Most arrays have no large result, and need no second parse.
     if wanted.is_empty() {
         return Vec::new();
     }
@@ -72,6 +74,7 @@ pub(super) fn large_results(
         let start = content.get().as_ptr().addr() - array.as_ptr().addr();
         let normal = normalized(result);
         let hash = OriginalHash::of(file_content(&normal).as_bytes());
+        // The hash replaces the id of the call, because the original depends on the content alone.
         let call = CallRef {
             key: None,
             id: hash.as_str().into(),
@@ -85,6 +88,7 @@ pub(super) fn large_results(
             place: ContentPlace {
                 range: start..start + content.get().len(),
                 is_array: content.get().starts_with('['),
+                // A marker is a cache breakpoint of the caller. It moves from the replaced parts to the replacement.
                 marker: last_marker(content),
             },
         })
@@ -193,6 +197,7 @@ mod tests {
         let mut policy = Policy::default().tool_results;
         policy.max_result_chars = 5;
         let found = large_results((provider, array), &messages, frozen, &policy);
+        // The quote in the replacement shows if the text is escaped.
         let replaced: Vec<_> = found.iter().map(|result| (result, "R\"".into())).collect();
         with_replacements(array, &replaced)
     }

@@ -165,6 +165,7 @@ mod tests {
         let answer = json!({"role": "assistant", "content": "a"});
         check(&json!([]), Extent::Part);
         check(&json!([user]), Extent::Part);
+        // LiteLLM keeps messages of the model back, so results arrive without their calls.
         check(&json!([result("1"), result("2")]), Extent::Part);
         check(&json!([user, result("1")]), Extent::Part);
         check(&json!([call("1"), result("1")]), Extent::Part);

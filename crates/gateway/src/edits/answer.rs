@@ -28,6 +28,7 @@ pub(crate) fn paused(
 }
 
 fn stream_of(mut message: Value, summary: &str) -> Vec<u8> {
+    // In a stream, `message_start` has no edits and no stop reason. `message_delta` has both.
     let edits = message[FIELD].take();
     let usage = message["usage"].clone();
     if let Some(fields) = message.as_object_mut() {

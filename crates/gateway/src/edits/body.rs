@@ -75,6 +75,7 @@ impl EditedBody {
                 ended => {
                     self.inner = None;
                     self.error = ended.and_then(Result::err);
+                    // Bytes of an event that never became complete reach the agent too, as without the editor.
                     let rest = self.editor.as_mut().map(|editor| editor.rest());
                     let rest = rest.filter(|rest| !rest.is_empty());
                     self.out.extend(rest.map(|rest| Frame::data(rest.into())));

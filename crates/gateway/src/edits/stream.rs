@@ -85,6 +85,7 @@ impl StreamEditor {
             ) => {
                 let mut fields: Fields = serde_json::from_slice(event)?;
                 let index: u64 = fields.read("index")?.ok_or(Unread::Unknown)?;
+                // The summary is block 0, so that each block of the provider moves by one position.
                 fields.set_value("index", &(index + 1))?;
                 Ok(changed(name, &fields)?)
             }

@@ -29,6 +29,7 @@ impl<'a> CompactedItems<'a> {
     pub(super) fn new(body: &'a [u8], elements: &'a [Element], id: &'a str) -> Self {
         let given = InputItems::of(body);
         Self {
+            // `unchanged` uses one index for both lists, so they must correspond one to one.
             given: given.filter(|items| items.all().len() == elements.len()),
             elements,
             id,
@@ -66,6 +67,7 @@ impl<'a> CompactedItems<'a> {
             .collect();
         let mut seen = HashSet::new();
         for piece in session.sealed().pieces() {
+            // Each block of a message has a piece. The first one adds the item of the whole message.
             if !piece.form.represents_block() || !seen.insert(piece.message) {
                 continue;
             }

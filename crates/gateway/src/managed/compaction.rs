@@ -99,6 +99,7 @@ fn usage_of(key: &SessionKey, rounds: &[CompactionOutcome]) -> Result<Usage, Unm
                     usage = add(usage, finished.usage);
                     continue;
                 }
+                // A summary would not shorten the view, so the client gets the view as it is.
                 Event::CompactionFailed(failed)
                     if failed.reason == CompactionFailureReason::NotSmaller =>
                 {

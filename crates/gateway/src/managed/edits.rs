@@ -135,6 +135,7 @@ impl ServedEdits {
             let is_served = EditKind::of(&kind.r#type).is_some()
                 && served.add(serde_json::from_str(raw.get()).ok()?)?;
             if !is_served {
+                // A later version, such as `compact_20991231`, needs the beta of compactions as well.
                 has_compaction |= kind.r#type.starts_with("compact_");
                 remaining.push(raw.get());
             }
@@ -162,6 +163,8 @@ impl ServedEdits {
                     instructions,
                     pauses: pause_after_compaction.unwrap_or_default(),
                 };
+                // The provider rejects a smaller trigger and a second compaction, so such a request must reach it
+                // unchanged.
                 let is_valid = compact.at_tokens >= LEAST_COMPACT_AT && self.compact.is_none();
                 self.compact = Some(compact);
                 is_valid.then_some(true)
@@ -240,10 +243,13 @@ impl ServedEdits {
         let new = self.remaining.as_ref();
         let new = new.map_or(Bytes::new(), |remaining| remaining.json.clone().into());
         let is_before = range.start < begin;
+        // `range` is a position in the text without the conversation. For a field behind the conversation, the length
+        // of the conversation is added.
         let shift = if is_before { 0 } else { place.close - begin };
         let mut parts = body.section(0..range.start + shift).parts().to_vec();
         parts.extend((!new.is_empty()).then(|| new.clone()));
         parts.extend_from_slice(body.section(range.end + shift..body.len()).parts());
+        // Only a field before the array moves the brackets of the array.
         let moved = |position: usize| {
             if is_before {
                 position - range.len() + new.len()
@@ -292,6 +298,7 @@ fn range_of(text: &str, with_name: bool) -> Option<Range<usize>> {
     let name = text[..begin].trim_end().strip_suffix(':')?.trim_end();
     // A name with another spelling, such as an escaped letter, is not searched for.
     let before = name.strip_suffix(&format!("\"{FIELD}\""))?;
+    // The field leaves with one comma: the one behind it, or the one before it if it is the last field.
     let after = text[end..].trim_start();
     if let Some(rest) = after.strip_prefix(',') {
         return Some(before.len()..text.len() - rest.len());
@@ -348,6 +355,7 @@ mod tests {
             r#"[{"type":"compact_20260112","later":1}]"#,
             r#"[{"type":"compact_20260112"},{"type":"compact_20260112"}]"#,
             r#"[{"type":"compact_20260112"},{"type":"clear_tool_uses_20250919","keep":3}]"#,
+            // These two would remove thinking, which no level does.
             r#"[{"type":"clear_thinking_20251015","keep":{"type":"thinking_turns","value":2}}]"#,
             r#"[{"type":"clear_thinking_20251015"}]"#,
             r#"[{"type":"another"}]"#,

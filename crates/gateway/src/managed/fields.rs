@@ -21,6 +21,7 @@ const STATEFUL: [&str; 3] = ["previous_response_id", "conversation", "prompt"];
 impl<'a> RequestFields<'a> {
     fn get(self, field: &str) -> Option<&'a RawJson> {
         let value = self.0.get(field)?;
+        // A client can send null for an option that is not set.
         (value.as_str() != "null").then_some(value)
     }
 

@@ -31,6 +31,7 @@ const USER_FIELD: &[u8] = b"\"user_id\"";
 pub(crate) fn of_headers(headers: &HeaderMap) -> Option<NamedSession> {
     let value = |name: &&str| {
         let text = headers.get(*name)?.to_str().ok()?;
+        // An empty name would become its digest, and all such requests would share one session.
         named(text).filter(|_| !text.is_empty())
     };
     if let Some(id) = value(&OWN_HEADER) {
@@ -66,6 +67,7 @@ pub(super) fn of_body(body: &JsonParts) -> Option<NamedSession> {
     let user = body.metadata?.user_id?;
     let id = match serde_json::from_str::<User>(&user) {
         Ok(user) => named(&user.session_id)?,
+        // The older form is `user_1a_account_2b_session_3c-4d`.
         Err(_) => named(user.rsplit_once(SESSION_MARK)?.1)?,
     };
     Some(NamedSession { id, is_own: false })
@@ -97,6 +99,7 @@ mod tests {
     fn headers_name_a_conversation() {
         assert_eq!(name(&[]), None);
         assert_eq!(name(&[("session-id", "")]), None);
+        // A subagent of Codex has a thread of its own within the session of its parent.
         let codex = [("session-id", "parent"), ("thread-id", "child")];
         assert_eq!(name(&codex).as_deref(), Some("child"));
         let both = [("x-session-id", "b"), ("x-palimpsest-session", "a")];

@@ -33,6 +33,7 @@ fn in_block(block: &Block, found: &mut Vec<RawJson>) {
         Block::Media(media) => add(&media.extra, found),
         Block::ToolUse(call) => add(&call.extra, found),
         Block::ToolResult(result) => {
+            // The order is that of the prompt: the parts of a result end before the result.
             if let ResultContent::Blocks(blocks) = &result.content {
                 for block in blocks {
                     in_block(block, found);
@@ -68,6 +69,7 @@ pub(super) fn place(
     };
     let places = breakpoints(session, target, request)?.messages;
     // The last markers belong to the last places. Markers with a longer lifetime must come first, so the order stays.
+    // The number of places is at most `max_breakpoints`, so the subtraction cannot underflow.
     let markers = markers.iter().skip(markers.len() - places.len());
     for (place, marker) in places.iter().zip(markers) {
         let (at, block) = (place.message as usize, place.block as usize);
@@ -110,6 +112,7 @@ mod tests {
     #[test]
     fn a_marker_is_the_last_field_of_its_block() {
         let marker = RawJson::parse(r#"{"type":"ephemeral"}"#).unwrap();
+        // The brace in the text must not be taken for the end of the block.
         let message =
             r#"{"role":"user","content":[{"type":"text","text":"a}"},{"type":"text","text":"b"}]}"#;
         let written = with_marker(message.as_bytes(), 0, &marker).unwrap();

@@ -46,7 +46,9 @@ pub(super) fn without_summaries(
         }
         let blocks = element.message.blocks.iter();
         let mut summaries = blocks.filter_map(|block| read(block)?.content);
+        // Only the last summary counts, because it covers everything before it, also earlier summaries.
         if let Some(text) = summaries.rfind(|text| !text.trim().is_empty()) {
+            // The rest of this message follows the summary, so the place is before that rest.
             last = Some((text, kept.len()));
         }
         let mut rest = Message::clone(&element.message);
@@ -75,6 +77,8 @@ fn read(block: &Block) -> Option<Compaction> {
     let compaction: Compaction = (**kind == *COMPACTION)
         .then(|| serde_json::from_str(json.as_str()).ok())
         .flatten()?;
+    // A failed compaction is `{"type": "compaction", "content": null}`. With `encrypted_content`, the provider can read
+    // the block.
     let is_readable = compaction.content.is_some() || compaction.encrypted_content.is_none();
     is_readable.then_some(compaction)
 }

@@ -30,9 +30,11 @@ pub fn with_messages(
         Some((end, added))
     });
     let mut parts = section(body, 0..place.lead_end, tools.as_ref());
+    // A comma is valid only between operator messages and the view.
     let has_lead = place.lead_end > begin;
     parts.extend((has_lead && !messages.is_empty()).then_some(Bytes::from_static(b",")));
     parts.extend_from_slice(messages.parts());
+    // Further requests of one response insert calls of offered tools and their results here.
     let array_end = parts.iter().map(Bytes::len).sum();
     parts.extend(section(body, place.close..body.len(), tools.as_ref()));
     let offered = tools.map(|(_, added)| OfferedTools {

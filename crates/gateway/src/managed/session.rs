@@ -77,6 +77,7 @@ impl SessionPolicies {
             };
             let settings = Overlay::from_toml(&[SETTINGS, further].concat());
             let policy = settings.and_then(|settings| policies.with(project, &settings));
+            // If the policy of a project contradicts these settings, its sessions get that policy alone.
             policy.unwrap_or_else(|_| Arc::clone(inherited))
         });
         Arc::clone(policy)
@@ -144,12 +145,15 @@ impl EngineContext {
         call.target.system_messages = Some(system_messages);
         call.target = call.target.with_models(&self.engine.model_table);
         taken.add_to(&mut call);
+        // An array with summaries of the service never leaves as it came, so nothing can be sent before its view is
+        // rendered.
         if request.purpose == Purpose::Response && !taken.has_summaries {
             let unchanged = ManagedRequest {
                 body: taken.unchanged(&request.body),
                 model: body.model(),
                 options: fields.traced(&body),
                 place: ResponsePlace {
+                    // A placeholder. `before_commit` replaces it by the place behind this array.
                     session: known_as.clone(),
                     after: ChainHead::default(),
                 },
@@ -278,6 +282,8 @@ impl EngineContext {
                 Messages::View(rendered.with(&marked))
             }
         };
+        // An array that only lacks summaries is no changed view. New tools would break the provider's cache of its
+        // prefix.
         if !is_unchanged(session) {
             view.tools = tools::added(session.policy(), target.provider, agents);
         }
@@ -324,6 +330,7 @@ fn before_commit(
         if !is_unchanged(session) {
             return;
         }
+        // If another writer commits first, the observer runs again. The request was handed out by its first run.
         let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((early, unchanged)) = waiting.take() {
             // Without a receiver the time of the request is over.
@@ -385,6 +392,7 @@ fn call(
         })
     };
     let of_system = |json: &RawJson| PrefixPart::Json(Block::text(json.as_str()));
+    // A body without tools has none. `None` for the prefix would mean that its size is unknown.
     let part = |part: Option<PrefixPart>| part.unwrap_or(PrefixPart::Tokens(0));
     let overflow = match purpose {
         Purpose::ShorterPrompt { gap_tokens } => Some(Overflow { gap_tokens }),

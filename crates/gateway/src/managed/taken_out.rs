@@ -71,6 +71,7 @@ impl TakenOut {
     /// Returns the body of a request whose conversation no level has changed.
     pub(super) fn unchanged(&self, body: &JsonParts) -> ModelBody {
         match &self.edits {
+            // The conversation is the agent's own, but the body lacks the served edits.
             Some(_) => ModelBody::View(body.clone()),
             None => ModelBody::Original,
         }
@@ -97,6 +98,7 @@ impl TakenOut {
         let clears = edits.is_some_and(|edits| edits.clear.is_some());
         Some(EditReport {
             kinds: edits.into_iter().flat_map(ServedEdits::kinds).collect(),
+            // The policy can compact too. Its summary is no block for an agent that did not ask for one.
             summary: summary.filter(|_| compacts),
             pause: None,
             cleared: if clears {

@@ -60,6 +60,7 @@ pub(super) fn added(
         let name = named.and_then(|named| named.name.or(named.function?.name));
         name.is_some_and(|name| definitions.iter().any(|own| own.name == name))
     };
+    // Two tools of one name would be ambiguous for the model and for the gateway.
     if agents.iter().any(is_taken) {
         return None;
     }
@@ -73,6 +74,7 @@ pub(super) fn added(
 /// Returns the position after the last tool of a request. `head` and `tail` are its body before and after the content of
 /// its array of messages.
 pub(super) fn end_of_tools(head: &[u8], tail: &[u8]) -> Option<usize> {
+    // `head` ends with `[` and `tail` begins with `]`, so both together are a body without messages.
     let joined = [head, tail].concat();
     let text = std::str::from_utf8(&joined).ok()?;
     let tools = ObjectFields::read_str(text).ok()?.take("tools").ok()??;

@@ -103,6 +103,7 @@ impl RenderedMessages {
 
     fn begin(&self, message: usize) -> usize {
         let before = message.checked_sub(1).and_then(|at| self.ends.get(at));
+        // One comma separates the messages.
         before.map_or(0, |end| end + 1)
     }
 
@@ -142,6 +143,7 @@ mod tests {
         };
         assert_eq!(text(&[]), r#"{"a":1},{},{"b":[2]}"#);
         assert_eq!(text(&[(0, "1"), (2, "3")]), "1,{},3");
+        // Position 7 has no message and changes nothing.
         assert_eq!(text(&[(1, "22"), (7, "x")]), r#"{"a":1},22,{"b":[2]}"#);
         let last = messages.get(2).unwrap().whole();
         assert_eq!(&last[..], br#"{"b":[2]}"#);

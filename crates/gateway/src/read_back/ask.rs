@@ -59,6 +59,7 @@ impl ReadBack {
             api: self.api,
             names: Arc::clone(&self.offered.names),
             json: json.clone(),
+            // In the last rounds the model gets errors only, so that it answers before `MAX_ROUNDS` ends the response.
             may_run: self.rounds <= MAX_RUN_ROUNDS && self.appended.len() < MAX_APPENDED_BYTES,
         };
         let round = self.context.run_tools(calls).await;

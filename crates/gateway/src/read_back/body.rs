@@ -206,6 +206,7 @@ impl ReadBackBody {
 
 impl Drop for ReadBackBody {
     fn drop(&mut self) {
+        // An `Unrecorded` inside of a dropped `Asking` records itself.
         if let State::Streaming(_, exchange) = std::mem::replace(&mut self.state, State::Ended) {
             // The agent is gone. The record continues without a wait.
             drop(exchange.end(BodyEnd::Cancelled));
@@ -232,6 +233,7 @@ async fn next(read_back: &mut ReadBack, exchange: Exchange) -> Result<(Incoming,
     let (head, body) = response.into_parts();
     let readings = &read_back.readings;
     let place = unrecorded.place();
+    // Begun before the status is examined, because `begin` also counts a rejection.
     let begun = Exchange::begin(readings, read_back.api, (place, span), &head);
     if read_back.holds_key && head.status == StatusCode::UNAUTHORIZED {
         tracing::warn!("an upstream rejected the key of the gateway within a response");

@@ -59,6 +59,7 @@ impl Chat {
                     is_changed = true;
                 }
             },
+            // Tools are offered only to a request for one completion, so several choices are unexpected.
             _ => return Err(Unread::Unknown),
         }
         if !is_changed {
@@ -93,6 +94,7 @@ impl Chat {
             let is_empty = calls.is_empty();
             if is_empty && count > 0 {
                 delta.remove("tool_calls");
+                // A delta that consisted of hidden calls would arrive as an empty one, so the whole event is hidden.
                 let is_blank = ["content", "reasoning_content", "reasoning", "refusal"]
                     .iter()
                     .all(|field| delta.get(field).is_none_or(|value| value.get() == "null"));
@@ -138,6 +140,7 @@ impl Chat {
             let function: Option<Function> = call.read("function")?;
             let name = function.and_then(|function| function.name);
             let known = self.places.get(index);
+            // Only the first delta of a call has its name. Later ones are found by their index.
             let is_new = known.is_none() && !self.places.is_hidden(index);
             if is_new && state.is_own(name.as_deref()) {
                 self.places.hide(state, index);
@@ -180,6 +183,7 @@ pub(super) fn calls(state: &Splice, response: &Fields) -> Result<(Calls, bool), 
         }
     }
     let reason: Option<String> = choice.read("finish_reason")?;
+    // After another reason, such as `length`, the last call can be incomplete.
     let is_regular = matches!(reason.as_deref(), Some("tool_calls" | "stop"));
     Ok((calls, is_regular))
 }

@@ -83,6 +83,7 @@ impl SplicedEvents {
                 Shown::Hidden => Vec::new(),
             };
             if is_last {
+                // Bytes behind the last event belong to the agent, such as a comment. Those behind a hidden end do not.
                 if !self.splicer.continues() {
                     bytes.extend_from_slice(unread);
                 }

@@ -39,6 +39,7 @@ impl Messages {
     pub(super) fn event(&mut self, state: &mut Splice, data: &[u8]) -> Result<Shown, Unread> {
         let parsed: Event<'_> = serde_json::from_slice(data)?;
         match &*parsed.r#type {
+            // The agent has the start of the first response, and gets one message.
             "message_start" if state.is_later => Ok(Shown::Hidden),
             "content_block_start" => {
                 let index = parsed.index.ok_or(Unread::Unknown)?;
@@ -90,7 +91,9 @@ impl Messages {
         if state.end(stop == Some("tool_use")) {
             return Ok(Shown::Hidden);
         }
+        // After `tool_use` an agent looks for its calls, and it got none.
         let needs_reason = stop == Some("tool_use") && state.ends_without_calls();
+        // Without an earlier response the usage is right, and the event keeps its bytes.
         if state.output_tokens.0 == 0 && !needs_reason {
             return Ok(Shown::AsIs);
         }

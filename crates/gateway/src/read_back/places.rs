@@ -35,6 +35,7 @@ impl Places {
             index
         };
         self.shown.insert(index, place);
+        // A provider can leave gaps between positions, and can choose the largest number.
         self.next = self.next.max(place.saturating_add(1));
         place
     }

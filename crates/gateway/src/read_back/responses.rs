@@ -54,6 +54,7 @@ impl Item {
     /// Returns true if the agent has to run the item.
     fn is_call(&self) -> bool {
         let kind = &*self.r#type;
+        // An unknown kind of call counts as the agent's. The response then ends, so that the agent can run the call.
         kind == "mcp_approval_request" || (kind.ends_with("_call") && !HOSTED.contains(&kind))
     }
 
@@ -139,6 +140,7 @@ impl Responses {
         }
         let own = self.sequence;
         self.sequence = next_after(own);
+        // Both numbers fit already, so the event keeps its bytes.
         if place.is_none() && sequence.is_none_or(|sequence| sequence == own) {
             return Ok(Shown::AsIs);
         }
@@ -170,6 +172,7 @@ impl Responses {
             self.earlier.extend(shown_items(state, &response)?);
             return Ok(Shown::Hidden);
         }
+        // The only response, without a hidden call: at most its repeated tools change.
         if !state.is_later && state.calls.own == 0 {
             return self.begun(state, name, sequence, data);
         }

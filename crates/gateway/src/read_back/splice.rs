@@ -78,6 +78,7 @@ impl Splice {
 
     /// Decides at the end of a response whether another one follows. `is_regular` is true if the model ended it.
     pub(super) fn end(&mut self, is_regular: bool) -> bool {
+        // Only the agent can run its own calls, so a response with one of them ends.
         let only_own = self.calls.own > 0 && self.calls.agents == 0;
         self.continues = only_own && is_regular && self.may_continue;
         self.continues
@@ -176,6 +177,7 @@ pub(super) fn event(name: Option<&str>, data: &impl Serialize) -> Result<Vec<u8>
 /// Returns an event that ends a stream with the provider's error, given as the body of its response.
 pub(super) fn failure(api: ResponseApi, body: &[u8]) -> Vec<u8> {
     let error: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    // A body of another form, such as a page of a proxy, is no event of the API.
     let error = error.filter(|error| error["error"].is_object());
     let error = error.unwrap_or_else(|| {
         serde_json::json!({"type": "error", "error": {"type": "api_error",

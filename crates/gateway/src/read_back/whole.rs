@@ -51,6 +51,7 @@ pub(crate) async fn read_whole(
         let json = unrecorded.json().cloned().unwrap_or_default();
         if read.add(&json, read_back.may_continue()).is_err() {
             let recording = unrecorded.spawn(Bytes::new());
+            // A slower record continues in its task.
             let _ = timeout(hold, recording).await;
             return Ok((head, TeeBody::resumed(received, None)));
         }
@@ -82,6 +83,7 @@ pub(crate) async fn read_whole(
             (response, exchange) = (Response::from_parts(next_head, next_body), begun);
             continue;
         }
+        // Calls that could not run have no results, so the response ends even if it consists of such calls.
         read.end();
         let results = round.map(|round| round.results).unwrap_or_default();
         let recording = unrecorded.spawn(results.into());
@@ -132,6 +134,7 @@ async fn receive(
             continue;
         };
         let read = exchange.read(&data);
+        // Kept even if the reading fails, because the agent gets this frame too.
         received.push_back(data);
         if let Err(reason) = read {
             return Err((received, Unreceived::Unread(reason)));

@@ -76,6 +76,7 @@ impl Decoder {
         let decoder: Box<dyn Decode> = match coding.to_ascii_lowercase().as_slice() {
             b"" | b"identity" => return Ok(Self(None)),
             b"gzip" | b"x-gzip" => Box::new(MultiGzDecoder::new(output)),
+            // In HTTP, `deflate` has the header of zlib (RFC 9110).
             b"deflate" => Box::new(ZlibDecoder::new(output)),
             b"br" => {
                 let mut decoder = DecompressorWriter::new(output, BROTLI_BUFFER);
@@ -107,10 +108,12 @@ impl Decoder {
         let Some(decoder) = &mut self.0 else {
             return Ok(Cow::Borrowed(frame));
         };
+        // Without the flush, a decoder keeps text back, and an event would be read with a later frame.
         let written = decoder.write_all(frame).and_then(|()| decoder.flush());
         let output = decoder.output();
         match written {
             Ok(()) => Ok(Cow::Owned(std::mem::take(&mut output.0))),
+            // `Output` fails only when it is full. All other errors are those of the coding.
             Err(_) if output.0.len() == MAX_DECODED_BYTES => Err(Unread::Expansion),
             Err(_) => Err(Unread::Malformed),
         }

@@ -44,9 +44,11 @@ impl ReservedMemory {
         if size <= reserved {
             return Ok(());
         }
+        // `size` exceeds `reserved` here, so the subtraction cannot underflow.
         let more = size.next_multiple_of(STEP) - reserved;
         let more = u32::try_from(more).map_err(|_| Unread::Memory)?;
         let budget = Arc::clone(&self.memory.0);
+        // A wait could be endless: two bodies that hold a part each would wait for each other.
         let more = budget
             .try_acquire_many_owned(more)
             .map_err(|_| Unread::Memory)?;

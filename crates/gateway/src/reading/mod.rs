@@ -42,6 +42,7 @@ impl ResponseApi {
         if *method != Method::POST {
             return None;
         }
+        // The base URL of an upstream can end with `/v1`. Its clients then send paths without it.
         match path.strip_prefix("/v1").unwrap_or(path) {
             "/messages" => Some(Self::Messages),
             "/chat/completions" => Some(Self::Chat),
@@ -234,11 +235,13 @@ impl Reader {
                 end,
             } => {
                 let mut rest = &*text;
+                // A frame can begin with the line feed of CR LF, which belongs to the event before.
                 events.skip_end_of_event(&mut rest);
                 let mut begins_at = text.len() - rest.len();
                 while let Some(event) = events.next(&mut rest)? {
                     if let Progress::Ended(ended) = assembler.add(&event)? {
                         *end = Some(ended);
+                        // A position in the decoded text has none in a compressed frame, so the whole frame is held.
                         let is_identity = self.decoder.is_identity();
                         return Ok(Some(if is_identity { begins_at } else { 0 }));
                     }
@@ -270,6 +273,7 @@ impl Reader {
     pub fn finish(self, is_whole: bool) -> Result<FinishedResponse, Unread> {
         let (json, end) = match self.body {
             ReadBody::Whole(json) if is_whole => (Some(json), None),
+            // A part of one JSON value cannot be parsed.
             ReadBody::Whole(_) => (None, Some(ResponseEnd::Cut)),
             ReadBody::Stream { assembler, end, .. } => {
                 let end = end.unwrap_or_else(|| {

@@ -58,6 +58,7 @@ impl EventParser {
                 let mut line = std::mem::take(&mut self.line);
                 let event = self.end_line(&line)?;
                 line.clear();
+                // The buffer is reused for the next line that frames split.
                 self.line = line;
                 event
             };
@@ -109,6 +110,7 @@ impl EventParser {
             // An event without data is ignored, as the specification of event streams requires.
             return Ok(self.data.take());
         }
+        // A line `data` without a colon is a field with an empty value. One space after the colon belongs to no value.
         let value = match line.strip_prefix(b"data") {
             Some([]) => &[],
             Some([b':', b' ', value @ ..] | [b':', value @ ..]) => value,
@@ -175,6 +177,7 @@ mod tests {
         assert_eq!(read(b"data:"), Ok(None));
         assert_eq!(read(&half), Ok(None));
         assert_eq!(read(b"\ndata:"), Ok(None));
+        // Two `data` lines of one event count together.
         assert_eq!(read(&half), Err(Unread::TooLarge));
     }
 }

@@ -76,6 +76,7 @@ pub(super) fn read(
             if !matches!(body.status.as_deref(), Some("completed" | "incomplete")) {
                 end = ResponseEnd::Failed;
             }
+            // `max_output_tokens` explains more than the status `incomplete`.
             let details = body.incomplete_details.and_then(|details| details.reason);
             details.or(body.status)
         }

@@ -115,6 +115,7 @@ fn headers(
     usual: &'static [(&'static str, &'static str)],
 ) -> impl Strategy<Value = Vec<(String, Vec<u8>)>> {
     let own = vec(header(), 0..12).prop_map(|headers| {
+        // hyper writes the values of a repeated name together, so each name gets a number of its own.
         let number =
             |(at, (name, value)): (usize, (String, Vec<u8>))| (format!("{name}-{at}"), value);
         headers
@@ -289,6 +290,7 @@ fn upstream_receives_the_bytes_of_a_direct_client() {
     let check = |request: Request| {
         runtime.block_on(in_time(async {
             let mut client = connect(gateway.address).await;
+            // The agent names another host than upstream, whose name has to appear at the same place.
             let wire = [request.head("agent.example:8080"), request.body.wire()].concat();
             let ((), received) =
                 tokio::join!(write_pieces(&mut client, &wire, &request.cuts), async {
@@ -298,6 +300,7 @@ fn upstream_receives_the_bytes_of_a_direct_client() {
             assert_eq!(received.head_text(), String::from_utf8_lossy(&expected));
             assert_eq!(received.head, expected);
             assert_eq!(received.body, request.body.content());
+            // The borders of chunks can change, so only their content is compared.
             if !matches!(request.body, Framing::Chunks(_)) {
                 assert_eq!(received.framed, request.body.wire());
             }

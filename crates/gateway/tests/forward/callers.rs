@@ -50,6 +50,7 @@ fn keys(
 }
 
 fn clock() -> Arc<dyn Clock> {
+    // The time never advances, so a used quota does not come back during a test.
     Arc::new(ManualClock::at(Timestamp::from_millis(1)))
 }
 
@@ -106,6 +107,7 @@ async fn a_key_admits_its_projects_with_its_rights_and_is_never_forwarded() {
         let gateway = start(upstream, Some(authenticator), None).await;
         let with = |key: &str| format!("X-Palimpsest-Key: {key}\r\nx-api-key: sk-provider\r\n");
         let [one, several, reads] = [0, 1, 2].map(|at| with(&keys[at]));
+        // The text has the form of a key, and its checksum is wrong.
         let wrong = with(&format!("plk_{}", "0".repeat(89)));
         let cases = [
             ("/v1/messages", one.as_str(), 200, ""),
@@ -190,6 +192,7 @@ async fn a_quota_of_a_project_is_an_error_of_the_api() {
         };
         let small = ProjectId::new("small").unwrap();
         let config = QuotasConfig {
+            // Only this project has limits. A request without a project in its path belongs to another one.
             projects: [(small, limits)].into(),
             ..QuotasConfig::default()
         };
@@ -251,6 +254,7 @@ async fn a_request_counts_towards_its_project_until_the_end_of_its_response() {
         assert_eq!(send(&gateway, "/v1/messages", "").await.0, 429);
         go_on.send(()).unwrap();
         read_message(&mut first).await.unwrap();
+        // The agent can have the last byte before the gateway releases the quota.
         while !gateway.requests.is_empty() {
             tokio::task::yield_now().await;
         }

@@ -42,6 +42,7 @@ impl World {
         })
         .await;
         let (context, records) = ScriptedContext::new();
+        // Records end at once, because these tests concern commits only.
         context.permit(100);
         let used = Arc::clone(&context);
         let url = format!("http://{upstream}");
@@ -84,6 +85,7 @@ async fn a_request_is_sent_before_its_commit_and_its_response_waits() {
         world.requests.recv().await.unwrap();
         settle().await;
         let mut byte = [0];
+        // An error here is `WouldBlock`: no byte of the response has arrived.
         let read = client.try_read(&mut byte);
         assert!(read.is_err(), "the response did not wait: {read:?}");
         commit.send(Ok(())).unwrap();

@@ -71,6 +71,7 @@ async fn a_cut_stream_of_chunks_arrives_to_its_last_byte_and_has_no_end() {
         let cases = [
             (&cut[..], End::Closed),
             (&cut[..], End::Reset),
+            // `zz` is no size of a chunk. Upstream sends no reset, so the agent sees none either.
             (&malformed[..], End::Closed),
         ];
         for (answer, end) in cases {
@@ -112,6 +113,7 @@ async fn a_cut_head_is_never_forwarded() {
 
 /// Returns an address at which nothing listens.
 async fn refusing() -> SocketAddr {
+    // The listener is dropped at the end of this function, so that its port refuses connections.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap()
 }
@@ -150,6 +152,7 @@ async fn a_refused_connection_is_an_error_in_the_shape_of_the_api() {
 #[tokio::test]
 async fn a_connection_without_a_handshake_is_a_timeout() {
     in_time(async {
+        // The kernel accepts the connection, and no TLS handshake follows.
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}", silent.local_addr().unwrap());
         let gateway = configured_gateway(&url, |config| config.connect_timeout_ms = 100).await;

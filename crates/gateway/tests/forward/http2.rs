@@ -60,6 +60,7 @@ async fn a_cut_response_ends_its_stream_and_not_the_connection() {
         let upstream = upstream(|mut stream| async move {
             let message = read_message(&mut stream).await.unwrap();
             let is_cut = message.head_text().starts_with("POST /v1/messages ");
+            // Three bytes follow in both cases, so the announced 100 bytes make a cut response.
             let length = if is_cut { 100 } else { 3 };
             let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\nabc");
             stream.write_all(answer.as_bytes()).await.unwrap();

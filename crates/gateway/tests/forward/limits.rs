@@ -80,6 +80,7 @@ async fn a_body_without_progress_times_out() {
         let (line, error) = answer(&mut client, half).await;
         assert_eq!(line, "HTTP/1.1 408 Request Timeout");
         assert!(error.contains(r#""code":"request_stalled""#), "{error}");
+        // A body that no session takes is forwarded as it arrives, so upstream has the first half.
         assert!(ends.recv().await.unwrap().ends_with(b"half"));
     })
     .await;
@@ -111,7 +112,9 @@ async fn a_connection_without_a_request_is_closed() {
 #[tokio::test]
 async fn a_head_above_the_limits_is_rejected() {
     in_time(async {
+        // The address of upstream is never used, because the gateway answers itself.
         let gateway = gateway("127.0.0.1:9".parse().unwrap()).await;
+        // The limits are 128 headers and 64 KiB.
         let many = "x: 1\r\n".repeat(200);
         let large = format!("x: {}\r\n", "1".repeat(100 * 1024));
         for headers in [many, large] {
@@ -172,6 +175,7 @@ async fn a_drain_waits_for_streams_and_closes_idle_connections() {
         }
         gateway.stop.cancel();
         assert_eq!(read_to_end(&mut idle).await.1, End::Closed);
+        // The gateway stops to accept connections while the stream is still open.
         while TcpStream::connect(gateway.address).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

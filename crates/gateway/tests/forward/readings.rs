@@ -183,6 +183,7 @@ async fn a_slow_or_failed_record_releases_the_last_event() {
     in_time(async {
         let body = format!("{START}\n\n{STOP}");
         let answer = format!("{STREAM}{}0\r\n\r\n", chunk(&body));
+        // The record gets no permit, so the hold ends after 1 ms.
         let slow = World::answering(answer.clone(), 1).await;
         let mut client = slow.send().await;
         assert_eq!(read_message(&mut client).await.unwrap().body_text(), body);
@@ -279,6 +280,7 @@ async fn the_connection_to_upstream_survives_an_agent_that_leaves_after_the_last
         })
         .await;
         let mut world = World::new(&format!("http://{upstream}"), NEVER_MS).await;
+        // Both records end at once, so that only the rest of the first body is open.
         world.context.permit(2);
         let mut client = world.send().await;
         read_until(&mut client, &mut Vec::new(), &format!("{STOP}\r\n")).await;
@@ -300,6 +302,7 @@ async fn the_connection_to_upstream_survives_an_agent_that_leaves_after_the_last
             reports.recv().await,
             reports.recv().await,
         ];
+        // Both requests used one connection.
         assert_eq!(seen, ["connected", "request", "request"].map(Some));
     })
     .await;
@@ -309,12 +312,14 @@ async fn the_connection_to_upstream_survives_an_agent_that_leaves_after_the_last
 async fn a_response_that_cannot_be_read_is_forwarded_without_a_hold() {
     in_time(async {
         let stream = |body: &str| format!("{STREAM}{}0\r\n\r\n", chunk(body));
+        // The text alone has the size of `max_response_bytes`.
         let large = format!("{START}\n\n{}", TEXT.replace("one", &"x".repeat(1 << 20)));
         let coded = STREAM.replace("Transfer", "Content-Encoding: compress\r\nTransfer");
         let html = STREAM.replace("event-stream", "html");
         let cases = [
             (stream(&format!("data: {{\n\n{STOP}")), "malformed"),
             (
+                // The first block has the index 7, which is no position.
                 stream(&format!("{START}\n\n{}{STOP}", TEXT.replace(":0", ":7"))),
                 "unknown_event",
             ),
@@ -392,6 +397,7 @@ async fn responses_of_all_apis_are_recorded_as_without_a_stream() {
                 }
             }
         }
+        // Four codings times four paces.
         world.metric(r#"responses_total{api="chat",outcome="complete"}"#, 16).await;
     })
     .await;

@@ -81,6 +81,7 @@ impl ContextPort for ScriptedContext {
 
     async fn record(&self, response: RecordedResponse) -> Result<(), RecordError> {
         self.begun.send(response).unwrap();
+        // A forgotten permit does not return, so that each record needs one of its own.
         self.permits.acquire().await.unwrap().forget();
         let failure = self.failure.lock().unwrap().take();
         failure.map_or(Ok(()), |reason| Err(RecordError(reason)))

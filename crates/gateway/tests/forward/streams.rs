@@ -23,6 +23,8 @@ async fn each_event_arrives_before_the_next_one_is_sent() {
             async move {
                 read_message(&mut stream).await.unwrap();
                 stream.write_all(STREAM).await.unwrap();
+                // Upstream waits until the client has the event. A gateway that collects events would make the test
+                // hang.
                 for _ in 0..3 {
                     stream.write_all(b"8\r\ndata: x\n\r\n").await.unwrap();
                     arrivals.lock().await.recv().await.unwrap();
@@ -83,6 +85,7 @@ async fn a_request_arrives_while_its_agent_still_sends() {
 #[tokio::test]
 async fn a_slow_reader_slows_upstream_and_loses_nothing() {
     const CHUNK: usize = 64 * 1024;
+    // 256 MiB in total, four times as much as the buffers take.
     const CHUNKS: usize = 4_096;
     // The buffers of four sockets, at their largest default sizes.
     const MAX_BUFFERED: usize = 64 << 20;
@@ -111,6 +114,7 @@ async fn a_slow_reader_slows_upstream_and_loses_nothing() {
         client.write_all(REQUEST).await.unwrap();
         // Without back-pressure, upstream would send all before the first byte is read.
         let mut before = usize::MAX;
+        // A counter that stays the same for half a second shows that upstream is blocked.
         while sent.load(SeqCst) != before || before == 0 {
             before = sent.load(SeqCst);
             tokio::time::sleep(Duration::from_millis(500)).await;

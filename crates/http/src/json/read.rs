@@ -75,6 +75,7 @@ pub(crate) fn read_without(
 
 /// Returns the problem in the text of an error of data.
 fn problem_of(text: &str) -> String {
+    // serde_json appends ` at line 1 column 2`. The path of the error replaces this position.
     let end = text.rfind(" at line ").unwrap_or(text.len());
     let text = &text[..end];
     // The text about another type contains the value of the caller.
@@ -121,6 +122,7 @@ impl Reader<'_> {
     /// Reads a value below a segment of the path.
     fn below<T, E>(&self, segment: Segment, read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         self.path.borrow_mut().push(segment);
+        // After an error, the segment stays. The path of the error is read when the whole reading has ended.
         let read = read()?;
         self.path.borrow_mut().pop();
         Ok(read)
@@ -187,6 +189,7 @@ impl<'de> Visitor<'de> for MessageSeed<'_, '_> {
                 if is_outermost && reader.excluded == Some(name) {
                     return Err(Error::custom("is a part of the path; leave it out here"));
                 }
+                // A decoder would replace or extend the first value without an error.
                 if std::mem::replace(&mut present[named.ordinal], true) {
                     return Err(Error::custom("appears twice"));
                 }
@@ -198,6 +201,7 @@ impl<'de> Visitor<'de> for MessageSeed<'_, '_> {
                     ),
                 };
                 let field = &inner.fields[named.field];
+                // The fields of an inline message follow its number and length, so they are collected first.
                 let mut nested = Vec::new();
                 let seed = FieldSeed {
                     reader,
@@ -241,6 +245,7 @@ impl MessageSeed<'_, '_> {
         let name = url.rsplit('/').next().unwrap_or_default();
         let schema = self.reader.schema;
         let inner = schema.find(name).ok_or("has a type that is not known")?;
+        // A well-known type has its text in `value`: `{"@type": "…/google.protobuf.Duration", "value": "1s"}`.
         let value = match schema.message(inner).well_known {
             Some(_) => fields.remove("value").unwrap_or_default(),
             None => fields.into(),
@@ -418,6 +423,7 @@ impl<'de> Visitor<'de> for EntriesVisitor<'_, '_> {
                     out: &mut entry,
                 };
                 let visitor = seed.scalar();
+                // The names in a JSON object are strings, even for a map with booleans or numbers as keys.
                 if key == Kind::Bool {
                     let is_true = name
                         .parse()

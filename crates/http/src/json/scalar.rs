@@ -157,6 +157,7 @@ impl ScalarVisitor<'_> {
         }
         match self.kind {
             Kind::Sint32 | Kind::Sint64 => {
+                // Zigzag: 0, -1, 1, -2 become 0, 1, 2, 3, so that small negative numbers stay short.
                 let value = value as i64;
                 self.varint(((value << 1) ^ (value >> 63)) as u64);
             }
@@ -168,6 +169,7 @@ impl ScalarVisitor<'_> {
                 encode_key(self.number, WireType::SixtyFourBit, self.out);
                 self.out.extend_from_slice(&(value as u64).to_le_bytes());
             }
+            // The binary form extends a negative `int32` to 64 bits.
             _ => self.varint(value as i64 as u64),
         }
         Ok(())

@@ -166,6 +166,7 @@ impl Schema {
                 .map(|(name, index)| (name, MessageIndex(index)))
                 .collect(),
         };
+        // The names of an inline field are those of another message, so all messages must exist before.
         for index in 0..schema.messages.len() {
             let plain = schema.names(MessageIndex(index), Form::Plain)?;
             let protobuf = schema.names(MessageIndex(index), Form::Protobuf)?;
@@ -385,6 +386,7 @@ fn field(descriptor: &FieldDescriptor, indexes: &Indexes) -> Result<Field, Schem
     let is_of_contract = full_name.starts_with("palimpsest.");
     let has_json =
         is_of_contract && kind == Kind::Bytes && (name == "json" || name.ends_with("_json"));
+    // An `optional` field is in a synthetic `oneof` of its own, which excludes no other field.
     let oneof = descriptor
         .containing_oneof()
         .filter(|oneof| !oneof.is_synthetic());
@@ -400,6 +402,7 @@ fn field(descriptor: &FieldDescriptor, indexes: &Indexes) -> Result<Field, Schem
         number: descriptor.number(),
         name: name.to_owned(),
         protobuf_name: descriptor.json_name().to_owned(),
+        // `messages_json` is `messages` in the plain form.
         plain_name: name
             .strip_suffix("_json")
             .filter(|_| has_json)

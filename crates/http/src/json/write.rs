@@ -82,6 +82,7 @@ impl Writer<'_> {
         let values = fields_of(message, bytes)?;
         let mut values = values.as_slice();
         for (position, field) in message.fields.iter().enumerate() {
+            // `fields_of` sorts by position, so the values of one field are adjacent.
             let count = values.iter().take_while(|(of, _)| *of == position).count();
             let (present, rest) = values.split_at(count);
             values = rest;
@@ -136,6 +137,7 @@ impl Writer<'_> {
                     out.push(b',');
                     return Ok(());
                 }
+                // If a scalar field occurs several times, the last value counts.
                 let value = values.last().map_or(zero, |(_, value)| *value);
                 if self.form == Form::Plain && self.is_unspecified(kind, value) {
                     out.truncate(start);
@@ -221,6 +223,7 @@ impl Writer<'_> {
             Kind::String | Kind::Bytes | Kind::Json | Kind::Message(_) => Encoded::Bytes(&[]),
             _ => Encoded::Varint(0),
         };
+        // An encoder leaves out the key or the value of an entry if it is zero.
         let (mut name, mut value) = (zero(key), zero(kind));
         while !entry.is_empty() {
             let (number, wire_type) = decode_key(&mut entry).map_err(|_| MalformedMessage)?;
@@ -270,6 +273,7 @@ impl Writer<'_> {
             }
             (Kind::Sint64, Encoded::Varint(value)) => self.long(zigzag(value), out),
             (Kind::Float, Encoded::Fixed32(value)) => {
+                // The `f32` has the shorter text: `0.1`, and as `f64` it would be `0.10000000149011612`.
                 let value = f32::from_bits(value);
                 float(f64::from(value), value, out);
             }
@@ -281,6 +285,7 @@ impl Writer<'_> {
                 let known = self.schema.enumeration(index);
                 match known.name(value as i32, self.form) {
                     Some(name) => string(name, out),
+                    // The mapping of Protocol Buffers writes a value without a name as its number.
                     None => number(value as i32, out),
                 }
             }
@@ -370,6 +375,7 @@ fn fields_of<'a>(
             values.push((position, value));
         }
     }
+    // Most encoders write fields in order. The stable sort keeps the order of list elements.
     if !values.is_sorted_by_key(|(position, _)| *position) {
         values.sort_by_key(|(position, _)| *position);
     }

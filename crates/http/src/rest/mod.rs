@@ -62,6 +62,7 @@ impl RestApi {
                 .find(|method| method.name() == route.rpc)?;
             let mut message = method.input();
             let mut name_path = Vec::new();
+            // `session.name` of `UpdateSession` leads through a message.
             for name in route.name_field.split('.') {
                 let field = message.get_field_by_name(name)?;
                 name_path.push(field.number());
@@ -215,6 +216,7 @@ impl RestApi {
                     let _ = synced.set((out[start..start + parameters].to_vec(), body));
                 }
             }
+            // A decoder merges an outer message of the name with the same message in the body.
             put_name(&rpc.name_path, &name, out);
             Ok(())
         })
@@ -264,6 +266,7 @@ impl RestApi {
         let rest = stream::unfold(Some(reply), |reply| async {
             let mut reply = reply?;
             let message = reply.next().await?;
+            // Without a state, the stream ends after the error.
             let next = message.is_ok().then_some(reply);
             Some((message, next))
         });

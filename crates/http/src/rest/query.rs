@@ -37,8 +37,10 @@ pub(crate) fn to_json(
                 continue;
             }
             let value = match (field.kind, value.as_str()) {
+                // `?allow_missing` without a value is true.
                 (Kind::Bool, "true" | "") => Value::Bool(true),
                 (Kind::Bool, "false") => Value::Bool(false),
+                // The reader also accepts numbers as strings.
                 _ => Value::String(value.clone()),
             };
             if field.cardinality == Cardinality::List {
@@ -58,6 +60,7 @@ pub(crate) fn to_json(
 }
 
 fn decoded(text: &str) -> Result<String, BodyProblem> {
+    // A plus sign is a space in a query. `%2B` is decoded afterwards and stays a plus sign.
     let text = text.replace('+', " ");
     let text = percent_decode_str(&text)
         .decode_utf8()

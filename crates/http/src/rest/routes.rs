@@ -196,6 +196,7 @@ fn resource_of(path: &str) -> Option<(Resource, String, &str)> {
 
 /// Splits a path after its first id.
 fn split(path: &str) -> Option<(String, &str)> {
+    // `/` begins a part of the resource and `:` an action: `a/messages`, `a:sync`.
     let end = path.find(['/', ':']).unwrap_or(path.len());
     let (id, rest) = path.split_at(end);
     let id = percent_decode_str(id).decode_utf8().ok()?;

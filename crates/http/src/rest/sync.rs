@@ -35,6 +35,7 @@ pub(crate) fn decode(
         path: String::new(),
         problem,
     };
+    // An array alone is a conversation too. It has no place for parameters.
     let is_array = body.trim_ascii_start().first() == Some(&b'[');
     if !is_array {
         let parsed: Body<'_> = serde_json::from_slice(body).map_err(|error| {

@@ -145,6 +145,7 @@ impl From<Rejection> for ServiceError {
                 error(Reason::DelegationNotFound).meta("compaction_id", &key)
             }
             Rejection::SpanNotFound { id } => {
+                // The id names no span, so the caller can have sent any text.
                 let id: String = id.chars().take(MAX_ID_CHARS).collect();
                 error(Reason::CollapseNotFound).meta("collapse_id", &id)
             }

@@ -411,6 +411,7 @@ impl ServiceError {
         if matches!(why, Why::ModelUnavailable | Why::Expired) {
             return Self::new(Reason::ModelUnavailable, message).meta("model", model);
         }
+        // The store could not return the messages, so a retry can succeed without any change.
         if why == Why::InputUnreadable {
             return Self::new(Reason::StoreUnavailable, message).retry(RETRY_SOON);
         }

@@ -102,6 +102,7 @@ where
     S: Clone + Send + 'static,
     S::Future: Send,
 {
+    // Without the HTTP API, every connection is HTTP/2, and no first bytes need to be read.
     if !serves_http1 {
         return connection::serve(io, service, times, stop).await;
     }
@@ -111,6 +112,7 @@ where
         version = detected.0;
         Ok::<_, io::Error>(detected.1)
     });
+    // The detection runs on the raw stream too, so the cut is checked here, as for the handshake of TLS.
     let io = tokio::select! {
         () = connection.shutdown().cancelled() => return Err(io::ErrorKind::TimedOut.into()),
         io = detecting => io?,

@@ -104,6 +104,7 @@ where
     loop {
         let next = match life.step(&connection, &times) {
             LifeStep::End => return Ok(()),
+            // The next step waits for the end of the grace period.
             LifeStep::Close => {
                 h2.graceful_shutdown();
                 continue;

@@ -67,6 +67,7 @@ impl ConnectionLife {
             self.closing = Some(now + grace);
             return LifeStep::Close;
         }
+        // A used connection has no idle time here, so this limit is only the time of the next check.
         let left = times.first_call.saturating_sub(idle.unwrap_or_default());
         LifeStep::Wait((self.began + times.age).min(now + left))
     }

@@ -11,6 +11,7 @@ const HEADER: &str = "grpc-timeout";
 pub(super) fn requested_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(HEADER)?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    // The parser of `u64` also accepts `+5`, which the format of the header does not allow.
     let legal = (1..=8).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
     let count: u64 = digits.parse().ok().filter(|_| legal)?;
     match unit {

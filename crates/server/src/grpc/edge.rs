@@ -418,6 +418,7 @@ async fn first_frame(response: Response<Body>) -> StartedResponse {
     }
     match body.frame().await {
         Some(Ok(frame)) => (Response::from_parts(head, body), Some(frame)),
+        // No byte was sent yet, so the error can be the status of the whole response.
         Some(Err(status)) => (status.into_http(), None),
         None => (Response::from_parts(head, Body::empty()), None),
     }

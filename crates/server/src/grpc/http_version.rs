@@ -21,6 +21,7 @@ pub(super) async fn detect<T: AsyncRead + Unpin>(
 ) -> io::Result<(HttpVersion, Rewound<T>)> {
     let mut first = [0; PREFACE.len()];
     let mut filled = 0;
+    // The first different byte decides, so the loop does not wait for bytes that may never arrive.
     while filled < first.len() && first[..filled] == PREFACE[..filled] {
         match stream.read(&mut first[filled..]).await? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),

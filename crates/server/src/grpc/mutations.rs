@@ -80,6 +80,7 @@ mod tests {
                 done.store(true, Ordering::SeqCst);
             }
         };
+        // The timeout drops the future of the caller, as a disconnect does.
         let caller = tokio::time::timeout(Duration::from_millis(1), mutations.uncancelled(change));
         assert!(caller.await.is_err());
         assert_eq!(mutations.count(), 1);

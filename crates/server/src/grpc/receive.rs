@@ -71,9 +71,11 @@ pub(super) async fn receive(
                 return Err(ServiceError::request_too_large(actual, limit));
             }
             // Checked for the announced size, so that an upload that cannot fit is rejected before it is sent.
+            // The bytes that have arrived are already in the share.
             share.check_room(actual.saturating_sub(bytes.len()))?;
             announced = Some(actual);
         }
+        // Each call of the contract has one request message, so further bytes are malformed.
         if announced.is_some_and(|announced| bytes.len() > announced + PREFIX_BYTES) {
             return Err(ServiceError::malformed_request());
         }
@@ -154,9 +156,11 @@ mod tests {
         let share = BudgetShare::default();
         let ended = receive(drip(20), rules(30), &share, &seen).await;
         assert_eq!(ended.unwrap_err().reason(), ErrorReason::DeadlineExceeded);
+        // A byte every 20 s is within the stall limit of 30 s, so the deadline ends the body.
         assert_eq!(began.elapsed(), Duration::from_mins(1));
         let ended = receive(drip(40), rules(30), &share, &seen).await;
         assert_eq!(ended.unwrap_err().reason(), ErrorReason::DeadlineExceeded);
+        // A byte every 40 s is not, so this body ended after 30 s.
         assert_eq!(began.elapsed(), Duration::from_secs(90));
     }
 }

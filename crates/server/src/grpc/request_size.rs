@@ -257,6 +257,7 @@ impl<'a> WireFields<'a> {
 
     fn varint(&mut self) -> Option<u64> {
         let mut value = 0_u64;
+        // 64 bits in groups of seven have at most ten bytes.
         for (at, byte) in self.0.iter().take(10).enumerate() {
             value |= u64::from(byte & 0x7f).checked_shl(7 * u32::try_from(at).ok()?)?;
             if byte & 0x80 == 0 {
@@ -327,6 +328,7 @@ fn size(message: &MessageDescriptor, within: &mut Vec<String>) -> usize {
         _ if field.is_map() => MAP_ENTRY_BYTES,
         _ if field.is_list() => HEAP_VALUE_BYTES,
         Kind::String | Kind::Bytes => HEAP_VALUE_BYTES,
+        // The field is an `Option`, which adds a tag.
         Kind::Message(inner) => size(&inner, within) + SCALAR_BYTES / 2,
         _ => SCALAR_BYTES,
     };
@@ -408,6 +410,7 @@ mod tests {
             };
             request.encode_to_vec()
         };
+        // The tags of a group with the unknown field number 1011: `1011 << 3 | 3` and `1011 << 3 | 4` as varints.
         let (start, end) = ([0x9b, 0x3f], [0x9c, 0x3f]);
         let mut bytes = named("projects/mine/sessions/s");
         bytes.extend(start);

@@ -9,6 +9,7 @@ const FIELD: &[u8] = br#""cache_control""#;
 pub(super) fn has_cache_control(json: &[u8]) -> bool {
     let ends = memchr::memmem::find_iter(json, FIELD).map(|at| at + FIELD.len());
     let mut values = ends.map(|end| json[end..].trim_ascii_start());
+    // Only the name of a field has a colon behind it. `["cache_control"]` is a value.
     values.any(|rest| rest.starts_with(b":"))
 }
 

@@ -55,6 +55,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<ViewName> {
         3 => Provider::OpenAiResponses,
         _ => return None,
     };
+    // Two bits are defined. Other bits are those of another version, whose etag is unknown here.
     let options = header[OPTIONS];
     if options > 3 {
         return None;

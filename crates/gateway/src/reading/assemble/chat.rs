@@ -33,6 +33,7 @@ impl Chat {
         if chunk.get("error").is_some_and(|error| !error.is_null()) {
             return Ok(Progress::Ended(ResponseEnd::Failed));
         }
+        // Chunks have the object `chat.completion.chunk` and a `delta` in place of the `message` of a whole completion.
         if let Some(object) = chunk.get_mut("object") {
             *object = Value::from("chat.completion");
         }
@@ -91,6 +92,7 @@ impl Chat {
 /// size of all content.
 fn merge(into: &mut Value, delta: Value, appends: bool, memory: &mut usize) -> Result<(), Unread> {
     match (into, delta) {
+        // Later chunks repeat fields as null, such as `"content": null`, and erase nothing.
         (_, Value::Null) => {}
         (Value::String(text), Value::String(part)) if appends => {
             *memory += part.len();
@@ -139,6 +141,7 @@ fn merge_lists(
     appends: bool,
     memory: &mut usize,
 ) -> Result<(), Unread> {
+    // Choices and calls have an index. Other lists, such as `citations` of a chunk, are repeated as a whole.
     let is_indexed = delta.iter().all(|element| element["index"].is_u64());
     if !appends && !is_indexed {
         let replaced: usize = list.drain(..).map(|element| size(&element)).sum();

@@ -100,6 +100,7 @@ impl Messages {
         if let Some(usage) = rest.get("usage") {
             self.usage.merge(fields(Some(usage))?);
         }
+        // Other fields of the event, such as `context_management`, belong to the message.
         for name in ["type", "delta", "usage"] {
             rest.remove(name);
         }
@@ -160,10 +161,12 @@ impl Block {
             "compaction_delta" => ("content", delta.content),
             "input_json_delta" => {
                 let part = delta.partial_json.unwrap_or_default();
+                // A part can end anywhere inside of the JSON, so the input is parsed at the end of its block.
                 self.input.push_str(&part);
                 return Ok(part.len());
             }
             "signature_delta" => {
+                // One delta has the whole signature, so nothing is appended.
                 let signature = delta.signature.ok_or(Unread::Unknown)?;
                 self.fields.set("signature", signature.to_owned());
                 return Ok(signature.get().len());
@@ -199,6 +202,7 @@ impl Block {
     fn end(&mut self) -> Result<(), Unread> {
         self.is_complete = true;
         if !self.input.is_empty() {
+            // `from_string` checks that the parts together are JSON.
             let input = RawValue::from_string(std::mem::take(&mut self.input))?;
             self.fields.set("input", input);
         }

@@ -49,6 +49,7 @@ impl Responses {
             _ => return Ok(Progress::Open),
         };
         let response = event.response.ok_or(Unread::Unknown)?;
+        // The sum contains the size of the response before, which the new one replaces.
         let before = self.response.as_ref().map_or(0, |raw| raw.get().len());
         self.memory = self.memory - before + response.get().len();
         self.response = Some(response);
