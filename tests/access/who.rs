@@ -158,6 +158,7 @@ async fn events_name_the_credential_that_caused_them() {
     let mut sessions = SessionServiceClient::new(channel);
     let by = credentials(&mut sessions, &keys[0], &name("s")).await;
     let [first, second] = [0, 1].map(|index: usize| format!("key {}", id_of(&keys[index])));
+    // The first append also creates the session.
     assert_eq!(by, [first.clone(), first, second]);
 }
 

@@ -40,6 +40,7 @@ fn configure(kind: Kind, job: &Job, server: &str) -> Value {
             let path = job.home.path().join(".codex/config.toml");
             let settings = snippet("toml", "command = \"palimpsest\"");
             let settings = settings.replace("\"palimpsest\"", &json!(binary()).to_string());
+            // The settings contain the opening bracket of the arguments.
             let arguments = json!([name(SESSION), "--server", server]).to_string();
             let settings = settings.replace("\"my-session\"]", &arguments[1..]);
             let config = fs::read_to_string(&path).unwrap();

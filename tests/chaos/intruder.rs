@@ -82,6 +82,7 @@ impl Intruder {
     /// Makes one random call twice: for another tenant's session and for a missing session. Asserts that both errors
     /// are equal.
     pub(crate) async fn intrude(&mut self, context: &mut Context, channel: &Channel) {
+        // Three kinds follow the rpcs: a page token, an append and a prepare.
         let kinds = self.rpcs.len() + 3;
         let kind = usize::try_from(next(&mut self.random)).unwrap_or(0) % kinds;
         let project = self.theirs.split("/sessions/").next().unwrap_or_default();
@@ -120,6 +121,7 @@ impl Intruder {
     ) -> Option<Status> {
         let foreign = || vec![with_id(&uuid(FOREIGN), user("what does not belong here"))];
         let asked = async {
+            // The difference counts the kinds after the rpcs. It is 0 for each rpc.
             match (self.rpcs.get(kind), kind - self.rpcs.len().min(kind)) {
                 (Some(rpc), _) => answered(rpc, channel, &self.key, name).await,
                 (None, 0) => {

@@ -188,6 +188,7 @@ async fn live(
     }
     pause(during).await;
     faults.set(Fault::None);
+    // After a failed write or sync, the store stays closed until the process restarts.
     if !fault.passes() {
         server.signal("KILL");
         return working.stop().await;
@@ -263,6 +264,7 @@ impl Working {
     async fn stop(self) -> Vec<Agent> {
         self.stop.store(true, Ordering::Relaxed);
         let mut agents = self.agents.join_all().await;
+        // The agents end in any order. A fixed order keeps a run repeatable by its seed.
         agents.sort_by(|a, b| a.name().cmp(b.name()));
         agents
     }

@@ -132,8 +132,8 @@ async fn a_slow_upload_delays_neither_a_sweep_nor_other_uploads() {
     });
     let both = async { tokio::join!(slow, others) };
     let (answer, ()) = timeout(4 * TIMEOUT, both).await.unwrap();
-    // The sweep may have met the file of the slow upload, because it was as old as the orphan. The server then stores the
-    // result again or leaves it in the view.
+    // The sweep may have met the file of the slow upload, because it was as old as the orphan. The server then stores
+    // the result again or leaves it in the view.
     let in_view = format!("{answer:?}").matches("a line of slow").count();
     assert!(
         stored(&data, "slow") > 0 || in_view >= LINES,

@@ -81,6 +81,7 @@ fn a_folder_with_all_formats_is_verified_and_imported() {
     assert_eq!(counts, expected);
     // Codex records the model and the usage beside the messages.
     let exported = said(&["export", "two", "--server", server.address()]);
+    // Codex counts cached tokens as a part of the input: 12,345 − 4.
     for part in ["gpt-of-the-log", "12341"] {
         assert!(exported.contains(part), "{exported}");
     }

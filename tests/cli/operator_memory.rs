@@ -106,6 +106,7 @@ async fn session_memory_is_shown_compared_and_edited() {
 fn edit_with(world: &Operator, script: &str) -> Output {
     let editor = world.folder.path().join("editor.sh");
     fs::write(&editor, script).unwrap();
+    // The other end must stay open, because a closed one ends the terminal.
     let (_screen, process) = terminal(80, 24);
     let input: File = process;
     let kept = world.folder.path().join("kept");
@@ -114,6 +115,7 @@ fn edit_with(world: &Operator, script: &str) -> Output {
         .args(["memory", "edit", "work", "--server"])
         .arg(world.server.address())
         .env_clear()
+        // `VISUAL` precedes `EDITOR`, whose program would fail.
         .env("EDITOR", "false")
         .env("VISUAL", format!("sh {}", editor.display()))
         .env("TMPDIR", &kept)

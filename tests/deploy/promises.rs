@@ -21,6 +21,7 @@ pub(crate) fn default_of(key: &str) -> u64 {
     let mut lines = text
         .lines()
         .skip_while(|line| *line != format!("[{section}]"));
+    // A setting with its default is a comment in the output.
     let line = lines.find(|line| {
         line.trim_start_matches("# ")
             .starts_with(&format!("{name} ="))
@@ -44,6 +45,7 @@ fn no_pod_is_killed_before_its_drain_ends() {
     );
     let minimal = chart().join("examples/minimal.yaml");
     let mut all: Vec<_> = examples().iter().map(|path| Objects::of(path)).collect();
+    // Values that are no whole seconds show that the chart rounds up.
     for set in [
         "config.shutdown.drain_ms=900001",
         "config.worker.shutdown_grace_ms=61001",

@@ -41,6 +41,7 @@ fn each_route_has_its_port_and_admits_streams() {
             rule["backendRefs"],
             json!([{"name": "prod-palimpsest", "port": number(port)}])
         );
+        // A time limit would end long streams. `0s` disables it.
         if kind == "HTTPRoute" {
             assert_eq!(
                 rule["timeouts"],

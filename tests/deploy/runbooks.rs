@@ -122,6 +122,7 @@ fn label_values(page: &str) -> Vec<(String, String, String)> {
             let named = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
             let rest = &line[at..];
             let end = rest.find(|c| !named(c)).unwrap_or(rest.len());
+            // The count of a histogram has the suffix `_count`, and its definition has none.
             rest[..end]
                 .trim_end_matches("_count")
                 .clone_into(&mut metric);

@@ -35,6 +35,7 @@ impl Mounted {
     /// Fills the remaining space with a foreign file.
     fn fill(&self) {
         let file = std::fs::File::create(self.0.path().join("ballast")).unwrap();
+        // Writes of 64 KiB leave at most this much space when the first one fails.
         while std::io::Write::write_all(&mut &file, &vec![1; 1 << 16]).is_ok() {}
     }
 
@@ -45,6 +46,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
+        // A lazy unmount succeeds although files of the server may still be open.
         let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
     }
 }
@@ -147,6 +149,7 @@ async fn check_recovery_from_a_full_disk(reserve: &str) {
         }
         page.page_token = listed.next_page_token;
     }
+    // The last number is that of the message after the recovery.
     for n in 0..=acknowledged {
         let begins = format!("{n} {}", &noise(n, 20_000)[..40]);
         assert!(
@@ -200,6 +203,7 @@ async fn a_process_killed_on_a_full_disk_starts_for_reads_and_deletions() {
         session: session(name),
         ..Default::default()
     };
+    // A start must not use up the space that is left, so several starts succeed.
     for _ in 0..3 {
         let server = Server::start_unready(&data, &args);
         let mut sessions = server.sessions().await;

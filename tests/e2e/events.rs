@@ -73,6 +73,7 @@ async fn a_listed_event_never_changes() {
     client.rewind_session(rewind(34)).await.unwrap();
     client.rewind_session(rewind(24)).await.unwrap();
     let before = events(&mut sessions).await;
+    // The revision before the last event, which is the second rewind.
     let revision = before.iter().rev().nth(1).unwrap().revision;
     // The last rewind is undone.
     let restore = RestoreContextRequest {

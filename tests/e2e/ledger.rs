@@ -97,6 +97,7 @@ async fn a_snip_and_its_undo_report_their_cache_effects() {
     assert_eq!(ledger.reused_messages, 2);
     // The fifth text follows the removed one. All texts have about the same size.
     assert!(ledger.invalidated_tokens.abs_diff(ledger.saved_tokens) < 50);
+    // Five long texts were in the cache. Three precede the snipped one.
     let before = last.reused_tokens - OVERHEAD_TOKENS;
     let after = ledger.reused_tokens - OVERHEAD_TOKENS;
     assert!(
@@ -187,6 +188,7 @@ async fn ledger_totals_grow_with_responses_and_survive_a_restart() {
     assert_eq!(ledger.cause(), EventKind::ResultsCleared);
     assert_eq!(ledger.total_invalidated_tokens, 0);
     let requests = ledger.break_even_requests.unwrap();
+    // A write costs 2 and a read 0.5, so each token that is written again costs 1.5 more.
     let expected =
         f64::from(ledger.invalidated_tokens) * 1.5 / (f64::from(ledger.saved_tokens) * 0.5);
     assert!((requests - expected).abs() < 1e-6, "{requests}");
@@ -209,6 +211,7 @@ async fn ledger_totals_grow_with_responses_and_survive_a_restart() {
         .prepare(vec![assistant("so"), user("more")], false)
         .await;
     assert_eq!(two.total_invalidated_tokens, one.total_invalidated_tokens);
+    // Each request after the clearing saves the same tokens again.
     assert_eq!(two.total_saved_tokens, 2 * one.total_saved_tokens);
     assert_eq!(two.since_time, one.since_time);
     // Another model has another cache.

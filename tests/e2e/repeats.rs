@@ -202,6 +202,7 @@ async fn a_repeat_returns_the_same_failure_even_after_a_restart() {
 
 #[tokio::test]
 async fn a_repeat_after_a_crash_returns_the_failure_immediately() {
+    // On a database, another process may run the compaction, so it ends at its deadline only.
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -245,6 +246,7 @@ async fn p14_p15_no_call_waits_for_a_background_compaction() {
     let again = world.compact(beside.clone()).await.unwrap();
     assert_eq!(again.compaction_id, started.compaction_id);
     beside.set_compaction_mode(CompactionMode::Never);
+    // Without its request id, this call is new and no repeat.
     beside.request_id.clear();
     refused_field(
         &world.compact(beside.clone()).await.unwrap_err(),

@@ -15,6 +15,7 @@ fn key_lines() -> Vec<String> {
 }
 
 fn private_key(separator: &str) -> String {
+    // The label is joined from parts, so that scanners for secrets accept this file.
     let label = ["RSA", "PRIVATE", "KEY"].join(" ");
     let mut lines = vec![format!("-----BEGIN {label}-----")];
     lines.extend(key_lines());
@@ -29,6 +30,7 @@ async fn a_private_key_is_redacted_from_an_extractive_summary() {
     let server = Server::start(&folder.path().join("data"), &off);
     let mut context = server.context().await;
     let padding = "one more line of a long listing\n".repeat(200);
+    // The separators of a key are lines, indented lines, escaped lines and spaces.
     let messages = vec![
         user(&format!(
             "use this key:\n{}\nfor the deployment",
@@ -56,6 +58,7 @@ async fn a_private_key_is_redacted_from_an_extractive_summary() {
     assert_eq!(compaction.strategy(), CompactionStrategy::Extractive);
     let summary = compaction.summary;
     assert!(summary.contains("deployment"), "{summary}");
+    // A part of a line is a leak too.
     for line in key_lines() {
         assert!(
             !summary.contains(&line[..16]),

@@ -111,6 +111,7 @@ impl Turns {
             Change::Rewind(to) => {
                 let request = RewindSessionRequest {
                     session: self.session.clone(),
+                    // A repeat after a crash must be the same call.
                     request_id: format!("rewind {}", self.changes),
                     target_message: Some(TargetMessage::ToMessageId(uuid(*to))),
                     ..Default::default()
@@ -230,6 +231,7 @@ impl Caller for Turns {
         }
         // A repeat takes effect if the change had not, and otherwise changes nothing.
         if let Some(change) = self.pending.take() {
+            // `make` records the effect of the change, so it begins with the state before the change.
             (self.there, self.shown) = before;
             self.make(&mut client, &change).await.unwrap();
             let found = self.listed(server).await.unwrap();

@@ -183,6 +183,7 @@ async fn sessions_are_listed_in_pages() {
         assert_eq!(none, "projects/p has no sessions.");
     }
     for number in 0..60 {
+        // The second line of the text imitates a row of the list.
         let title = format!("The first words of {number}\nprojects/p/sessions/forged");
         add(&mut context, &format!("s{number}"), vec![user(&title)]).await;
     }

@@ -59,6 +59,7 @@ async fn no_acknowledged_write_is_lost_under_faults_and_failovers() {
     eprintln!("PALIMPSEST_TEST_SEED={seed}");
     let mut primary = Cluster::start();
     let standby = primary.replica("standby");
+    // The standby confirms each commit, so that the failover loses none.
     primary.psql("ALTER SYSTEM SET synchronous_standby_names = 'standby'");
     primary.reload();
     let database = at(&[&primary, &standby]);
@@ -77,6 +78,7 @@ async fn no_acknowledged_write_is_lost_under_faults_and_failovers() {
     for number in 1..=CHECKS {
         let until = duration() * number / CHECKS;
         let began = Instant::now();
+        // The schedule counts the time under load, without the checks.
         let happen = |now: Duration| {
             mishaps.happen(worked + now, &deployment, &mut primary, &standby);
             worked + now < until
@@ -128,6 +130,7 @@ async fn run(agents: Vec<Agent>, mut happen: impl FnMut(Duration) -> bool) -> Ve
         })
         .collect();
     let began = Instant::now();
+    // A failure blocks this thread, and the agents run on the other one.
     while tokio::task::block_in_place(|| happen(began.elapsed())) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

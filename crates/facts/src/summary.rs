@@ -218,6 +218,7 @@ fn problems(content: &MemoryContent) -> String {
 
 /// Returns the current state without the lines that the section `Pending Tasks` contains.
 fn current_work(timeline: &Timeline<'_>, mut parts: Vec<String>) -> String {
+    // All lines of the state can be pending work, which another section contains.
     if parts.iter().all(|part| part.trim().is_empty()) {
         let actions: Vec<_> = timeline.actions().collect();
         let steps = phrases(&actions, timeline.path_style(), 6);

@@ -93,6 +93,7 @@ fn identifier(text: &str) -> &str {
 pub(super) fn titles_in(shown: &str, max: usize) -> Vec<Box<str>> {
     let mut titles: Vec<Box<str>> = Vec::new();
     for line in shown.lines().take(MAX_LINES) {
+        // Tools that read files print line numbers, as in `     3→## Set up`.
         let line = line
             .trim_start()
             .trim_start_matches(|c: char| c.is_ascii_digit());

@@ -334,6 +334,7 @@ fn files_move_between_lines_as_they_are_read_and_edited() {
     );
     let many: Vec<Message> = (0..45).flat_map(|n| on("Edit", &format!("f{n}"))).collect();
     let memory = updated(&memory, &many);
+    // The 45 new files, `c` and `b` need three lists of at most 20 names.
     assert_eq!(body(&memory).matches("Edited once: ").count(), 3);
     let memory = updated(&memory, &on("Edit", "f7"));
     assert!(body(&memory).contains("- `f7` was edited twice.") && !body(&memory).contains("`f7`,"));
@@ -385,6 +386,7 @@ fn a_span_description_lists_requests_edits_and_failures() {
     expect!["The user asked “Please make the parser accept empty input. It must not…” (and 1 more). The assistant read `src/parser.rs`; edited `src/parser.rs` twice; ran `cargo test` and the like twice, 1 failed (the last passed); ran `cargo check` (no result yet)."]
         .assert_eq(&describe_span(&all));
     let features = span_features(&all);
+    // The decisions are the correction and the rule in the second request.
     assert_eq!(
         (features.calls, features.errors, features.decisions),
         (7, 1, 2)
@@ -439,6 +441,7 @@ fn a_summary_contains_the_required_sections_of_its_style() {
 fn facts_are_bounded_and_the_first_request_is_kept() {
     let mut facts = Facts::default();
     facts.record(&user("The very first request."));
+    // A turn keeps about 11 KB of text, so 2,000 turns have five times the limit of 4 MiB.
     for turn in 0..2_000 {
         facts.record(&user(&format!(
             "Request {turn}. {}",

@@ -20,6 +20,7 @@ pub(crate) fn truncate(text: &str, max: usize) -> String {
     let Some((end, _)) = text.char_indices().nth(max) else {
         return text.to_owned();
     };
+    // One of the characters is the ellipsis.
     let Some((keep, _)) = text.char_indices().nth(max.saturating_sub(1)) else {
         return String::new();
     };

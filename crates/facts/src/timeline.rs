@@ -66,6 +66,7 @@ impl<'a> TurnFacts<'a> {
 impl<'a> Timeline<'a> {
     /// Arranges facts in turns. `root` is the directory to which paths are relative.
     pub(crate) fn of(facts: &'a Facts, root: Option<&'a str>) -> Self {
+        // The facts before the first input belong to a turn that an earlier update began.
         let mut turns = vec![TurnFacts::default()];
         for fact in facts.iter() {
             if let Fact::UserInput(asked) = fact {
@@ -206,6 +207,7 @@ fn failure_key(action: &CompletedAction) -> Option<String> {
     match action.call.kind {
         ActionKind::Run if shell::is_read_only(&action.call.target) => None,
         ActionKind::Run => Some(shell::family(&action.call.target)),
+        // The key has the path of the call, because the root can change before a later update finds the success.
         ActionKind::Edit | ActionKind::Write => Some(format!("edit {}", action.call.target)),
         ActionKind::Read => Some(format!("read {}", action.call.target)),
         ActionKind::Search | ActionKind::Plan | ActionKind::Delegate => None,

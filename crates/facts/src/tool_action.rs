@@ -121,6 +121,7 @@ pub fn parse_fields(tool: &ToolUse, fields: &Map<String, Value>) -> Vec<ToolActi
     }
     // MCP tool names have the server's name as a prefix, separated by `__`.
     let name = tool.name.rsplit("__").next().unwrap_or_default();
+    // Agents spell the same tool as `read_file`, `readFile` or `ReadFile`.
     let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     let name = name.to_ascii_lowercase();
     let plan = plan_change(&name, fields);
@@ -328,6 +329,7 @@ fn patch_actions(tool: &str, patch: &str) -> Vec<ToolAction> {
         added.clear();
     };
     for line in patch.lines() {
+        // A file begins with a line such as `*** Add File: a.rs` or `*** Update File: a.rs`.
         let file = line
             .strip_prefix("*** ")
             .and_then(|rest| rest.split_once(" File: "));

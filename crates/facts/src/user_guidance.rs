@@ -98,6 +98,7 @@ fn classify_guidance(sentence: &str) -> Option<GuidanceKind> {
             .iter()
             .any(|list| list.iter().any(|cue| lower.starts_with(cue)))
     };
+    // Rules come first: the Spanish rule `no uses` begins like the English correction `no `.
     if begins(&RULES) {
         Some(GuidanceKind::Rule)
     } else if begins(&CORRECTIONS) {

@@ -20,6 +20,7 @@ pub fn user_messages<'a>(inputs: impl IntoIterator<Item = &'a str>, max_tokens: 
         .map(|quote| tokens_with_separator(quote))
         .collect();
     let mut total: u64 = costs.iter().copied().map(u64::from).sum();
+    // The costs leave out the constant part of an estimate, so the limit is reduced by it.
     let max = u64::from(max_tokens.saturating_sub(estimate_text("")));
     // The first pass shortens all inputs moderately. The last step of 60 characters is used only if
     // that was not enough.

@@ -119,6 +119,7 @@ impl SessionKey {
         if name.is_empty() {
             return Err(NameError::Empty);
         }
+        // A further `/sessions/` becomes part of the session name, which must not contain a slash.
         let (project, session) = name
             .strip_prefix("projects/")
             .and_then(|rest| rest.split_once("/sessions/"))

@@ -77,6 +77,7 @@ pub struct RawJson(Box<str>);
 impl RawJson {
     /// Validates a text and stores it.
     pub fn parse(text: &str) -> Result<Self, JsonError> {
+        // The parser of raw values skips nested values without a limit of its own.
         check_depth(text)?;
         let raw: &RawValue = serde_json::from_str(text)?;
         Ok(Self(raw.get().into()))
@@ -118,6 +119,8 @@ pub fn pretty_print(json: &str) -> String {
     while let Some(c) = rest.next() {
         if in_string {
             out.push(c);
+            // A quote ends the string unless it is escaped. A backslash escapes the next character unless it is
+            // escaped itself.
             (in_string, escaped) = (escaped || c != '"', !escaped && c == '\\');
             continue;
         }
@@ -128,6 +131,7 @@ pub fn pretty_print(json: &str) -> String {
             }
             '{' | '[' => {
                 out.push(c);
+                // An empty object or array stays on one line.
                 while rest.next_if(char::is_ascii_whitespace).is_some() {}
                 if let Some(close) = rest.next_if(|c| matches!(c, '}' | ']')) {
                     out.push(close);
@@ -167,6 +171,7 @@ pub fn document(bytes: &[u8]) -> Result<Cow<'_, str>, JsonError> {
 }
 
 fn check_depth(text: &str) -> Result<(), JsonError> {
+    // A scan of the bytes needs no stack, however deep a hostile text nests.
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for byte in text.bytes() {
         if in_string {
@@ -203,6 +208,7 @@ fn replace_lone_surrogates(text: &str) -> Cow<'_, str> {
         // An escape that is no surrogate advances by two bytes, so that an escaped backslash does
         // not start another escape.
         match surrogate(bytes, at) {
+            // A high and a low half form one character, such as `\ud83d\ude00`.
             Some(high) if high < 0xDC00 => match surrogate(bytes, at + 6) {
                 Some(low) if low >= 0xDC00 => at += 12,
                 _ => {
@@ -225,6 +231,7 @@ fn replace_lone_surrogates(text: &str) -> Cow<'_, str> {
     for at in lone {
         mended.push_str(&text[from..at]);
         mended.push_str("\\ufffd");
+        // An escape such as `\ud83d` has six bytes.
         from = at + 6;
     }
     mended.push_str(&text[from..]);
@@ -406,6 +413,7 @@ impl UnknownFields {
             out.extend_from_slice(value.as_str().as_bytes());
         }
         out.push(b'}');
+        // All parts are texts, so the conversion cannot fail.
         String::from_utf8(out).ok()
     }
 
@@ -476,6 +484,7 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_preserved() {
+        // A tree of numbers would lose `1e400` and the digits of the long number.
         let text = r#"{"n":1e400,"big":12345678901234567890123,"s":"\u00e9","o":{ "a" : 1 }}"#;
         assert_eq!(
             UnknownFields::from_object(text)

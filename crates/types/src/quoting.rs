@@ -42,6 +42,7 @@ pub fn unescape_tags(text: &str) -> Cow<'_, str> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("<\\") {
+        // The angle bracket stays. The backslash after it is dropped only before a tag that was disabled.
         let (before, tag) = (&rest[..=at], &rest[at + 2..]);
         out.push_str(before);
         let is_ours = |name: &str| MACHINE_TAGS.contains(&name) || FRAME_TAGS.contains(&name);
@@ -106,6 +107,7 @@ pub fn fence(content: &str) -> String {
         run = if c == '`' { run + 1 } else { 0 };
         longest = longest.max(run);
     }
+    // A fence has at least three marks.
     "`".repeat(longest.max(2) + 1)
 }
 
@@ -113,6 +115,7 @@ pub fn fence(content: &str) -> String {
 pub fn name(text: &str) -> Cow<'_, str> {
     let is_plain = |c: char| {
         let is_bracket_or_quote = matches!(c, '[' | ']' | '<' | '>' | '"' | '`');
+        // These characters separate lines or change the direction of the text.
         let moves_the_text = matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         !(c.is_control() || is_invisible(c) || is_bracket_or_quote || moves_the_text)
     };

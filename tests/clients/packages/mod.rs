@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 /// Returns the path of the fake provider, which is built with the tests.
 fn fake_provider() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
+    // Tests are in `deps`, and the provider is in its parent folder.
     let path = tests
         .ancestors()
         .nth(2)

@@ -116,8 +116,8 @@ async fn assert_logged_once(world: &mut World) {
         let label = format!("\"signal\":\"{signal}\"");
         let lines = log.iter().filter(|line| line.contains(&label));
         let lines: Vec<_> = lines.filter(|it| it.contains("the collector")).collect();
-        // On a slow machine, an export can fail and another one succeed before the collector stops to answer. Each begin
-        // and each end of a failure is logged once, and the last failure has not ended.
+        // On a slow machine, an export can fail and another one succeed before the collector stops to answer. Each
+        // begin and each end of a failure is logged once, and the last failure has not ended.
         let ends = lines
             .iter()
             .map(|it| it.contains("accepts telemetry again"));

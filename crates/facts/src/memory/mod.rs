@@ -75,6 +75,7 @@ pub fn update(previous: &MemoryContent, facts: &Facts) -> MemoryContent {
         results,
         worklog::update(section(SectionKind::Worklog), &timeline),
     ]);
+    // The list shows only names that no other section contains, so it is made last.
     other_names::add(&mut sections, known.as_ref(), facts);
     MemoryContent::new(sections)
 }

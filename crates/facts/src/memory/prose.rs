@@ -254,6 +254,7 @@ mod tests {
         };
         let mut facts: Vec<MemoryFact> = (0..6).map(answer).collect();
         shorten_earlier(&mut facts);
+        // The four latest of the six answers stay whole.
         let lengths: Vec<bool> = facts
             .iter()
             .map(|fact| render(fact).chars().count() > MAX_EARLY_RESULT + 40)

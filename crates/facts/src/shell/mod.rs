@@ -167,6 +167,7 @@ pub(crate) fn changed_file(command: &str) -> Option<(&str, bool)> {
         .into_iter()
         .filter(|part| !is_setup(&words(part)));
     let part = doing.next()?;
+    // A line with several commands is a run, because the change is only a part of it.
     if doing.next().is_some() {
         return None;
     }
@@ -238,6 +239,7 @@ fn is_harmless_target(after: &str) -> bool {
 
 /// Returns true if a command only reads.
 pub(crate) fn is_read_only(command: &str) -> bool {
+    // A line of setup alone, such as `cd a`, reads nothing.
     let mut any = false;
     parts(command).into_iter().all(|part| {
         let words = words(part);

@@ -73,6 +73,7 @@ impl ClaudeCodeWriter {
 
     /// Returns the lines of a message.
     pub fn message(&mut self, original: &OriginalMessage) -> Vec<u8> {
+        // The chain is moved out, because the methods that read it also change the writer.
         let Some(chain) = self.chain.take() else {
             return self.line(&original.message, original.entry.visibility);
         };
@@ -149,6 +150,7 @@ impl ClaudeCodeWriter {
             return self.message_line(message, message.id, parent, is_summary);
         };
         let replaced = chain.replaced.get(&original.ordinal);
+        // An original with replaced results has no parent in the file, so an import finds no rewind there.
         self.end_branch(message, link.parent.filter(|_| replaced.is_none()));
         self.imported.push(message.id);
         self.last = Some(link.id);
@@ -160,6 +162,7 @@ impl ClaudeCodeWriter {
         self.has_others = true;
         let mut out = self.message_line(message, message.id, None, false);
         let (copy, calls) = with_replaced(message, replaced);
+        // An import skips the copy, because the record before it lists the calls of its results.
         let id = LineId::Replaced.of(message.id);
         out.extend(self.record().replaced(id, &calls));
         out.extend(self.message_line(&copy, link.id, link.parent, false));

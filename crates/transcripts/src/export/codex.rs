@@ -143,6 +143,7 @@ impl RecordedView {
             through = messages.max().unwrap_or(through).max(through);
         }
         let texts = service_texts(session, &pieces[..shown])?;
+        // The object stays open for the items, which are written in their own bytes.
         let mut json = json!({"message": texts}).to_string().into_bytes();
         json.pop();
         json.extend_from_slice(b",\"replacement_history\":[");
@@ -162,6 +163,7 @@ fn rollout_id(session: &Session) -> Uuid {
     let name = session.key();
     let named = Uuid::try_parse(&name.session.to_string());
     named.unwrap_or_else(|_| {
+        // The id depends on the name alone, so each export of a session has the same one.
         let digest = Sha256::digest(name.to_string().as_bytes());
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest[..16]);

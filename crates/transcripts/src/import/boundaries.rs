@@ -102,6 +102,7 @@ impl ViewLine {
         }
         let of_inner = inner.and_then(|inner| inner.compact_metadata.as_ref());
         let metadata = self.compact_metadata.as_ref().or(of_inner);
+        // A line of this type is a boundary even without metadata.
         let is_named = [&*self.subtype, inner_type].contains(&"compact_boundary");
         let nothing = CompactMetadata::default();
         let metadata = metadata.or(is_named.then_some(&nothing))?;

@@ -192,6 +192,7 @@ impl<'a> ClaudeCodeReader<'a> {
         }
         let is_removal = !of_view.removed().is_empty();
         chain.cleared_calls = of_view.cleared_calls().into_iter().collect();
+        // A line that records removed messages can also be a message, which must not be lost.
         line.message.is_none() && is_removal
     }
 
@@ -278,6 +279,7 @@ impl<'a> SessionBuilder<'a> {
         let segment = mark
             .segment
             .and_then(|(head, tail)| Some((place(head)?, place(tail)?)));
+        // `get` accepts the tail of a damaged file, which can precede its head.
         let of_segment = segment.and_then(|(head, tail)| self.order.get(head..=tail));
         let named = mark.kept.iter().filter(|id| self.seen.contains(id));
         let kept = of_segment.into_iter().flatten().chain(named);

@@ -211,6 +211,7 @@ impl<'a> RolloutReader<'a> {
         let usage = event.info.and_then(|info| info.last_token_usage);
         match &*event.r#type {
             "token_count" => {
+                // Codex writes this event after the items of a response, so the usage belongs to the latest item.
                 if let (Some(usage), Some(at)) = (usage, self.last_response.take()) {
                     self.session.steps[at].set_usage(usage.into());
                 }
@@ -223,6 +224,7 @@ impl<'a> RolloutReader<'a> {
     fn roll_back(&mut self, turns: usize) {
         let starts = self.shown.iter().enumerate();
         let mut starts = starts.rev().filter(|(_, item)| item.begins_turn);
+        // Turns are counted from the end, so the last of two is at index 1.
         let Some((at, _)) = turns.checked_sub(1).and_then(|skipped| starts.nth(skipped)) else {
             return;
         };
@@ -247,6 +249,7 @@ impl<'a> RolloutReader<'a> {
             id: message.id,
             begins_turn: is_user && !message.machine_generated,
         });
+        // Outputs of tools and messages of other roles are input of the model. All other items are its response.
         let is_given = item.r#type.ends_with("_output") || is_message && item.role != "assistant";
         if !is_given {
             message.model.clone_from(&self.model);
@@ -273,6 +276,7 @@ impl<'a> RolloutReader<'a> {
             let mut known = known.into_iter().flatten().rev();
             match known.find(|id| !kept.contains(id)) {
                 Some(id) => kept.push(*id),
+                // An unknown item of another type contains the summary in a form that only the provider can read.
                 None => is_encrypted |= !matches!(&*item.r#type, "message" | "reasoning"),
             }
         }
@@ -331,6 +335,7 @@ impl Item<'_> {
         if self.r#type == "message" {
             return Some((self.role.to_string(), text_of(self.content)));
         }
+        // Reasoning has no `call_id`, and its encrypted content identifies it.
         let key = self
             .call_id
             .as_deref()

@@ -216,6 +216,7 @@ impl SessionBuilder<'_> {
 
     fn set_usage(&mut self, data: &EventData) {
         if let Some(at) = self.last_response.take() {
+            // The program's `inputTokens` includes the cached tokens.
             let cached = data.cache_read_tokens + data.cache_write_tokens;
             self.steps[at].set_usage(Usage {
                 input_tokens: data.input_tokens.saturating_sub(cached),

@@ -385,6 +385,7 @@ mod tests {
         }
         let mut text = format!("{CLAUDE}\n");
         text.push_str(&"not json\n".repeat(LINES_PER_KNOWN_LINE));
+        // One message allows 20 unreadable lines, and no further one.
         assert_eq!(refusal(ImportFormat::ClaudeCode, &text), None);
         text.push_str("not json\n");
         let told = refusal(ImportFormat::ClaudeCode, &text).unwrap();

@@ -261,6 +261,7 @@ impl LogReader {
                     steps.extend(messages.into_iter().map(ImportStep::Message));
                 }
                 Change::RewoundTo(id) => {
+                    // A record with results has several messages, of which the last result is the latest.
                     let last = id
                         .as_ref()
                         .and_then(|id| ids_of(std::slice::from_ref(id)).pop());
@@ -347,6 +348,7 @@ impl From<Tokens> for Usage {
             input_tokens: tokens.input.saturating_sub(tokens.cached),
             cache_read_tokens: tokens.cached,
             cache_write_tokens: 0,
+            // The program counts thinking separately, and providers report it as output.
             output_tokens: tokens.output + tokens.thoughts,
         }
     }

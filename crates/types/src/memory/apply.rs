@@ -118,11 +118,13 @@ fn without_fence(reply: &str) -> &str {
     }
     let inner = reply.split_once('\n').map_or("", |(_, inner)| inner);
     let closing = inner.rfind('\n').map_or(0, |at| at + 1);
+    // Markdown closes a fence with the same mark, at least as many times as it was opened.
     let is_closed = inner[closing..].trim().len() >= length
         && inner[closing..].trim().chars().all(|c| Some(c) == mark);
     if is_closed {
         inner[..closing].trim()
     } else {
+        // A truncated reply lacks the closing fence.
         inner.trim()
     }
 }
@@ -138,6 +140,7 @@ fn sections(reply: &str) -> Vec<(SectionKind, String)> {
         let title = heading(line).filter(|_| !in_fence);
         match title.and_then(SectionKind::of_title) {
             Some(kind) => {
+                // The first section sets the level of all. Headings below it belong to a body.
                 if level == usize::MAX {
                     level = depth(line);
                 }

@@ -46,6 +46,7 @@ pub(super) fn fit(memory: &MemoryDocument, max_section_tokens: u32, max_tokens: 
         // The longest sections shrink first: a binary search finds the largest common cap with which
         // all sections fit.
         let sections = fitted.memory.clone();
+        // The document exceeds the total with the cap of the policy, so that cap is known to fail.
         let (mut fits, mut fails) = (0, max_section_tokens);
         // If not even one token per section fits, the result is the empty document.
         fitted = with_section_cap(&sections, 0);
@@ -112,6 +113,7 @@ fn cut(body: &str, kind: SectionKind, cap: u32) -> String {
         LineRetention::Head | LineRetention::Ends => lines.iter().find(has_content),
     };
     let line = line.copied().unwrap_or_default();
+    // The shortened line stays, so the note counts the other lines only.
     let others = lines
         .iter()
         .filter(|line| is_content_line(line))
@@ -137,6 +139,7 @@ fn kept_lines(lines: &[&str], kept: usize, keep: LineRetention, before: usize) -
     let head = match keep {
         LineRetention::Head => kept,
         LineRetention::Tail => 0,
+        // Of an odd number of lines, the beginning gets one more than the end.
         LineRetention::Ends => kept - kept / 2,
     };
     let (first, rest) = lines.split_at(head);

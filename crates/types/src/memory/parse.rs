@@ -43,6 +43,7 @@ pub(super) fn parse(text: &str) -> MemoryDocument {
         }
         at += 1;
     }
+    // A text without a heading belongs to the title section.
     bodies[0].append(&mut preamble);
     let mut memory = MemoryDocument::default();
     for (kind, lines) in SectionKind::ALL.into_iter().zip(bodies) {
@@ -75,6 +76,7 @@ pub(super) fn body(text: &str, kind: SectionKind) -> String {
     let mut fence = Fence::default();
     for (at, line) in lines.iter().enumerate() {
         let in_fence = fence.take(line);
+        // Rendering adds the guidance again, so it is no part of the body.
         if at_start(&out) && (line.trim().is_empty() || is_guidance(line, kind)) {
             continue;
         }

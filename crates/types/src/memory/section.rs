@@ -147,6 +147,7 @@ pub fn heading(line: &str) -> Option<&str> {
     let line = indented.trim_start_matches(' ');
     let marks = line.len() - line.trim_start_matches('#').len();
     let title = &line[marks..];
+    // Markdown allows three spaces before a heading of one to six marks. Four spaces begin a code block.
     let is_heading = indented.len() - line.len() <= 3
         && (1..=6).contains(&marks)
         && (title.is_empty() || title.starts_with([' ', '\t']));
@@ -174,6 +175,7 @@ impl Fence {
             }
             (None, _) => false,
             (Some((open, opened)), mark) => {
+                // Markdown closes a fence with the same mark, at least as many times, and nothing after it.
                 let closes = mark == Some(open) && length >= opened;
                 if closes && line[length..].trim().is_empty() {
                     self.0 = None;

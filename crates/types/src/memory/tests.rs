@@ -158,6 +158,7 @@ fn counts_in_cut_notes_are_added() {
         .next()
         .unwrap_or_default();
     assert_eq!(note.matches("cut here").count(), 1);
+    // Both cuts together have removed all lines that are not in the text.
     assert!(
         note.starts_with(&format!("_({} lines", 150 - now)),
         "{kept} {note}"
@@ -262,6 +263,7 @@ proptest! {
         for kind in SectionKind::ALL {
             prop_assert!(fitted.section_tokens(kind) <= section);
         }
+        // Headings and guidance are never cut, so a lower limit gives the empty document.
         let frame = MemoryDocument::template().tokens();
         prop_assert!(fitted.tokens() <= all.max(frame));
         let again = fitted.fit(section, all);

@@ -110,6 +110,7 @@ impl CallKind {
         let Some(found) = extra.get("type") else {
             return Self::Function;
         };
+        // The value is JSON text, so a string still has its quotes.
         let is_named = |kind: &Self| found.as_str().trim_matches('"') == name(*kind);
         Self::ALL.into_iter().find(is_named).unwrap_or_default()
     }

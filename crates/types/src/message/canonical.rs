@@ -43,6 +43,8 @@ impl CanonicalDigests {
         hasher.role(message.role);
         let item_fields = item_fields(message.origin);
         hasher.canonical_blocks(&message.blocks, item_fields);
+        // Responses of other APIs have fields such as `stop_reason`. Items of the Responses API have fields of
+        // their own.
         let ignored: &[&str] = match message.role {
             Role::Assistant if item_fields.is_empty() => &RESPONSE_FIELDS,
             _ => item_fields,
@@ -98,6 +100,7 @@ fn loose(message: &Message) -> Digest {
     let texts = trimmed_texts(&message.blocks);
     let is_other = |block: &&Block| !matches!(block, Block::Text { .. } | Block::Thinking(_));
     let others: Vec<_> = message.blocks.iter().filter(is_other).collect();
+    // Of the unknown fields, only those with content count. Callers drop others, such as `phase`.
     let mut content = counted(&message.extra, &[]);
     content.retain(|(name, _)| CONTENT_FIELDS.contains(name));
     if texts.is_empty() && others.is_empty() && content.is_empty() {
@@ -107,6 +110,7 @@ fn loose(message: &Message) -> Digest {
     hasher.tag(CANONICAL_VERSION);
     // No message has this role, so the digest equals no strict digest.
     hasher.tag(u8::MAX);
+    // The texts are hashed as one, so their split into blocks does not count.
     hasher.length(texts.iter().map(|text| text.len()).sum());
     for text in texts {
         hasher.update(text.as_bytes());
@@ -202,6 +206,7 @@ impl Hasher {
                 self.tag(3);
                 self.text(&result.tool_use_id);
                 match &result.content {
+                    // A string equals a list with one text block, because callers turn one into the other.
                     ResultContent::Text(text) if !text.trim().is_empty() => {
                         self.length(1);
                         self.canonical_text(text, &UnknownFields::default(), &[]);
@@ -230,6 +235,7 @@ impl Hasher {
             Block::Opaque { kind, json } => {
                 self.tag(6);
                 self.text(kind);
+                // An item of the Responses API has optional fields. A block of another API is hashed as a whole.
                 let item = (!ignored.is_empty())
                     .then(|| UnknownFields::from_object(json.as_str()).ok())
                     .flatten();

@@ -88,6 +88,7 @@ impl Hasher {
         while self.buffer.len() + bytes.len() >= GROUP {
             let (now, rest) = bytes.split_at(GROUP - self.buffer.len());
             let groups = self.groups.get_or_insert_with(blake3::Hasher::new);
+            // Without buffered bytes, the group is hashed where it is, without a copy.
             if self.buffer.is_empty() {
                 groups.update(now);
             } else {
@@ -105,6 +106,7 @@ impl Hasher {
     }
 
     pub(super) fn length(&mut self, length: usize) {
+        // Digests are stored, so the byte order must not depend on the machine.
         self.update(&(length as u64).to_le_bytes());
     }
 

@@ -99,6 +99,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn skip_separators(&mut self) {
+        // The text is well formed, so commas and colons carry no information.
         while let Some(b' ' | b'\t' | b'\n' | b'\r' | b',' | b':') = self.bytes.get(self.at) {
             self.at += 1;
         }
@@ -162,6 +163,7 @@ impl<'a> Scanner<'a> {
                 push_code_point(0x1_0000 + ((unit - 0xD800) << 10) + (low - 0xDC00), out);
                 return;
             }
+            // The second escape is no low half, so it is read again as a character of its own.
             self.at = before;
         }
         push_code_point(unit, out);
@@ -228,6 +230,7 @@ impl Number {
         };
         let mut exponent: i64 = exponent.parse().ok()?;
         let mut digits = mantissa.to_vec();
+        // For `1.50`, the digits become `150` and the exponent -2. Without the zero, they are `15` and -1.
         if let Some(point) = digits.iter().position(|byte| *byte == b'.') {
             digits.remove(point);
             let fraction = i64::try_from(digits.len() - point).ok()?;
@@ -280,6 +283,7 @@ mod tests {
             ("1", "-1"),
             ("1", "10"),
             ("1e400", "1e401"),
+            // The numbers of the next two pairs are equal as 64-bit floating-point numbers.
             ("12345678901234567890123", "12345678901234567890124"),
             ("0.1", "0.10000000000000001"),
             ("1", "true"),

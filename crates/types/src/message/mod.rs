@@ -191,6 +191,7 @@ impl Message {
     /// Returns true if the message is an item of OpenAI's Responses API that the caller's software adds, such as a
     /// compaction.
     fn is_item_of_software(&self) -> bool {
+        // The types `input_text`, `input_image` and `input_file` are content of a message.
         let is_item = |block: &Block| matches!(block, Block::Opaque { kind, .. } if !kind.starts_with("input_") && &**kind != "message");
         self.origin == MessageOrigin::OpenAiResponses && self.blocks.iter().any(is_item)
     }

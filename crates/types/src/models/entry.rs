@@ -136,6 +136,7 @@ impl TryFrom<StatedEntry> for ModelEntry {
         if max_input_tokens.is_some() && window_tokens.is_none() {
             return Err("max_input_tokens has no effect without window_tokens");
         }
+        // `None` is lower than any number. The check above covers a limit without a window.
         if max_input_tokens > window_tokens {
             return Err("max_input_tokens must not be more than window_tokens");
         }
@@ -167,6 +168,7 @@ impl ModelEntry {
         serde_path_to_error::deserialize(value).map_err(|error| {
             let path = error.path().to_string();
             ModelEntryError {
+                // `serde_path_to_error` writes the root as a dot.
                 path: if path == "." { String::new() } else { path },
                 message: error.into_inner().to_string(),
             }

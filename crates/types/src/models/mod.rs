@@ -107,6 +107,7 @@ impl ModelTable {
         let configured = best_match(&self.configured, &spellings);
         let builtin = best_match(&BUILTIN.entries, &spellings);
         match (configured, builtin) {
+            // A pattern without a literal byte is `*` alone.
             (Some((0, any)), builtin) => {
                 Some(builtin.map_or(&any.spec, |(_, entry)| &entry.spec).clone())
             }

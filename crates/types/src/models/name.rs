@@ -90,6 +90,7 @@ impl Spellings {
         // A router puts a path before the name: `openrouter/anthropic/…`, `accounts/…/models/…`.
         let mut rest = given.rsplit('/').next().unwrap_or_default();
         found.add(rest);
+        // Prefixes can follow each other, as in `us.anthropic.claude-opus-4-6`.
         while let Some(shorter) = prefixes
             .iter()
             .find_map(|one| rest.strip_prefix(one.as_str()))
@@ -120,6 +121,7 @@ fn without_version(name: &str) -> Option<&str> {
     if last == "latest" || digits(last, 8) {
         return Some(rest);
     }
+    // A `v` without digits is no version: the required length of one digit never matches an empty text.
     if let Some(number) = last.strip_prefix('v')
         && digits(number, number.len().max(1))
     {

@@ -127,6 +127,7 @@ fn the_most_specific_pattern_wins() {
     ]);
     let window = |name: &str| table.find(name).and_then(|spec| spec.window_tokens);
     assert_eq!(window("acme-small"), Some(1));
+    // `acme-*-2` has seven literal bytes, and `acme-*` has five.
     assert_eq!(window("acme-small-2"), Some(3));
     // Of two equal ones, the first.
     assert_eq!(window("acme-large-2"), Some(2));

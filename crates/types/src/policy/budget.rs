@@ -96,6 +96,7 @@ impl AutocompactPolicy {
     fn compact_at(&self, window: u64, effective: u64) -> u64 {
         let buffered = below(effective, self.compact_buffer_tokens);
         match (self.basis, self.compact_at_percent) {
+            // A high share must not use up the buffer, so the lower threshold applies.
             (ThresholdBasis::Reserve, Some(share)) => share.of(effective).min(buffered),
             (ThresholdBasis::Reserve, None) => buffered,
             (ThresholdBasis::WindowPercent, Some(share)) => share.of(window),
@@ -151,6 +152,8 @@ mod tests {
     #[test]
     fn the_thresholds_of_a_200k_window_match_claude_code() {
         let code = points(Preset::ClaudeCode);
+        // The reserve for output is 20,000, so the effective window has 180,000 tokens. The buffers are 13,000 for
+        // compaction, 20,000 more for the warning, and 3,000 for the block.
         assert_eq!(
             (code.compact, code.warn, code.block),
             (167_000, 147_000, 177_000)
@@ -242,9 +245,11 @@ mod tests {
         let mut policy = Policy::default();
         policy.autocompact.compact_at_percent = Some(Percent::new(50));
         assert_eq!(policy.thresholds(WindowHint::default()).compact, 90_000);
+        // A share of 100 % would leave no buffer of 13,000 tokens.
         policy.autocompact.compact_at_percent = Some(Percent::new(100));
         assert_eq!(policy.thresholds(WindowHint::default()).compact, 167_000);
         policy.autocompact.enabled = false;
+        // The buffer of 20,000 tokens counts from the end of the effective window.
         assert_eq!(policy.thresholds(WindowHint::default()).warn, 160_000);
         policy.autocompact.block_at_tokens = Some(190_000);
         assert_eq!(policy.thresholds(WindowHint::default()).block, 190_000);

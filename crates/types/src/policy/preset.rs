@@ -275,6 +275,7 @@ fn collect_leaves<'a>(
     for (name, value) in fields {
         path.push(name);
         match value {
+            // An empty table has no leaf, so the table itself is checked.
             Value::Object(inner) if !is_rule(inner) && !inner.is_empty() => {
                 collect_leaves(path, inner, found);
             }

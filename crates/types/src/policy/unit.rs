@@ -48,6 +48,7 @@ fn parse_millis(text: &str) -> Option<u64> {
     if whole.is_empty() || !digits(whole) || !digits(part) || part.len() > 9 {
         return None;
     }
+    // Digits below a millisecond are ignored: `1.2345s` has 1,234 ms.
     let millis: u64 = format!("{part:0<3}")[..3].parse().ok()?;
     whole
         .parse::<u64>()

@@ -56,6 +56,7 @@ pub fn parse_summary(
     let style = extracted.style();
     let text = summary_in(answer);
     if text.trim().is_empty() {
+        // The scratchpad alone can reach the output limit.
         return Err(if truncated {
             SummaryRejection::Truncated
         } else {
@@ -163,6 +164,7 @@ fn summary_in(answer: &str) -> &str {
         Some(at) => &after[at + OPEN.len()..],
         None => after,
     };
+    // A summary can quote the closing tag, so the last one ends it.
     let inner = inner.rfind(CLOSE).map_or(inner, |end| &inner[..end]);
     without_fence(inner.trim())
 }

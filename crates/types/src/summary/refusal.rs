@@ -50,6 +50,7 @@ const MAX_CHARS: usize = 1_200;
 
 /// Returns true if a text is a refusal only.
 pub(crate) fn is_refusal(text: &str) -> bool {
+    // Models format refusals too, as in `**I cannot** summarise this`.
     let text = text.trim_start_matches(|c: char| !c.is_alphanumeric());
     if text.chars().nth(MAX_CHARS).is_some() {
         return false;

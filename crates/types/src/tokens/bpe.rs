@@ -153,8 +153,10 @@ fn piece_end(text: &str) -> usize {
     if end == text.len() {
         return end;
     }
+    // A cut piece has more than 1,020 bytes, so the subtraction cannot underflow.
     let near = &text.as_bytes()[end - SPACE_WITHIN_BYTES..end];
     let space = near.iter().rposition(|byte| *byte == b' ');
+    // Both encodings attach a space to the word after it, so the cut is before the space.
     space.map_or(end, |at| end - SPACE_WITHIN_BYTES + at)
 }
 
@@ -170,6 +172,7 @@ fn scale(whole: u64, tokens: u64, by_bytes: u64) -> u64 {
 fn samples(text: &str, bytes: usize) -> impl Iterator<Item = &str> {
     let count = (bytes / SAMPLE_BYTES).max(1);
     let length = bytes / count;
+    // `bytes` is below the length of the text, so a stride is at least as long as a sample.
     let stride = text.len() / count;
     (0..count).map(move |index| {
         // The sample is taken from the middle of its part of the text.

@@ -108,6 +108,7 @@ fn ascii_before(bytes: &[u8]) -> usize {
     for (at, word) in words.iter().enumerate() {
         let others = u64::from_le_bytes(*word) & HIGH;
         if others != 0 {
+            // The word is read in little-endian order, so its lowest byte is the first one of the text.
             return at * 8 + others.trailing_zeros() as usize / 8;
         }
     }
@@ -118,10 +119,12 @@ fn ascii_before(bytes: &[u8]) -> usize {
 /// Returns the tokens of a non-ASCII character, in tenths.
 fn wide(c: char) -> u64 {
     match c {
+        // Chinese, Japanese and Korean characters.
         '\u{2E80}'..='\u{9FFF}'
         | '\u{AC00}'..='\u{D7FF}'
         | '\u{F900}'..='\u{FAFF}'
         | '\u{20000}'..='\u{3FFFF}' => 9,
+        // Emoji and other pictographs.
         '\u{1F000}'..='\u{1FFFF}' => 20,
         _ => 6,
     }

@@ -80,6 +80,8 @@ impl EstimateBasis {
         // An overhead that leaves no tokens for the messages cannot have been part of the reported
         // usage.
         let overhead = if overhead < tokens { overhead } else { 0 };
+        // The prefix is the part of the request that the messages do not explain. It is at most `tokens`, so the
+        // subtraction below cannot underflow.
         let prefix = tokens.saturating_sub(messages).max(overhead);
         let left = tokens - prefix;
         let scale = (left < messages).then(|| {
@@ -146,6 +148,7 @@ impl TokenLedger {
     /// The basis makes the counts before and after a compaction comparable.
     #[must_use]
     pub fn reset_for_view(&self, tokens: u64, overhead: u64) -> Self {
+        // No provider has measured the view since the last change, so the basis of that change still applies.
         let is_known = self.anchor.is_none() && self.count(overhead).tokens == tokens;
         let basis = if is_known {
             self.basis
@@ -225,6 +228,8 @@ impl TokenLedger {
         if let Some(before) = &self.anchor
             && before.epoch == epoch
         {
+            // This prompt contains the earlier prompt and its response. The output of this response is no part of
+            // it.
             let prompt = usage.total_tokens() - usage.output_tokens;
             let grown = prompt.saturating_sub(before.usage.total_tokens());
             // Content that left the view distorts the growth, so such a step teaches nothing.
@@ -322,6 +327,7 @@ mod tests {
         add(&mut ledger, &response("a", 1_000, 5), 10);
         add(&mut ledger, &user, 100);
         add(&mut ledger, &response("a", 1_000, 80), 10);
+        // The usage has 1,080 tokens, and the message between the fragments is estimated at 100.
         assert_eq!(ledger.count(50).tokens, 1_180);
         assert_eq!(ledger.count(50).method, CountMethod::Anchored);
     }
@@ -368,6 +374,7 @@ mod tests {
     #[test]
     fn calibration_is_slow_and_bounded() {
         let mut calibration = Calibration::default();
+        // The ratio is 2,000 thousandths: 7/8 of 1,000 plus 1/8 of 2,000.
         assert_eq!(calibration.learn(1_000, 2_000).milli(), 1_125);
         assert_eq!(calibration.learn(400, 2_000).milli(), 1_000);
         for _ in 0..200 {

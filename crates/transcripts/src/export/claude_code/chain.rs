@@ -29,6 +29,7 @@ pub(super) enum LineId {
 
 impl LineId {
     pub(super) fn of(self, message: MessageId) -> MessageId {
+        // The id depends on the message alone, so each export of a session has the same lines.
         MessageId::new(Uuid::from_u128(
             message.get().as_u128() ^ u128::from(self as u64),
         ))
@@ -199,6 +200,7 @@ impl Chain {
         let transcript = session.transcript();
         let last_boundary = self.last_boundary();
         let boundary_id = last_boundary.and_then(|at| transcript.get(at));
+        // The first line of the chain after a compaction has the boundary as its parent.
         let mut last = boundary_id.map(|entry| entry.id);
         let mut segment: Option<Segment> = None;
         for item in view_items(session) {
@@ -227,6 +229,7 @@ impl Chain {
                 }
             };
             if last_boundary.is_some_and(|boundary| at < boundary) {
+                // The head stays, and the tail is the latest line before the boundary.
                 let head = segment.map_or(Some((id, last)), |it| Some((it.head, Some(it.anchor))));
                 segment = head.and_then(|(head, anchor)| {
                     Some(Segment {

@@ -73,6 +73,7 @@ impl RecordHead<'_> {
     /// Returns the line of a collapsed span.
     pub(super) fn collapse(self, number: usize, span: &CollapsedSpan) -> Vec<u8> {
         let end = |id: Option<&MessageId>| id.map(ToString::to_string);
+        // Claude Code records a collapsed span in a line of this type.
         let line = json!({
             "type": "marble-origami-commit",
             "sessionId": self.session,

@@ -186,6 +186,7 @@ fn a_message_without_a_parent_follows_the_previous_visible_message() {
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["parentUuid"].clone())
         .collect();
+    // Message 5 does not follow the rewound messages 3 and 4. Message 6 names its own parent.
     let expected = [None, Some(1), Some(2), Some(3), Some(2), Some(1)];
     let expected = expected.map(|number| json!(number.map(|number| id(number).to_string())));
     assert_eq!(parents, expected);
@@ -200,6 +201,7 @@ fn multiline_json_is_exported_on_one_line() {
         \"input\":{\r\n  \"n\": 1\n}}]}";
     let file = visible(&read(Provider::Anthropic, json));
     assert_eq!(file.matches('\n').count(), 1);
+    // Each byte of a line break becomes a space.
     assert!(file.contains(r#"{    "n": 1 }"#), "{file}");
     assert_eq!(imported(&file).0.len(), 1);
 }

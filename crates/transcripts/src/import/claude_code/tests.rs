@@ -94,6 +94,7 @@ fn a_summary_replaces_the_messages_of_its_boundary() {
         r#"{{"type":"system","message":{{"type":"compact_boundary","compactMetadata":{{"compactType":"auto","preCompactTokenCount":7,"preservedSegment":{{"summaryMessageUuid":"{C}","preservedMessageUuids":["{A}","{B}","{D}"]}}}}}}}}"#
     );
     let plain_summary = user(C, None, "so far").replacen('{', r#"{"isMeta":true,"#, 1);
+    // No line before the boundary has the listed message D.
     check(
         older,
         plain_summary.clone(),
@@ -130,6 +131,7 @@ fn removed_and_collapsed_messages_leave_the_view() {
         r#"{\"removedUuids\":[],\"compactMetadata\":{}}"#,
     );
     let text = [user(A, None, "one"), words, removal, folded(B), folded(D)];
+    // No line has the message D, so one message is removed, and the second span is a defect.
     assert_eq!(
         outline(&text.join("\n")),
         "1; 2; 3 removes 1; compacted of a span by 4, 0 kept, auto, 0; \

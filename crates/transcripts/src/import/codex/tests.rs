@@ -64,6 +64,7 @@ fn items_keep_their_order_and_get_stable_ids() {
     let call = call.decode(call.id.unwrap()).unwrap();
     assert_eq!(call.model.as_deref(), Some("m"));
     let usage = call.usage.unwrap();
+    // Of the 9 input tokens, 4 came from the cache.
     assert_eq!((usage.input_tokens, usage.cache_read_tokens), (5, 4));
     assert_eq!(&*call.attributes[0].1, "/w/x");
 }
@@ -123,6 +124,7 @@ fn a_rollback_leaves_the_latest_turns() {
     ]
     .join("\n");
     let imported = read(None, text.as_bytes());
+    // The turns begin at lines 2, 4 and 6. Without the last two, line 3 is the last message.
     assert_eq!(
         steps(&imported),
         ["2", "3", "4", "5", "6", "back to 3", "8"]
@@ -158,6 +160,7 @@ fn a_compaction_keeps_calls_and_each_of_equal_messages() {
     };
     let file = text(META, "A summary");
     let imported = read(None, file.as_bytes());
+    // The lines 2, 4 and 5 are equal, and the history has two of them.
     let expected = ["2", "3", "4", "5", "6", "7", "compacted, kept 4 5 6 7"];
     assert_eq!(steps(&imported), expected);
     // An export without a summary removes messages from the view.

@@ -93,5 +93,6 @@ fn compactions_rewinds_and_subagents_are_followed() {
         (&compacted.kept[..], compacted.before_tokens),
         (&[ids(2)][..], Some(9))
     );
+    // Event 6 belongs to the subagent, so event 5 is the last one before event 7.
     assert!(matches!(main.steps[5], ImportStep::Rewind(Some(to)) if to == ids(5)));
 }

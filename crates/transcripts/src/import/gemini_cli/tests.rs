@@ -69,6 +69,7 @@ fn the_last_version_of_a_record_becomes_chat_messages() {
             [Role::User, Role::Assistant, Role::User, Role::Assistant]
         );
         let usage = messages[1].usage.unwrap();
+        // Of the 9 input tokens, 4 are cached. Thinking is part of the output.
         assert_eq!(
             (
                 usage.input_tokens,
