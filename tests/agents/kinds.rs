@@ -218,6 +218,7 @@ impl Kind {
         if let Way::To(base_url) = way {
             match self {
                 Self::Codex => {
+                    // Codex does not read `OPENAI_BASE_URL`.
                     let setting = format!("openai_base_url=\"{base_url}/v1\"");
                     words.extend(["-c".into(), setting.into()]);
                 }
@@ -256,6 +257,7 @@ impl Kind {
             .envs(self.variables(key))
             .current_dir(work);
         if let Way::To(base_url) = way {
+            // OpenCode reads its base URL from its configuration. This variable is merged with the file of `configure`.
             let options = json!({"options": {"baseURL": format!("{base_url}/v1")}});
             let config = json!({"provider": {"anthropic": options}}).to_string();
             command

@@ -175,6 +175,7 @@ async fn turns_and_messages_are_snipped_together_or_not_at_all() {
     contains(
         &planned,
         &[
+            // The turn has four messages. The fifth is the last message of the second turn.
             "1 turn, 5 messages would leave the view",
             &format!("turn {turn}"),
             "freed",

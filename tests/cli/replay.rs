@@ -80,6 +80,7 @@ fn presets_are_compared_in_a_table_in_json_and_in_a_chart() {
     // The columns are `claude-code`, `threshold`, and `none`, which is always added.
     assert_eq!(cells("results cleared by time"), ["1", "0", "0"]);
     assert_eq!(cells("prepares"), ["10", "10", "10"]);
+    // The pause clears all results except the latest five. The errors of the other two can be read back.
     assert_eq!(cells("recoverable"), ["2", "0", "0"]);
     assert_eq!(cells("lost"), ["0", "0", "0"]);
     assert_eq!(cells("compared with none")[2], "100.0 %");

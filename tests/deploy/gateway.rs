@@ -85,6 +85,7 @@ fn a_held_key_is_a_file_of_the_servers_alone() {
     for deployment in objects.all("Deployment") {
         let is_server = deployment["metadata"]["labels"]["app.kubernetes.io/component"] == "server";
         let pod = &deployment["spec"]["template"]["spec"];
+        // A worker serves no agents, so it gets neither the key nor the port.
         assert_eq!(secrets(pod).contains(&"held"), is_server);
         let port = named(&pod["containers"][0]["ports"], "gateway");
         assert_eq!(port.is_some(), is_server);
@@ -100,6 +101,7 @@ fn the_network_admits_agents_and_reaches_the_providers() {
     assert!(agents.to_string().contains("palimpsest.example.com/agents"));
     let provider = rules(policy, "egress", &json!(443));
     assert_eq!(provider.len(), 1);
+    // A rule without `to` admits every address.
     assert!(provider[0]["to"].is_null());
     let set = [
         "networkPolicy.gatewayClients=null",
@@ -110,11 +112,13 @@ fn the_network_admits_agents_and_reaches_the_providers() {
     ];
     let objects = Objects::with(Some(&example), &set);
     let policy = objects.named("NetworkPolicy", "prod-palimpsest");
+    // Without `gatewayClients`, those of `clients` may call the gateway.
     let agents = &rules(policy, "ingress", &json!("gateway"))[0]["from"];
     assert_eq!(
         *agents,
         json!([{"podSelector": {"matchLabels": {"app": "client"}}}])
     );
+    // The base URLs have other ports: 8000, and 80 as the default of `http`.
     assert!(rules(policy, "egress", &json!(443)).is_empty());
     let provider = rules(policy, "egress", &json!(8000));
     assert_eq!(provider, rules(policy, "egress", &json!(80)));
@@ -127,6 +131,7 @@ fn the_network_admits_agents_and_reaches_the_providers() {
 #[test]
 fn a_memory_limit_below_the_limits_of_the_gateway_is_rejected() {
     let mib = |key: &str| default_of(key).div_ceil(1 << 20);
+    // A request counts twice: as received, and as the view that replaces it.
     let in_flight = 2 * mib("gateway.max_request_bytes_in_flight")
         + mib("gateway.max_response_bytes_in_flight");
     let caches = mib("sessions.cache_bytes");
@@ -145,6 +150,7 @@ fn a_memory_limit_below_the_limits_of_the_gateway_is_rejected() {
         let said = refusal_of(&example, &[on, own_cache, &limit(needed - 1)]);
         assert!(said.contains(&format!("{path}.limits.memory")), "{said}");
         assert!(said.contains(&format!("at least {needed}Mi")), "{said}");
+        // A limit of 1 MiB for requests in flight makes up for the missing MiB of memory.
         let less = "config.gateway.max_request_bytes_in_flight=1048576";
         Objects::with(Some(&example), &[on, own_cache, less, &limit(needed - 1)]);
         let none = format!("{path}.limits=null");

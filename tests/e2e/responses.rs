@@ -97,11 +97,13 @@ async fn the_provider_accepts_views_and_its_responses_are_read() {
     let (session, model) = ("responses", "gpt-5");
     let first = view(session, vec![items(&conversation())], model).await;
     assert_eq!(first.len(), 16);
+    // Arguments are a string that the model wrote. Parsed and written again, `1.50` would become `1.5`.
     assert_eq!(first[3]["arguments"], "{ \"n\":1.50 }");
     // The provider rejects ids of items whose reasoning is missing, so views have no ids.
     let ids = first
         .iter()
         .filter(|item| item["type"] != "web_search_call");
+    // A `local_shell_call_output` may name its call in `id`, and this one has no `call_id`.
     let mut ids = ids.filter(|item| item["type"] != "local_shell_call_output");
     assert!(ids.all(|item| item.get("id").is_none()), "{first:#?}");
     let response = send(&provider, &first, model).await;

@@ -91,6 +91,7 @@ async fn a_session_is_created_read_and_updated() {
         refused(&status, Code::InvalidArgument, "INVALID_FIELD");
     }
     request.update_mask = None;
+    // The update of the title increased the revision, so the revision of the creation is stale.
     request.expected_revision = Some(made.revision);
     let status = client.update_session(request).await.unwrap_err();
     refused(&status, Code::Aborted, "REVISION_MISMATCH");
@@ -185,6 +186,7 @@ async fn counts_of_a_session_survive_a_restart() {
         user("Read a."),
         response("m1", &json!({"type": "text", "text": "I read it."}), 20),
         response("m1", &call, 50),
+        // A result of more than 50,000 characters is persisted.
         result("t1", &noise(1, 300_000)),
         response("m2", &json!({"type": "text", "text": "It is long."}), 10),
         user("Thank you."),
@@ -293,6 +295,7 @@ async fn sessions_are_listed_in_pages_with_filters_and_orders() {
     down.sort_by(|a, b| a.name.cmp(&b.name));
     assert_eq!(ids(&down), created);
     assert_eq!(ids(&up).iter().collect::<HashSet<_>>().len(), created.len());
+    // The default order is by the latest event, and the append to `s007` is the latest.
     let updated = list(&mut client, pages(13, SessionOrder::Unspecified)).await;
     assert_eq!((ids(&updated)[0], updated.len()), ("s007", 120));
 

@@ -47,6 +47,7 @@ async fn the_tools_are_those_of_the_service() {
         .unwrap()
         .into_inner()
         .tools;
+    // `Snip` changes the view, so MCP offers it only if it is switched on.
     expected.retain(|tool| tool.tool() != ModelTool::Snip);
     for client in of_session(shared.0.address(), "listed").await {
         let info = client.mcp.peer_info().unwrap();
@@ -192,6 +193,7 @@ async fn sessions_are_listed_in_pages() {
         loop {
             let page = json!({"max_sessions": 25, "page_token": token});
             let page = client.reads("ListSessions", page).await;
+            // The last line of a page, such as `[more sessions: ask again with page_token "…"]`, is no session.
             let lines = page.lines().filter(|line| !line.starts_with('['));
             names.extend(lines.map(|line| {
                 assert!(line.contains("The first words of"), "{line}");
@@ -203,6 +205,7 @@ async fn sessions_are_listed_in_pages() {
             rest.trim_end_matches("\"]").clone_into(&mut token);
         }
         assert_eq!(names.len(), 60);
+        // The latest session comes first.
         assert_eq!(names[0], name("s59"));
         let resources = client.mcp.list_all_resources().await.unwrap();
         assert_eq!(resources.len(), 60);

@@ -227,6 +227,7 @@ fn append(flat: &mut String, line: &str) {
         .replace(" | ", ", ")
         .replace("**", "");
     if !flat.is_empty() {
+        // A line that ends with a mark needs no further one before the next line.
         let ended = flat.ends_with(['.', '!', '?', ':', ';', '。', '！', '？', '：', ',']);
         flat.push_str(match (ended, item.is_some()) {
             (true, _) => " ",

@@ -137,6 +137,7 @@ impl<'a> Timeline<'a> {
                 // The call was skipped, so it says nothing about the action.
                 ActionOutcome::Failed(reason) if reason.contains(SIBLING_FAILED) => {}
                 ActionOutcome::Failed(reason) => {
+                    // Only the outcome of the latest run counts.
                     self.passed.retain(|passed| *passed != key);
                     if let Some(at) = known {
                         let failure = &mut self.failures[open[at]];

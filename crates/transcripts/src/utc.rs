@@ -24,6 +24,7 @@ pub(crate) fn parse(text: &str) -> Option<Timestamp> {
         && (1..=31).contains(&day)
         && (0..24).contains(&hour)
         && (0..60).contains(&minute)
+        // A leap second has the number 60.
         && (0..=60).contains(&second)
         && (1970..10_000).contains(&year);
     // An invalid time is dropped and does not reject the message.
@@ -64,8 +65,10 @@ fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
     let month_from_march = (month + 9) % 12;
+    // From March on, five months have 153 days: 31, 30, 31, 30 and 31.
     let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
     let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    // 400 years have 146,097 days, and 719,468 days lie between 0000-03-01 and 1970-01-01.
     era * 146_097 + day_of_era - 719_468
 }
 
@@ -73,6 +76,7 @@ fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
 fn date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    // Every fourth year has a leap day, except a century, unless it is the fourth one.
     let leap_days = day_of_era / 1_460 - day_of_era / 36_524 + day_of_era / 146_096;
     let year_of_era = (day_of_era - leap_days) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);

@@ -170,6 +170,7 @@ async fn an_earlier_version_is_read_by_the_revision_of_its_event() {
         seconds: 1,
         nanos: 0,
     };
+    // A read of an old revision has nothing to wait for, so the two options exclude each other.
     let both = at(1, Some(second)).await.unwrap_err();
     refused_field(&both, "wait");
 }

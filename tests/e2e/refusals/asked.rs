@@ -128,6 +128,7 @@ pub(super) fn snips(place: &Place) -> Vec<Case> {
         ),
         field(
             "a block that none can have",
+            // The index fits in a `u32`, but messages count their blocks in a `u16`.
             blocks(session, &[(4, 1 << 20)]),
             "blocks[0].block_index",
         ),
@@ -173,6 +174,7 @@ pub(super) fn snips(place: &Place) -> Vec<Case> {
         case(
             "a view that was",
             view(&place.stale, 0),
+            // The etag is that of an earlier view of this session, so the caller can prepare again and retry.
             Code::Aborted,
             "VIEW_CHANGED",
             &[],
@@ -215,6 +217,7 @@ pub(super) fn reads() -> Vec<Case> {
             context_lines,
         })))
     };
+    // The syntax is valid, but a million repetitions exceed the memory limit of a compiled pattern.
     let bomb = "(a{1000}){1000}";
     let search = SearchMessagesRequest {
         session: name(session),
@@ -252,6 +255,7 @@ pub(super) fn reads() -> Vec<Case> {
         },
         Case {
             what: "an id and the key of another",
+            // `c0` is the key of the call `once`.
             ask: Ask::Read(of(session, key("c0", "twice"))),
             code: Code::InvalidArgument,
             reason: "CALL_MISMATCH",

@@ -164,6 +164,7 @@ async fn place(server: &Server) -> Place {
         say(5, result("once", "line 1\nline 2\n")),
         say(6, assistant("of the second")),
         say(7, user("third")),
+        // Two calls share an id, so the id alone is ambiguous.
         say(8, assistant_call("twice")),
         say(9, result("twice", "one")),
         say(10, assistant_call("twice")),
@@ -187,6 +188,7 @@ async fn place(server: &Server) -> Place {
         ..snip(session)
     };
     client.snip(request).await.unwrap();
+    // Message 13, the question of the fourth turn, follows the target.
     let request = RewindSessionRequest {
         session: name(session),
         target_message: Some(TargetMessage::ToMessageId(uuid(12))),

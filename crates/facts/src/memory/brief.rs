@@ -57,6 +57,7 @@ pub(crate) fn brief(content: &MemoryContent) -> MemoryContent {
             root: root_of(sections.facts(SectionKind::Files)),
         };
         let chars = text.chars().count();
+        // The list gets the space that the facts leave below the target.
         let max = TARGET_CHARS
             .saturating_sub(chars)
             .clamp(MIN_NAMES, MAX_NAMES);

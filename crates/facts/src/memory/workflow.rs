@@ -42,6 +42,7 @@ impl CommandRuns {
     /// Returns the commands to list beside a later command of the same kind.
     fn others_than(&self, later: &str) -> Vec<Box<str>> {
         let mut others = self.others.clone();
+        // A command is listed once, at its latest use.
         others.retain(|other| *other != self.command);
         if self.command.chars().count() <= MAX_OTHER {
             others.push(self.command.clone());

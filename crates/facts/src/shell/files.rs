@@ -92,6 +92,7 @@ fn collect_simple<'a>(words: &[Word<'a>], may_nest: bool, files: &mut Vec<Comman
             arguments.push(word);
         }
     }
+    // Assignments and wrappers precede the program, as in `RUST_LOG=1 sudo cargo test`.
     let is_prefix = |word: &&&Word<'_>| {
         !word.is_quoted && (is_assignment(word.text) || WRAPPERS.contains(&word.text))
     };

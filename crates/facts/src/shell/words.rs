@@ -42,6 +42,7 @@ pub(super) fn simple_commands(line: &str) -> Vec<Vec<Word<'_>>> {
             }
         }
     }
+    // `&&` and `||` leave an empty command between their two signs.
     commands.push(words);
     commands.retain(|words| !words.is_empty());
     commands

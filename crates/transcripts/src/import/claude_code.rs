@@ -279,7 +279,7 @@ impl<'a> SessionBuilder<'a> {
         let segment = mark
             .segment
             .and_then(|(head, tail)| Some((place(head)?, place(tail)?)));
-        // `get` accepts the tail of a damaged file, which can precede its head.
+        // In a damaged file, the tail can precede the head. `get` then returns no messages.
         let of_segment = segment.and_then(|(head, tail)| self.order.get(head..=tail));
         let named = mark.kept.iter().filter(|id| self.seen.contains(id));
         let kept = of_segment.into_iter().flatten().chain(named);

@@ -60,6 +60,7 @@ pub fn detect_binary(bytes: &[u8]) -> Option<String> {
     let is_text = !head.contains(&0)
         && std::str::from_utf8(head).map_or_else(
             // The inspected part may end inside a character.
+            // A first invalid byte near the end is damage of a text.
             |error| error.error_len().is_none() || error.valid_up_to() * 10 > head.len() * 9,
             |_| true,
         );

@@ -181,6 +181,7 @@ impl ExportReader<'_> {
         });
         if let Some((is_manual, first)) = requested {
             let mut known = self.known.iter();
+            // One message of the program can become several, and the first of them begins the tail.
             let first = known.position(|(name, _)| Some(&**name) == first);
             let kept = first.map_or(&[][..], |first| &self.known[first..]);
             let kept = kept.iter().map(|(_, id)| *id).collect();
@@ -189,6 +190,7 @@ impl ExportReader<'_> {
         }
         let blocks: Vec<Value> = message.parts.iter().filter_map(block_of_user).collect();
         if !blocks.is_empty() {
+            // A file, or one text of a person, makes the whole message a person's.
             let is_by_machine = message
                 .parts
                 .iter()
@@ -246,6 +248,7 @@ impl ExportReader<'_> {
                 let payload = json!({"role": "user", "content": results});
                 self.push(message, number + 1, &payload, |_| {});
             }
+            // Each step has two numbers, so a missing result does not change the ids of later steps.
             number += 2;
         }
     }
@@ -322,6 +325,7 @@ fn block_of_user(part: &Part) -> Option<Value> {
             url,
             filename,
         } => {
+            // The URL of an image contains it: `data:image/png;base64,…`.
             let data = url.split_once(";base64,").map(|(_, data)| data);
             if let Some(data) = data.filter(|_| mime.starts_with("image/")) {
                 let source = json!({"type": "base64", "media_type": mime, "data": data});
@@ -340,6 +344,7 @@ impl From<&Tokens> for Usage {
             input_tokens: tokens.input,
             cache_read_tokens: tokens.cache.read,
             cache_write_tokens: tokens.cache.write,
+            // The program counts reasoning separately, and providers report it as output.
             output_tokens: tokens.output + tokens.reasoning,
         }
     }

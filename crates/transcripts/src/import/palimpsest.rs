@@ -227,15 +227,18 @@ fn verify_export(bytes: &[u8]) -> Result<VerifiedExport<'_>, ImportDefect> {
         );
         return Err(defect(number, problem));
     }
+    // In a file of one line, the header is the last line, which is then rejected as a trailer.
     let (number, last) = all.pop().unwrap_or((number, first));
     let Ok(end) = serde_json::from_slice::<ExportTrailer>(last) else {
         let problem = "is not the end of an export: the file was cut off; export the session again";
         return Err(defect(number, problem));
     };
     // The digest covers all bytes before the trailer line.
+    // Both slices are parts of the same file, so the difference of their addresses is an offset.
     let at = last.as_ptr().addr() - bytes.as_ptr().addr();
     let digest = Sha256::digest(bytes.get(..at).unwrap_or_default());
     let found = digest.iter().map(|byte| format!("{byte:02x}"));
+    // Beside these lines, the file has a header.
     let expected = end.messages.saturating_add(end.pending_results);
     if found.collect::<String>() != end.sha256 || all.len() != expected.saturating_add(1) {
         let problem =
@@ -248,6 +251,7 @@ fn verify_export(bytes: &[u8]) -> Result<VerifiedExport<'_>, ImportDefect> {
             "is a part of a session, exported with a filter or without its stored results";
         return Err(defect(1, problem));
     }
+    // The lines after the messages are stored results without a message, which an import leaves out.
     all.remove(0);
     all.truncate(end.messages);
     Ok(VerifiedExport {
@@ -290,6 +294,7 @@ impl<'a> ExportReader<'a> {
             let read = reader.line(number, bytes);
             read.map_err(|problem| defect(number, problem))?;
         }
+        // The messages at the end can belong to an abandoned branch.
         reader.leave_branch();
         if !reader.snipped.is_empty() {
             let messages = std::mem::take(&mut reader.snipped);

@@ -77,6 +77,7 @@ pub(super) fn chat_call(id: &str, name: &str, arguments: &Value) -> Value {
 
 /// Returns a response of Chat Completions.
 pub(super) fn chat_response(text: &str, calls: Vec<Value>) -> Value {
+    // The API has `null` in place of an empty text.
     let content = (!text.is_empty()).then_some(text);
     let mut payload = json!({"role": "assistant", "content": content});
     if !calls.is_empty() {

@@ -178,6 +178,7 @@ impl<'a> PiReader<'a> {
         let parent = line.parent_id.as_deref();
         let parent = parent.and_then(|parent| self.by_id.get(parent).copied());
         let shown = self.last_message(parent);
+        // Branches that differ only in lines without messages show the same conversation.
         if shown != self.last_message(last) {
             self.session.steps.push(ImportStep::Rewind(shown));
         }
@@ -278,6 +279,7 @@ impl<'a> PiReader<'a> {
         let first = first.and_then(|id| self.by_id.get(id).copied());
         let first = first.or(line.first_kept_entry_index);
         let mut kept = Vec::new();
+        // The lines are followed by their parents, because lines of other branches lie between them.
         let mut at = self.entries.len().checked_sub(1);
         while let Some(index) = at.filter(|at| first.is_some_and(|first| *at >= first)) {
             let entry = &self.entries[index];

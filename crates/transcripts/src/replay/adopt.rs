@@ -34,6 +34,7 @@ impl Driver {
             last: compacted.last,
             kept: compacted.kept.clone(),
             before_tokens: compacted.before_tokens,
+            // Ids count down from the maximum, because messages without an id are numbered from 1.
             mark: MessageId::new(Uuid::from_u128(u128::MAX - self.log.len() as u128)),
         };
         self.run(Command::StartCompaction(StartCompaction::new(

@@ -73,6 +73,7 @@ impl SimulatedCaller {
         let mut role = None;
         for block in part {
             let block = &self.blocks.blocks[*block as usize];
+            // Adjacent blocks of one role form one message.
             if role != Some(block.role) {
                 role = Some(block.role);
                 tokens += MESSAGE_TOKENS;
@@ -229,6 +230,7 @@ fn hash_of(write: impl FnOnce(&mut DefaultHasher)) -> u64 {
 )]
 fn hash_words(words: &Cow<'_, str>, hasher: &mut DefaultHasher) {
     match words {
+        // The first element keeps an address distinct from a content.
         Cow::Borrowed(words) => (0_u8, std::ptr::from_ref::<str>(words)).hash(hasher),
         Cow::Owned(words) => (1_u8, words).hash(hasher),
     }

@@ -103,6 +103,7 @@ pub(super) fn replay(
             prepare(&mut driver);
         }
     }
+    // The view after the last message is checked too.
     prepare(&mut driver);
     driver
 }
@@ -308,6 +309,7 @@ impl Driver {
 
     /// Returns the session at an earlier revision.
     fn session_at(&self, at: Revision) -> Session {
+        // A revision counts events, so it is also the length of the log at that time.
         let events = usize::try_from(at.get()).unwrap_or(usize::MAX);
         let log = self.events.iter().take(events).cloned();
         let mut past = Session::replay(self.session.key().clone(), log)
@@ -377,6 +379,7 @@ impl Driver {
             can_store: true,
             file_salt: 0,
         };
+        // The command may have to be decided twice, and a decision consumes it.
         let mut decided = decide(&self.session, command.clone(), context);
         // The decision is repeated after the content is loaded, as a server does.
         if decided == Err(Rejection::ContentNotLoaded) {

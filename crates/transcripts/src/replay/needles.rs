@@ -55,6 +55,7 @@ impl Needle {
         match block {
             WireBlock::Text { text, .. } => self.is_in(text, false),
             WireBlock::Call { input, .. } => {
+                // An object keeps its JSON escapes. Any other input is plain text.
                 self.is_in(input.as_str(), matches!(input, ToolInput::Object(_)))
             }
             WireBlock::Result { content, .. } => match content {
@@ -140,6 +141,7 @@ fn first_sentence(text: &str) -> &str {
         .iter()
         .filter_map(|end| line.find(end))
         .min();
+    // The mark at `end` is one byte, and belongs to the sentence.
     end.map_or(line, |end| &line[..=end])
 }
 

@@ -93,6 +93,7 @@ impl PrefixCache {
         let same = |(a, b): &(&BlockId, &BlockId)| a == b;
         let shared = view.iter().zip(&self.blocks).take_while(same).count();
         self.blocks.clear();
+        // Providers do not cache a prompt below this size, so the next request reads nothing.
         if all >= MIN_CACHEABLE_TOKENS {
             self.blocks.extend_from_slice(view);
         }

@@ -106,6 +106,7 @@ impl Probes {
         self.check(driver, true);
         let mut retained: BTreeMap<ProbeKind, ProbeCounts> = BTreeMap::new();
         let mut lost = self.lost(driver);
+        // Later views did not reach the model, so the losses in the last sent one count too.
         lost.append(&mut self.lost);
         for (at, probe) in self.all.iter().enumerate() {
             let of_kind = retained.entry(probe.kind).or_default();
@@ -133,6 +134,7 @@ impl Probes {
                 });
             }
             self.all[at].locations.push((message, block));
+            // A new location can make a lost fact visible.
             self.all[at].reachability = None;
         }
     }
@@ -223,6 +225,7 @@ impl FormIndex {
     ) -> Option<FactLocation> {
         let entry = session.transcript().get(message)?;
         match (entry.visibility, self.of.get(&(message, block))) {
+            // A visible message without a form has not been in a view yet.
             (Visibility::Rewound, _) | (Visibility::Visible, None) => None,
             (_, Some(PieceForm::Dropped(reason))) if *reason != DropReason::Snipped => None,
             (_, None) => Some(FactLocation::Left(message)),

@@ -104,6 +104,7 @@ struct FlattenedText {
 impl FlattenedText {
     fn new(text: &str, root: Option<&str>) -> Self {
         let root = root.map(|root| root.trim_end_matches('/'));
+        // A text names its root in backticks if its paths are relative to it.
         let root = root.filter(|root| text.contains(&format!("`{root}`")));
         Self {
             line: flatten(text),
@@ -143,6 +144,7 @@ impl FlattenedText {
         is_root
             || self.line.contains(path)
             || below.is_some_and(|below| {
+                // Flattening has replaced backticks by single quotes.
                 let named = |end| self.line.contains(&format!("'{below}{end}"));
                 named('\'') || named('/')
             })

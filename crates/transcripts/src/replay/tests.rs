@@ -378,9 +378,11 @@ fn check_errors(ops: &[Op], policy: Policy, visible: usize, recoverable: usize, 
 fn a_cleared_failure_is_found_through_its_call() {
     let ops = old_failure(100);
     check_errors(&ops, no_levels(), 1, 0, 0);
+    // The pause is longer than the idle time of an hour, so old results are cleared.
     check_errors(&ops, Policy::default(), 0, 1, 0);
     let measured = measured(&ops, Policy::default());
     assert_eq!(measured.changes["results cleared by time"], 1);
+    // Of the seven results, the five latest stay.
     assert_eq!(measured.cleared, 2);
 }
 
@@ -410,6 +412,7 @@ fn a_stored_failure_is_found_through_its_reference() {
 fn rewound_messages_are_not_probed() {
     let ops = [Op::Say, Op::Answer, Op::Say, Op::Rewind { back: 1 }];
     let measured = measured(&ops, Policy::default());
+    // The second question was rewound, so only the first one is a probe.
     assert_eq!(measured.probe_totals().visible, 1);
     assert_eq!(measured.level_changes(), 0);
     assert_eq!(measured.changes.len(), 1);
@@ -430,6 +433,7 @@ fn a_pause_expires_the_cache_and_a_change_invalidates_the_rest() {
     slow.insert(2, Op::Wait { minutes: 5 });
     let (quick, slow) = (measured(&quick, no_levels()), measured(&slow, no_levels()));
     assert_eq!(quick.token_split.total(), slow.token_split.total());
+    // The pause equals the lifetime of the cache.
     assert_eq!(slow.token_split.cache_read, 0);
     assert!(quick.token_split.cache_read < quick.token_split.total());
 }

@@ -100,7 +100,7 @@ fn loose(message: &Message) -> Digest {
     let texts = trimmed_texts(&message.blocks);
     let is_other = |block: &&Block| !matches!(block, Block::Text { .. } | Block::Thinking(_));
     let others: Vec<_> = message.blocks.iter().filter(is_other).collect();
-    // Of the unknown fields, only those with content count. Callers drop others, such as `phase`.
+    // Of the unknown fields, only those with content count. Callers may drop others, such as `phase`.
     let mut content = counted(&message.extra, &[]);
     content.retain(|(name, _)| CONTENT_FIELDS.contains(name));
     if texts.is_empty() && others.is_empty() && content.is_empty() {

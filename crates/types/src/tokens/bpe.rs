@@ -100,6 +100,7 @@ impl SampledCount {
     pub(super) fn text(&mut self, text: &str, nature: TextKind) -> u64 {
         let ahead = self.remaining_bytes.max(text.len());
         self.remaining_bytes = ahead - text.len();
+        // If all remaining texts fit into the limit, each is encoded whole.
         let share = if ahead <= self.encodable_bytes {
             text.len()
         } else {

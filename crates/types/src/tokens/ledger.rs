@@ -178,6 +178,8 @@ impl TokenLedger {
         match &self.anchor {
             Some(anchor) => {
                 let reported = anchor.usage.total_tokens();
+                // The provider has measured the removed content together with the rest, so only its estimate can be
+                // subtracted.
                 let kept = reported.saturating_sub(self.calibration.apply(self.removed));
                 TokenCount {
                     tokens: kept.saturating_add(self.calibration.apply(self.tail)),

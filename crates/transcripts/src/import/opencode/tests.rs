@@ -101,6 +101,7 @@ fn a_compaction_keeps_the_messages_after_its_start() {
     ]);
     let imported = read(None, text.as_bytes());
     let steps = &imported.sessions[0].steps;
+    // The request for the compaction is no step of its own.
     assert_eq!(steps.len(), 6);
     let ImportStep::Compacted(compacted) = &steps[4] else {
         panic!("{steps:?}");

@@ -136,6 +136,7 @@ fn a_damaged_file_is_rejected_completely() {
     );
     refused("", "line 1: is missing");
     // A file that is cut at any position is rejected.
+    // Without its last line break, the file is complete.
     for end in 1..good.len() - 1 {
         let said = outline(&good[..end]);
         assert!(said.starts_with("line "), "cut at {end}: {said}");

@@ -64,6 +64,7 @@ fn a_compaction_keeps_messages_by_index_or_id() {
     for lines in [old, new] {
         let text = lines.join("\n");
         let imported = read(None, text.as_bytes());
+        // The header is line 1 with index 0, so index 2 is line 3.
         assert_eq!(steps(&imported), ["2", "3", "4", "compacted, kept 3 4"]);
     }
 }

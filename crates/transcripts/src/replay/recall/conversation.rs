@@ -80,6 +80,7 @@ impl Conversation {
     /// Returns the last mention of a name.
     pub(super) fn last_mention(&self, name: &Name, root: Option<&str>) -> Option<Mention> {
         let at = last_mention(&self.text, name, root)?;
+        // The ends ascend, so the first message that ends after the mention contains it.
         let number = self.messages.partition_point(|message| message.end <= at);
         let message = self.messages.get(number)?;
         Some(Mention {

@@ -214,6 +214,7 @@ fn commands(line: &str) -> Vec<Vec<Word<'_>>> {
             rest = &rest[1..];
             continue;
         }
+        // The file of a redirection counts like an argument.
         if matches!(next, '<' | '>') {
             rest = &rest[1..];
             continue;
@@ -228,6 +229,7 @@ fn commands(line: &str) -> Vec<Vec<Word<'_>>> {
                     is_quoted,
                 });
             }
+            // Without a closing quote, the word extends to the end of the line.
             (inner + 1).min(rest.len())
         } else {
             let is_end = |c: char| c.is_whitespace() || ";|&()<>'\"".contains(c);
@@ -315,10 +317,12 @@ mod tests {
             "echo src/main.rs; git log -3 origin/main",
             &[(CommandFile, "origin/main", false)],
         );
+        // The words of the command name the file, and the whole command is a write of it.
         check(
             "cat > /work/app/a.txt <<'EOF'\nsrc/lib.rs\nEOF",
             &[(CommandFile, "a.txt", true), (Path, "a.txt", true)],
         );
+        // Any white space separates words, also a non-breaking space and a form feed.
         check(
             "ls\u{a0}src/lib.rs\u{c}",
             &[(CommandFile, "src/lib.rs", false)],

@@ -79,6 +79,7 @@ impl Measuring<'_> {
                 if self.driver.compact_now(Trigger::Auto) {
                     self.measure(at + 1, Some(compacted));
                 }
+                // The summary is no part of the measured conversation, but of later ones.
                 self.conversation.push(compacted.line, &compacted.summary);
             }
             RecordedStep::Removed { line, messages } => self.driver.remove(*line, messages),
@@ -179,6 +180,7 @@ impl Measuring<'_> {
                 push_message(message, &mut text);
             }
         }
+        // Generated messages before the next response are those that the program attached.
         for step in &self.tape.steps[next..] {
             let RecordedStep::Message { message, .. } = step else {
                 break;
@@ -236,6 +238,7 @@ impl UsedNames {
                 }
                 used.calls += 1;
                 for name in names_of(call, root) {
+                    // A name is one need, of the call that uses it first.
                     if known.insert(name.text.clone()) {
                         let is_from_memory = !shows(&shown, &name, root);
                         used.names.push((name, used.calls, is_from_memory));

@@ -153,6 +153,7 @@ fn needs_are_names_of_the_conversation_that_later_calls_use() {
             (NeedKind::CommandFile, "src/first.rs", 3, false),
         ]
     );
+    // The listing is message 3, and 40 edits with their results follow.
     let listed = Mention {
         line: 3,
         place: MentionPlace::Result,
@@ -162,6 +163,7 @@ fn needs_are_names_of_the_conversation_that_later_calls_use() {
     assert_eq!(one.needs[2].last_mention.place, MentionPlace::User);
     assert!(one.is_recorded && one.calls == 4);
     assert_eq!(shown(one, TextSource::Recorded), [true, false, true]);
+    // The conversation ends with the output of an edit, which contains `parse_header` alone.
     assert_eq!(shown(one, TextSource::TailOfRecorded), [false, true, false]);
     assert_eq!(shown(one, TextSource::Given(0)), [false, true, false]);
     assert!(shown(one, TextSource::Summary)[2]);

@@ -32,6 +32,7 @@ pub fn lowest_cost_milli(
     // For each request, the lowest cost of all requests up to it if it is the first one after a compaction.
     let mut compacted: Vec<Option<u64>> = vec![None; requests.len()];
     let mut lowest = conversation.continue_from(None, 0, &mut compacted);
+    // A cost depends on earlier compactions only, so one pass in order is enough.
     for at in 0..requests.len() {
         if let Some(cost) = compacted[at] {
             lowest = lowest.min(conversation.continue_from(Some(at), cost, &mut compacted));
@@ -68,6 +69,7 @@ impl Conversation<'_> {
                 let with = cost + self.cost(size, 0);
                 *compacted = Some(compacted.map_or(with, |known| known.min(with)));
             }
+            // Each view begins with the one that was sent before.
             let cached = if self.is_cold(at) { 0 } else { sent.min(view) };
             cost += self.cost(view, cached);
             sent = view;

@@ -34,6 +34,7 @@ fn cost_of(requests: &[SentRequest], model: CompactionModel, places: u32) -> Opt
         let is_cold =
             before.is_none_or(|before| request.at.millis_since(before.at) >= 5 * 60 * 1_000);
         let grown = view + new;
+        // Bit `at` stands for a compaction before the request.
         if places & (1 << at) == 0 {
             let cached = if is_cold { 0 } else { view };
             cost += cached * u64::from(read) + (grown - cached) * u64::from(write);
