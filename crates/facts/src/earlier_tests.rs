@@ -57,6 +57,7 @@ fn text_of_a_model_is_kept_by_later_summaries() {
         - `parser.rs` holds the loop.\n\n## 5. Problem Solving\n\nThe loop ended too early.\n\n## 9. Optional Next Step\n\nGo on.";
     let said = ["Fix the parser."];
     let mut previous = parse_earlier_summary(text, SummaryWriter::Other);
+    // Each summary is the previous one of the next, as in ten compactions.
     for n in 0..10 {
         let new = does(
             "Bash",
@@ -87,6 +88,7 @@ fn text_of_a_model_is_kept_by_later_summaries() {
     ] {
         assert_eq!(text.matches(kept).count().min(1), 1, "{kept}\n{text}");
     }
+    // The next step is written anew each time, and the text does not grow with each compaction.
     assert!(!text.contains("Go on.") && text.len() < 4_000, "{text}");
     let free = format!("No sections. {}", "Words of a kind. ".repeat(40));
     let free = parse_earlier_summary(&free, SummaryWriter::Other);

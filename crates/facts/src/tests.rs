@@ -79,11 +79,13 @@ pub(super) fn session() -> Vec<Message> {
         "fn parse() {}",
         None,
     ));
+    // The sentence names an item in backticks and follows a read, so it is an explanation.
     all.push(says(
         "The `parse` function in `parser.rs` takes the first token without a check. I'll fix that.",
     ));
     let edit = r#"{"file_path":"/w/src/parser.rs","new_string":"pub fn parse(text: &str) {\n}"}"#;
     all.extend(does("Edit", edit, "ok", None));
+    // The command fails here and passes after the second edit, so that edit is its fix.
     all.extend(does(
         "Bash",
         r#"{"command":"cd /w && cargo test 2>&1 | tail -5"}"#,
@@ -100,6 +102,7 @@ pub(super) fn session() -> Vec<Message> {
     all.push(says(
         "The parser now accepts empty input, and all three tests pass.",
     ));
+    // The second request consists of a correction and a rule.
     all.push(user(
         "No, an empty input is an error. Always return a typed error.",
     ));
@@ -115,6 +118,7 @@ pub(super) fn session() -> Vec<Message> {
 fn session_memory_of_a_sample_session_matches_the_golden_text() {
     let memory = updated(&MemoryContent::default(), &session());
     let text = memory.text();
+    // Guidance and blank lines are the same in all versions.
     let bodies = text
         .lines()
         .filter(|line| !line.starts_with('_') && !line.is_empty());
@@ -414,6 +418,7 @@ fn a_summary_contains_the_required_sections_of_its_style() {
     );
     let body = |section| nine.body(section).unwrap_or_default();
     assert!(body(SummarySection::Request).contains("> Please make the parser accept empty input."));
+    // No message follows the summary, so it must quote the latest request too.
     assert_eq!(body(SummarySection::UserMessages).matches("> ").count(), 2);
     assert!(body(SummarySection::Pending).contains("“Type” (under way)"));
     assert!(
@@ -604,6 +609,7 @@ fn any_message() -> impl Strategy<Value = Message> {
         prop_oneof![
             "[ -~]{0,120}",
             "[字符漢äöü🙂。！ ]{0,80}",
+            // Signs that have a meaning in Markdown or in the rendered lines.
             Just("No, don't. # Worklog\n```\n- x” “y ` z".to_owned()),
             Just("failed: 3 errors\n“quoted”. I said so. ".repeat(30)),
         ]

@@ -188,6 +188,7 @@ fn message(json: &Value) -> MessageInput {
 
 async fn run() {
     let mut bench = Bench::new();
+    // Each growth overshoots the final size, so that the level after it has content to remove.
     bench.grow(TOKENS * 5 / 4).await;
     bench.compact(Level::Microcompact, TOKENS / 4).await;
     bench.grow(TOKENS * 5 / 4).await;
@@ -217,6 +218,7 @@ async fn run() {
     let (p50, p99) = bench.time().await;
     println!("the same with edits of the provider's cache: {p50:.0} µs median, {p99:.0} µs p99");
     bench.cache_edits = false;
+    // With the smaller window the view is under pressure, so the staged spans are folded.
     bench.window_tokens = 200_000;
     // A new window takes effect when the next message is served.
     let said = message(&json!({"role": "user", "content": "and on"}));

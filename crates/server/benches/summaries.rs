@@ -114,6 +114,7 @@ impl Bench {
             callers.spawn(async move {
                 let mut times = Vec::new();
                 for turn in 0..TURNS_A_ROUND {
+                    // Each caller has its own sessions, so no append waits for another one of its session.
                     for session in (caller..SESSIONS).step_by(CALLERS) {
                         let messages = messages(round * TURNS_A_ROUND + turn, 1_600);
                         times.push(bench.append(&name(session), messages).await);
@@ -160,6 +161,7 @@ impl Bench {
         for (_, recorded) in events {
             session.apply(&recorded).unwrap();
             let is_due = memory_update_due_at(&session, recorded.at).is_some();
+            // An update is due from the event that makes it due until the event after which it is not.
             due_since = match due_since {
                 Some(since) if !is_due => {
                     worst = worst.max(recorded.at.millis_since(since));
@@ -237,6 +239,7 @@ async fn grow() {
         println!("round {round:<2}{p50:>10.2}{p99:>10.2}{with_p50:>14.2}{with_p99:>14.2}");
         ratios.push(with_p99 / p99);
     }
+    // Single rounds vary with the disk, so the median of the ratios is compared.
     ratios.sort_by(f64::total_cmp);
     let (median, worst) = (ratios[ratios.len() / 2], ratios[ratios.len() - 1]);
     println!("p99 with the worker: {median:.2} times that without, at worst {worst:.2} (limit 2)");

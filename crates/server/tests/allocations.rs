@@ -169,6 +169,7 @@ fn cost(rounds: usize) -> (u64, u64) {
 fn p22_allocations_of_a_turn_with_all_levels_do_not_grow_with_the_session() {
     let [short, long] = ROUNDS.map(cost);
     assert!(short.0 > 50, "nothing was counted: {short:?}");
+    // The margin of a half covers trees and maps that grow slowly. A cost per round would be 50 times higher.
     let is_bounded = |long: u64, short: u64| long * 2 <= short * 3;
     assert!(
         is_bounded(long.0, short.0) && is_bounded(long.1, short.1),
@@ -190,6 +191,7 @@ fn weighed(count: usize, bytes: usize) -> (i64, i64) {
     let key = SessionKey::parse("projects/p/sessions/s").unwrap();
     let head = client.sessions.log().head(&key);
     let log = client.runtime.block_on(head).unwrap().unwrap().log_bytes;
+    // The freed memory is the actual size. The log in memory is part of it, and the cache does not count that part.
     let given_back = allocation_counter::measure(|| drop(client));
     let takes = -given_back.bytes_current - i64::try_from(log).unwrap();
     (i64::try_from(weighs).unwrap(), takes)
@@ -198,6 +200,7 @@ fn weighed(count: usize, bytes: usize) -> (i64, i64) {
 /// The cache's estimate of a session must be within 20 % of its actual memory.
 #[test]
 fn the_estimated_size_of_a_session_is_within_20_percent() {
+    // Both sizes are below the 2,000 characters of the policy, so no result is moved out of the session.
     for bytes in [20, 1_900] {
         let (few, many) = (weighed(1_000, bytes), weighed(5_000, bytes));
         let (weighs, takes) = (many.0 - few.0, many.1 - few.1);

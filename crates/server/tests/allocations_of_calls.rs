@@ -172,6 +172,7 @@ fn check(call: fn(&mut Client), a_message: usize) {
     let [short, long] = MESSAGES.map(|messages| cost(messages, call));
     assert!(short.0 > 5, "nothing was counted: {short:?}");
     let granted = (a_message * (MESSAGES[1] - MESSAGES[0])) as u64;
+    // The long session has 100 times the messages, so a cost per message would exceed the margin by far.
     let is_bounded = |long: u64, short: u64| long * 2 <= short * 3;
     assert!(
         is_bounded(long.0, short.0) && is_bounded(long.1.saturating_sub(granted), short.1),

@@ -46,6 +46,7 @@ async fn a_handler_without_a_principal_returns_internal() {
     let service = service().with_authentication(true);
     let context = ContextHandlers(service.clone());
     let sessions = SessionHandlers(service);
+    // The first request has passed no layer. The second one has passed them, but without authentication.
     for call in [None, Some(CallContext::default())] {
         macro_rules! internal {
             ($handlers:ident.$rpc:ident($message:expr)) => {

@@ -44,6 +44,7 @@ fn main() {
     let window: u32 = arguments.next().unwrap().parse().unwrap();
     let mut policy = Policy::default();
     policy.tokens.default_window_tokens = Some(window);
+    // The reserve of the policy would take most of a small window.
     let reserve = &mut policy.autocompact.output_reserve_tokens;
     *reserve = (*reserve).min(window / 8);
     let options = RecallOptions {

@@ -251,6 +251,7 @@ mod tests {
         fit(&mut facts);
         assert_eq!(facts[0], own);
         assert_eq!(facts.last(), Some(&step(99)));
+        // The first step in the list is a shortened one, which has lost its reads.
         let early = render(&facts[1]);
         assert!(
             early.contains('…') && early.contains("It edited `e") && !early.contains("read"),

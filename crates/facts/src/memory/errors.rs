@@ -58,8 +58,8 @@ pub(super) fn update(facts: Vec<MemoryFact>, timeline: &Timeline<'_>) -> Vec<Mem
         if let Some((at, new)) = again {
             begun.push(at);
             failure.go_on(Failure::of(new));
-        // An earlier update recorded the failure, and the action passed in these messages.
         } else if timeline.passed.iter().any(|key| **key == *failure.key) {
+            // An earlier update recorded the failure, and the action passed in these messages.
             failure.is_fixed = true;
         }
     }

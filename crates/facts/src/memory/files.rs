@@ -168,7 +168,7 @@ impl ChangedFile {
             self.edits += 1;
         }
         for name in &action.call.symbols {
-            // Names are rendered in backticks, separated by commas, in parentheses.
+            // Names are rendered in backticks, with commas, in parentheses, so they must not contain these signs.
             let name: Box<str> = name.replace(['`', ',', '(', ')'], "").into();
             let is_new = !name.is_empty() && !self.symbols.contains(&name);
             if is_new && !repeats_path(&self.path, &name) {

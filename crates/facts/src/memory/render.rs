@@ -15,6 +15,7 @@ use crate::text::{count, format_times, list};
 /// Renders a fact as one line. A request has further lines for its quote.
 pub(crate) fn render(fact: &MemoryFact) -> String {
     match fact {
+        // These texts are words of a person or a model and stay as they are.
         MemoryFact::Verbatim(text) | MemoryFact::Title(text) | MemoryFact::Explanation(text) => {
             text.to_string()
         }

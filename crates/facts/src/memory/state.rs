@@ -50,6 +50,7 @@ impl WorkItems {
                     (Some(at), state) => {
                         self.left[at].is_started = *state == WorkItemState::Doing;
                     }
+                    // The full list has left the item out, or it is done already.
                     (None, _) => {}
                 }
             }

@@ -41,6 +41,7 @@ pub fn recovery_message(request: &v1::GetSessionRequest) -> Result<Option<Messag
     let field = "recovery_message_id";
     match request.recovery_message_id.as_str() {
         "" => Ok(None),
+        // Without the report the field has no effect, so it is an error of the caller.
         _ if !request.include_recovery => {
             Err(FieldError::invalid(field, "requires `include_recovery`"))
         }
@@ -176,6 +177,7 @@ fn policy_change(
     paths: &[String],
 ) -> Result<Option<PolicyChange>, FieldError> {
     let masked: Vec<_> = paths.iter().filter_map(|path| masked_path(path)).collect();
+    // A mask may name fields of the policy while the policy is absent. That resets them to the inherited values.
     let is_meant = if paths.is_empty() {
         given.is_some()
     } else {
@@ -238,6 +240,7 @@ mod tests {
         assert_eq!((&all.title, &all.attributes), (&None, &attributes));
         assert_eq!(all.expected_revision, Some(Revision::new(4)));
         let title = changed(&["title"]);
+        // The mask names the title, so the empty title is a change, and the attributes are left alone.
         assert_eq!((title.title, title.attributes), (Some("".into()), None));
         assert_eq!(changed(&["attributes", "title"]).attributes, attributes);
     }
@@ -281,6 +284,7 @@ mod tests {
             "session.branch must have at most 1024 bytes, has 1025"
         );
         assert_eq!(
+            // Title, path and branch share the limit of 1 KiB.
             with(|s| s.title = "x".repeat(1_025)),
             "session.title must have at most 1024 bytes, has 1025"
         );

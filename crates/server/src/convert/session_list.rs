@@ -84,6 +84,7 @@ pub fn session_filter(
 impl SessionFilter {
     /// Returns true if a session matches.
     pub fn matches(&self, about: &SessionInfo) -> bool {
+        // An empty condition matches all sessions, as an unset string of proto3 is empty.
         let same = |wanted: &str, is: &str| wanted.is_empty() || wanted == is;
         let holds = |text: &str| text.to_lowercase().contains(&self.text);
         (self.parent.is_none() || self.parent == about.parent)

@@ -113,6 +113,7 @@ pub fn session(session: &Session) -> v1::Session {
             .sealed()
             .last()
             .map(|_| export_target(&last.target, last.window)),
+        // A reply must stay small even if a caller leaves thousands of calls open.
         open_calls: open
             .take(MAX_OPEN_CALLS)
             .map(|(key, _)| tool_call(session, key))

@@ -49,6 +49,7 @@ fn span(span: &Span, session: &Session) -> v1::Span {
 fn summary_message_id(session: &Session, span: SpanKey) -> String {
     let digest = Digest::of_bytes(format!("{}/{span}", session.key()).as_bytes());
     let mut bytes = [0; 16];
+    // A digest has 16 bytes, like a UUID.
     bytes.copy_from_slice(digest.as_bytes());
     Builder::from_custom_bytes(bytes).into_uuid().to_string()
 }

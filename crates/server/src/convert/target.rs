@@ -89,6 +89,7 @@ pub fn with_body_options(
     let Some(body) = body else {
         return target;
     };
+    // A target of the caller always states thinking, so the body decides only in a call without a target.
     target.thinking.get_or_insert(body.has_thinking);
     let has_window = target
         .window
@@ -106,6 +107,7 @@ pub fn with_body_options(
         return target;
     }
     target.model = Some(model);
+    // A stated window replaces the whole entry of the table here too.
     if has_window {
         return target;
     }
@@ -161,6 +163,7 @@ fn part(
     is_expected: impl Fn(&str) -> bool,
     block: impl Fn(RawJson) -> Block,
 ) -> Result<PrefixPart, FieldError> {
+    // The JSON of a part with a stated size is not read, so it need not be valid.
     if let Some(tokens) = tokens {
         return Ok(PrefixPart::Tokens(tokens));
     }
@@ -247,6 +250,7 @@ mod tests {
         let policy = Policy::default();
         let known = of(model("gpt-4o"), &policy);
         assert_eq!(known, (Some(128_000), Some(16_384), None));
+        // `gpt-5` limits its input separately: 272,000 of its 400,000 tokens.
         let limited = of(model("gpt-5"), &policy);
         assert_eq!(limited, (Some(400_000), Some(128_000), Some(272_000)));
         assert_eq!(of(model("unknown"), &policy), (None, None, None));
@@ -300,6 +304,7 @@ mod tests {
         let given = v1::PromptPrefix {
             system_json: Bytes::from_static(b"not looked at"),
             system_tokens: Some(11),
+            // 240 bytes of JSON, at 2.4 bytes per token.
             tools_json: Bytes::from(format!("[{:?}]", "x".repeat(236))),
             tools_tokens: None,
         };

@@ -153,6 +153,7 @@ pub(super) fn original(ordinal: Ordinal, message: &Message, calls: &Calls) -> v1
 /// Returns the call of a result: the call that the result answered, otherwise the only call with its id.
 fn answered(message: Ordinal, block: u16, id: &str, calls: &Calls) -> Option<CallKey> {
     let same = calls.with_id(id);
+    // An id can be repeated in a session, so the position of the result decides first.
     let here = CallState::Answered { message, block };
     let answered = same.iter().find(|key| calls.state(**key) == here);
     match (answered, same) {

@@ -39,6 +39,7 @@ impl<'a> ViewReader<'a> {
         let transcript = session.transcript();
         let entry = transcript.get(piece.message);
         let counter = session.counter();
+        // An added block, such as a placeholder, only borrows the position of an original.
         let original = transcript
             .block(piece.message, piece.block)
             .filter(|_| piece.form.represents_block());
@@ -55,6 +56,7 @@ impl<'a> ViewReader<'a> {
                 .is_some(),
             ..v1::ViewBlock::default()
         };
+        // A repair or a provider's rule left the block out of the request.
         let Some(shown) = &block.shown else {
             out.form = v1::BlockForm::Omitted.into();
             return out;
@@ -88,6 +90,7 @@ pub fn hidden_ranges(hidden: &[HiddenMessages]) -> Vec<v1::HiddenRange> {
 
 const fn role(role: WireRole) -> v1::Role {
     match role {
+        // The contract has only three roles. The others exist in single formats.
         WireRole::System | WireRole::Developer | WireRole::Operator => v1::Role::System,
         WireRole::User | WireRole::Tool => v1::Role::User,
         WireRole::Assistant => v1::Role::Assistant,
@@ -121,10 +124,12 @@ fn form(form: PieceForm) -> v1::BlockForm {
 /// Cuts the texts of a block, and removes the data of media from a block whose texts are limited. Returns true if
 /// something was cut.
 fn cut_block(block: &mut v1::Block, max: usize) -> bool {
+    // Without a limit on texts, media keep their data too.
     if max == usize::MAX {
         return false;
     }
     match &mut block.block {
+        // The data is encrypted, so a part of it is of no use.
         None | Some(Typed::RedactedThinking(_)) => false,
         Some(Typed::Text(text)) => cut_text(&mut text.text, max),
         Some(Typed::ToolUse(call)) => cut_bytes(&mut call.input_json, max),
@@ -151,6 +156,7 @@ fn cut_block(block: &mut v1::Block, max: usize) -> bool {
 
 fn cut_media(source: Option<&mut v1::MediaSource>, max: usize) -> bool {
     match source.and_then(|source| source.source.as_mut()) {
+        // A part of an image cannot be shown. Its type and the mark of the cut remain.
         Some(Source::Data(data)) => {
             let is_cut = !data.is_empty();
             *data = Bytes::new();
@@ -162,6 +168,7 @@ fn cut_media(source: Option<&mut v1::MediaSource>, max: usize) -> bool {
 }
 
 fn cut_text(text: &mut String, max: usize) -> bool {
+    // The start of the first character too many is the end of the text, so no character is split.
     match text.char_indices().nth(max) {
         None => false,
         Some((at, _)) => {

@@ -21,6 +21,7 @@ pub fn whole_array(
     read: impl FnOnce(Provider, &bytes::Bytes) -> Result<ReadArray, CodecError>,
 ) -> Result<(Provider, ReadArray), FieldError> {
     let payload = payload.ok_or_else(|| FieldError::missing("payload"))?;
+    // A closure, so that every error of the payload gets its path in one place.
     let read = || {
         let stated = payload_format(payload.format, "format")?;
         let provider = stated.unwrap_or_else(|| detect(&payload.json));
@@ -57,6 +58,7 @@ pub fn last_response(
     };
     let stated = payload_format(payload.format, "format");
     let read = stated.and_then(|stated| {
+        // A response may be a whole body, for example with `choices` or `output`, not only a message.
         let limit = limits.max_request_bytes;
         messages_of(
             stated.unwrap_or(format),

@@ -206,6 +206,7 @@ impl WorkingStateReader<'_> {
 }
 
 fn plan(plan: &v1::Plan) -> Result<Plan, FieldError> {
+    // A plan needs no file, so its path may be empty.
     let path = match &*plan.path {
         "" => "".into(),
         path => key(path, "path", MAX_PATH_BYTES)?,

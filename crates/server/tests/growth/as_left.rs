@@ -97,6 +97,7 @@ async fn each_writing_step_sees_events_of_other_processes() {
     let key = SessionKey::parse("projects/p/sessions/s").unwrap();
     let (one, other) = (process(&log, &clock), process(&log, &clock));
     turn(&one, &key, 0).await;
+    // The second process writes behind the back of the first one, whose cached session has one message.
     turn(&other, &key, 1).await;
     let theirs = log.itself().head(&key).await.unwrap().unwrap().revision;
     let messages = |begin| {
@@ -121,6 +122,7 @@ async fn each_writing_step_sees_events_of_other_processes() {
         |_, upon| Ok(*upon),
     );
     let upon = upon.await.unwrap();
+    // The messages 0, 1 and 2: the decision was repeated after the write of the other process.
     assert_eq!(messages(ReadMode::Cached).await.unwrap(), 3);
     assert_eq!(upon, theirs);
     let seen = other.read(&key, |session| session.transcript().next().get() as usize);
@@ -137,6 +139,7 @@ async fn each_writing_step_sees_events_of_other_processes() {
     );
     assert_eq!(nothing.await.unwrap(), 4);
     turn(&other, &key, 4).await;
+    // The cached session has four messages, so its refusal must not reach the caller: the current one has five.
     let refuses = |transaction: &mut Transaction<'_>| {
         let session = transaction.session().unwrap();
         if session.transcript().next().get() == 5 {
@@ -160,6 +163,7 @@ async fn each_writing_step_sees_events_of_other_processes() {
     // After a short time the cached head is compared with the log again.
     turn(&other, &key, 5).await;
     assert_eq!(messages(ReadMode::Cached).await.unwrap(), 5);
+    // A cached head is trusted for 200 ms.
     clock.advance(Duration::from_millis(200));
     assert_eq!(messages(ReadMode::Cached).await.unwrap(), 6);
     other.delete(&key, None, |_| Ok(())).await.unwrap();

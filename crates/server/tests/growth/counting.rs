@@ -287,6 +287,7 @@ impl<L: Store> Leadership for CountingLog<L> {
 #[async_trait]
 impl<L: Store> Store for CountingLog<L> {
     fn is_exclusive(&self) -> bool {
+        // A shared log makes the engine compare heads, because another process may have written.
         !self.is_shared && self.log.is_exclusive()
     }
 

@@ -147,6 +147,7 @@ async fn p22_cost_of_a_delta_does_not_grow_with_the_session() {
     let (short, long) = (cost(SHORT).await, cost(LONG).await);
     assert_eq!(long, short);
     assert_eq!(
+        // The session is in memory after the first turns, so a turn reads nothing.
         long.reads,
         Reads::default(),
         "the delta read from the store"

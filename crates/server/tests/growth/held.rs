@@ -73,6 +73,7 @@ async fn sessions_of_rejected_changes_stay_within_the_cache_limit() {
     let log = filled().await;
     let sessions = sessions(&log, CACHE_BYTES);
     for number in 0..SESSIONS {
+        // The revision is outdated, but this is known only after the session was loaded into the cache.
         let rejected = append(&sessions, &key(number), Some(Revision::new(1))).await;
         assert!(matches!(rejected, Err(EngineError::Rejected(_))));
     }
@@ -108,6 +109,7 @@ async fn a_write_rejected_by_a_quota_keeps_the_session_in_memory() {
     let sessions = within(
         &log,
         QuotaLimits {
+            // The session is larger than this quota already, so each append is rejected.
             stored_bytes: 1,
             ..QuotaLimits::default()
         },
@@ -153,6 +155,7 @@ async fn concurrent_creates_do_not_exceed_the_session_quota() {
         ..QuotaLimits::default()
     };
     let sessions = Arc::new(within(&log, quotas));
+    // All creates run at once, so a check before the write without a reservation would let too many pass.
     let creates = (0..60).map(|number| {
         let sessions = Arc::clone(&sessions);
         tokio::spawn(async move {

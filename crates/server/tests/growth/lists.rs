@@ -72,6 +72,7 @@ async fn the_latest_events_of_a_kind_are_read_in_pages() {
             grown(&context, events).await;
             let sessions = sessions_of(&context);
             let before = log.reads();
+            // No event has this kind, so every page is empty and the call reads up to the start of the log.
             let none = ListEventsRequest {
                 kinds: vec![EventKind::Compacted.into()],
                 descending: true,
@@ -85,6 +86,7 @@ async fn the_latest_events_of_a_kind_are_read_in_pages() {
                 "{reads:?} after {before:?}"
             );
         }
+        // A read for each event would be 3,000 calls.
         assert!(calls.iter().all(|calls| *calls < 50), "{calls:?}");
     }
 }
@@ -101,6 +103,7 @@ async fn descending_order_returns_the_same_events_reversed() {
         if let Some(palimpsest_proto::context::v1::message_input::Content::Payload(payload)) =
             &mut large.content
         {
+            // Distinct numbers compress poorly, so that the stored events stay large.
             let noise: Vec<String> = (0..60_000_usize)
                 .map(|word| (word * 7_919 + number * 104_729).to_string())
                 .collect();
@@ -146,6 +149,7 @@ async fn rows(log: &Log, count: usize, row: impl Fn(usize) -> bytes::Bytes) {
         let batch = Batch {
             expected: Position::START,
             events: NonZeroU32::MIN,
+            // A list reads only rows. A read of this frame would fail to decode.
             frame: bytes::Bytes::from_static(b"never read"),
             list_row: row(number),
             parent: None,
@@ -222,6 +226,7 @@ async fn an_unreadable_row_is_reported_and_hides_no_other() {
     let sessions = sessions_of(&context);
     let page = list(&sessions, 1_000).await.unwrap();
     assert_eq!((page.sessions.len(), page.unreadable_sessions), (1_000, 3));
+    // The count covers the whole list, not only the page, because an unreadable row has no place in a page.
     let small = list(&sessions, 10).await.unwrap();
     assert_eq!((small.sessions.len(), small.unreadable_sessions), (10, 3));
 
@@ -268,6 +273,7 @@ async fn a_deletion_reads_no_list() {
         delete_subagents: with_subagents,
         ..DeleteSessionRequest::default()
     };
+    // A session with subagents is deleted only on request, together with them.
     let refused = sessions.delete_session(Request::new(request(false))).await;
     assert_eq!(refused.unwrap_err().code(), Code::FailedPrecondition);
     let deleted = sessions.delete_session(Request::new(request(true))).await;

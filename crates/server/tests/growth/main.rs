@@ -44,6 +44,7 @@ fn message(n: u128) -> Arc<Message> {
     } else {
         Role::Assistant
     };
+    // Distinct numbers compress poorly, so the log grows by a similar size with each message.
     let words: Vec<String> = (0..60)
         .map(|k| (n * 7_919 + k * 104_729).to_string())
         .collect();
@@ -92,6 +93,7 @@ async fn p23_bytes_written_are_proportional_to_new_content() {
     }
     let (first, rest) = written.split_first().unwrap();
     for quarter in rest {
+        // If a turn rewrote the session, the last quarter would write about seven times as much as the first.
         assert!(*quarter < first * 3 / 2, "quarters: {written:?}");
     }
 }

@@ -78,8 +78,10 @@ async fn a_repeat_after_a_restart_reads_as_much_as_a_load() {
         etag = prepare(&before, next).await.etag;
     }
     let expected = prepare(&before, request(&etag)).await;
+    // The caller repeats the call with the current etag, so it keeps the whole array.
     assert_eq!(expected.keep_messages, expected.view_messages);
     let key = SessionKey::parse(NAME).unwrap();
+    // The snapshot is taken in the background.
     for _ in 0..100 {
         if log.head(&key).await.unwrap().unwrap().snapshot.is_some() {
             break;
@@ -112,5 +114,6 @@ async fn a_repeat_after_a_restart_reads_as_much_as_a_load() {
     assert_eq!(reply.cache_breakpoints.len(), 2);
     let reused = |reply: &PrepareContextResponse| reply.cache_ledger.unwrap().reused_messages;
     assert_eq!(reused(&reply), reused(&expected));
+    // The view has 1,199 messages. The last turn added the two that were not sent before.
     assert_eq!(reused(&reply) as usize, 2 * TURNS - 3);
 }

@@ -49,6 +49,7 @@ impl State {
 
     /// Waits until a slow call has started.
     pub(crate) async fn has_begun(&self) {
+        // `forget` uses the permit up: each permit stands for one call.
         self.begun.acquire().await.unwrap().forget();
     }
 
@@ -95,6 +96,7 @@ impl ContextService for Double {
         let state = Arc::clone(&self.state);
         match request.get_ref().session.as_str() {
             "panic" => panic!("on purpose"),
+            // The detail of an internal error is for the log only, so the test searches the reply for it.
             "internal" => return Err(ServiceError::internal("do it", "SECRET").into()),
             "slow" => state.slow().await,
             "change" => {

@@ -22,6 +22,7 @@ pub(crate) async fn check_named(stack: &Stack, name: &str) -> Result<ServingStat
 }
 
 async fn becomes(stack: &Stack, name: &str, wanted: ServingStatus) {
+    // The server checks its store every 20 ms, so the state changes some time after the flag.
     for _ in 0..200 {
         if check_named(stack, name).await.unwrap() == wanted {
             return;
@@ -64,6 +65,7 @@ async fn readiness_follows_the_store_and_liveness_does_not() {
         get(&stack, "/readyz").await.0,
         "HTTP/1.1 503 Service Unavailable"
     );
+    // A restart does not repair a store, so the process stays alive for its orchestrator.
     assert_eq!(get(&stack, "/healthz").await.0, "HTTP/1.1 200 OK");
     let lives = check_named(&stack, LIVENESS).await.unwrap();
     assert_eq!(lives, ServingStatus::Serving);

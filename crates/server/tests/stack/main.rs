@@ -40,6 +40,7 @@ fn loopback() -> Config {
         ..Config::default()
     };
     config.admin.listen = any;
+    // With the default of five seconds, the tests of readiness would be slow.
     config.store.canary_every_ms = 20;
     config
 }
@@ -243,6 +244,7 @@ async fn a_too_large_request_is_rejected_with_error_details() {
     check(&status, Code::ResourceExhausted, "REQUEST_TOO_LARGE");
     let info = status.get_details_error_info().unwrap();
     assert_eq!(info.metadata["limit_bytes"], "1024");
+    // The text, one byte for its tag and four bytes for its length.
     assert_eq!(info.metadata["size_bytes"], "5000005");
     append(&mut client, "fine").await.unwrap();
 }

@@ -55,6 +55,7 @@ async fn shutdown_waits_for_a_change_without_a_caller() {
     assert!(!stack.state.closed.load(Ordering::SeqCst));
     stack.state.released.add_permits(1);
     stack.running.await.unwrap().unwrap();
+    // A store that closes before the change would lose it, although nobody waits for the reply.
     assert!(stack.state.closed_after_change.load(Ordering::SeqCst));
 }
 
@@ -75,6 +76,7 @@ async fn watches_do_not_delay_shutdown() {
     let mut health = HealthClient::new(stack.channel().await);
     let request = HealthCheckRequest::default();
     let mut states = health.watch(request).await.unwrap().into_inner();
+    // The first state can be older than the first successful check of the store.
     while states.message().await.unwrap().unwrap().status() != ServingStatus::Serving {}
 
     stack.stop.cancel();
@@ -100,6 +102,7 @@ async fn the_drain_ends_at_its_deadline() {
     let _slow = append_aside(&client, "slow");
     stack.state.has_begun().await;
     stack.stop.cancel();
+    // The slow call never gets its permit, so only the deadline can end the drain.
     stack.running.await.unwrap().unwrap();
     assert!(stack.state.closed.load(Ordering::SeqCst));
 }

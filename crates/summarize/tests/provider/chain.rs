@@ -65,6 +65,7 @@ async fn a_good_answer_or_a_too_long_prompt_ends_the_chain() {
 async fn the_model_of_a_request_applies_to_the_first_link_only() {
     let provider = FakeProvider::start().await.unwrap();
     let mut asked = small();
+    // The first link gets this failing model. The second one keeps its own, because model names differ by provider.
     asked.model = Some("claude+status=401".to_owned());
     let reply = two(&provider, "claude-fake", "gpt-fake")
         .summarize(&asked)
@@ -150,6 +151,7 @@ async fn concurrent_requests_are_limited() {
     for one in all {
         one.await.unwrap().unwrap();
     }
+    // Six calls of 200 ms in two slots take three rounds.
     assert!(
         start.elapsed() >= Duration::from_millis(600),
         "{:?}",

@@ -107,10 +107,12 @@ async fn a_second_summary_of_a_conversation_is_read_from_the_cache() {
         ChatMessage::assistant("y".repeat(8_000)),
     ]);
     let first = client.summarize(&asked).await.unwrap().usage;
+    // 48,000 bytes, at four bytes per token.
     assert!(
         first.cache_write >= 12_000 && first.cache_read == 0,
         "{first:?}"
     );
+    // The breakpoint is before the instruction, so another instruction still reads the cached conversation.
     asked.instruction = "Another instruction.".to_owned();
     let second = client.summarize(&asked).await.unwrap().usage;
     assert_eq!(
@@ -163,6 +165,7 @@ async fn stop_reasons_are_parsed() {
         .summarize(&asked)
         .await
         .unwrap();
+    // Four tokens of four bytes.
     assert_eq!((cut.stop, cut.text.len()), (StopReason::MaxTokens, 16));
 }
 
@@ -172,6 +175,7 @@ async fn the_other_output_limit_field_is_learned_once() {
     let client = openai(&provider, "o3-fake");
     client.summarize(&small()).await.unwrap();
     client.summarize(&small()).await.unwrap();
+    // `o3` rejects `max_tokens`. The retry uses `max_completion_tokens`, and the second call begins with it.
     assert_eq!(statuses(&provider), [400, 200, 200]);
     assert_eq!(bodies(&provider)[2]["max_completion_tokens"], 1_000);
 
@@ -210,6 +214,7 @@ async fn keys_are_sent_in_the_header_of_the_provider() {
         .summarize(&small())
         .await
         .unwrap();
+    // Azure has its API version in the query, which must survive when the path is extended.
     let mut azure = with(Auth::Header("api-key".to_owned(), SecretSource::value("k")));
     azure.base_url = format!("{}/v1?api-version=1", provider.url())
         .parse()

@@ -142,6 +142,7 @@ async fn a_single_call_times_out() {
 async fn a_reply_above_the_maximum_size_is_rejected() {
     let provider = FakeProvider::start().await.unwrap();
     let long = "word ".repeat(700);
+    // The second answer is for a retry, which must not happen: the same request would get the same large reply.
     provider.script("c", [Behaviour::Say(long.clone()), Behaviour::Say(long)]);
     let mut endpoint = endpoint(&provider.url(), "c");
     endpoint.http.max_reply_bytes = 2_000;
@@ -162,6 +163,7 @@ async fn an_unreachable_endpoint_is_unavailable() {
     let gone = FakeProvider::start().await.unwrap();
     let url = gone.url();
     drop(gone);
+    // The listener closes when the runtime drops the aborted server task.
     tokio::task::yield_now().await;
     let mut endpoint = endpoint(&url, "c");
     endpoint.retry.attempts = 2;

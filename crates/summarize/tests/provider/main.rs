@@ -59,6 +59,7 @@ fn small() -> SummaryRequest {
 
 /// Returns rounds of a user question and an assistant answer with about `tokens` tokens each.
 fn rounds(count: usize, tokens: u64) -> Vec<Round> {
+    // Four bytes per token, and twelve bytes per repetition.
     let filler = "lorem ipsum ".repeat(usize::try_from(tokens).unwrap() * 4 / 12);
     let round = |number| Round {
         turns: vec![

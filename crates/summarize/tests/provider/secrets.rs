@@ -40,6 +40,7 @@ async fn requests_and_replies_contain_no_secrets() {
     asked.system = seeded();
     asked.instruction = format!("{} {}", asked.instruction, secrets()[0]);
     let mut replies = Vec::new();
+    // The second model returns secrets itself, so its reply must be redacted too.
     for model in ["claude-fake", "leaks"] {
         replies.push(
             RedactingSummarizer(anthropic(&provider, model))

@@ -309,6 +309,7 @@ impl<'a> SessionBuilder<'a> {
         folded: &CollapsedSpan,
     ) -> Option<ImportStep<'a>> {
         let (first, last) = folded.span()?;
+        // A span with an unknown end would replace the wrong messages.
         if !(self.seen.contains(&first) && self.seen.contains(&last)) {
             return None;
         }

@@ -108,6 +108,7 @@ impl<'a> LineReader<'a> for EventReader<'a> {
     fn line(&mut self, number: usize, text: &'a str) -> Result<(), String> {
         let line: EventLine<'a> = parse_line(text)?;
         let data = line.data.map_or("{}", RawValue::get);
+        // The data of other events can have any form and is not parsed.
         let mut data: EventData = match &*line.r#type {
             "system.message"
             | "system.notification"
@@ -128,6 +129,7 @@ impl<'a> LineReader<'a> for EventReader<'a> {
         let agent = agent.or(data.parent_tool_call_id.take());
         let builder = self.sessions.entry(agent.unwrap_or_default().into());
         let builder = builder.or_default();
+        // A rewind names the first event that it removes.
         if let Some(id) = &line.id {
             builder
                 .before_event

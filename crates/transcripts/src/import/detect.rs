@@ -349,6 +349,7 @@ mod tests {
                 ImportFormat::OpenAiResponses,
             ),
         ] {
+            // A damaged first line must not prevent the detection.
             let damaged = format!("not json\n{text}");
             for text in [text, &damaged] {
                 let imported = read(None, text.as_bytes());

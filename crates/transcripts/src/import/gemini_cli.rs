@@ -318,6 +318,7 @@ impl Record {
         let text = text_of(&self.content);
         if &*self.r#type == "user" {
             let is_context = text.trim_start().starts_with(CONTEXT_TAG);
+            // Chat Completions has a list of parts for images, and a string for a text alone.
             let content = if images_of(&self.content).is_empty() {
                 Value::from(text)
             } else {

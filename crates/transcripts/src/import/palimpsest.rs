@@ -251,7 +251,7 @@ fn verify_export(bytes: &[u8]) -> Result<VerifiedExport<'_>, ImportDefect> {
             "is a part of a session, exported with a filter or without its stored results";
         return Err(defect(1, problem));
     }
-    // The lines after the messages are stored results without a message, which an import leaves out.
+    // Stored results without a message follow the messages. An import leaves them out.
     all.remove(0);
     all.truncate(end.messages);
     Ok(VerifiedExport {

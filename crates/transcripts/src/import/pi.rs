@@ -237,6 +237,7 @@ impl<'a> PiReader<'a> {
                 exit_code,
                 exclude_from_context,
             } => {
+                // A person can run a command whose output the model does not get.
                 is_hidden = exclude_from_context;
                 let code = exit_code.filter(|code| *code != 0);
                 let code = code.map(|code| format!("\nExit code: {code}"));

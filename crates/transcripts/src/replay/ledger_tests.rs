@@ -187,6 +187,7 @@ fn a_repeated_summary_is_counted_as_new() {
         fail(3_595),
         run(912),
     ]);
+    // The rewind withdraws the summary, and the next view has an equal one again.
     ops.extend([Op::Say, Op::Rewind { back: 6 }, Op::Say]);
     let mut tight = policies().swap_remove(5);
     tight.autocompact.min_input_tokens = 2_000;

@@ -337,12 +337,14 @@ mod tests {
             ),
             text("a", "{}"),
         );
+        // Providers reject a blank block, so callers leave it out.
         check(
             Role::User,
             vec![text(" \n", "{}"), text("a", "{}")],
             vec![text("a", "{}")],
             true,
         );
+        // `is_error: false` equals an absent field, and a string equals a text block.
         user(
             result(ResultContent::Text("x".into()), Some(false)),
             result(
@@ -358,6 +360,7 @@ mod tests {
             result(ResultContent::None, None),
             result(ResultContent::Blocks(Vec::new()), None),
         );
+        // Clients parse arguments and write them again.
         user(
             call(r#"{"a":1,"b":[2]}"#),
             call(r#"{ "b" : [2.0], "a" : 1e0 }"#),

@@ -360,6 +360,7 @@ mod tests {
 
     /// Writes a value. `choices` selects white space, the order of keys, and the spelling of strings and numbers.
     fn spell(value: &Value, choices: &mut dyn Iterator<Item = u8>, out: &mut String) {
+        // Without a further choice, the first spelling is used.
         let mut choose = |options: &[&str]| {
             let choice = choices.next().map_or(0, usize::from);
             options[choice % options.len()].to_owned()
@@ -377,6 +378,7 @@ mod tests {
                 out.push_str(&choose(&forms.each_ref().map(String::as_str)));
             }
             Value::Text(text) => {
+                // Every character is escaped. One beyond 16 bits becomes two escapes.
                 let mut escaped = String::new();
                 for unit in text.encode_utf16() {
                     write!(escaped, "\\u{unit:04x}").unwrap();

@@ -23,9 +23,11 @@ fn a_model_is_found_by_every_usual_spelling() {
         ("claude-sonnet-4-5@20250929", 200_000),
         ("claude-sonnet-4-5[1m]", 200_000),
         ("Claude-Sonnet-4-5 ", 200_000),
+        // Routers put the maker before the name and write the version with a dot.
         ("anthropic/claude-sonnet-4.5", 200_000),
         ("anthropic/claude-sonnet-4.5:beta", 200_000),
         ("openrouter/anthropic/claude-sonnet-4.5:thinking", 200_000),
+        // Amazon Bedrock adds the maker, a version, and a region or an ARN.
         ("anthropic.claude-sonnet-4-5-20250929-v1:0", 200_000),
         ("us.anthropic.claude-sonnet-4-5-20250929-v1:0", 200_000),
         (
@@ -43,6 +45,7 @@ fn a_model_is_found_by_every_usual_spelling() {
         ("gpt-4o-2024-08-06", 128_000),
         ("openai/gpt-4o-mini", 128_000),
         ("azure/gpt-4o", 128_000),
+        // OpenAI's name of a fine-tuned model.
         ("ft:gpt-4o-2024-08-06:acme::abc123", 128_000),
         ("gpt-4.1-mini-2025-04-14", 1_047_576),
         ("gpt-4", 8_192),
@@ -178,6 +181,7 @@ fn an_invalid_entry_is_rejected_with_its_field() {
         (error.path, error.message)
     };
     let names = json!(["a"]);
+    // An empty path means that the entry as a whole is invalid.
     for (value, path, message) in [
         (
             json!({"names": []}),

@@ -66,6 +66,7 @@ impl RequestParts {
             results,
             attachments,
         ];
+        // Estimates can exceed a reported total, so the parts are scaled down to it.
         let [system, tools, memory, messages, results, attachments] = scaled(parts, total);
         Self {
             system,

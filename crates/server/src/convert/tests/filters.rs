@@ -34,6 +34,7 @@ fn check(change: impl FnOnce(&mut v1::MessageFilter), expected: &[u32]) {
     let filter = message_filter(Some(filter), &Limits::default()).unwrap();
     let filter = filter.resolve(&session).unwrap();
     let range = filter.range(session.transcript().len());
+    // The transcript keeps no content of a re-emission, so the test supplies it for the sixth message.
     let re_emitted = read(vec![anthropic(AGAIN)], &Limits::default()).unwrap();
     let mut found = Vec::new();
     for (ordinal, entry) in session.transcript().entries() {
@@ -44,10 +45,12 @@ fn check(change: impl FnOnce(&mut v1::MessageFilter), expected: &[u32]) {
         message.at.get_or_insert(arrived);
         let matches = filter.matches(&session, (ordinal, entry), &message);
         let admits = filter.admits(ordinal, entry);
+        // `admits` and `range` select without content. They may let too much through, but never drop a match.
         assert!(admits || !matches);
         assert!(filter.needs_content() || admits == matches);
         assert!(range.contains(&ordinal.index()) || !matches);
         if matches {
+            // The contract counts messages from 1.
             found.push(ordinal.get() + 1);
         }
     }
@@ -71,6 +74,7 @@ fn messages_are_filtered_by_role_and_visibility() {
         .visibility;
     assert!(matches!(last, Visibility::Reemission(_)));
     check(|_| {}, &[1, 2, 3, 4, 5, 6]);
+    // Role 1 is the user, whose messages are the question and the result. Role 3 is the system.
     check(|f| f.roles = vec![1], &[2, 4]);
     check(|f| f.roles = vec![1, 3], &[1, 2, 4]);
     let re_emission = v1::Visibility::ReEmission.into();
@@ -86,6 +90,7 @@ fn ordinals_count_from_one_and_ranges_are_inclusive() {
         &[2, 3],
     );
     check(
+        // The later of both bounds applies.
         |f| (f.first_ordinal, f.first_message_id) = (2, id(4)),
         &[4, 5, 6],
     );
@@ -100,6 +105,7 @@ fn messages_are_filtered_by_kind_time_tool_and_user_turn() {
     check(|f| f.kinds = vec![1], &[1, 2, 3, 4, 5, 6]);
     check(|f| f.kinds = vec![2], &[]);
     check(
+        // The n-th message arrived at second n - 1, and the end of the period is exclusive.
         |f| (f.from_time, f.before_time) = (Some(at(1)), Some(at(3))),
         &[2, 3],
     );
@@ -108,6 +114,7 @@ fn messages_are_filtered_by_kind_time_tool_and_user_turn() {
         &[3, 4],
     );
     check(|f| f.tool_names = vec!["Grep".into()], &[]);
+    // The result has the role of the user too, but begins no turn.
     check(|f| f.user_turns_only = true, &[2]);
 }
 

@@ -115,6 +115,7 @@ fn an_invalid_block_is_rejected_with_its_path() {
     refused_block(call("i", "", b"{}"), "tool_use.tool_name must be set");
     refused_block(call("i", "n", b""), "tool_use.input_json must be set");
     refused_block(
+        // Bytes are counted from 0: the brace, the quote and then the invalid byte.
         call("i", "n", b"{\"\xff\"}"),
         "tool_use.input_json is not UTF-8 (first bad byte at 2)",
     );
@@ -138,6 +139,7 @@ fn an_invalid_block_is_rejected_with_its_path() {
     );
     refused_block(opaque("new", ""), "opaque.json must be set");
     refused_block(opaque("new", "[1]"), "opaque.json must be an object");
+    // The type is missing, differs, or occurs twice, so that readers could disagree about it.
     for json in ["{}", r#"{"type":"old"}"#, r#"{"type":"new","type":"new"}"#] {
         refused_block(
             opaque("new", json),
@@ -259,6 +261,7 @@ fn an_invalid_payload_is_rejected_with_its_path() {
     }
     let words = "x".repeat(200);
     let one = format!(r#"{{"role":"user","content":"{words}"}}"#);
+    // A payload with one message counts as a whole: 200 characters and 28 bytes around them.
     refused(
         anthropic(&one),
         "messages[0].payload.json has 228 bytes, and the limit is 200 bytes",
@@ -266,6 +269,7 @@ fn an_invalid_payload_is_rejected_with_its_path() {
     // An array may exceed the limit of a message, but none of its messages may.
     let short = format!(r#"{{"role":"user","content":"{}"}}"#, &words[..150]);
     assert!(read(vec![anthropic(&format!("[{short},{short}]"))], &small()).is_ok());
+    // In an array, only the content of each message counts.
     let long = format!(r#"[{{"role":"user","content":"{words}x"}}]"#);
     refused(
         anthropic(&long),

@@ -54,6 +54,7 @@ fn a_user_message_with_two_results_is_split_for_openai() {
         r#"{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"s"}]}"#,
     ));
     assert_eq!(
+        // The Chat format has no place for thinking, so no content is left.
         strings(&thinking, Provider::OpenAi),
         [r#"{"role":"assistant","content":null}"#]
     );
@@ -142,6 +143,7 @@ fn media_without_a_typed_form_is_returned_as_json() {
             .json
             .starts_with(b"{\"type\":\"document\",\"source\":")
     );
+    // `AA` lacks its padding `==`. Providers accept that, so the bytes can be decoded.
     let unpadded = media(MediaSource::Base64 {
         media_type: "application/pdf".into(),
         data: "AA".into(),
@@ -183,6 +185,7 @@ fn a_view_shows_wire_ids_and_keys() {
     let mut world = world(&[QUESTION, CALL, RESULT, odd, RESULT]);
     serve(&mut world, false);
     let session = &world.session;
+    // Anthropic accepts only an object as input, so cut arguments are wrapped. OpenAI takes them as text.
     for (provider, input) in [
         (Provider::Anthropic, r#"{"raw_arguments":"cut"}"#),
         (Provider::OpenAi, "cut"),
@@ -218,6 +221,7 @@ fn a_view_shows_wire_ids_and_keys() {
 
 #[test]
 fn an_append_reports_the_outcome_of_each_message() {
+    // The usage of 900,000 tokens exceeds the window, so it is ignored with a warning.
     let fragment = r#"{"role":"assistant","content":[{"type":"text","text":"a"}],"id":"msg","usage":{"input_tokens":900000}}"#;
     let mut world = world(&[QUESTION, fragment]);
     append(&mut world, &[fragment, CALL]);
@@ -241,6 +245,7 @@ fn an_append_reports_the_outcome_of_each_message() {
         })
         .collect();
     assert_eq!(
+        // The input indexes `[0, 0, 1]` cover the duplicate, the re-emission and the call.
         said,
         [
             (0, 1, O::Duplicate, 0),
@@ -308,6 +313,7 @@ fn the_session_state_reports_the_awaited_side() {
     assert_eq!(state(&[QUESTION, answer]), S::Idle);
     assert_eq!(state(&[QUESTION, CALL]), S::AwaitingResults);
     assert_eq!(state(&[QUESTION, CALL, RESULT]), S::AwaitingModel);
+    // A user's message starts a turn of the model even with an open call. An answer of the assistant does not.
     assert_eq!(state(&[QUESTION, CALL, QUESTION]), S::AwaitingModel);
     assert_eq!(state(&[QUESTION, CALL, answer]), S::AwaitingResults);
 }
@@ -352,6 +358,7 @@ fn only_changed_blocks_have_a_status() {
         ContentForm::Omitted,
         &statuses,
     );
+    // Anthropic accepts no TIFF image, so the view shows a marker for the second block.
     assert_eq!(out.block_statuses.len(), 1);
     assert_eq!(out.block_statuses[0].block_index, 1);
     assert_eq!(

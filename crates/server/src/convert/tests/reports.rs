@@ -50,6 +50,7 @@ fn repairs_report_their_kind_and_call() {
         r#"{"role":"user","content":" "}"#,
     ]);
     serve(&mut world, false);
+    // The ids of the harness count from 1, so their last digits are the positions of the messages.
     let said: Vec<String> = reported(&world)
         .iter()
         .map(|repair| {
@@ -103,6 +104,7 @@ fn an_interrupted_call_is_reported_at_its_call() {
         kinds.contains(&v1::RepairKind::LateResultAsText),
         "{kinds:?}"
     );
+    // A late result that the view shows as text hides nothing, so it is not warned of.
     let view = world.session.view(&Target::default(), None).unwrap();
     assert!(repair_warnings(&world.session, &view.repairs).is_empty());
     let hidden = palimpsest_core::view::Repair {
@@ -132,6 +134,7 @@ fn a_token_report_names_its_method_and_anchor() {
     );
     let report = token_report(&world.session, None);
     assert_eq!(report.method(), v1::TokenMethod::Reported);
+    // 900 uncached, 90 cached and 10 output tokens: the answer is part of the next request.
     assert_eq!((report.total_tokens, report.anchor_tokens), (1_000, 1_000));
     assert_eq!(
         report.anchor_message_id,
@@ -157,6 +160,7 @@ fn a_token_breakdown_is_grouped_by_content_kind() {
     ]);
     world.run(Command::ServeView(ServeView {
         prefix: Some(PrefixTokens {
+            // The served prefix and the one below have the same sum, so only its split differs.
             system: 1_500,
             tools: 0,
         }),
@@ -169,11 +173,13 @@ fn a_token_breakdown_is_grouped_by_content_kind() {
     let parts = |world: &SessionHarness| breakdown(&world.session, Some(prefix));
     let served = parts(&world);
     assert!((990..1_010).contains(&served.tools_tokens), "{served:?}");
+    // 500 tokens of the prefix, and 3,000 bytes of the system message at 3 bytes per token.
     assert!((1_490..1_510).contains(&served.system_tokens), "{served:?}");
     assert!(
         (1_010..1_040).contains(&served.messages_tokens),
         "{served:?}"
     );
+    // Content of tools has only 2.4 bytes per token.
     assert!(
         (1_240..1_280).contains(&served.results_tokens),
         "{served:?}"
@@ -193,6 +199,8 @@ fn a_budget_reports_thresholds_and_remaining_tokens() {
     let mut world = world(&[QUESTION, usage]);
     let hint = WindowHint::default();
     let auto = budget(&world.session, &target(Provider::Anthropic), hint);
+    // The window of 200,000 minus 20,000 for the output is the effective one. Minus 13,000, it is the compaction
+    // threshold, and minus another 20,000 the warning threshold.
     expect![[r#"
         Budget {
             state: Warning,
@@ -221,6 +229,7 @@ fn a_budget_reports_thresholds_and_remaining_tokens() {
         ..UpdateSession::default()
     }));
     let by_hand = budget(&world.session, &target(Provider::Anthropic), hint);
+    // Both values are measured from the end of the effective window: 180,000 - 20,000 and 180,000 - 150,300.
     assert_eq!(
         (by_hand.warn_at_tokens, by_hand.remaining_tokens),
         (160_000, 29_700)
@@ -333,6 +342,7 @@ fn a_request_without_effect_is_not_listed_as_an_event() {
         request: Some(stamp("a", RequestMethod::Append)),
         ..palimpsest_core::command::Append::default()
     }));
+    // The log has both requests, because a retry must find them.
     assert_eq!(world.log.len(), 4);
     assert_eq!(all_events(&world).len(), 2);
     world.run(Command::UpdateSession(UpdateSession {

@@ -97,11 +97,13 @@ fn check(mut world: SessionHarness) {
             for block in &out.blocks {
                 if let Some(v1::block::Block::ToolUse(call)) = &block.block {
                     let key = palimpsest_core::ids::CallKey::parse(&call.call_key).unwrap();
+                    // 40 is the limit of OpenAI's Chat format for the id of a call, the lowest of all formats.
                     assert_eq!(calls.wire_id(key, 40), call.tool_use_id);
                 }
             }
             // A caller that stores typed messages may send one back.
             let back = read(vec![input(out.clone())], &Limits::default()).unwrap();
+            // No call of the session is at this ordinal, so the keys of the second conversion differ and are left out.
             let ordinal = palimpsest_core::ids::Ordinal::new(u32::MAX);
             let again = original(ordinal, &back[0].message, calls);
             assert_eq!(without_keys(again), without_keys(out));
@@ -116,6 +118,7 @@ fn check(mut world: SessionHarness) {
             + parts.results_tokens
             + parts.attachments_tokens;
         assert_eq!(sum, report.total_tokens);
+        // The reported count of the anchor still contains content that was removed after it.
         assert_eq!(
             report.total_tokens,
             report.anchor_tokens + report.tail_tokens - report.removed_tokens
@@ -203,10 +206,12 @@ fn payload_blocks_are_returned_byte_for_byte() {
     blocks_survive(
         r#"{"type":"document","source":{"type":"text","media_type":"text/plain","data":"d"},"title":"t","context":"c","citations":{"enabled":true}}"#,
     );
+    // `1e400` exceeds every float, and the spaces are lost in a parsed value: the input must stay text.
     blocks_survive(
         r#"{"type":"tool_use","id":"i","name":"n","input":{ "b" : 1e400, "a":[1, 2] },"caller":{"type":"direct"}},{"type":"new","z": 0,"a":[ ]}"#,
     );
     blocks_survive(
+        // An absent content and an empty array are two different forms of an empty result.
         r#"{"type":"tool_result","tool_use_id":"i","content":"said","is_error":true},{"type":"tool_result","tool_use_id":"i"},{"type":"tool_result","tool_use_id":"i","content":[]}"#,
     );
     blocks_survive(

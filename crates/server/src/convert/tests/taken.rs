@@ -48,11 +48,13 @@ fn metadata_applies_to_all_messages_and_the_parent_to_the_first() {
     assert_eq!(first.parent, Some(MessageId::new(parent)));
     assert_eq!(second.parent, Some(first.id));
     for message in [&first, &second] {
+        // 2,999,999 ns are cut to 2 ms, not rounded.
         assert_eq!(message.at, Some(Timestamp::from_millis(1_002)));
         assert_eq!(
             (message.kind, message.machine_generated),
             (MessageKind::Attachment, true)
         );
+        // A map of the contract has no order, so the stored one is sorted by name.
         let names: Vec<&str> = message.attributes.iter().map(|(name, _)| &**name).collect();
         assert_eq!(names, ["a", "b", "c"]);
     }
@@ -100,6 +102,7 @@ fn messages_record_the_index_of_their_input() {
         .iter()
         .map(|input| input.input_index)
         .collect();
+    // The empty array at index 3 has no message.
     assert_eq!(from, [0, 1, 1, 2]);
 }
 
@@ -142,12 +145,14 @@ fn typed_blocks_equal_the_json_of_the_provider() {
             r#"{"role":"user","content":[{"type":"document","source":{"type":"text","media_type":"text/plain","data":"line\n"},"title":"T","context":"C","citations":{"enabled":true}}]}"#
         ]],
     );
+    // A lone surrogate is legal JSON but not valid Unicode. It becomes U+FFFD, and the number stays as it is.
     becomes(
         call("i", "n", br#"{ "a" : 1e400, "s":"\ud83d" }"#),
         &expect![[
             r#"{"role":"user","content":[{"type":"tool_use","id":"i","name":"n","input":{ "a" : 1e400, "s":"\ufffd" }}]}"#
         ]],
     );
+    // A cut input is no JSON. It is kept as a text in an object, as Anthropic accepts only objects.
     becomes(
         call("i", "n", br#"{"cut": "#),
         &expect![[

@@ -102,6 +102,7 @@ fn imported(file: &str) -> BTreeSet<MessageId> {
         match step {
             ImportStep::Message(message) => shown.push(message.id.unwrap()),
             ImportStep::Rewind(to) => {
+                // The target of a rewind stays.
                 let place = to.map(|to| shown.iter().position(|id| *id == to).unwrap() + 1);
                 shown.truncate(place.unwrap_or(0));
             }
@@ -113,6 +114,7 @@ fn imported(file: &str) -> BTreeSet<MessageId> {
                 let place = |id: Option<MessageId>| {
                     id.map(|id| shown.iter().position(|known| *known == id).unwrap())
                 };
+                // A compaction without a span replaces all messages.
                 let first = place(compaction.first).unwrap_or(0);
                 let last = place(compaction.last).map_or(shown.len(), |last| last + 1);
                 let replaced: Vec<MessageId> = shown.drain(first..last).collect();
@@ -189,6 +191,7 @@ proptest! {
 /// The property above would hold without these records.
 #[test]
 fn random_histories_contain_each_record() {
+    // A fixed seed makes the histories the same in each run.
     let mut runner = TestRunner::deterministic();
     let histories = prop::collection::vec(operation(), 40..80);
     let mut records = BTreeSet::new();

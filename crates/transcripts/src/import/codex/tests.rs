@@ -77,6 +77,7 @@ fn a_compaction_keeps_the_messages_that_its_history_repeats() {
         )
     };
     let encrypted = r#",{"type":"compaction","encrypted_content":"x"}"#;
+    // Only the provider can read an encrypted summary, so a sentence replaces it.
     for (message, summary, problem) in [
         ("A summary", "", None),
         ("", encrypted, Some("has an encrypted summary")),

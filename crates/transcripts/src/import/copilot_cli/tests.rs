@@ -40,6 +40,7 @@ fn events_become_chat_messages() {
         Role::Assistant,
     ];
     assert_eq!(roles, expected);
+    // The model reads the transformed content.
     assert_eq!(messages[1].blocks, [Block::text("<time/> hi")]);
     assert_eq!(messages[2].model.as_deref(), Some("m"));
     assert!(matches!(&messages[2].blocks[..], [Block::ToolUse(call)] if &*call.name == "bash"));

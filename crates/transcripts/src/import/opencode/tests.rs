@@ -70,6 +70,7 @@ fn the_steps_of_a_response_become_messages() {
         ),
         (5, 4, 3)
     );
+    // The reasoning has no signature, so it is left out.
     assert!(
         matches!(&messages[1].blocks[..], [Block::Text { .. }, Block::ToolUse(call)] if &*call.name == "read")
     );
