@@ -107,6 +107,7 @@ impl ConnectApi {
                     is_stream: method.is_server_streaming(),
                 };
                 let path = format!("/{}/{}", service.full_name(), method.name());
+                // A stream of requests would need a body that is read while the response is written.
                 (!method.is_client_streaming()).then_some((path, described))
             })
         });
@@ -196,6 +197,7 @@ impl ConnectApi {
         };
         let schema = Arc::clone(&self.schema);
         let decoder = BodyDecoder::new(move |body, out| {
+            // In a stream the header only names the coding, and a flag of each envelope decides whether it applies.
             let message = if content.is_stream {
                 open(&body, is_gzip)?
             } else {
@@ -302,6 +304,7 @@ fn open(body: &Bytes, is_gzip: bool) -> Result<Bytes, BodyProblem> {
 
 /// Removes the content coding of a message.
 fn decoded(body: Bytes, is_gzip: bool) -> Result<Bytes, BodyProblem> {
+    // An empty body is an empty message, although it is no gzip file.
     if !is_gzip || body.is_empty() {
         return Ok(body);
     }
@@ -310,6 +313,7 @@ fn decoded(body: Bytes, is_gzip: bool) -> Result<Bytes, BodyProblem> {
         .len()
         .saturating_mul(MAX_RATIO)
         .clamp(MIN_DECODED_BYTES, MAX_DECODED_BYTES);
+    // A gzip file can have several members, which a decoder of a single member would ignore.
     let mut out = Vec::new();
     // The byte after the limit shows that the content is larger.
     let mut decoder = MultiGzDecoder::new(&body[..]).take(limit as u64 + 1);

@@ -67,6 +67,7 @@ impl Writer<'_> {
                 "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
             },
             "servers": [{ "url": "/", "description": "The server that serves this document" }],
+            // The empty alternative is for servers without authentication.
             "security": [{ "key": [] }, {}],
             "tags": [
                 { "name": "context", "description": "The calls of an agent's loop" },
@@ -110,6 +111,7 @@ impl Writer<'_> {
         if route.resource == Resource::Session {
             parameters.push(path_parameter("session", "The id of the session."));
         }
+        // `session.name` of `UpdateSession` is in the message of its field `session`.
         let name = route.name_field.split('.').next().unwrap_or_default();
         let mut operation = Map::new();
         match route.parameters {
@@ -177,6 +179,7 @@ impl Writer<'_> {
                     // Names of entries have no description in a query.
                     continue;
                 }
+                // A query has no nested values, so `filter` becomes `filter.text` and its other fields.
                 if self.schema.message(index).well_known.is_none() {
                     parameters.extend(self.query_parameters(&inner, "", &format!("{name}.")));
                     continue;
@@ -233,6 +236,7 @@ impl Writer<'_> {
         if !required.is_empty() {
             schema["required"] = required.into();
         }
+        // Responses may get further fields in later versions, so only requests are closed.
         if is_input {
             schema["additionalProperties"] = false.into();
         }
@@ -354,6 +358,7 @@ impl Writer<'_> {
         };
         let schema = || {
             let names = of.values().map(|value| plain_value(of, value.name()));
+            // The plain form omits an unspecified value, so it is no choice.
             let names: Vec<_> = names.filter(|name| name != "unspecified").collect();
             json!({ "type": "string", "enum": names, "description": description() })
         };

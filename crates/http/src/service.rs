@@ -63,6 +63,7 @@ impl From<SchemaError> for BuildError {
 pub(crate) fn descriptors() -> Result<DescriptorPool, BuildError> {
     let mut pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET)
         .map_err(|error| BuildError(error.to_string()))?;
+    // Details of an error are messages in an `Any`. They are written as JSON, so their types must be known.
     pool.decode_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
         .map_err(|error| BuildError(error.to_string()))?;
     Ok(pool)
@@ -186,6 +187,7 @@ where
 
     fn call(&mut self, request: Request<tonic::body::Body>) -> Self::Future {
         let protocol = Protocol::of(&request);
+        // Native gRPC over HTTP/2 is the common case, so it gets no boxed future.
         let other = self
             .shared
             .as_ref()
@@ -217,6 +219,7 @@ impl Shared {
         S::Future: Send + 'static,
         B: Body<Data = Bytes, Error = Status> + Unpin + Send + 'static,
     {
+        // A browser sends a preflight request without a credential, so it is answered before all checks.
         if *request.method() == Method::OPTIONS {
             return self.preflight(request.headers());
         }
@@ -291,6 +294,7 @@ impl Shared {
             let Ok(text) = tokio::task::spawn_blocking(write).await else {
                 return self.rest.failed(&defect());
             };
+            // Concurrent first requests may both write the document. All get the one that is stored first.
             self.openapi.get_or_init(|| text.into()).clone()
         };
         let mut response = Response::new(ApiBody::whole(text, None));

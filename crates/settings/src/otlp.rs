@@ -174,6 +174,7 @@ pub(crate) fn check(config: &OtlpConfig, check: &mut impl FnMut(bool, &[&'static
         "is set together with otlp.headers_file: remove one of them",
     );
     let endpoint = config.endpoint.as_ref().map(BaseUrl::as_str);
+    // The scheme decides about TLS, also for gRPC.
     let plain = endpoint.is_some_and(|url| url.starts_with("http:"));
     let files: [(&Option<PathBuf>, &'static str); 3] = [
         (&config.ca_file, "otlp.ca_file"),

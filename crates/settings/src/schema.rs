@@ -67,6 +67,7 @@ fn project() -> Json {
         json!({"$ref": "#/definitions/policy"}),
     );
     for setting in SETTINGS {
+        // A project has the quotas of all projects under shorter names.
         let quota = setting.key.strip_prefix(quotas::EVERY_PROJECT_PREFIX);
         if let Some(name) = quota.filter(|name| quotas::setting(name).is_some()) {
             insert(&mut project, ["quotas", name], described(setting));
@@ -122,6 +123,7 @@ fn rules(path: &[String]) -> Json {
     let mut rule = json!({
         "type": "object", "additionalProperties": false, "properties": rule_fields(&message),
     });
+    // The contract has the fields of a rule in a `oneof`.
     rule["minProperties"] = 1.into();
     rule["maxProperties"] = 1.into();
     by_name(&rule)

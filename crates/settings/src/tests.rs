@@ -73,6 +73,7 @@ fn a_syntax_error_names_its_line() {
     let (flags, source) = with_file("listen = \n[log\nlevel = \"info\"\n");
     let ConfigErrors(problems) = load(&flags, &source).unwrap_err();
     let lines: Vec<_> = problems.iter().map(|p| p.origin.to_string()).collect();
+    // The parser continues after an error, so one load shows both.
     assert_eq!(lines, ["p.toml:1", "p.toml:2"]);
 }
 
@@ -129,6 +130,7 @@ fn each_layer_overrides_the_one_below_and_is_recorded_as_origin() {
     let flags = flags.with("--set", "grpc.keepalive_ms", Some("3000".into()));
     let loaded = load(&flags, &source).unwrap();
     let config = &loaded.config;
+    // TOML allows hexadecimal integers and underscores.
     assert_eq!(config.store.cache_bytes, 0x400_0000);
     assert_eq!(config.store.flush_every_ms, 150);
     assert_eq!(config.grpc.keepalive_ms, 3_000);
@@ -268,6 +270,7 @@ fn every_field_of_the_policy_is_a_setting() {
     assert_eq!(policy.microcompact.clearable_tools, ["Read".into()]);
     assert_eq!(policy.microcompact.time.idle.get(), 90_000);
     let rules = &policy.tool_results.rules;
+    // The variable replaces the rule of one tool. The other rules of the file stay.
     assert_eq!(rules["Read"], ToolResultRule::DeclaredChars(3));
     assert_eq!(rules["mcp.x"], ToolResultRule::NeverPersist(true));
     assert!(policy.snip.nudge);
@@ -439,6 +442,7 @@ fn prices_are_parsed_from_integers_and_decimals() {
     let prices = load(&flags, &source).unwrap().config.prices;
     assert_eq!(prices.input.milli(), 3_000);
     assert_eq!(prices.cache_write.milli(), 3_750);
+    // The file does not set this price, so it has its default.
     assert_eq!(prices.cache_read.milli(), 100);
 }
 
@@ -446,6 +450,7 @@ fn prices_are_parsed_from_integers_and_decimals() {
 fn variables_of_a_kubernetes_service_are_ignored() {
     let mut source = FixedSource::default();
     for name in [
+        // Kubernetes sets such variables in every pod for services named `palimpsest` and `palimpsest-admin`.
         "PALIMPSEST_SERVICE_HOST",
         "PALIMPSEST_SERVICE_PORT",
         "PALIMPSEST_SERVICE_PORT_GRPC",
@@ -595,6 +600,7 @@ fn a_key_of_a_provider_has_one_source_and_authenticated_callers() {
          gateway.upstreams.anthropic.api_key_file = \"/run/key\"\n",
     );
     let gateway = load(&flags, &source).unwrap().config.gateway;
+    // The other upstream has its key in a file, so it needs no variable.
     let missing = gateway.missing_keys(|_| false);
     assert_eq!(missing, [("gateway.upstreams.openai.api_key_env", "KEY")]);
     assert!(
@@ -694,6 +700,7 @@ fn no_key_is_printed() {
     let loaded = load(&Flags::default(), &source).unwrap();
     let text = loaded.to_toml();
     assert!(
+        // The name of the variable is printed for both settings, and its value for none.
         text.matches("api_key_env = \"MY_KEY\"").count() == 2 && !text.contains("secret-3"),
         "{text}"
     );
@@ -749,6 +756,7 @@ fn hook_endpoints_of_all_layers_are_merged_and_printed() {
     );
     let loaded = load(&flags, &source).unwrap();
     let text = loaded.to_toml();
+    // `[hooks]` and its endpoints are printed in different places, so each is cut out on its own.
     let hooks = text.split("\n[hooks]\n").nth(1).unwrap();
     let hooks = hooks.split("\n[prices]\n").next().unwrap().to_owned()
         + text

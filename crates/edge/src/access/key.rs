@@ -65,6 +65,7 @@ impl KeyHash {
         }
         let mut bytes = [0; 32];
         for (at, byte) in bytes.iter_mut().enumerate() {
+            // Hexadecimal digits are ASCII, so each pair is a valid slice.
             *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).ok()?;
         }
         Some(Self(bytes))
@@ -103,6 +104,7 @@ pub struct NewKey {
 impl NewKey {
     /// Creates a key from the random numbers of the operating system.
     pub fn random() -> Result<Self, getrandom::Error> {
+        // Two digits per byte.
         let mut bytes = [0; ID / 2 + SECRET / 2];
         getrandom::fill(&mut bytes)?;
         let (id, secret) = bytes.split_at(ID / 2);
@@ -159,6 +161,7 @@ mod tests {
         let again = KeyHash::parse(&key.hash().text());
         assert!(again == Some(KeyHash::of(text)));
         assert_ne!(key.id, NewKey::random().unwrap().id);
+        // Bytes 21 to 39 are a part of the secret, after `plk_`, the id and its `_`.
         assert!(!format!("{key:?}").contains(&text[21..40]));
     }
 

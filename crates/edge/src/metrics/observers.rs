@@ -144,6 +144,7 @@ impl Metrics {
         one(&names::CACHE_EVICTIONS, |now| number(now.evictions));
         observable_gauge(meter, &names::CACHE_LOOKUPS, move || {
             let outcome = |name: &'static str| vec![KeyValue::new("outcome", name)];
+            // After the sessions are dropped the metric is absent. A value of 0 would look like a reset counter.
             look().map_or_else(Vec::new, |now| {
                 vec![
                     (number(now.hits), outcome("hit")),

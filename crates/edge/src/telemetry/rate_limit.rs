@@ -176,6 +176,7 @@ mod tests {
             }
             tracing::warn!("another place");
         });
+        // The limited warnings, all other lines, and the warning of another call site.
         assert_eq!(count.0.load(Ordering::Relaxed), MAX_LINES + 1_000 + 1);
         let left_out = limit.take_dropped();
         assert_eq!(left_out.len(), 1, "{left_out:?}");

@@ -175,6 +175,7 @@ mod tests {
             &format!("{good}-more"),
             &format!("ff-{trace}-00f067aa0ba902b7-01"),
             &format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32)),
+            // The header allows lowercase hexadecimal digits only.
             &good.to_uppercase(),
         ] {
             assert_eq!(parse(bad), None, "{bad}");

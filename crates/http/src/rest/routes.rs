@@ -130,6 +130,7 @@ pub(crate) const ROUTES: [Route; 28] = [
         name_field: "session.name",
         ..act("", SESSIONS, "UpdateSession")
     },
+    // The body of a `DELETE` has no defined meaning in HTTP, so the parameters are in the query.
     Route {
         method: RouteMethod::Delete,
         ..read("", SESSIONS, "DeleteSession")

@@ -100,6 +100,7 @@ fn first_elements(body: &[u8], count: u64) -> Vec<&RawValue> {
     };
     let mut elements = Vec::new();
     let mut rest = array.map_or("", RawValue::get).trim_start_matches('[');
+    // Only the leading elements are parsed, because the array can be long.
     while (elements.len() as u64) < count {
         let mut values = serde_json::Deserializer::from_str(rest).into_iter::<&RawValue>();
         let Some(Ok(element)) = values.next() else {
@@ -130,6 +131,7 @@ fn fields(mut message: &[u8]) -> impl Iterator<Item = (u32, Option<u64>)> {
             WireType::SixtyFourBit => 8,
             WireType::ThirtyTwoBit => 4,
             WireType::LengthDelimited => usize::try_from(decode_varint(&mut message).ok()?).ok()?,
+            // Proto3 has no groups.
             WireType::StartGroup | WireType::EndGroup => return None,
         };
         message = message.split_at_checked(skip)?.1;

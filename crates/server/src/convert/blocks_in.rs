@@ -112,6 +112,7 @@ fn with_fields(
     more: &[(&str, &str)],
     mut extra: UnknownFields,
 ) -> Result<UnknownFields, FieldError> {
+    // Each field is put in front, so the reverse order keeps `title` before `context`.
     for (name, text) in more.iter().rev().filter(|(_, text)| !text.is_empty()) {
         let value = RawJson::parse(&quoted(text)).map_err(payload_error)?;
         extra = extra.with_first(name, value);
@@ -152,6 +153,7 @@ fn source(source: Option<v1::MediaSource>, kind: MediaKind) -> Result<MediaSourc
             data: STANDARD.encode(data).into(),
         },
         Some(Source::Url(url)) => MediaSource::Url(required(&url, "url")?.into()),
+        // The domain has no type for files, so the source is kept in Anthropic's JSON.
         Some(Source::FileId(id)) => MediaSource::Other(raw(&format!(
             "{{\"type\":\"file\",\"file_id\":{}}}",
             quoted(required(&id, "file_id")?)

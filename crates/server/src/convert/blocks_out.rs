@@ -25,6 +25,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
         .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        // Encoders that ignore unused bits of the last character exist too: `AB==` is read like `AA==`.
         .with_decode_allow_trailing_bits(true),
 );
 

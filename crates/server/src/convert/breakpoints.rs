@@ -70,6 +70,7 @@ pub fn breakpoint_options(
     let placed = system.iter().chain(&tools).flatten();
     let placed = placed.filter(|block| is_marked(block)).count();
     Ok(Some(BreakpointOptions {
+        // With all breakpoints of the provider in use, none is placed in the messages.
         most: most.min(MAX_BREAKPOINTS.saturating_sub(placed)),
         own_system: system.as_deref().map(accepts_breakpoint),
         ttl,

@@ -159,6 +159,7 @@ pub(super) fn compacted(
     dry_run: bool,
 ) -> v1::Compaction {
     let made = session.compactions().boundaries.iter();
+    // The latest boundary is usually the requested one.
     let boundary = made.rev().find(|boundary| boundary.key == event.key);
     // Without the time of the event, its boundary has the time. A dry run has started no compaction.
     let at = at.or(boundary
@@ -208,6 +209,7 @@ pub(super) fn compacted(
         hidden_paths: event.hidden_paths.iter().map(ToString::to_string).collect(),
         ..v1::Compaction::default()
     };
+    // Strategies without a model have no usage to report.
     if !event.model.is_empty() || event.usage != Usage::default() {
         compaction.usage = Some(export_usage(&event.usage));
     }
@@ -242,6 +244,7 @@ fn is_of_a_pin(session: &Session, message: Ordinal) -> bool {
         return false;
     }
     let calls = session.calls().iter().map(|(_, call)| call);
+    // A pin keeps the call and its result together, because a provider rejects one without the other.
     let mut others = calls.filter_map(|call| {
         let (result, _) = call.result()?;
         match message {

@@ -57,9 +57,11 @@ pub(super) fn detect(payload: &[u8]) -> Provider {
     let Ok(body) = serde_json::from_slice::<Body<'_>>(payload) else {
         return Provider::default();
     };
+    // `{"input": [..]}` without `messages` is a body of the Responses API.
     if body.input.is_some() && body.messages.is_none() {
         return Provider::OpenAiResponses;
     }
+    // Only Anthropic has the system prompt in a field `system` of the body.
     if body.system.is_some() {
         return Provider::Anthropic;
     }
@@ -71,6 +73,7 @@ pub(super) fn detect(payload: &[u8]) -> Provider {
             .filter(|of| *of != Provider::OpenAiResponses)
     };
     let of_model = || {
+        // The weakest sign comes last, because proxies serve models under any name.
         let model = body.model.as_deref()?;
         Some(if model.contains("claude") {
             Provider::Anthropic

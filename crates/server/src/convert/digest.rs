@@ -236,6 +236,7 @@ mod tests {
                 metadata.attributes.insert("name 3".into(), "other".into());
             },
             |r| {
+                // The same metadata under another message must change the digest too.
                 let metadata = r.messages[0].metadata.take();
                 r.messages.insert(
                     0,

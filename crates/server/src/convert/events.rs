@@ -180,6 +180,7 @@ fn appended(event: &event::MessagesAppended, session: &Session) -> Vec<Out> {
             .map(|appended| appended.message.id.to_string())
             .collect(),
         tokens: tokens.fold(0, u32::saturating_add),
+        // The prompt of the last response contains the earlier ones, so its usage stands for all.
         usage: usages.next_back().map(export_usage),
     })]
 }
@@ -196,6 +197,7 @@ fn served(event: &event::ViewServed, session: &Session) -> Vec<Out> {
         .collect();
     let last = last_place(&event.pieces);
     let mut all = Vec::new();
+    // The interruption comes first, because the served view already contains its results.
     if !interrupted.is_empty() {
         all.push(Out::CallsInterrupted(v1::CallsInterrupted {
             calls: interrupted,

@@ -43,6 +43,7 @@ pub fn message_filter(
             .collect(),
         first_id: id(&filter.first_message_id, "filter.first_message_id")?,
         last_id: id(&filter.last_message_id, "filter.last_message_id")?,
+        // An unset ordinal is 0 and has the same effect as 1.
         first: filter.first_ordinal.saturating_sub(1),
         last: filter.last_ordinal.map(|last| last.saturating_sub(1)),
         // Ordinals of the contract start at 1, so a last ordinal of 0 matches nothing.

@@ -137,6 +137,7 @@ pub fn pre_compact_decision(
         ));
     }
     let mut must_keep = answer.must_keep;
+    // A blank text occurs in every summary, so it protects nothing.
     must_keep.retain(|text| !text.trim().is_empty());
     let bytes: usize = must_keep.iter().map(String::len).sum();
     if must_keep.len() > MAX_KEPT || bytes > MAX_KEPT_BYTES {
@@ -237,6 +238,7 @@ mod tests {
     fn hook_responses_above_the_limits_are_rejected() {
         let (now, limits) = (Timestamp::default(), Limits::default());
         let wishes = |answer| reply(pre_compact_decision(answer, now, &limits));
+        // Exactly the limits: 16 KiB of instructions and 64 KiB of texts.
         let taken = wishes(answer(16 * 1024, 16, 4 * 1024)).unwrap();
         assert_eq!(taken.must_keep.len(), 16);
         assert!(wishes(answer(16 * 1024 + 1, 0, 0)).is_err());

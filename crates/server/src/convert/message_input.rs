@@ -68,6 +68,7 @@ fn is_same(input: &v1::MessageInput, message: &Message) -> bool {
         max_attribute_bytes: usize::MAX,
         ..Limits::default()
     };
+    // Without limits and with a fixed id, only the content decides whether the form is exact.
     let read = messages(vec![input.clone()], &limits, &mut || message.id);
     matches!(read.as_deref(), Ok([read]) if read.message == *message)
 }
@@ -106,6 +107,7 @@ fn anthropic(message: &Message) -> Vec<u8> {
         codec::write_original(&WireBlock::from_block(block), &mut out);
     }
     out.push(b']');
+    // The unknown fields are an object. Without its brace it continues the one of the message.
     if let Some(extra) = message.extra.to_object() {
         out.push(b',');
         out.extend_from_slice(extra.trim_start_matches('{').as_bytes());

@@ -27,6 +27,7 @@ impl OwnFields {
     /// Returns true if the field has a typed counterpart.
     pub(super) fn includes(&self, name: &str, value: &RawJson) -> bool {
         if name == "type" {
+            // The raw JSON of a string still has its quotes: `"custom"`.
             let text = value.as_str().trim_matches('"');
             return !self.types.contains(&text);
         }

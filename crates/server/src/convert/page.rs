@@ -9,6 +9,7 @@ use palimpsest_store::Position;
 use super::FieldError;
 
 const VERSION: u8 = 1;
+// The version, the digest of the request and the kind of the cursor.
 const HEAD: usize = 1 + 16 + 1;
 
 /// The start of the next page.

@@ -42,6 +42,7 @@ pub fn search_pattern(
     field: &str,
 ) -> Result<Regex, PatternError> {
     let compiled = text_pattern(pattern, limits, field)?;
+    // An empty match is found at every position, so `a*` would match each character of a text.
     let shortest = regex_syntax::parse(compiled.as_str()).map(|hir| hir.properties().minimum_len());
     match shortest {
         Ok(Some(0)) | Err(_) => Err(PatternError::Empty {
@@ -98,6 +99,7 @@ fn char_offset(expression: &str) -> usize {
         Err(regex_syntax::Error::Translate(error)) => error.span().start.offset,
         _ => 0,
     };
+    // The parser counts bytes, and the error counts characters as its reader does.
     expression
         .char_indices()
         .take_while(|(index, _)| *index < at)

@@ -85,6 +85,7 @@ pub fn result_rule(
         Some(Rule::DeclaredChars(chars)) => Ok(Some(ToolResultRule::DeclaredChars(chars))),
         Some(Rule::FixedChars(chars)) => Ok(Some(ToolResultRule::FixedChars(chars))),
         Some(Rule::NeverPersist(true)) => Ok(Some(ToolResultRule::NeverPersist(true))),
+        // `false` would be a rule without an effect.
         Some(Rule::NeverPersist(false)) => {
             let path = format!("{field}.never_persist");
             Err(FieldError::invalid(path, "must be true"))

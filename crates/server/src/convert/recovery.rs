@@ -51,6 +51,7 @@ fn items(
     recovery: &RecoveryIndex<'_>,
     departed: &[RemovedContent],
 ) -> Vec<v1::RemovedItem> {
+    // The oldest removal is first, so a long report keeps the end of the list.
     let latest = departed.len().saturating_sub(MAX_ITEMS);
     let item = |departed| item(session, recovery, departed);
     departed[latest..].iter().map(item).collect()

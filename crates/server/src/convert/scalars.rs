@@ -53,6 +53,7 @@ pub fn timestamp(time: prost_types::Timestamp, field: &str) -> Result<Timestamp,
         ));
     }
     Ok(Timestamp::from_millis(
+        // Nanoseconds count forward also before 1970, so the sum is right for negative seconds too.
         time.seconds * 1_000 + i64::from(time.nanos / 1_000_000),
     ))
 }

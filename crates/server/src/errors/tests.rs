@@ -64,6 +64,7 @@ fn shown(status: &Status) -> String {
             }
             other => format!("{other:?}"),
         };
+        // An `ErrorInfo` without metadata would end with a space, which editors remove from the snapshot.
         let _ = writeln!(out, "  {}", line.trim_end());
     }
     out

@@ -106,6 +106,7 @@ impl http_body::Body for LimitedBody {
             Poll::Pending => {
                 let stall = self.stall;
                 let stalls = self.stalls.get_or_insert_with(|| Box::pin(sleep(stall)));
+                // The timer is polled in the same call, so that it wakes the task if no data arrives.
                 ready!(stalls.poll_unpin(cx));
                 return Poll::Ready(Some(Err(ServiceError::deadline_exceeded().into())));
             }
@@ -148,6 +149,7 @@ mod tests {
     fn messages_are_measured_for_any_split_of_the_bytes() {
         let fitting = [message(10), message(0), message(9)].concat();
         let too_large = [fitting.clone(), message(11)].concat();
+        // Every chunk size splits the prefixes at other bytes, including each single byte.
         for size in 1..too_large.len() {
             let check = |bytes: &[u8]| {
                 let mut body = LimitedBody::new(

@@ -21,6 +21,7 @@ pub(super) async fn list(
 ) -> Result<ListProjectsResponse, ServiceError> {
     let limits = service.limits();
     let size = convert::page_size(request.page_size, DEFAULT_PAGE, limits.max_page_size)?;
+    // No field of the request must stay equal between pages, so a token is bound to the method alone.
     let digest = Digest::of_bytes(b"ListProjects");
     let after = match convert::page_token(&request.page_token, digest)? {
         Some(PageCursor::Named(_, name)) => Some(name),
@@ -47,6 +48,7 @@ pub(super) async fn list(
                     break;
                 }
                 let counts = service.count_sessions(Some(project)).await?;
+                // The counts can be of different times. The reply states the oldest one.
                 counted = Some(counted.map_or(counts.at, |earlier| earlier.min(counts.at)));
                 page.extend(counts.projects.iter().cloned());
             }

@@ -49,6 +49,7 @@ pub(super) async fn whole(
         };
         let all = removed.chain(replaced.into_iter().rev());
         let mut gone = recovery.deduplicate(all.flat_map(|it| recovery.parts(it, true)));
+        // The search started with the latest removal, and the report starts with the oldest.
         gone.reverse();
         if let Some(message) = message {
             gone.retain(|removed| recovery.is_of_message(removed.content, message));

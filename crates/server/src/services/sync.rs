@@ -86,6 +86,7 @@ fn read_input(
     let now = service.sessions.clock().now();
     let limits = service.limits();
     let mut next_id = service.next_id();
+    // The clone shares the bytes with the payload, which is taken below.
     let payload = request.payload.as_ref().map(|payload| payload.json.clone());
     let (format, read) = convert::whole_array(request.payload.take(), limits, |provider, json| {
         let source = (provider, json);
@@ -99,6 +100,7 @@ fn read_input(
     let response = convert::last_response(response, format, limits, &mut next_id)?;
     let options = read.body.as_ref().map(|body| BodyOptions {
         model: body.model().map(String::into_boxed_str),
+        // Only Anthropic has the option `{"thinking": {"type": "enabled"}}` in the body.
         has_thinking: format == Provider::Anthropic && body.has_thinking(),
         max_output_tokens: body.max_output_tokens(),
     });

@@ -45,6 +45,7 @@ pub(super) async fn get(
         0 => position.revision,
         revision => Revision::new(revision),
     };
+    // The current session often has the requested revision. Then no earlier state is rebuilt from the log.
     let read = |session: &Session| (session.revision() == revision).then(|| page.read(session));
     let current = service.sessions.read_full(&key, read).await?;
     let page = if let Some(current) = current {

@@ -39,6 +39,7 @@ pub(super) fn removed<'e>(
     events: impl IntoIterator<Item = (Revision, &'e Event)>,
 ) -> Option<v1::RecoveryReport> {
     let mut events = events.into_iter().peekable();
+    // A call without events needs no index of the session.
     events.peek()?;
     let (target, _) = session.target_of(target);
     let recovery = RecoveryIndex::new(session, &target);

@@ -27,7 +27,8 @@ async fn transient_failures_are_retried() {
             .await
             .unwrap();
     }
-    // The clients fail twice, once and three times. Each dropped connection has its own status.
+    // Each of the two clients gets two, one and three statuses of failures. A dropped connection is recorded with the
+    // status of its answer, 200.
     assert_eq!(
         statuses(&provider)
             .iter()

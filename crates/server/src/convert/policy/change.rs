@@ -50,6 +50,7 @@ impl PolicyChange {
             None if self.given.get(PRESET).is_some() => &all,
             None => return Ok(self.given.clone()),
         };
+        // A mask of the whole policy or of the preset starts again from the inherited values.
         let begins_anew = |path: &Vec<String>| path.is_empty() || *path == PRESET;
         if masked.iter().any(begins_anew) {
             return Ok(self.laid_over(inherited.clone(), masked));
@@ -63,6 +64,7 @@ impl PolicyChange {
         let anew = Overlay::of(&anew.resolve(policy.preset)?);
         let mut over = Overlay::default();
         for path in masked {
+            // Each masked field returns to its inherited value first. `laid_over` then sets the given ones.
             over.set(path, replacement_value(now.get(path), anew.get(path)));
         }
         Ok(self.laid_over(over, masked))

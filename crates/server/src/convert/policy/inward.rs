@@ -107,6 +107,7 @@ fn duration(message: &DynamicMessage, path: &str) -> Result<Json, FieldError> {
     let nanos = part("nanos").and_then(|value| value.as_i32());
     match (seconds, nanos) {
         (Some(seconds @ 0..), Some(nanos @ 0..=999_999_999)) => {
+            // 2 seconds and 5 nanoseconds are `2.000000005s`: without padding they would be `2.5s`.
             Ok(format!("{seconds}.{nanos:09}s").into())
         }
         _ => Err(FieldError::invalid(path, "must be a duration of 0 or more")),

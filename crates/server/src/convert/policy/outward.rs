@@ -85,6 +85,7 @@ fn duration(field: &FieldDescriptor, text: &str) -> Option<Value> {
         .strip_suffix('s')?
         .split_once('.')
         .unwrap_or((text.strip_suffix('s')?, ""));
+    // The fraction `5` of `2.5s` is half a second, not 5 nanoseconds.
     let nanos: i32 = format!("{part:0<9}").parse().ok()?;
     let Kind::Message(descriptor) = field.kind() else {
         return None;

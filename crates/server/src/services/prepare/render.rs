@@ -83,6 +83,7 @@ fn size(target: &Target, messages: &[WireMessage<'_>]) -> usize {
 /// have no position in the array that the caller could keep.
 fn system_json(target: &Target, session: &Session) -> Result<Bytes, ContentNotLoaded> {
     let system = session.system(target)?;
+    // Without system blocks the field is empty, not `[]`, so the caller adds no system prompt.
     if system.is_empty() {
         return Ok(Bytes::new());
     }

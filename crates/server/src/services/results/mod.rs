@@ -214,6 +214,7 @@ pub(super) async fn original(
         ResultLocation::Message { entry, block } => in_message(service, key, entry, block).await?,
         ResultLocation::File { file, sha256 } => in_file(service, key, &file, &sha256).await?,
     };
+    // The first reservation used the expected size, so only the difference is added.
     CallContext::reserve_reply(text.len().saturating_mul(2).saturating_sub(expected))?;
     let make = move || {
         let info = ToolResultInfo {
@@ -276,5 +277,6 @@ fn not_located(session: &Session, name: &ResultName, error: LocateError) -> Serv
 
 /// Returns the beginning of a caller's text for an error.
 fn shortened(name: &str) -> String {
+    // An error travels in HTTP trailers, whose size is limited.
     name.chars().take(200).collect()
 }

@@ -141,6 +141,7 @@ impl ReadTranscriptInput {
                 (first..=last).map(Ordinal::new).collect()
             }
         };
+        // A single message may be read in parts, so only then an offset applies.
         let whole = messages.len() == 1 && self.collapse_id.is_none();
         let entry = |message: Ordinal| Some((message, transcript.get(message)?.clone()));
         Ok(PickedMessages {
@@ -347,6 +348,7 @@ impl ToolContext<'_> {
             }
             return Ok(ToolOutcome::success(out));
         }
+        // An answer that was cut names the offset of its rest, so the offset takes precedence.
         let selection = match (
             input.offset, input.tail_lines, input.first_line, input.lines,
         ) {

@@ -37,6 +37,7 @@ fn names_of_the_domain(path: &[String]) -> BTreeSet<String> {
     overlay.set(&path, true.into());
     let error = overlay.resolve(Preset::default()).unwrap_err().message;
     let (_, names) = error.split_once("expected").unwrap();
+    // The error lists names as "expected one of `a`, `b`", so every second part is a name.
     let names = names.split('`').skip(1).step_by(2);
     names.map(ToOwned::to_owned).collect()
 }
@@ -98,6 +99,7 @@ fn contract_and_domain_have_the_same_choices() {
         overlay.set(&field.path, if in_list { json!([value]) } else { value });
         let error = overlay.resolve(Preset::default()).unwrap_err().message;
         // A variant has at most two names: its own, and for a preset the common one.
+        // The first quoted part is the invalid name itself.
         let listed = error.split('`').skip(3).step_by(2);
         let listed: BTreeSet<_> = listed.filter(|name| !name.contains(['-'])).collect();
         assert_eq!(listed, names.iter().map(String::as_str).collect());
@@ -114,6 +116,7 @@ fn presets_survive_a_round_trip() {
         let domain = preset.policy();
         let out = policy(&domain);
         assert_eq!(
+            // Value 0 of the enum is unspecified, so the presets begin at 1.
             out.preset() as usize,
             1 + Preset::ALL.iter().position(|p| *p == preset).unwrap()
         );
@@ -254,6 +257,7 @@ fn durations_are_converted_and_negative_ones_rejected() {
     };
     assert_eq!(policy(&idle(90, 0)).idle.get(), 90_000);
     assert_eq!(policy(&idle(0, 500_000_000)).idle.get(), 500);
+    // A billion nanoseconds are a second, which belongs into the other field.
     for (seconds, nanos) in [(-1, 0), (0, -1), (0, 1_000_000_000)] {
         refused(
             &idle(seconds, nanos),
@@ -290,6 +294,7 @@ fn unknown_enum_values_are_rejected_with_their_path() {
         ..Default::default()
     };
     let expected = json!({ "model_tools": { "enabled_tools": ["read_transcript", "snip"] } });
+    // In the contract, 3 is `read_transcript` and 1 is `snip`. The order of the list is kept.
     check(&tools(&[3, 1]), &expected);
     let path = "session.policy_overrides.model_tools.enabled_tools.tools";
     // 0 is the unspecified value, and 99 is unknown.
