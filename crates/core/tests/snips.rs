@@ -421,7 +421,7 @@ fn only_a_model_with_the_tool_that_snips_gets_ids_and_reminders() {
         world: SessionHarness::with_policy(policy),
         ..Stage::new()
     };
-    // A call that does not tell the tools continues with what the last user input has.
+    // If a call names no tools, new inputs get ids if the last input has one.
     let calls = [None, Some(true), None, Some(false), None];
     let tagged = [false, true, true, false, false];
     for (number, (offers_snip, tagged)) in calls.into_iter().zip(tagged).enumerate() {

@@ -22,8 +22,8 @@ pub struct ServeView {
     pub prefix: Option<PrefixTokens>,
     /// True to report open calls as interrupted.
     pub interrupt_open_calls: bool,
-    /// True if the model has the tool to snip turns, and needs their ids. `None` if the call does not tell: it then
-    /// continues with what the last user input has.
+    /// True if the model has the tool to snip turns, and needs their ids. `None` if the call names no tools. New inputs
+    /// then have ids if the last input has one.
     pub offers_snip: Option<bool>,
 }
 
@@ -54,9 +54,7 @@ impl ServeView {
         if layout.pieces.is_empty() && (is_same_room || session.sealed().pieces().is_empty()) {
             return Ok(Decided::events(Vec::new()));
         }
-        if shows_turn_ids(session, self.offers_snip) {
-            add_snip_reminder(session, &mut layout);
-        }
+        add_snip_reminder(session, &mut layout, self.offers_snip);
         let (persisted, effects) = persist_on_serve(session, &mut layout.pieces, context)?;
         let mut events: Vec<Event> = persisted.map(Event::ResultsPersisted).into_iter().collect();
         let rewritten_tokens = session.rewritten_tokens(&self.target, context.now);
@@ -76,7 +74,7 @@ impl ServeView {
 
 /// Adds a reminder to snip at the end of the user message, if the policy enables reminders. A reminder is due when
 /// enough messages or tokens arrived since the last snip or reminder.
-fn add_snip_reminder(session: &Session, layout: &mut Layout) {
+fn add_snip_reminder(session: &Session, layout: &mut Layout, offers_snip: Option<bool>) {
     let (policy, since) = (&session.policy().snip, session.since_snip());
     let is_due = since.messages >= policy.nudge_after_messages
         || since.tokens >= u64::from(policy.nudge_after_tokens);
@@ -84,6 +82,10 @@ fn add_snip_reminder(session: &Session, layout: &mut Layout) {
         layout.tail.last == Some(Speaker::User) && layout.tail.open_calls.is_empty();
     // A reminder before missing results would be followed by them, and providers require results before text.
     if !(policy.nudge && is_due && is_turn_of_model && !layout.defers_message) {
+        return;
+    }
+    // The last condition, because it may read the whole view.
+    if !shows_turn_ids(session, offers_snip) {
         return;
     }
     if let Some(last) = layout.pieces.iter().rfind(|piece| piece.form.is_shown()) {

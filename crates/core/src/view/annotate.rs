@@ -54,8 +54,8 @@ pub(super) fn annotate_user_input(
     }
 }
 
-/// Returns true if new user inputs get the ids of their turns: the model has the tool that needs them. A call that does
-/// not tell the model's tools continues with what the last user input has.
+/// Returns true if new user inputs get the ids of their turns: the model has the tool that needs them. If the call names
+/// no tools, new inputs get ids if the last input has one.
 pub(crate) fn shows_turn_ids(session: &Session, offers_snip: Option<bool>) -> bool {
     let shows = || offers_snip.or_else(|| last_input_has_id(session));
     session.policy().snip.tag_turns && shows().unwrap_or(false)

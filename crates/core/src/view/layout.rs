@@ -248,7 +248,7 @@ impl PendingBlocks {
 
 struct LayoutBuilder<'a> {
     session: &'a Session,
-    /// True if the model has the tool to snip turns. `None` if the call does not tell.
+    /// True if the model has the tool to snip turns. `None` if the call names no tools.
     offers_snip: Option<bool>,
     transcript: &'a Transcript,
     calls: &'a Calls,
