@@ -224,11 +224,9 @@ pub(super) struct Comparing {
 
 impl Comparing {
     pub(super) fn new(choosing: Choosing, request: &CompactionRequest, session: &Session) -> Self {
-        let threshold = session.thresholds().compact;
-        let kept = session.policy().session_memory.kept_tokens(threshold);
         Self {
             choosing,
-            word_for_word: kept.max,
+            word_for_word: session.kept_tokens().max,
             most: request.max_memory_view_tokens.unwrap_or(u64::MAX),
             memory: None,
         }

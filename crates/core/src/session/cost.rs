@@ -146,9 +146,7 @@ impl Session {
         if costs.compacted_tokens > 0 {
             return costs.compacted_tokens;
         }
-        let threshold = self.thresholds().compact;
-        let kept = self.policy.session_memory.kept_tokens(threshold);
-        kept.min + EXPECTED_SUMMARY_TOKENS
+        self.kept_tokens().min + EXPECTED_SUMMARY_TOKENS
     }
 
     /// Adds the cost of a request that was answered, before it becomes the last one.

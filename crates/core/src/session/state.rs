@@ -22,7 +22,7 @@ use crate::ids::{
     Attributes, CallKey, Epoch, MessageId, Ordinal, Revision, SessionKey, Timestamp, TurnNumber,
 };
 use crate::message::{Block, Message, Role, ToolResult};
-use crate::policy::{BudgetState, Policy, Thresholds, WindowHint};
+use crate::policy::{BudgetState, KeptTokens, Policy, Thresholds, WindowHint};
 use crate::tokens::{TokenCount, TokenCounter, TokenLedger};
 use crate::view::{Provider, Sealed, Target, TargetOverride};
 use crate::working::Pins;
@@ -532,6 +532,12 @@ impl Session {
     /// Returns the token thresholds for the context window of the last serving.
     pub fn thresholds(&self) -> Thresholds {
         self.policy.thresholds(self.last_served.window)
+    }
+
+    /// Returns the tokens of recent messages that a compaction keeps beside session memory.
+    pub fn kept_tokens(&self) -> KeptTokens {
+        let threshold = self.thresholds().compact;
+        self.policy.session_memory.kept_tokens(threshold)
     }
 
     /// Returns the fill state of the context window.

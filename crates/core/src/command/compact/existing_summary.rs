@@ -23,7 +23,7 @@ pub(super) fn session_memory(
     let Some(version) = session.memory_for_compaction() else {
         return Ok(Err(SkipReason::NothingEligible));
     };
-    let tokens = policy.kept_tokens(session.thresholds().compact);
+    let tokens = session.kept_tokens();
     let kept = partition(
         session,
         KeepRule::Recent {
