@@ -20,6 +20,14 @@ pub(super) struct StreamEditor {
     is_on: bool,
 }
 
+/// What an event becomes for the agent.
+enum Edit {
+    Keep,
+    /// These bytes follow the event.
+    Append(Vec<u8>),
+    Replace(Vec<u8>),
+}
+
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(borrow)]
@@ -47,9 +55,16 @@ impl StreamEditor {
             match event {
                 Ok(None) => return out,
                 Ok(Some(event)) => {
-                    let raw = std::mem::take(&mut self.raw);
                     // An event that is not understood stays as it is.
-                    out.extend(self.edited(&event, raw).unwrap_or_default());
+                    match self.edited(&event) {
+                        Ok(Edit::Replace(bytes)) => out.extend(bytes),
+                        Ok(Edit::Append(bytes)) => {
+                            out.append(&mut self.raw);
+                            out.extend(bytes);
+                        }
+                        Ok(Edit::Keep) | Err(_) => out.append(&mut self.raw),
+                    }
+                    self.raw.clear();
                 }
                 Err(reason) => {
                     tracing::warn!(%reason, "cannot report the edits of a request to the end of its response");
@@ -67,17 +82,14 @@ impl StreamEditor {
         std::mem::take(&mut self.raw)
     }
 
-    fn edited(&self, event: &[u8], raw: Vec<u8>) -> Result<Vec<u8>, Unread> {
-        let kind: Event<'_> = match serde_json::from_slice(event) {
-            Ok(kind) => kind,
-            Err(_) => return Ok(raw),
-        };
+    fn edited(&self, event: &[u8]) -> Result<Edit, Unread> {
+        let kind: Event<'_> = serde_json::from_slice(event)?;
         let summary = self.report.summary.as_deref();
         match (&*kind.r#type, summary) {
             ("message_start", Some(summary)) => {
-                let mut bytes = raw;
+                let mut bytes = Vec::new();
                 write_events(&mut bytes, &block_events(summary));
-                Ok(bytes)
+                Ok(Edit::Append(bytes))
             }
             (
                 name @ ("content_block_start" | "content_block_delta" | "content_block_stop"),
@@ -86,16 +98,17 @@ impl StreamEditor {
                 let mut fields: Fields = serde_json::from_slice(event)?;
                 let index: u64 = fields.read("index")?.ok_or(Unread::Unknown)?;
                 // The summary is block 0, so that each block of the provider moves by one position.
-                fields.set_value("index", &(index + 1))?;
-                Ok(changed(name, &fields)?)
+                let index = index.checked_add(1).ok_or(Unread::Unknown)?;
+                fields.set_value("index", &index)?;
+                Ok(Edit::Replace(changed(name, &fields)?))
             }
             ("message_delta", _) => {
                 let mut fields: Fields = serde_json::from_slice(event)?;
                 let providers: Option<Value> = fields.read(FIELD)?;
                 fields.set_value(FIELD, &with_applied(&self.report, providers))?;
-                Ok(changed("message_delta", &fields)?)
+                Ok(Edit::Replace(changed("message_delta", &fields)?))
             }
-            _ => Ok(raw),
+            _ => Ok(Edit::Keep),
         }
     }
 }
@@ -185,6 +198,17 @@ mod tests {
             let stream = edited(stream, size, report(Some("s")));
             assert_eq!(events(&stream), expected, "{size}: {stream}");
             assert!(stream.ends_with(": rest"), "{size}: {stream}");
+        }
+    }
+
+    #[test]
+    fn events_that_are_not_understood_keep_their_bytes() {
+        let stream = "data: {\"type\":\"content_block_stop\"}\n\n\
+            data: {\"type\":\"content_block_stop\",\"index\":18446744073709551615}\n\n\
+            data: {\"type\":\"content_block_delta\",\"index\":\"1\"}\n\n\
+            data: {\"type\":\"message_delta\",\"type\":1}\n\n";
+        for size in [1, 5, 1_000] {
+            assert_eq!(edited(stream, size, report(Some("s"))), stream);
         }
     }
 
