@@ -113,3 +113,32 @@ fn unknown_files_and_equal_names_are_rejected() {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(text.contains("would become one session, one"), "{text}");
 }
+
+/// A message above a limit of the server is reported, and the other messages of its file are imported.
+#[test]
+fn a_message_that_is_too_large_is_left_out_of_an_import() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["--set", "limits.max_message_bytes=4096"];
+    let server = Server::start(&folder.path().join("data"), &args);
+    let large = "x".repeat(5_000);
+    let lines = [("1", "first"), ("2", &large), ("3", "last")];
+    let lines = lines.map(|(n, text)| {
+        let id = format!("00000000-0000-4000-8000-00000000000{n}");
+        format!(r#"{{"type":"user","uuid":"{id}","message":{{"role":"user","content":"{text}"}}}}"#)
+    });
+    write(folder.path(), "log.jsonl", &lines.join("\n"));
+    let path = folder.path().join("log.jsonl");
+    let path = path.to_str().unwrap();
+    let output = palimpsest(&["import", "--json", path, "--server", server.address()]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let file = &report[0];
+    assert_eq!(file["sessions"][0]["appended"], 2, "{report:#}");
+    let defects = file["defects"].to_string();
+    assert!(
+        defects.contains("line 2: ") && defects.contains("4,096"),
+        "{defects}"
+    );
+    let shown = said(&["export", "log", "--server", server.address()]);
+    assert!(shown.contains("first") && shown.contains("last"));
+    assert!(!shown.contains(&large));
+}

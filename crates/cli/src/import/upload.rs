@@ -30,6 +30,8 @@ const BATCH_BYTES: usize = 1024 * 1024;
 const BATCH_MESSAGES: usize = 1_000;
 /// The reason of a rejected append whose parent message does not exist.
 const MESSAGE_NOT_FOUND: &str = "MESSAGE_NOT_FOUND";
+/// The reasons of RESOURCE_EXHAUSTED that a retry does not remove.
+const TOO_LARGE: [&str; 2] = ["MESSAGE_TOO_LARGE", "REQUEST_TOO_LARGE"];
 
 /// The calls for one file.
 pub(super) struct ImportPlan {
@@ -382,8 +384,12 @@ async fn append(
 
 /// Returns true if a message was rejected because its parent does not exist.
 fn lacks_parent(status: &Status) -> bool {
+    has_reason(status, &[MESSAGE_NOT_FOUND])
+}
+
+fn has_reason(status: &Status, reasons: &[&str]) -> bool {
     let info = status.get_details_error_info();
-    info.is_some_and(|info| info.reason == MESSAGE_NOT_FOUND)
+    info.is_some_and(|info| reasons.contains(&&*info.reason))
 }
 
 /// Returns true if the server rejected the content of a call, so that a retry fails again.
@@ -393,7 +399,7 @@ pub(super) fn is_permanent(status: &Status) -> bool {
         // ALREADY_EXISTS: a stored message has the same id and other content. NOT_FOUND: the parent message does not
         // exist.
         Code::InvalidArgument | Code::AlreadyExists | Code::NotFound
-    )
+    ) || has_reason(status, &TOO_LARGE)
 }
 
 async fn send(
