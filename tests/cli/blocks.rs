@@ -7,32 +7,28 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use palimpsest_tests::markdown::{Block, blocks_of};
+use palimpsest_tests::markdown::{Block, blocks_of, pages, repository};
 use palimpsest_tests::palimpsest;
 
-use super::for_help;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+/// Returns all pages of documentation.
+fn all_pages() -> Vec<PathBuf> {
+    let single = [
+        "README.md", "CONTRIBUTING.md", "SECURITY.md", "clients/README.md",
+    ];
+    let folders = ["docs", "docs/api", "docs/frameworks", "docs/decisions"];
+    let single = single.into_iter().map(str::to_owned);
+    let pages = single.chain(folders.into_iter().flat_map(pages));
+    pages.map(|page| repository().join(page)).collect()
 }
 
-/// Returns all pages of documentation.
-fn pages() -> Vec<PathBuf> {
-    let mut pages = vec![
-        root().join("README.md"),
-        root().join("CONTRIBUTING.md"),
-        root().join("SECURITY.md"),
-        root().join("clients/README.md"),
-    ];
-    for folder in ["docs", "docs/api", "docs/decisions"] {
-        let entries = fs::read_dir(root().join(folder)).unwrap();
-        let paths = entries.map(|entry| entry.unwrap().path());
-        pages.extend(paths.filter(|path| path.extension().is_some_and(|it| it == "md")));
-    }
-    pages
+/// Returns the arguments with `--help` as last one: the binary parses the others and prints help instead of running.
+/// Arguments after `--` are those of another program.
+fn for_help(arguments: &[String]) -> Vec<&str> {
+    let own = arguments.iter().take_while(|argument| *argument != "--");
+    own.map(String::as_str).chain(["--help"]).collect()
 }
 
 const PROGRAMS: [&str; 13] = [
@@ -115,7 +111,11 @@ fn check_shell(block: &Block, targets: &BTreeSet<String>) {
         match words.first().map(String::as_str) {
             Some("make") => assert!(targets.contains(&words[1]), "{}: {line}", block.place),
             Some(script) if script.starts_with("scripts/") || script.starts_with("tests/") => {
-                assert!(root().join(script).exists(), "{}: {line}", block.place);
+                assert!(
+                    repository().join(script).exists(),
+                    "{}: {line}",
+                    block.place
+                );
             }
             _ => {}
         }
@@ -138,11 +138,11 @@ fn check_toml(block: &Block) {
 
 #[test]
 fn every_code_block_of_the_documentation_is_valid() {
-    let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
+    let makefile = fs::read_to_string(repository().join("Makefile")).unwrap();
     let targets = makefile.lines().filter_map(|line| line.split_once(':'));
     let targets: BTreeSet<String> = targets.map(|(name, _)| name.to_owned()).collect();
     let mut checked = BTreeSet::new();
-    for block in pages().iter().flat_map(|page| blocks_of(page)) {
+    for block in all_pages().iter().flat_map(|page| blocks_of(page)) {
         let text = block.text.trim();
         let what = match block.language.as_str() {
             "" if is_shell(text) => "shell",

@@ -18,7 +18,6 @@ mod messages;
 mod operator;
 mod operator_memory;
 mod operator_screens;
-mod readme;
 mod reimport;
 mod replay;
 mod replay_settings;
@@ -42,13 +41,6 @@ fn said(args: &[&str]) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{args:?}: {stderr}");
     String::from_utf8(output.stdout).unwrap()
-}
-
-/// Returns the arguments with `--help` as last one: the binary parses the others and prints help instead of running.
-/// Arguments after `--` are those of another program.
-fn for_help(arguments: &[String]) -> Vec<&str> {
-    let own = arguments.iter().take_while(|argument| *argument != "--");
-    own.map(String::as_str).chain(["--help"]).collect()
 }
 
 /// Writes two sessions in Claude Code's format: fragments, a result between them, an abandoned branch, and a line that
@@ -323,6 +315,13 @@ fn the_output_of_config_is_a_valid_configuration() {
         errors.contains("lissten") && errors.contains("max_messages"),
         "{errors}"
     );
+}
+
+#[test]
+fn the_default_ports_are_50051_and_50052() {
+    let config = said(&["config"]);
+    assert!(config.contains("127.0.0.1:50051"), "{config}");
+    assert!(config.contains("127.0.0.1:50052"), "{config}");
 }
 
 #[test]

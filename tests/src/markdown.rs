@@ -1,7 +1,7 @@
-//! Code blocks in pages of Markdown.
+//! Pages of Markdown and their code blocks.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A fenced block.
 pub struct Block {
@@ -11,6 +11,21 @@ pub struct Block {
     pub language: String,
     /// The lines between the fences, without the indentation of the opening fence.
     pub text: String,
+}
+
+/// Returns the root of the repository.
+pub fn repository() -> PathBuf {
+    fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).unwrap()
+}
+
+/// Returns the pages of a folder in order, relative to the repository.
+pub fn pages(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(repository().join(folder)).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut pages: Vec<String> = names.map(|name| format!("{folder}/{name}")).collect();
+    pages.retain(|page| Path::new(page).extension().is_some_and(|it| it == "md"));
+    pages.sort();
+    pages
 }
 
 /// Returns all blocks of a page in order.

@@ -7,27 +7,10 @@
 mod tables;
 mod world;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use palimpsest_tests::markdown::{Block, blocks_of};
+use palimpsest_tests::markdown::{Block, blocks_of, pages, repository};
 
 use self::tables::{BEFORE, EQUAL_OUTPUT, NOT_RUN};
 use self::world::World;
-
-fn root() -> PathBuf {
-    fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).unwrap()
-}
-
-/// Returns the pages of a folder, relative to the repository.
-fn pages(folder: &str) -> Vec<String> {
-    let entries = fs::read_dir(root().join(folder)).unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut pages: Vec<String> = names.map(|name| format!("{folder}/{name}")).collect();
-    pages.retain(|page| Path::new(page).extension().is_some_and(|it| it == "md"));
-    pages.sort();
-    pages
-}
 
 fn is_for(page: &str, block: &Block, entry_page: &str, words: &str) -> bool {
     (entry_page.is_empty() || entry_page == page) && block.text.starts_with(words)
@@ -53,7 +36,7 @@ fn not_run(page: &str, block: &Block) -> bool {
 /// Runs the blocks of a page in order.
 #[track_caller]
 fn run_page(page: &str) {
-    let blocks = blocks_of(&root().join(page));
+    let blocks = blocks_of(&repository().join(page));
     if !blocks.iter().any(|it| is_shell(it) && !not_run(page, it)) {
         return;
     }
@@ -103,7 +86,9 @@ fn every_entry_of_the_tables_matches_a_block() {
     let folders = ["docs", "docs/api", "docs/frameworks", "docs/decisions"];
     let mut all = vec!["README.md".to_owned()];
     all.extend(folders.into_iter().flat_map(pages));
-    let blocks = all.iter().map(|page| (page, blocks_of(&root().join(page))));
+    let blocks = all
+        .iter()
+        .map(|page| (page, blocks_of(&repository().join(page))));
     let blocks: Vec<_> = blocks.collect();
     let matches = |entry: &str, words: &str| {
         blocks.iter().any(|(page, blocks)| {

@@ -11,10 +11,10 @@ use std::time::Duration;
 use palimpsest_test_servers::Cluster;
 use palimpsest_tests::authority::Authority;
 use palimpsest_tests::binary;
+use palimpsest_tests::markdown::repository;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::root;
 use super::tables::{BEFORE, REPLACED, USE_POSTGRES};
 use crate::replay::transcript;
 
@@ -119,7 +119,7 @@ impl World {
         }
         // The shell resolves `scripts/..` by name, so scripts write into this folder and not into the repository.
         for name in ["deploy", "scripts", "clients"] {
-            symlink(root().join(name), top.join("work").join(name)).unwrap();
+            symlink(repository().join(name), top.join("work").join(name)).unwrap();
         }
         let authority = Authority::new();
         authority.write(&top.join("work"));

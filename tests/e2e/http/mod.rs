@@ -1,7 +1,6 @@
 //! Tests of the HTTP API: REST, Connect and gRPC-Web on the port of gRPC, without gRPC clients.
 
 mod connect;
-mod docs;
 mod grpc_web;
 mod limits;
 mod pages;
