@@ -83,13 +83,13 @@ const WHOLE: Extent = Extent {
 
 const QUICK: Extent = Extent {
     seconds: 0.4,
-    warm_up: 0.1,
-    rest: 0.1,
+    warm_up: 0.2,
+    rest: 1.0,
     closed: &[16],
     read: 8,
-    lengths: &[10, 100],
-    calls: 10,
-    sessions: &[1, 20],
+    lengths: &[10, 1_000],
+    calls: 40,
+    sessions: &[1, 100, 1_000],
     times: 4.0,
 };
 
