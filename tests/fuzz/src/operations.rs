@@ -1,7 +1,7 @@
 //! Fuzzes histories of operations against the properties that [`InvariantChecker`] checks with its naive callers.
 
 use arbitrary::{Result, Unstructured};
-use palimpsest_histories::{BlockDraft, InvariantChecker, MessageDraft, Operation};
+use palimpsest_histories::{BlockDraft, InvariantChecker, ItemDraft, MessageDraft, Operation};
 
 /// Maximum length of a history. Longer histories find no additional defects.
 const MAX_OPERATIONS: usize = 64;
@@ -22,7 +22,7 @@ fn operation(u: &mut Unstructured<'_>) -> Result<Operation> {
     Ok(match u.int_in_range(0..=15)? {
         0..=3 => Operation::Append(some(u, 4, draft)?),
         4..=6 => Operation::Serve {
-            target: u.int_in_range(0..=3)?,
+            target: u.int_in_range(0..=4)?,
             interrupt: u.arbitrary()?,
         },
         7 => Operation::Rewind(u.arbitrary()?),
@@ -53,17 +53,18 @@ fn operation(u: &mut Unstructured<'_>) -> Result<Operation> {
             what: u.arbitrary()?,
             which: u.arbitrary()?,
         },
-        _ => match u.int_in_range(0..=3)? {
+        _ => match u.int_in_range(0..=4)? {
             0 => Operation::Restore(u.int_in_range(0..=2)?),
             1 => Operation::Wait,
             2 => Operation::Sync(u.arbitrary()?),
+            3 => Operation::Count(u.int_in_range(0..=2)?),
             _ => Operation::Reload,
         },
     })
 }
 
 fn draft(u: &mut Unstructured<'_>) -> Result<MessageDraft> {
-    Ok(match u.int_in_range(0..=7)? {
+    Ok(match u.int_in_range(0..=9)? {
         0..=2 => MessageDraft::User {
             meta: u.ratio(1, 4)?,
             parts: some(u, 3, part)?,
@@ -73,7 +74,28 @@ fn draft(u: &mut Unstructured<'_>) -> Result<MessageDraft> {
             parts: some(u, 3, part)?,
         },
         6 => MessageDraft::System(part(u)?),
+        7 | 8 => MessageDraft::Item(item(u)?),
         _ => MessageDraft::Again(u.arbitrary()?),
+    })
+}
+
+fn item(u: &mut Unstructured<'_>) -> Result<ItemDraft> {
+    Ok(match u.int_in_range(0..=6)? {
+        0 => ItemDraft::User(u.arbitrary()?),
+        1 => ItemDraft::Model(u.arbitrary()?),
+        2 => ItemDraft::Reasoning {
+            encrypted: u.arbitrary()?,
+        },
+        3 => ItemDraft::Call {
+            id: u.int_in_range(0..=3)?,
+            kind: u.int_in_range(0..=4)?,
+        },
+        4 => ItemDraft::Output {
+            id: u.int_in_range(0..=3)?,
+            kind: u.int_in_range(0..=4)?,
+        },
+        5 => ItemDraft::Search,
+        _ => ItemDraft::Compaction,
     })
 }
 
