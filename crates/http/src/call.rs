@@ -118,8 +118,8 @@ fn grpc_request(
         let digits = millis
             .to_str()
             .ok()
-            .filter(|text| text.parse::<u64>().is_ok());
-        let Some(digits) = digits.filter(|digits| digits.len() <= 10) else {
+            .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+        let Some(digits) = digits.filter(|digits| (1..=10).contains(&digits.len())) else {
             return Err(Status::invalid_argument(
                 "connect-timeout-ms must be an integer of at most ten digits",
             ));
