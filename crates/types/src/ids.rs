@@ -36,19 +36,19 @@ pub enum NameError {
 fn check_segment(text: &str, max: usize) -> Result<(), NameError> {
     let mut bytes = text.bytes();
     let first = bytes.next().ok_or(NameError::Empty)?;
+    let legal = first.is_ascii_alphanumeric()
+        && bytes.all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
+    if !legal {
+        return Err(NameError::Illegal);
+    }
+    // Each character of a legal name has one byte.
     if text.len() > max {
         return Err(NameError::TooLong {
             max,
             len: text.len(),
         });
     }
-    let legal = first.is_ascii_alphanumeric()
-        && bytes.all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
-    if legal {
-        Ok(())
-    } else {
-        Err(NameError::Illegal)
-    }
+    Ok(())
 }
 
 macro_rules! segment {
