@@ -218,7 +218,7 @@ fn is_in_place(option: &str, program: &str) -> bool {
 
 /// Returns true if a word is the path of a file or folder. A name without a slash needs an extension.
 fn is_path(word: &str, may_be_bare: bool) -> bool {
-    let is_plain = |c: char| c.is_alphanumeric() || "/._-@+ ".contains(c);
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-@+".contains(c);
     let has_letter = word.contains(char::is_alphabetic);
     let is_address = word.contains("//") || word.starts_with('@') || word.starts_with("/dev/");
     if !has_letter || is_address || word.len() > MAX_PATH || !word.chars().all(is_plain) {
@@ -230,9 +230,7 @@ fn is_path(word: &str, may_be_bare: bool) -> bool {
         .next()
         .unwrap_or_default();
     let is_file = has_extension(name) && may_be_bare;
-    !name.is_empty()
-        && !word.contains(' ')
-        && (is_file || word.trim_end_matches('/').contains('/') || word.ends_with('/'))
+    !name.is_empty() && (is_file || word.trim_end_matches('/').contains('/') || word.ends_with('/'))
 }
 
 /// Returns true if a name ends with an extension, as `README.md` does. Numbers such as `1.5` have none.
