@@ -580,7 +580,7 @@ async fn without_a_model_a_request_for_one_is_rejected() {
     );
 }
 
-/// A caller with a deadline of three seconds gets a summary within that time, although not from the model.
+/// A caller with a deadline of ten seconds gets a summary within that time, although not from the model.
 #[tokio::test]
 async fn a_slow_model_falls_back_before_the_deadline_of_the_caller() {
     let mut world = World::new(&[]).await;

@@ -348,7 +348,7 @@ async fn a_wrong_clock_does_not_delay_other_workers(log: &Log) {
     // One lease from a clock that is ahead, and one of the maximum length.
     assert!(claim("p/now", "astray", NOW + YEAR, NOW).await);
     assert!(claim("p/far", "long", NOW + LONGEST_LEASE_MS, NOW).await);
-    // The lease on `now` is longer than the maximum and excludes nobody else. That on `far` is within it.
+    // A lease that is longer than the maximum is ignored, so `now` is still due. The lease on `far` is valid.
     assert_eq!(due_names(log, NOW, 9).await, ["now"]);
     assert!(!claim("p/far", "y", NOW + 50, NOW).await, "it is leased");
     assert!(claim("p/now", "astray", NOW + YEAR, NOW).await, "renewed");

@@ -56,7 +56,7 @@ pub(super) fn find(
     if hints.caller_compacted || is_providers_item(&rest[summary]) || has_frame(&rest[summary]) {
         return found(summary + 1);
     }
-    // The element stands in place of everything before the known end.
+    // The element replaces everything before the part of the array that is known.
     if head.links == 0 && precedes_known_tail(array, &rest[summary + 1..], known)? {
         return found(summary + 1);
     }

@@ -17,8 +17,7 @@ pub enum RequiredAccess {
 use Right::{Admin, Compact, Read, Write};
 
 /// The required right of each rpc. `CallTool` needs `Read` here, because most tools only read. Its handler also
-/// requires
-/// `Compact` for the tool that snips.
+/// requires `Compact` for the tool that snips.
 const TABLE: &[(&str, Right)] = &[
     ("ContextService/AppendMessages", Write),
     ("ContextService/PrepareContext", Write),

@@ -25,10 +25,10 @@ const MAX_MESSAGES: usize = 100;
 const MAX_INSTRUCTION_BYTES: usize = 16 * 1024;
 /// The maximum number of texts that a hook may protect.
 const MAX_KEPT: usize = 20;
-/// The maximum number of files of a `PreCompact` response.
-const MAX_FILES: usize = 100;
 /// The maximum total length of these texts: 64 KiB.
 const MAX_KEPT_BYTES: usize = 64 * 1024;
+/// The maximum number of files of a `PreCompact` response.
+const MAX_FILES: usize = 100;
 
 convert_enum! {
     /// Converts the kind of a hook.

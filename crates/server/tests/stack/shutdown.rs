@@ -55,7 +55,7 @@ async fn shutdown_waits_for_a_change_without_a_caller() {
     assert!(!stack.state.closed.load(Ordering::SeqCst));
     stack.state.released.add_permits(1);
     stack.running.await.unwrap().unwrap();
-    // A store that closes before the change would lose it, although nobody waits for the reply.
+    // If the store closed before the change ended, the change would be lost, although its caller has gone.
     assert!(stack.state.closed_after_change.load(Ordering::SeqCst));
 }
 

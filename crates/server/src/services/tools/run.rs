@@ -150,7 +150,6 @@ impl ReadTranscriptInput {
         })
     }
 
-    /// Returns the note about how to continue after a cut, or an empty text.
     /// Appends a message to an answer of at most `max` bytes. Returns true if the answer is complete.
     fn append_message(
         &self,
@@ -185,6 +184,7 @@ impl ReadTranscriptInput {
         true
     }
 
+    /// Returns the note about how to continue after a cut.
     fn continuation_hint(&self, session: &Session, next: Ordinal) -> String {
         let next = u64::from(next.get()) + 1;
         match (&self.collapse_id, self.last) {
