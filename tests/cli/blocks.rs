@@ -2,7 +2,7 @@
 //!
 //! A block without a language is a command line if its first word is a program that the docs use. Otherwise the block
 //! shows output. A language without a check fails the test. `tests/clients` runs the README's clients and the programs
-//! of the API guide, and `tests/sdks` those of `docs/sdks.md`.
+//! of the API guide, and `tests/sdks` those of `docs/sdks.md`. The tests of the packages run those of `docs/frameworks`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,12 +13,12 @@ use std::process::{Command, Stdio};
 use palimpsest_tests::markdown::{Block, blocks_of, pages, repository};
 use palimpsest_tests::palimpsest;
 
-/// Returns all pages of documentation.
+/// Returns all pages of documentation, except for those of frameworks.
 fn all_pages() -> Vec<PathBuf> {
     let single = [
         "README.md", "CONTRIBUTING.md", "SECURITY.md", "clients/README.md",
     ];
-    let folders = ["docs", "docs/api", "docs/frameworks", "docs/decisions"];
+    let folders = ["docs", "docs/api", "docs/decisions"];
     let single = single.into_iter().map(str::to_owned);
     let pages = single.chain(folders.into_iter().flat_map(pages));
     pages.map(|page| repository().join(page)).collect()

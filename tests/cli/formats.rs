@@ -135,7 +135,7 @@ fn a_message_that_is_too_large_is_left_out_of_an_import() {
     assert_eq!(file["sessions"][0]["appended"], 2, "{report:#}");
     let defects = file["defects"].to_string();
     assert!(
-        defects.contains("line 2: ") && defects.contains("4,096"),
+        defects.contains("line 2: ") && defects.contains("MESSAGE_TOO_LARGE"),
         "{defects}"
     );
     let shown = said(&["export", "log", "--server", server.address()]);
