@@ -29,10 +29,13 @@ pub fn by_name(policy: &Policy, name: &str) -> Option<ModelTool> {
         .find(|tool| tools.name_of(*tool).as_deref() == Some(name))
 }
 
-/// Returns the definitions of all tools that the policy enables.
+/// Returns the definitions of all tools that the policy enables. Without ids of turns in the view, a model cannot use the
+/// tool that snips.
 pub fn all(policy: &Policy, provider: Provider) -> Vec<ToolDefinition> {
+    let is_usable = |tool: &ModelTool| *tool != ModelTool::Snip || policy.snip.tag_turns;
     let define = |tool| definition(policy, tool, provider);
-    ModelTool::ALL.into_iter().filter_map(define).collect()
+    let tools = ModelTool::ALL.into_iter().filter(is_usable);
+    tools.filter_map(define).collect()
 }
 
 /// Returns the tokens that the definitions add to a request.
