@@ -40,8 +40,13 @@ pub(crate) const fn http_status(code: Code) -> StatusCode {
     }
 }
 
-/// The reasons of errors about the size of a request. Their code is that of exceeded quotas, but a repeat cannot succeed.
-const TOO_LARGE: [&str; 2] = ["REQUEST_TOO_LARGE", "MESSAGE_TOO_LARGE"];
+/// The reasons of errors about the size of content. Their code is that of exceeded quotas, but a repeat cannot succeed.
+const TOO_LARGE: [&str; 4] = [
+    "REQUEST_TOO_LARGE",
+    "MESSAGE_TOO_LARGE",
+    "WORKING_STATE_TOO_LARGE",
+    "PROMPT_TOO_LONG",
+];
 
 /// Returns the HTTP status of an error of the REST API.
 pub(crate) fn rest_status(status: &Status) -> StatusCode {
