@@ -384,11 +384,16 @@ impl ServiceError {
             .meta("current_revision", &current)
     }
 
-    /// The provider rejected the prompt as too long, and no more content can be removed.
-    pub(crate) fn prompt_too_long(tokens: &TokenReport) -> Self {
-        let message = "the provider rejected the prompt as too long, and no level can reduce the \
-                       view further: snip the largest content, or use a model with a larger \
-                       window; appended messages are kept";
+    /// The provider rejected the prompt as too long, and no more content can be removed. `compacts` is false if the policy
+    /// turns automatic compaction off.
+    pub(crate) fn prompt_too_long(tokens: &TokenReport, compacts: bool) -> Self {
+        let message = if compacts {
+            "the provider rejected the prompt as too long, and no level can reduce the view further: snip the largest \
+             content, or use a model with a larger window; appended messages are kept"
+        } else {
+            "the provider rejected the prompt as too long, and the policy turns automatic compaction off \
+             (autocompact.enabled): call Compact, or use a model with a larger window; appended messages are kept"
+        };
         Self::new(Reason::PromptTooLong, message).own_detail("TokenReport", tokens)
     }
 

@@ -121,7 +121,8 @@ fn every_error() -> Vec<ServiceError> {
         E::delegation_not_found(Some(CompactionKey::new(3))),
         E::compaction_running(CompactionKey::new(3)),
         E::range_changed(CompactionKey::new(3), Revision::new(9)),
-        E::prompt_too_long(&TokenReport::default()),
+        E::prompt_too_long(&TokenReport::default(), true),
+        E::prompt_too_long(&TokenReport::default(), false),
         E::from(Rejection::TooManyPendingResults(256)),
         E::from(Rejection::ResultConflict {
             call: Some(CallKey::new(12)),
@@ -259,6 +260,8 @@ fn every_error_maps_to_its_status() {
         Aborted: the view changed while its summary was written, and nothing was compacted: call Compact again
           ErrorInfo palimpsest/COMPACTION_RANGE_CHANGED compaction_id=compaction-3 current_revision=9
         ResourceExhausted: the provider rejected the prompt as too long, and no level can reduce the view further: snip the largest content, or use a model with a larger window; appended messages are kept
+          ErrorInfo palimpsest/PROMPT_TOO_LONG
+        ResourceExhausted: the provider rejected the prompt as too long, and the policy turns automatic compaction off (autocompact.enabled): call Compact, or use a model with a larger window; appended messages are kept
           ErrorInfo palimpsest/PROMPT_TOO_LONG
         ResourceExhausted: 256 stored results wait for their messages: append these messages first
           QuotaFailure call: at most 256 results can wait

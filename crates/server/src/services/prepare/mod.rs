@@ -72,9 +72,12 @@ pub(super) async fn report_omitted(
         Some(OmittedCompaction::Running) => response.level_reports.push(compaction_started()),
         Some(OmittedCompaction::NothingLeft) => {
             // The turn was committed before this error, so the appended messages stay.
-            let report = |session: &Session| tokens(session, None);
-            let tokens = service.sessions.read(key, report).await?;
-            return Err(ServiceError::prompt_too_long(&tokens));
+            let report = |session: &Session| {
+                let compacts = session.policy().autocompact.enabled;
+                (tokens(session, None), compacts)
+            };
+            let (tokens, compacts) = service.sessions.read(key, report).await?;
+            return Err(ServiceError::prompt_too_long(&tokens, compacts));
         }
     }
     Ok(())
