@@ -31,7 +31,7 @@ pub use file_intents::{FileIntent, FileIntents, IntentPage, MAX_FILE_BYTES, MAX_
 pub use identity::{NotAStoreId, StoreId};
 pub use log::{
     Batch, Frame, MAX_FRAME_BYTES, MAX_LIST, MAX_LIST_ROW_BYTES, Position, RowPage, SessionHead,
-    SessionLog, SnapshotMark, StoredSnapshot,
+    SessionLog, SnapshotMark, StoredSnapshot, check_complete,
 };
 pub use store::{Leadership, StorageUsage, Store};
 pub use subagent_index::{MAX_LOOKUP_PARENTS, SubagentIndex};

@@ -189,8 +189,8 @@ impl RowPage {
     }
 }
 
-/// Fails if a part of the store did not answer.
-pub(crate) fn check_complete(left_out: &[Box<str>]) -> Result<(), StoreError> {
+/// Fails if a part of the store did not answer, for a caller that must not miss a session.
+pub fn check_complete(left_out: &[Box<str>]) -> Result<(), StoreError> {
     match left_out.first() {
         None => Ok(()),
         Some(part) => Err(StoreError::Unreachable(format!(

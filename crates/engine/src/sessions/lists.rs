@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use palimpsest_core::ids::{ProjectId, SessionKey};
 use palimpsest_core::session::SessionInfo;
 use palimpsest_store::encoding::decode_list_row;
-use palimpsest_store::{MAX_LIST, SessionHead, StoreError};
+use palimpsest_store::{MAX_LIST, SessionHead, StoreError, check_complete};
 use tokio::task::spawn_blocking;
 
 use super::{Sessions, load};
@@ -55,16 +55,6 @@ impl UnreadableRows {
     fn count(&self) -> usize {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.len()
-    }
-}
-
-/// Fails if a part of the store did not answer, for a caller that must not miss a session.
-fn check_complete(left_out: &[Box<str>]) -> Result<(), EngineError> {
-    match left_out.first() {
-        None => Ok(()),
-        Some(part) => Err(EngineError::Store(StoreError::Unreachable(format!(
-            "its node {part} does not answer, and without its sessions the list is incomplete"
-        )))),
     }
 }
 
