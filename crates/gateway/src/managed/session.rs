@@ -77,8 +77,11 @@ impl SessionPolicies {
             };
             let settings = Overlay::from_toml(&[SETTINGS, further].concat());
             let policy = settings.and_then(|settings| policies.with(project, &settings));
-            // If the policy of a project contradicts these settings, its sessions get that policy alone.
-            policy.unwrap_or_else(|_| Arc::clone(inherited))
+            policy.unwrap_or_else(|error| {
+                tracing::warn!(%project, %error, "the policy of the project contradicts the settings for sessions of the gateway; new sessions get only the \
+                    policy of the project");
+                Arc::clone(inherited)
+            })
         });
         Arc::clone(policy)
     }
