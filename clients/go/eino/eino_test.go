@@ -2,6 +2,7 @@ package eino_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -187,6 +188,36 @@ func TestAReActAgent(t *testing.T) {
 		world.Equal(t, text.String(), world.Answer)
 		s.provider.CheckTurns(t, s.model)
 	})
+}
+
+// The events of parallel tools come in the order in which the tools finish.
+func TestResultsInAnotherOrderAreTheSameConversation(t *testing.T) {
+	ctx := context.Background()
+	s := start(t, slices.Concat(world.Turns, []object{{"text": world.Answer}})...)
+	agent := s.agent(t)
+	conversation := []adk.Message{schema.UserMessage(world.Question)}
+	conversation = append(conversation, run(t, ctx, agent, false, conversation...)...)
+	var finished []adk.Message
+	for index, message := range conversation {
+		if message.Role == schema.Tool && conversation[index-1].Role == schema.Tool {
+			finished = slices.Insert(finished, len(finished)-1, message)
+		} else {
+			finished = append(finished, message)
+		}
+	}
+	run(t, ctx, agent, false, append(finished, schema.UserMessage("And now?"))...)
+	var sent [][]string
+	for _, request := range s.provider.Requests(t, s.model) {
+		var body struct{ Messages []json.RawMessage }
+		world.Check(t, json.Unmarshal(request.Body, &body))
+		var messages []string
+		for _, message := range body.Messages {
+			messages = append(messages, string(message))
+		}
+		sent = append(sent, messages)
+	}
+	last := sent[len(sent)-2]
+	world.Equal(t, fmt.Sprint(sent[len(sent)-1][:len(last)]), fmt.Sprint(last))
 }
 
 func TestACompactionIsUndone(t *testing.T) {

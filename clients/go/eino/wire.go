@@ -56,6 +56,7 @@ type wireArray struct {
 }
 
 func toWire(conversation []*schema.Message) (*wireArray, error) {
+	conversation = inCallOrder(conversation)
 	array := &wireArray{
 		messages:  make([]wireMessage, len(conversation)),
 		known:     map[string][]*schema.Message{},
