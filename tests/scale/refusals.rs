@@ -259,7 +259,7 @@ fn a_start_reports_missing_rights() {
     tells(
         &told,
         &[
-            "its tables cannot be made",
+            "its tables cannot be created",
             "permission denied",
             "palimpsest schema print",
         ],

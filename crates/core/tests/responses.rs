@@ -404,7 +404,7 @@ fn invalid_arrays_are_found() {
     let wrong = json!([{"type": "output_text", "text": "a"}]);
     check(
         &json!([{"role": "user", "content": wrong}]),
-        Some("this part may not stand here"),
+        Some("this part is not allowed here"),
     );
     let blank = json!([{"type": "input_text", "text": ""}]);
     check(

@@ -83,7 +83,7 @@ fn server_config(files: &[Vec<u8>]) -> Result<ServerConfig, String> {
     let chain = certificates(&files[0])?;
     // The message of the parser is dropped, because it could quote the key.
     let key = PrivateKeyDer::from_pem_slice(&files[1])
-        .map_err(|_| "the key file holds no private key as PEM".to_owned())?;
+        .map_err(|_| "the key file contains no private key as PEM".to_owned())?;
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -115,7 +115,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match read {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        Ok(_) => Err("a file holds no certificate as PEM".to_owned()),
+        Ok(_) => Err("a file contains no certificate as PEM".to_owned()),
         Err(_) => Err("a file of certificates is broken PEM".to_owned()),
     }
 }

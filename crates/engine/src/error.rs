@@ -42,7 +42,7 @@ pub enum EngineError {
     #[error("session {0} was deleted and its files are still being removed")]
     SessionDeleting(SessionKey),
     /// The session has a hold and cannot be deleted.
-    #[error("the session {0} has a hold")]
+    #[error("the session {0} is on hold")]
     SessionOnHold(SessionKey),
     /// The session is the parent of other sessions.
     #[error("the session {session} has {subagents} subagent sessions")]

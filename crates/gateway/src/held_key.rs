@@ -94,7 +94,7 @@ impl HeldKey {
         let text = format!("{}{}", self.scheme, key.expose_secret().trim());
         let value = HeaderValue::try_from(text);
         let mut value = value
-            .map_err(|_| error("the key has characters that no header can hold".to_owned()))?;
+            .map_err(|_| error("the key has characters that no header can contain".to_owned()))?;
         // A sensitive value is hidden in `Debug` output.
         value.set_sensitive(true);
         Ok(KeyHeader {

@@ -55,8 +55,8 @@ impl PageError {
             Self::Call(status) => status.message(),
             Self::NoPage => "The inspector has no page with this address.",
             Self::ForeignHost => {
-                "Without API keys, the inspector answers to localhost and to addresses only. Open it by one of these, or \
-                 turn on authentication."
+                "Without authentication, the inspector accepts only localhost or an IP address as the host of its URL. Open \
+                 it by one of these, or turn on authentication."
             }
             Self::Input(problem) => problem,
         }

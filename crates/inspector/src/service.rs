@@ -122,7 +122,7 @@ async fn read_form(
             Ok(Some(Query::read(&text)))
         }
         _ => Err(PageError::Input(
-            "The inspector takes GET and POST requests only.",
+            "The inspector accepts only GET and POST requests.",
         )),
     }
 }
@@ -178,7 +178,7 @@ impl Call {
                 let path = pages::memory::edit(api, &name, form).await?;
                 return Ok(response::redirect(&path));
             }
-            (_, Some(_)) => return Err(PageError::Input("This page takes no form.")),
+            (_, Some(_)) => return Err(PageError::Input("This page accepts no form.")),
             (Route::SignOut, None) => return Ok(response::redirect(ROOT)),
         };
         Ok(response::page(StatusCode::OK, page))

@@ -382,7 +382,7 @@ fn all_errors_in_policies_are_reported_together() {
               p.toml:11: policy.microcompact.time.idle must be a number of seconds, such as 90s or 0.5s
               p.toml:12: policy.microcompact.protected_tools must be a list of strings, is 1
               p.toml:14: policy.tool_results.rules.Read.fixed_chars is invalid: invalid type: boolean `true`, expected u64
-              p.toml:15: projects.a b: may hold only letters, digits, '-', '_' and '.', and must begin with a letter or a digit
+              p.toml:15: projects.a b: may contain only letters, digits, '-', '_' and '.', and must begin with a letter or a digit
               p.toml:17: projects.p.snip is not a setting: a project has sections such as [projects.p.policy]
               p.toml:19: projects.q.policy.snip.nugde is not a setting: did you mean projects.q.policy.snip.nudge?
               p.toml:20: projects.q.policy.collapse.target_percent must be less than commit_at_percent

@@ -36,7 +36,7 @@ pub enum StoreError {
         head: Revision,
     },
     /// A size limit that bounds every write was exceeded. A retry cannot succeed.
-    #[error("{what} has {len} bytes, the most is {max}")]
+    #[error("{what} has {len} bytes, the maximum is {max}")]
     TooLarge {
         /// The part of the request that is too large.
         what: &'static str,
@@ -54,7 +54,7 @@ pub enum StoreError {
     Failed(String),
     /// The disk is full or the file system rejects writes. Reads still work, and writes are accepted again
     /// when room is available. The outcome of a write in flight is unknown.
-    #[error("the store takes no writes: {0}")]
+    #[error("the store accepts no writes: {0}")]
     OutOfSpace(&'static str),
     /// The process or the machine has run out of a resource other than disk space, such as file handles. No
     /// acknowledged write is lost. The outcome of this call is unknown, and the caller may retry soon.

@@ -100,7 +100,7 @@ impl ModelEndpoint {
             .map_err(|_| Error::auth("the header's name is not one"))?;
         let mut value =
             HeaderValue::from_str(&format!("{scheme}{}", key.expose_secret().trim()))
-                .map_err(|_| Error::auth("the key has characters that no header can hold"))?;
+                .map_err(|_| Error::auth("the key has characters that no header can contain"))?;
         // Sensitive values are hidden in debug output, and `redact_credentials` removes them from error
         // responses.
         value.set_sensitive(true);

@@ -25,7 +25,7 @@ pub enum NameError {
     },
     /// The name contains a character that is not allowed.
     #[error(
-        "may hold only letters, digits, '-', '_' and '.', and must begin with a letter or a digit"
+        "may contain only letters, digits, '-', '_' and '.', and must begin with a letter or a digit"
     )]
     Illegal,
     /// The resource name does not have the form `projects/{project}/sessions/{session}`.

@@ -150,7 +150,7 @@ async fn write_version(
 
 fn lost_race() -> HostError {
     HostError::Refused(
-        "somebody else wrote the summary meanwhile, or the store has lost that this was begun: it is tried again".into(),
+        "another process wrote the summary during this update, or the start of the update was lost: the update is repeated".into(),
     )
 }
 

@@ -56,7 +56,7 @@ fn ill() -> Vec<(Answers, &'static str)> {
         ),
         (
             pre(String::new(), vec!["x".to_owned(); 21]),
-            "must_keep must hold at most 20",
+            "must_keep must have at most 20",
         ),
         // 5 MiB exceed the limit of 4 MiB for a reply of a hook. gRPC reports this as `OutOfRange`.
         (pre(String::new(), vec!["x".repeat(5 << 20)]), "OutOfRange"),

@@ -17,7 +17,7 @@ use uuid::Uuid;
 const SENT_AS_RECEIVED: [&str; 3] = [
     "extra inputs are not permitted",
     "the part is empty",
-    "this part may not stand here",
+    "this part is not allowed here",
 ];
 
 /// Fuzzes a Messages API payload.

@@ -30,7 +30,7 @@ const BATCH_BYTES: usize = 1024 * 1024;
 const BATCH_MESSAGES: usize = 1_000;
 /// The reason of a rejected append whose parent message does not exist.
 const MESSAGE_NOT_FOUND: &str = "MESSAGE_NOT_FOUND";
-/// The reasons of RESOURCE_EXHAUSTED that a retry does not remove.
+/// The reasons of `RESOURCE_EXHAUSTED` that a retry does not remove.
 const TOO_LARGE: [&str; 2] = ["MESSAGE_TOO_LARGE", "REQUEST_TOO_LARGE"];
 
 /// The calls for one file.

@@ -110,10 +110,7 @@ pub(super) fn check_attributes(
     Rejection::at_most(count, "entries", field)?;
     for (name, value) in attributes {
         if name.is_empty() {
-            return Err(Rejection::invalid(
-                field,
-                "holds an attribute without a name",
-            ));
+            return Err(Rejection::invalid(field, "has an attribute without a name"));
         }
         let actual = name.len() + value.len();
         if actual > limits.max_attribute_bytes {

@@ -177,7 +177,7 @@ impl ConversationValidator<'_> {
                 }
                 Some("tool_use" | "thinking" | "redacted_thinking") => {
                     self.report
-                        .add(path, "this block may stand in assistant messages only");
+                        .add(path, "this block is allowed in assistant messages only");
                 }
                 _ => {
                     words = true;
@@ -223,7 +223,7 @@ impl ConversationValidator<'_> {
                 }
                 Some("tool_result" | "image" | "document") => {
                     self.report
-                        .add(path, "this block may stand in user messages only");
+                        .add(path, "this block is allowed in user messages only");
                 }
                 _ => self.content(block, &path),
             }

@@ -136,7 +136,11 @@ fn content(
             for (index, part) in parts.iter().enumerate() {
                 let path = format!("{path}.content[{index}]");
                 let kind = text(part, "type").unwrap_or_default();
-                report.unless(kinds.contains(&kind), &path, "this part may not stand here");
+                report.unless(
+                    kinds.contains(&kind),
+                    &path,
+                    "this part is not allowed here",
+                );
                 // Other part types are accepted without a check of their content.
                 let filled = match kind {
                     "text" => text(part, "text").is_some_and(|text| !text.is_empty()),

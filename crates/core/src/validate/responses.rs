@@ -209,7 +209,7 @@ fn parts(
 
 fn part(part: &Value, kinds: &[&str], path: &str, report: &mut ViolationReport) {
     let kind = text(part, "type").unwrap_or_default();
-    report.unless(kinds.contains(&kind), path, "this part may not stand here");
+    report.unless(kinds.contains(&kind), path, "this part is not allowed here");
     let is_url = |field: &str| {
         text(part, field).is_some_and(|url| {
             ["https://", "http://", "data:"]

@@ -100,8 +100,8 @@ impl Signal {
                     tracing::warn!(
                         signal = name,
                         error = drop_reason(error),
-                        "the collector (otlp.endpoint) does not take what is sent; this is said \
-                         once, palimpsest_telemetry_exports_total counts on"
+                        "the collector at otlp.endpoint rejects the telemetry; only the first failure is \
+                         logged, and palimpsest_telemetry_exports_total counts all"
                     );
                 }
             }

@@ -211,7 +211,7 @@ fn headers(config: &OtlpConfig) -> Result<HeaderMap, TelemetryError> {
     };
     let text = SecretString::from(text);
     parse_headers(text.expose_secret()).ok_or(TelemetryError::Headers(
-        "must hold name=value, with a comma or the end of a line between headers",
+        "must have the form name=value, with a comma or the end of a line between headers",
     ))
 }
 

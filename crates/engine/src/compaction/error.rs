@@ -49,7 +49,7 @@ impl CompactionError {
     /// Creates the error for required data that could not be read.
     pub(super) const fn content_lost() -> Self {
         Self::Engine(EngineError::Internal {
-            doing: "read what a compaction is made of",
+            doing: "read the messages of a compaction",
             source: None,
         })
     }

@@ -27,7 +27,7 @@ const MIN_LOADS: usize = 4;
 
 const NOT_CREATED: DecodeError =
     DecodeError::Damaged("it does not begin with the session's creation");
-const CUT_OFF: DecodeError = DecodeError::Damaged("it ends before its head says");
+const CUT_OFF: DecodeError = DecodeError::Damaged("it ends before the revision in its head");
 const CREATED_TWICE: DecodeError = DecodeError::Damaged("it creates the session twice");
 
 type RevisionedEvents = Vec<(Revision, RecordedEvent)>;
@@ -383,7 +383,7 @@ pub(super) fn decode_frames(
         let decoded = decode_frame(&frame.bytes)?;
         if decoded.len() != frame.events as usize {
             return Err(DecodeError::Damaged(
-                "a frame holds other events than it says",
+                "a frame contains other events than its head states",
             ));
         }
         let revisions = (0..).map(|offset| frame.first.plus(offset));

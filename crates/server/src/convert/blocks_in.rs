@@ -79,7 +79,7 @@ pub(super) fn block(block: v1::Block, origin: MessageOrigin) -> Result<Block, Fi
         Typed::Opaque(_) if !json.is_empty() => {
             return Err(FieldError::invalid(
                 "extra_json",
-                "must be empty: `opaque.json` holds the whole block",
+                "must be empty: `opaque.json` contains the whole block",
             ));
         }
         Typed::Opaque(block) => opaque(&block).under("opaque")?,
@@ -228,7 +228,7 @@ fn nested(typed: v1::Block, origin: MessageOrigin) -> Result<Block, FieldError> 
             | Typed::RedactedThinking(_),
         ) => Err(FieldError::invalid(
             "block",
-            "must be a text, an image, a document or an opaque block: a result holds no other",
+            "must be a text, an image, a document or an opaque block: a result cannot contain another block",
         )),
         _ => block(typed, origin),
     }
@@ -262,7 +262,7 @@ fn opaque(block: &v1::OpaqueBlock) -> Result<Block, FieldError> {
     if second.is_some() || named.as_deref() != Some(kind) {
         return Err(FieldError::invalid(
             "json",
-            "must hold the field `type` with the value of `opaque.type`",
+            "must have the field `type` with the value of `opaque.type`",
         ));
     }
     let json = json::document(&block.json)

@@ -142,7 +142,7 @@ pub fn pre_compact_decision(
     let bytes: usize = must_keep.iter().map(String::len).sum();
     if must_keep.len() > MAX_KEPT || bytes > MAX_KEPT_BYTES {
         return Err(format!(
-            "must_keep must hold at most {MAX_KEPT} texts, of {MAX_KEPT_BYTES} bytes in all"
+            "must_keep must have at most {MAX_KEPT} texts, of {MAX_KEPT_BYTES} bytes in all"
         ));
     }
     if answer.files.len() > MAX_FILES {
@@ -173,12 +173,12 @@ pub fn session_start_decision(
     next_id: &mut dyn FnMut() -> MessageId,
 ) -> Result<HookDecision, String> {
     if answer.messages.len() > MAX_MESSAGES {
-        return Err(format!("messages must hold at most {MAX_MESSAGES}"));
+        return Err(format!("messages must have at most {MAX_MESSAGES}"));
     }
     let read = messages(answer.messages, limits, next_id).map_err(|error| error.to_string())?;
     // One payload may contain several messages, so the limit is checked again.
     if read.len() > MAX_MESSAGES {
-        return Err(format!("messages must hold at most {MAX_MESSAGES}"));
+        return Err(format!("messages must have at most {MAX_MESSAGES}"));
     }
     let mut all = Vec::with_capacity(read.len());
     for one in read {

@@ -311,7 +311,7 @@ pub fn trigger_from_proto(trigger: i32, field: &str) -> Result<Trigger, FieldErr
         Ok(v1::Trigger::PromptTooLong) => Ok(Trigger::PromptTooLong),
         Ok(v1::Trigger::Time) => Err(FieldError::invalid(
             field,
-            "must not be TIME: a summary is never made because of that",
+            "must not be TIME: time never triggers a summary",
         )),
         Err(_) => Err(super::scalars::unknown(field)),
     }

@@ -35,7 +35,7 @@ pub fn messages(
         // The limit includes messages inside payloads, whose number is known only after parsing.
         if all.len() + read.len() > limits.max_messages {
             let what = format!(
-                "must hold at most {} messages, those inside payloads included",
+                "must have at most {} messages, those inside payloads included",
                 limits.max_messages
             );
             return Err(FieldError::invalid("messages", what));
@@ -75,7 +75,7 @@ fn input(
                 (Some(_), _) => {
                     return Err(FieldError::invalid(
                         "id",
-                        "must not be set with a payload that does not hold exactly one message",
+                        "must not be set with a payload that does not contain exactly one message",
                     ));
                 }
             }
@@ -185,7 +185,7 @@ fn check_block_count(count: usize, limits: &Limits, field: &str) -> Result<(), F
     if count <= limit {
         return Ok(());
     }
-    let what = format!("must hold at most {limit} blocks in one message, holds {count}");
+    let what = format!("must have at most {limit} blocks in one message, has {count}");
     Err(FieldError::invalid(field, what))
 }
 
@@ -303,7 +303,7 @@ fn kind(kind: i32) -> Result<MessageKind, FieldError> {
         Ok(v1::MessageKind::Summary | v1::MessageKind::Boundary | v1::MessageKind::Synthetic) => {
             Err(FieldError::invalid(
                 "kind",
-                "must be ORDINARY, ATTACHMENT or HOOK: the service makes the others",
+                "must be ORDINARY, ATTACHMENT or HOOK: the service sets the others",
             ))
         }
         Err(_) => Err(unknown("kind")),
@@ -323,16 +323,16 @@ pub(super) fn attributes(
     sorted.sort();
     let (limit, count) = (limits.max_attributes, sorted.len());
     if count > limit {
-        return invalid(format!("must hold at most {limit} entries, holds {count}"));
+        return invalid(format!("must have at most {limit} entries, has {count}"));
     }
     for (name, value) in &sorted {
         if name.is_empty() {
-            return invalid("must not hold an empty name".to_owned());
+            return invalid("must not contain an empty name".to_owned());
         }
         let (limit, size) = (limits.max_attribute_bytes, name.len() + value.len());
         if size > limit {
             return invalid(format!(
-                "must hold entries of at most {limit} bytes, has one of {size}"
+                "must have entries of at most {limit} bytes, has one of {size}"
             ));
         }
     }

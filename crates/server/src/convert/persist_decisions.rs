@@ -64,7 +64,7 @@ pub fn offered_result_content(
     };
     if blocks > limits.max_blocks {
         let what = format!(
-            "must hold at most {} blocks, holds {blocks}",
+            "must have at most {} blocks, has {blocks}",
             limits.max_blocks
         );
         return Err(FieldError::invalid(field, what));

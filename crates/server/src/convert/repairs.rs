@@ -97,11 +97,11 @@ fn described(session: &Session, kind: RepairKind) -> (v1::RepairKind, &'static s
         ),
         RepairKind::UnsignedThinking => (
             Out::ThinkingDropped,
-            "Thinking without a signature is not taken back by its provider; it was left out.",
+            "The provider does not accept thinking without a signature; it was left out.",
         ),
         RepairKind::WrongRole => (
             Out::UnsupportedBlockReplaced,
-            "A message of this role must not hold such a block; it was left out.",
+            "A message of this role cannot contain such a block; it was left out.",
         ),
         RepairKind::UnsupportedBlock => (
             Out::UnsupportedBlockReplaced,

@@ -290,7 +290,7 @@ mod tests {
         );
         assert_eq!(
             with(|s| s.attributes = [(String::new(), String::new())].into()),
-            "session.attributes must not hold an empty name"
+            "session.attributes must not contain an empty name"
         );
     }
 

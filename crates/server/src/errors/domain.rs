@@ -270,7 +270,7 @@ impl From<StoreError> for ServiceError {
                 Self::new(Reason::StoreFull, message).retry(RETRY_AFTER_RESTART)
             }
             StoreError::Failed(_) => {
-                tracing::error!(%error, "the store takes no more writes");
+                tracing::error!(%error, "the store accepts no more writes");
                 Self::store_unavailable(RETRY_AFTER_RESTART)
             }
             error => Self::internal("use the store", error),

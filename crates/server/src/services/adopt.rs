@@ -24,7 +24,7 @@ pub(super) fn read(
     };
     // The summary is the only message of the call: the messages that it replaces were appended earlier.
     let [summary] = messages else {
-        let what = "must hold one message, the summary, where adopted_compaction is set";
+        let what = "must have one message, the summary, if adopted_compaction is set";
         return Err(FieldError::invalid("messages", what).into());
     };
     let limit = service.limits().max_messages;

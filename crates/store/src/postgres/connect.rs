@@ -126,7 +126,7 @@ impl Connector {
                     return Ok(connected);
                 }
                 Ok(Err(error)) => PgError::from(error),
-                Err(_) => PgError::Lost("it takes connections and does not answer".into()),
+                Err(_) => PgError::Lost("it accepts connections and does not answer".into()),
             };
             // A rejection is more informative than an unreachable host, so it is the error that is returned.
             if !trouble.is_transient() || met.is_none() {

@@ -1,6 +1,6 @@
-//! The outage of a node of a distributed database. While a node does not accept connections, calls to its sessions fail at
-//! once, except for one attempt at a time. Otherwise they would wait and retry, and take resources from calls to sessions of
-//! other nodes.
+//! The outage of a node of a distributed database. While a node does not accept connections, calls to its sessions fail
+//! at once, except for an attempt every 500 ms. Otherwise they would wait and retry, and take resources from calls to
+//! sessions of other nodes.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -50,7 +50,7 @@ impl Outage {
                 "its node {host}:{port} does not answer"
             ))));
         }
-        // The next calls wait for the outcome of this attempt.
+        // This call tries the node. The next ones fail until another attempt is due.
         state.tried = Some(now);
         Ok(())
     }

@@ -259,7 +259,7 @@ async fn migrate_tables(
         }
         let state = brought.map_err(|trouble| match trouble {
             PgError::Denied(reason) => PgError::Final(StoreError::Setup(format!(
-                "its tables cannot be made: {reason}. Let the role create in the database (GRANT CREATE ON \
+                "its tables cannot be created: {reason}. Let the role create in the database (GRANT CREATE ON \
                  DATABASE), or let its owner run what `palimpsest schema print` prints"
             ))),
             trouble => trouble,

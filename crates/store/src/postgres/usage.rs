@@ -76,7 +76,7 @@ impl CountGuard {
         let (usage, good_for) = match counted {
             Ok(usage) => (Ok((usage, begun)), good_for),
             Err(error) => {
-                tracing::warn!(%error, "failed to count what a project holds; it is tried again");
+                tracing::warn!(%error, "failed to count the stored bytes of a project; the count is repeated");
                 (Err(error.to_string()), AFTER_FAILURE)
             }
         };
@@ -161,7 +161,7 @@ impl UsageCache {
         match known {
             Some(known) if is_new || is_known => known.usage(),
             _ => Err(StoreError::Unreachable(
-                "what the project holds is still being counted".into(),
+                "the stored bytes of the project are still being counted".into(),
             )),
         }
     }
@@ -211,7 +211,7 @@ async fn count_all(
                 "its node {node} does not answer"
             )));
         }
-        tracing::warn!(%node, "the count of what a project holds leaves out a node that does not answer");
+        tracing::warn!(%node, "the count of a project's stored bytes omits a node that does not answer");
     }
     let mut all = StorageUsage::default();
     for one in asked.answers {

@@ -256,7 +256,11 @@ fn check(
             db.insert(keys::FORMAT_KEY, &FORMAT.to_be_bytes())?;
         }
         // The format is the first record of every store, so its loss means damage.
-        None => return Err(OpenDefect::Corrupt("it holds data, but no format".into())),
+        None => {
+            return Err(OpenDefect::Corrupt(
+                "it contains data, but no format".into(),
+            ));
+        }
         // A newer layout must not be changed by this release.
         Some(found) if found > FORMAT => {
             return Err(OpenDefect::Refused(StoreError::Newer {

@@ -66,7 +66,7 @@ fn frame_of(db: &Db, key: &SessionKey, incarnation: u64, revision: u64) -> Resul
     let found = found.transpose().map_err(|e| failed(&e))?;
     found
         .and_then(|key| keys::parse_frame(&key))
-        .ok_or_else(|| damaged(key, format!("no frame holds revision {revision}")))
+        .ok_or_else(|| damaged(key, format!("no frame contains revision {revision}")))
 }
 
 type Pairs<'a> = &'a mut dyn Iterator<Item = ::sled::Result<(IVec, IVec)>>;
@@ -172,7 +172,7 @@ fn frames_of(
         if events == 0 || (frames.is_empty() && first + u64::from(events) <= after + 1) {
             return Err(damaged(
                 key,
-                format!("no frame holds revision {}", after + 1),
+                format!("no frame contains revision {}", after + 1),
             ));
         }
         bytes += frame.len();
@@ -378,7 +378,7 @@ pub(super) fn tombstones(
         }
         let Some(tombstone) = keys::decode_tombstone(&key, &value) else {
             tracing::error!(
-                "a tombstone cannot be read: what belonged to its session stays. Run `palimpsest verify-store`"
+                "a tombstone cannot be read, so the data of its session stays. Run `palimpsest verify-store`"
             );
             continue;
         };

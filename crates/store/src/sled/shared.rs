@@ -66,8 +66,8 @@ impl Shared {
     pub(super) fn set_full(&self, why: Option<&'static str>) {
         let was = self.full.swap(why.is_some(), Ordering::AcqRel);
         match why {
-            Some(why) if !was => tracing::error!(why, "the store takes no writes"),
-            None if was => tracing::info!("the store takes writes again"),
+            Some(why) if !was => tracing::error!(why, "the store accepts no writes"),
+            None if was => tracing::info!("the store accepts writes again"),
             _ => {}
         }
     }

@@ -51,7 +51,7 @@ pub(super) fn read(provider: Provider, bytes: &[u8]) -> Imported<'_> {
             }
             None => imported.defects.push(ImportDefect {
                 line: number,
-                problem: "holds no array of messages".into(),
+                problem: "contains no array of messages".into(),
             }),
         }
     }

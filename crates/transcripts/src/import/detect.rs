@@ -109,10 +109,10 @@ pub(super) fn format_mismatch(
         return Some("is empty".to_owned());
     }
     let mut what = if messages + known == 0 {
-        format!("holds no message of the format {}", format.name())
+        format!("contains no message of the format {}", format.name())
     } else {
         format!(
-            "holds next to nothing of the format {}: {} of {all} lines were understood",
+            "contains almost nothing of the format {}: {} of {all} lines were understood",
             format.name(),
             messages + known
         )

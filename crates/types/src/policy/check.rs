@@ -72,7 +72,7 @@ impl Policy {
                     .values()
                     .any(|rule| *rule == ToolResultRule::NeverPersist(false)),
                 "tool_results.rules",
-                "must not hold never_persist = false: leave the rule out instead",
+                "must not contain never_persist = false: leave the rule out instead",
             ),
         ];
         rules

@@ -77,7 +77,7 @@ fn an_invalid_message_is_rejected_with_its_path() {
     );
     refused(
         typed(vec![text("a"), text("b"), text("c")]),
-        "messages[0].message.blocks must hold at most 2 blocks in one message, holds 3",
+        "messages[0].message.blocks must have at most 2 blocks in one message, has 3",
     );
     refused(
         typed(vec![v1::Block::default()]),
@@ -143,12 +143,12 @@ fn an_invalid_block_is_rejected_with_its_path() {
     for json in ["{}", r#"{"type":"old"}"#, r#"{"type":"new","type":"new"}"#] {
         refused_block(
             opaque("new", json),
-            "opaque.json must hold the field `type` with the value of `opaque.type`",
+            "opaque.json must have the field `type` with the value of `opaque.type`",
         );
     }
     refused_block(
         with_extra(opaque("new", r#"{"type":"new"}"#), "{}"),
-        "extra_json must be empty: `opaque.json` holds the whole block",
+        "extra_json must be empty: `opaque.json` contains the whole block",
     );
 }
 
@@ -159,7 +159,7 @@ fn an_invalid_tool_result_is_rejected_with_its_path() {
     refused_block(
         nested(vec![text("a"), call("i", "n", b"{}")]),
         "tool_result.content.blocks.blocks[1].block must be a text, an image, a document or an \
-         opaque block: a result holds no other",
+         opaque block: a result cannot contain another block",
     );
     refused_block(
         nested(vec![v1::Block::default()]),
@@ -282,7 +282,7 @@ fn an_invalid_payload_is_rejected_with_its_path() {
     let three = r#"{"role":"user","content":[{"type":"n"},{"type":"n"},{"type":"n"}]}"#;
     refused(
         anthropic(three),
-        "messages[0].payload.json must hold at most 2 blocks in one message, holds 3",
+        "messages[0].payload.json must have at most 2 blocks in one message, has 3",
     );
     let id = r#"{"role":"assistant","content":[],"id":"123456789"}"#;
     refused(
@@ -293,13 +293,13 @@ fn an_invalid_payload_is_rejected_with_its_path() {
     two.id = uuid::Uuid::nil().to_string();
     refused(
         two.clone(),
-        "messages[0].id must not be set with a payload that does not hold exactly one message",
+        "messages[0].id must not be set with a payload that does not contain exactly one message",
     );
     two.id.clear();
     let error = read(vec![typed(vec![]), two], &small()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "messages must hold at most 2 messages, those inside payloads included"
+        "messages must have at most 2 messages, those inside payloads included"
     );
 }
 
@@ -347,7 +347,7 @@ fn invalid_metadata_is_rejected_with_its_path() {
         });
         refused(
             input,
-            "messages[0].metadata.kind must be ORDINARY, ATTACHMENT or HOOK: the service makes the \
+            "messages[0].metadata.kind must be ORDINARY, ATTACHMENT or HOOK: the service sets the \
              others",
         );
     }
@@ -357,14 +357,14 @@ fn invalid_metadata_is_rejected_with_its_path() {
     );
     with(
         |m| m.attributes = [("a".into(), "12345678".into())].into(),
-        "attributes must hold entries of at most 8 bytes, has one of 9",
+        "attributes must have entries of at most 8 bytes, has one of 9",
     );
     with(
         |m| m.attributes = [(String::new(), "1".into())].into(),
-        "attributes must not hold an empty name",
+        "attributes must not contain an empty name",
     );
     with(
         |m| m.attributes = ["a", "b", "c"].map(|n| (n.into(), n.into())).into(),
-        "attributes must hold at most 2 entries, holds 3",
+        "attributes must have at most 2 entries, has 3",
     );
 }

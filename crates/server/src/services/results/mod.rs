@@ -184,7 +184,7 @@ pub(super) fn search_error(ended: SearchEnd) -> ServiceError {
         SearchEnd::Cancelled | SearchEnd::DeadlineExceeded => ServiceError::deadline_exceeded(),
         SearchEnd::TooMuch => ServiceError::invalid(
             "search.pattern",
-            "takes more work than one call may do on this result: read it by lines",
+            "needs more work than one call may do on this result: read it by lines",
         ),
     }
 }
