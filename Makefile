@@ -85,7 +85,7 @@ release-servers:
 frameworks suites: export PALIMPSEST_BINARY = $(CURDIR)/target/release/palimpsest
 frameworks suites: export PALIMPSEST_FAKE_PROVIDER = $(CURDIR)/target/release/palimpsest-fake-provider
 
-# Compares Palimpsest with the context management of frameworks for Python: the same agent plays the same tasks in the real
+# Compares Palimpsest with the context management of agent frameworks: the same agent plays the same tasks in the real
 # frameworks against the fake provider. Takes long: tests/frameworks/README.md. `ARGUMENTS="--task code"` selects plays.
 frameworks: release-servers
 	tests/frameworks/run $(ARGUMENTS)

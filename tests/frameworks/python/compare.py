@@ -10,9 +10,10 @@ from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 
+import program
 import report
 from check import check
-from frameworks import FRAMEWORKS, OPENAI_FRAMEWORKS, SEPARATE, WINDOWS, glue_lines
+from frameworks import FRAMEWORKS, OPENAI_FRAMEWORKS, PROGRAMS, SEPARATE, WINDOWS, glue_lines
 from play import Play, play
 from task import Task
 from task_code import code_task
@@ -28,13 +29,15 @@ TASKS: dict[str, Callable[[], Task]] = {
 
 def variant_of(framework: str, name: str) -> Variant:
     """Returns a variant."""
-    module = import_module(f"{framework}_variants.{name}")
+    module = None if framework in PROGRAMS else import_module(f"{framework}_variants.{name}")
     return Variant(
+        name=name,
         label=FRAMEWORKS[framework][name],
-        make=module.make,
+        # A program makes the parts of its agent itself.
+        make=getattr(module, "make", dict),
         model="gpt-5-fake" if framework in OPENAI_FRAMEWORKS else "claude-fake",
         glue=glue_lines(framework, name),
-        search=getattr(module, "search", None),
+        search=getattr(module, "search", program.SEARCHES.get(name)),
         needs_server=name == "palimpsest",
     )
 

@@ -1,7 +1,7 @@
 """Writes the figures of a run to `docs/frameworks/figures.json`, and the tables of the pages from this file.
 
     figures.py                         writes the tables from the file
-    figures.py --measures FILE...      replaces all plays by those of complete runs first
+    figures.py --measures FILE...      replaces the plays of the frameworks in the output of complete runs first
     figures.py --printed PAGE FILE     replaces the rows of a page for TypeScript by the output of its script first
     figures.py --check                 changes nothing, and fails if a table or a play differs
 
@@ -32,6 +32,9 @@ NAMES = {
     "strands": "Strands Agents",
     "google_adk": "Google ADK",
     "llama_index": "LlamaIndex",
+    "spring_ai": "Spring AI",
+    "langchain4j": "LangChain4j",
+    "eino": "eino",
 }
 #: The play of the table in the README.
 SHOWN = ("code", 131_072)
@@ -235,7 +238,9 @@ def main() -> int:
             order.index((it["framework"], it["variant"])),
             PLAYS.index((it["task"], it["window"])),
         )
-        figures["plays"] = sorted(map(play_of, measures), key=place)
+        replaced = {it["framework"] for it in measures}
+        others = [it for it in figures["plays"] if it["framework"] not in replaced]
+        figures["plays"] = sorted([*others, *map(play_of, measures)], key=place)
     if options.printed:
         page, file = options.printed
         lines = [it for it in Path(file).read_text().splitlines() if it.startswith("| ")][1:]

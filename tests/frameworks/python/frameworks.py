@@ -58,13 +58,42 @@ FRAMEWORKS = {
         "summary_buffer": "`ChatSummaryMemoryBuffer`",
         "palimpsest": "Palimpsest: `PalimpsestAgent`",
     },
+    "spring_ai": {
+        "plain": "`MessageWindowChatMemory` without a limit",
+        "window": "`MessageWindowChatMemory`",
+        "window_rounds": "`MessageWindowChatMemory` in the rounds of tool calls",
+        "palimpsest": "Palimpsest: `PalimpsestAdvisors`",
+    },
+    "langchain4j": {
+        "plain": "`MessageWindowChatMemory` without a limit",
+        "message_window": "`MessageWindowChatMemory`, 10 messages",
+        "token_window": "`TokenWindowChatMemory`",
+        "palimpsest": "Palimpsest: `PalimpsestContext`",
+    },
+    "eino": {
+        "plain": "no management",
+        "reduction": "`NewToolResultMiddleware`",
+        "reduction_scaled": "`NewToolResultMiddleware`, limits in proportion",
+        "reduction_files": "`NewToolResultMiddleware`, results above 2,000 tokens in files",
+        "palimpsest": "Palimpsest: `NewChatModelAgent`",
+    },
 }
 #: The other frameworks use Anthropic.
-OPENAI_FRAMEWORKS = ["openai_agents", "google_adk", "llama_index"]
+OPENAI_FRAMEWORKS = ["openai_agents", "google_adk", "llama_index", "spring_ai", "langchain4j", "eino"]
 #: The framework that needs an environment of its own.
 SEPARATE = "llama_index"
+#: The agents in other languages, with the folders of their variants.
+PROGRAMS = {
+    "spring_ai": "java/src/main/java/springai",
+    "langchain4j": "java/src/main/java/langchain4j",
+    "eino": "go",
+}
 
 
 def glue_lines(framework: str, variant: str) -> int:
-    """Returns the lines of a variant that exist for the management of the context. They end with `# glue`."""
-    return (Path(__file__).parent / f"{framework}_variants" / f"{variant}.py").read_text().count("# glue\n")
+    """Returns the lines of a variant that exist for the management of the context. Their comment is `glue`."""
+    folder = Path(__file__).parents[1] / PROGRAMS.get(framework, f"python/{framework}_variants")
+    names = (f"{variant}.py", f"{variant}.go", f"{variant.title().replace('_', '')}.java")
+    sources = [(folder / name).read_text() for name in names if (folder / name).exists()]
+    assert len(sources) == 1, f"{folder} has no file for {variant}"
+    return sources[0].count(" glue\n")

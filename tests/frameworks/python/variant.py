@@ -11,10 +11,11 @@ from typing import Any
 class Variant:
     """A way to manage the context, in the words of its framework.
 
-    `glue` is the number of lines in the agent that exist for it. `make` returns the parts that the agent gets, as the
-    play of its framework expects them. `search` returns the call with which the model searches removed content.
+    `name` is that of its file. `glue` is the number of lines in the agent that exist for it. `make` returns the parts
+    that the agent gets, as the play of its framework expects them. `search` returns the call with which the model searches removed content.
     """
 
+    name: str
     label: str
     make: Callable[..., Any]
     model: str
