@@ -64,8 +64,9 @@ lint: tools
 		--output-format summary palimpsest/context/v1/*.proto
 	scripts/package-versions
 
+# Examples need the dependencies of tests. With them, the features are those of `lint`, and its dependencies are used again.
 docs:
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --lib --bins --examples
 
 # Measures the performance as ratios to limits that the same run measures. Takes five minutes and writes the figures to
 # target/bench. `QUICK=1` shortens all rows. `ONLY=wire`, `inside`, `start`, `shared`, `gateway` or `http` selects a part.
