@@ -20,14 +20,6 @@ pub(super) struct StreamEditor {
     is_on: bool,
 }
 
-/// What an event becomes for the agent.
-enum Edit {
-    Keep,
-    /// These bytes follow the event.
-    Append(Vec<u8>),
-    Replace(Vec<u8>),
-}
-
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(borrow)]
@@ -56,15 +48,10 @@ impl StreamEditor {
                 Ok(None) => return out,
                 Ok(Some(event)) => {
                     // An event that is not understood stays as it is.
-                    match self.edited(&event) {
-                        Ok(Edit::Replace(bytes)) => out.extend(bytes),
-                        Ok(Edit::Append(bytes)) => {
-                            out.append(&mut self.raw);
-                            out.extend(bytes);
-                        }
-                        Ok(Edit::Keep) | Err(_) => out.append(&mut self.raw),
+                    if let Ok(Some(edited)) = self.edited(&event) {
+                        self.raw = edited;
                     }
-                    self.raw.clear();
+                    out.append(&mut self.raw);
                 }
                 Err(reason) => {
                     tracing::warn!(%reason, "cannot report the edits of a request to the end of its response");
@@ -82,14 +69,15 @@ impl StreamEditor {
         std::mem::take(&mut self.raw)
     }
 
-    fn edited(&self, event: &[u8]) -> Result<Edit, Unread> {
+    /// Returns the bytes that replace those of the current event, or `None` if the event stays as it is.
+    fn edited(&self, event: &[u8]) -> Result<Option<Vec<u8>>, Unread> {
         let kind: Event<'_> = serde_json::from_slice(event)?;
         let summary = self.report.summary.as_deref();
         match (&*kind.r#type, summary) {
             ("message_start", Some(summary)) => {
-                let mut bytes = Vec::new();
+                let mut bytes = self.raw.clone();
                 write_events(&mut bytes, &block_events(summary));
-                Ok(Edit::Append(bytes))
+                Ok(Some(bytes))
             }
             (
                 name @ ("content_block_start" | "content_block_delta" | "content_block_stop"),
@@ -100,15 +88,15 @@ impl StreamEditor {
                 // The summary is block 0, so that each block of the provider moves by one position.
                 let index = index.checked_add(1).ok_or(Unread::Unknown)?;
                 fields.set_value("index", &index)?;
-                Ok(Edit::Replace(changed(name, &fields)?))
+                Ok(Some(changed(name, &fields)?))
             }
             ("message_delta", _) => {
                 let mut fields: Fields = serde_json::from_slice(event)?;
                 let providers: Option<Value> = fields.read(FIELD)?;
                 fields.set_value(FIELD, &with_applied(&self.report, providers))?;
-                Ok(Edit::Replace(changed("message_delta", &fields)?))
+                Ok(Some(changed("message_delta", &fields)?))
             }
-            _ => Ok(Edit::Keep),
+            _ => Ok(None),
         }
     }
 }

@@ -78,8 +78,12 @@ impl SessionPolicies {
             let settings = Overlay::from_toml(&[SETTINGS, further].concat());
             let policy = settings.and_then(|settings| policies.with(project, &settings));
             policy.unwrap_or_else(|error| {
-                tracing::warn!(%project, %error, "the policy of the project contradicts the settings for sessions of the gateway; new sessions get only the \
-                    policy of the project");
+                tracing::warn!(
+                    %project,
+                    %error,
+                    "the policy of the project contradicts the settings for sessions of the gateway; new sessions get \
+                     only the policy of the project"
+                );
                 Arc::clone(inherited)
             })
         });
