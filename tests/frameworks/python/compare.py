@@ -29,15 +29,19 @@ TASKS: dict[str, Callable[[], Task]] = {
 
 def variant_of(framework: str, name: str) -> Variant:
     """Returns a variant."""
-    module = None if framework in PROGRAMS else import_module(f"{framework}_variants.{name}")
+    if framework in PROGRAMS:
+        # A program makes the parts of its agent itself.
+        make, search = dict, program.SEARCHES.get(name)
+    else:
+        module = import_module(f"{framework}_variants.{name}")
+        make, search = module.make, getattr(module, "search", None)
     return Variant(
         name=name,
         label=FRAMEWORKS[framework][name],
-        # A program makes the parts of its agent itself.
-        make=getattr(module, "make", dict),
+        make=make,
         model="gpt-5-fake" if framework in OPENAI_FRAMEWORKS else "claude-fake",
         glue=glue_lines(framework, name),
-        search=getattr(module, "search", program.SEARCHES.get(name)),
+        search=search,
         needs_server=name == "palimpsest",
     )
 
