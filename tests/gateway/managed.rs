@@ -272,6 +272,76 @@ async fn conversations_without_a_name_are_found_by_their_content() {
     }
 }
 
+/// A round of two parallel calls, with their results in the order in which the tools finished.
+fn parallel_calls(api: Api) -> Vec<Value> {
+    let calls = |call: fn(&str) -> Value| ["first", "second"].map(call).to_vec();
+    let results = |result: fn(&str) -> Value| ["second", "first"].map(result).to_vec();
+    match api {
+        Api::Messages => {
+            let calls =
+                calls(|id| json!({"type": "tool_use", "id": id, "name": "Bash", "input": {}}));
+            let results =
+                results(|id| json!({"type": "tool_result", "tool_use_id": id, "content": id}));
+            vec![
+                json!({"role": "assistant", "content": calls}),
+                json!({"role": "user", "content": results}),
+            ]
+        }
+        Api::Chat => {
+            let calls = calls(
+                |id| json!({"type": "function", "id": id, "function": {"name": "Bash", "arguments": "{}"}}),
+            );
+            let results = results(|id| json!({"role": "tool", "tool_call_id": id, "content": id}));
+            [
+                vec![json!({"role": "assistant", "tool_calls": calls})],
+                results,
+            ]
+            .concat()
+        }
+        Api::Responses => {
+            let calls = calls(
+                |id| json!({"type": "function_call", "call_id": id, "name": "Bash", "arguments": "{}"}),
+            );
+            let results =
+                results(|id| json!({"type": "function_call_output", "call_id": id, "output": id}));
+            [calls, results].concat()
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_conversation_with_results_in_another_order_is_the_same() {
+    let world = World::start(&[]).await;
+    for (api, is_named) in Api::ALL.map(|api| [(api, true), (api, false)]).concat() {
+        let name = is_named.then(|| format!("reordered-{api:?}"));
+        let mut agent = Agent::new(api, &world.url, name.as_deref());
+        agent.say(&format!("Run both commands. Named: {is_named}"));
+        agent.conversation.extend(parallel_calls(api));
+        let results = agent.conversation.len() - 2..agent.conversation.len();
+        let (reply, _) = agent.step().await;
+        let session = reply.header("x-palimpsest-session").unwrap().to_owned();
+        // So many requests that no array before the results is known.
+        for round in 0..20 {
+            agent.say(&format!("Question {round}."));
+            agent.step().await;
+        }
+        let before = visible(&world.server, &session).await;
+        match api {
+            Api::Messages => {
+                let message = &mut agent.conversation[results.end - 1];
+                message["content"].as_array_mut().unwrap().reverse();
+            }
+            Api::Chat | Api::Responses => agent.conversation[results].reverse(),
+        }
+        agent.say("And now?");
+        let (reply, _) = agent.step().await;
+        assert_eq!(reply.header("x-palimpsest-session"), Some(&*session));
+        let after = visible(&world.server, &session).await;
+        assert!(after.starts_with(&before), "{api:?} {is_named}");
+        assert_eq!(after.len(), before.len() + 2, "{api:?} {is_named}");
+    }
+}
+
 #[tokio::test]
 async fn a_string_as_input_is_a_message_of_the_user() {
     let world = World::start(&["gateway.require_session=true"]).await;

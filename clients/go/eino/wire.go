@@ -56,7 +56,6 @@ type wireArray struct {
 }
 
 func toWire(conversation []*schema.Message) (*wireArray, error) {
-	conversation = inCallOrder(conversation)
 	array := &wireArray{
 		messages:  make([]wireMessage, len(conversation)),
 		known:     map[string][]*schema.Message{},

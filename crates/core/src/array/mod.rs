@@ -10,6 +10,7 @@ mod compacted;
 mod hints;
 mod lane;
 mod links;
+mod order;
 mod plan;
 mod recorded;
 mod response;
@@ -31,6 +32,7 @@ pub use links::{
     CallerArray, ChainHead, Element, Incoming, Link, LinkKind, MAX_ABANDONED, MAX_RESPONSES,
     RecordedItem,
 };
+pub use order::in_known_order;
 pub use plan::{Identity, plan};
 pub use recorded::recorded;
 pub use response::{ResponseUse, add_response};

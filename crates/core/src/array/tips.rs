@@ -1,9 +1,10 @@
 //! Tips: digests of arrays that a caller really sent. A conversation without a name is found by them.
 //!
 //! An array without a name begins with an earlier array of its conversation, so a tip of the conversation equals the
-//! digest of one of its beginnings.
+//! digest of one of its beginnings. Results count in the order of their calls, because a caller can change their order.
 
 use super::links::{Element, Incoming};
+use super::order::in_call_order;
 use crate::message::{CANONICAL_VERSION, Digest, Role};
 
 /// Maximum number of tips of a session. After an undo of more requests than this, a conversation is not found.
@@ -51,7 +52,7 @@ impl Incoming<'_> {
     /// Returns the tip of the array: the digest of the operator messages and of all elements with content. `None` if the
     /// conversation has no element with content.
     pub fn tip(&self) -> Option<Digest> {
-        self.with_content().next()?;
+        with_content(self.rest).next()?;
         Some(self.tip_from(begin(&self.lead_digests())))
     }
 
@@ -61,7 +62,8 @@ impl Incoming<'_> {
     }
 
     fn tip_from(&self, begin: Digest) -> Digest {
-        self.with_content().map(Element::key).fold(begin, then)
+        let ordered = in_call_order(self.rest);
+        with_content(&ordered).map(Element::key).fold(begin, then)
     }
 
     /// Returns the digests of the beginnings of the array that were possibly sent before, the longest first: the whole
@@ -96,7 +98,7 @@ impl Incoming<'_> {
         let mut end = begin;
         // A request ends with an input, so a beginning ends where a response follows an input.
         let mut is_after_input = false;
-        for element in self.with_content() {
+        for element in with_content(&in_call_order(self.rest)) {
             let is_response = element.message.role == Role::Assistant;
             if is_response && is_after_input {
                 ends.push(end);
@@ -106,11 +108,11 @@ impl Incoming<'_> {
         }
         ends
     }
+}
 
-    fn with_content(&self) -> impl Iterator<Item = &Element> {
-        let elements = self.rest.iter();
-        elements.filter(|element| !element.digests.is_optional())
-    }
+fn with_content(elements: &[Element]) -> impl Iterator<Item = &Element> {
+    let elements = elements.iter();
+    elements.filter(|element| !element.digests.is_optional())
 }
 
 /// Returns the tip of a summary that a session gave to its caller as a message. A caller can combine it with any messages,

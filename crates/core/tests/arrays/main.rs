@@ -10,6 +10,7 @@ mod call_ids;
 mod canonical;
 mod compacted;
 mod hidden;
+mod order;
 mod random;
 mod recorded;
 mod returned;

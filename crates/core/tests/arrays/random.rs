@@ -3,7 +3,7 @@
 use palimpsest_core::array::{Identity, Incoming, SyncPlan};
 use proptest::prelude::*;
 
-use crate::world::{Request, World, element};
+use crate::world::{Request, World};
 
 /// A change that a client makes to its array before the next request.
 #[derive(Debug, Clone)]
@@ -28,6 +28,8 @@ enum Edit {
     Clear,
     /// No thinking in earlier responses, and blank messages.
     Respell,
+    /// Results in the opposite order.
+    Reorder,
     /// Another system message.
     Lead { input: usize },
 }
@@ -46,6 +48,7 @@ fn edit() -> impl Strategy<Value = Edit> {
         1 => Just(Edit::Extend),
         1 => Just(Edit::Clear),
         1 => Just(Edit::Respell),
+        2 => Just(Edit::Reorder),
         1 => input().prop_map(|input| Edit::Lead { input }),
     ]
 }
@@ -84,12 +87,20 @@ impl Client {
                         response.replace("~hm|", ""),
                     ],
                 };
-                let call = response.split_once('!').map(|(_, id)| id.to_owned());
+                let calls = response.split(['|', ' ']);
+                let calls = calls.filter_map(|block| block.strip_prefix('!'));
+                let results: Vec<String> =
+                    calls.map(|id| format!("={id} output {input}")).collect();
                 self.lines.extend(echo);
-                self.lines.push(match call {
-                    Some(id) => format!("user: ={id} output {input}"),
-                    None => format!("user: {}", ["a", "b", "c"][input]),
-                });
+                match (&results[..], form % 2) {
+                    ([], _) => self.lines.push(format!("user: {}", ["a", "b", "c"][input])),
+                    // All results in one element, or each in its own.
+                    (_, 0) => self.lines.push(format!("user: {}", results.join("|"))),
+                    _ => {
+                        let results = results.iter().map(|result| format!("user: {result}"));
+                        self.lines.extend(results);
+                    }
+                }
                 return true;
             }
             Edit::Retry => return true,
@@ -115,8 +126,8 @@ impl Client {
             Edit::Extend => self.lines[len - 1].push_str("|more"),
             Edit::Clear => {
                 for line in &mut self.lines {
-                    if let Some((before, _)) = line.split_once(" output") {
-                        *line = format!("{before} .");
+                    for input in 0..3 {
+                        *line = line.replace(&format!(" output {input}"), " .");
                     }
                 }
             }
@@ -125,6 +136,25 @@ impl Client {
                     *line = line.replace("~hm|", "");
                 }
                 self.lines.insert(index(2), "user: ".to_owned());
+            }
+            Edit::Reorder => {
+                for line in &mut self.lines {
+                    if let Some(blocks) = line.strip_prefix("user: ") {
+                        let mut blocks: Vec<&str> = blocks.split('|').collect();
+                        let results = blocks.iter().take_while(|block| block.starts_with('='));
+                        let results = results.count();
+                        blocks[..results].reverse();
+                        *line = format!("user: {}", blocks.join("|"));
+                    }
+                }
+                let is_result = |line: &String| {
+                    let blocks = line.strip_prefix("user: ");
+                    blocks
+                        .is_some_and(|blocks| blocks.split('|').all(|block| block.starts_with('=')))
+                };
+                let runs = self.lines.chunk_by_mut(|a, b| is_result(a) && is_result(b));
+                runs.for_each(<[String]>::reverse);
+                return true;
             }
             Edit::Lead { input } => {
                 self.lines.drain(..start);
@@ -189,15 +219,16 @@ proptest! {
         let (mut world, _) = send(&World::default(), &client, identity, false);
         for edit in &edits {
             client.rounds += 1;
-            // Text with a call, text alone and a call alone alternate.
-            client.response = match client.rounds % 3 {
-                0 => format!("model: ~hm|done {}|!{}", client.rounds, client.rounds),
-                1 => format!("model: ~hm|done {}", client.rounds),
-                _ => format!("model: !{}", client.rounds),
+            let round = client.rounds;
+            client.response = match round % 4 {
+                0 => format!("model: ~hm|done {round}|!{round}"),
+                1 => format!("model: ~hm|done {round}"),
+                2 => format!("model: !{round}"),
+                _ => format!("model: ~hm|done {round}|!{round}|!{round}b|!{round}c"),
             };
             world.respond(&[&client.response]);
             let before = client.lines.len();
-            let elements: Vec<_> = client.lines.iter().map(|line| element(line)).collect();
+            let elements = world.elements(&client.lines);
             // After a trimmed array, the session has more messages than the client, so the counts below do not apply.
             let is_exact = world.has_exactly(&Incoming::new(&elements, true));
             let continues = client.edit(edit) && is_exact;

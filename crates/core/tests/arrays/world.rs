@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use palimpsest_core::array::{
     ArrayOutcome, CallerArray, Element, Hints, Identity, Incoming, KnownContent, LinkKind,
-    OwnCompaction, PlacedMessages, PlannedChange, RecordedItem, ResponseUse, SyncPlan, plan,
+    OwnCompaction, PlacedMessages, PlannedChange, RecordedItem, ResponseUse, SyncPlan,
+    in_known_order, plan,
 };
 use palimpsest_core::ids::{MessageId, Ordinal};
 use palimpsest_core::json::{RawJson, UnknownFields};
@@ -105,8 +106,15 @@ impl KnownContent for World {
 }
 
 impl World {
+    /// Returns the elements of an array as they are planned.
+    pub(crate) fn elements(&self, lines: &[String]) -> Vec<Element> {
+        let elements: Vec<Element> = lines.iter().map(|line| element(line)).collect();
+        let ordered = in_known_order(elements.into(), &self.array, self);
+        ordered.unwrap().into_owned()
+    }
+
     pub(crate) fn plan(&self, request: &Request, identity: Identity) -> SyncPlan {
-        let elements: Vec<Element> = request.lines.iter().map(|line| element(line)).collect();
+        let elements = self.elements(&request.lines);
         let incoming = Incoming::new(&elements, request.has_tools);
         let hints = Hints {
             caller_compacted: request.caller_compacted,
@@ -156,7 +164,7 @@ impl World {
 
     /// Carries out a plan, and checks the array and the view after it.
     pub(crate) fn change(&mut self, request: &Request, change: &PlannedChange) {
-        let elements: Vec<Element> = request.lines.iter().map(|line| element(line)).collect();
+        let elements = self.elements(&request.lines);
         let incoming = Incoming::new(&elements, request.has_tools);
         if change.rewinds {
             let kept: Vec<Ordinal> = self.array.links[..change.keep]

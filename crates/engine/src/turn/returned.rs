@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use palimpsest_core::array::{CallerArray, Element, KnownContent};
+use palimpsest_core::array::{CallerArray, Element, KnownContent, in_known_order};
 use palimpsest_core::command::{Command, Rejection, SyncArray};
 use palimpsest_core::message::Digest;
 use palimpsest_core::session::{ContentNotLoaded, Session};
@@ -11,8 +11,8 @@ use super::SyncInput;
 use crate::sessions::Transaction;
 
 impl SyncInput {
-    /// Returns the array with all elements that a summary of the service replaces, and the tip of an array that was
-    /// completed.
+    /// Returns the array with all elements that a summary of the service replaces, and with results in the order of the
+    /// session. Returns the tip of the array too.
     pub(super) fn completed(
         &self,
         session: &Session,
@@ -20,14 +20,15 @@ impl SyncInput {
         known: &dyn KnownContent,
     ) -> Result<(Cow<'_, [Element]>, Option<Digest>), ContentNotLoaded> {
         let given = &*self.elements;
-        let Some(returned) = &self.returned else {
-            return Ok((given.into(), None));
-        };
-        let written_at = returned.written_at(session, known)?;
-        let elements = returned.complete(given, array, written_at);
-        let is_completed = matches!(elements, Cow::Owned(_));
-        let tip = is_completed.then(|| returned.tip(given));
-        Ok((elements, tip))
+        let mut elements = Cow::Borrowed(given);
+        let mut tip = None;
+        if let Some(returned) = &self.returned {
+            let written_at = returned.written_at(session, known)?;
+            elements = returned.complete(given, array, written_at);
+            let is_completed = matches!(elements, Cow::Owned(_));
+            tip = is_completed.then(|| returned.tip(given));
+        }
+        Ok((in_known_order(elements, array, known)?, tip))
     }
 }
 
