@@ -129,11 +129,12 @@ pub(crate) async fn import(
     Ok(())
 }
 
-/// Writes the latest text to the file. If the file was edited meanwhile, the edit is imported with `read` as in
-/// [`import`].
+/// Writes the latest text to the file. `found` is the file as it was read last, if it was. If the file was edited since,
+/// the edit is imported with `read` as in [`import`].
 pub(crate) async fn write(
     shared: &WorkerContext,
     key: &SessionKey,
+    mut found: Option<SummaryFileState>,
     read: Option<Ordinal>,
 ) -> Result<(), HostError> {
     let mut next = shared.host.job_cached(key).await?;
@@ -141,7 +142,7 @@ pub(crate) async fn write(
         let Some(job) = next else {
             return Ok(());
         };
-        match write_once(shared, key, &job, read).await {
+        match write_once(shared, key, &job, found.take(), read).await {
             Ok(true) if job.session_memory.file_failure.is_some() => {
                 return shared.host.file_written(key).await;
             }
@@ -190,9 +191,14 @@ async fn write_once(
     shared: &WorkerContext,
     key: &SessionKey,
     job: &MemoryJob,
+    found: Option<SummaryFileState>,
     read: Option<Ordinal>,
 ) -> Result<bool, WriteFailure> {
-    let found = match read_state(shared, key, &job.session_memory).await? {
+    let found = match found {
+        Some(found) => found,
+        None => read_state(shared, key, &job.session_memory).await?,
+    };
+    let found = match found {
         // Without a version the file is only written if a lost history left a text of the service there.
         SummaryFileState::Missing if job.session_memory.version.is_none() => return Ok(true),
         SummaryFileState::Known(file)
