@@ -3,9 +3,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    backup, compact, compact_store, completions, config, demo, export, fork, health, import,
-    inspect, keys, man, mcp, memory, migrate, recall, replay, restore, retention, run, schema,
-    serve, sessions, snip, terminal, top, tune, undo, verify, verify_store, view, watch, worker,
+    backup, compact, compact_store, completions, config, demo, escapes, export, fork, health,
+    import, inspect, keys, man, mcp, memory, migrate, recall, replay, restore, retention, run,
+    schema, serve, sessions, snip, top, tune, undo, verify, verify_store, view, watch, worker,
 };
 
 /// A gRPC service that owns the context of LLM agents
@@ -126,7 +126,7 @@ pub fn error_text(error: &anyhow::Error) -> String {
             text = format!("{text}: {cause}");
         }
     }
-    terminal::lines(&text).into_owned()
+    escapes::lines(&text).into_owned()
 }
 
 #[cfg(test)]

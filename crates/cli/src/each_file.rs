@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::terminal;
+use super::escapes;
 
 /// Runs the work for each file, with one thread per processor. The results are in the order of the paths.
 pub(super) fn each_file<T: Send>(
@@ -27,7 +27,7 @@ pub(super) fn each_file<T: Send>(
                 // The counter only distributes indexes, and the mutex publishes the results, so no stronger ordering is
                 // needed.
                 while let Some(file) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    progress.set_message(terminal::line(&file_name(file)).into_owned());
+                    progress.set_message(escapes::line(&file_name(file)).into_owned());
                     let outcome = work(file);
                     progress.inc(1);
                     // The lock is poisoned only if another thread panicked. The scope passes that panic on.

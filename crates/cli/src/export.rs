@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use palimpsest_proto::context::v1::{ExportTranscriptRequest, Format};
 
 use super::client::{Remote, block_on, next_message, reply_of};
-use super::terminal::TerminalDocument;
+use super::escapes::TerminalDocument;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ExportFormat {

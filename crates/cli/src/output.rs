@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
 
-use super::terminal;
+use super::escapes;
 
 /// A table with one line per cell. Control characters in cells are escaped.
 pub(super) struct Table(comfy_table::Table);
@@ -27,7 +27,7 @@ impl fmt::Display for Table {
 fn safe_cells<T: AsRef<str>>(cells: impl IntoIterator<Item = T>) -> Vec<String> {
     let cells = cells.into_iter();
     cells
-        .map(|cell| terminal::line(cell.as_ref()).into_owned())
+        .map(|cell| escapes::line(cell.as_ref()).into_owned())
         .collect()
 }
 
@@ -149,7 +149,7 @@ pub(super) fn context_bar(
 
 /// Writes text to standard output. Control characters other than line breaks and tabs are escaped.
 pub(super) fn print(text: &str) -> anyhow::Result<()> {
-    write(anstream::stdout(), &terminal::lines(text))
+    write(anstream::stdout(), &escapes::lines(text))
 }
 
 /// Writes one line to standard output. Line breaks in the text are escaped.
@@ -159,7 +159,7 @@ pub(super) fn print_line(text: &str) -> anyhow::Result<()> {
 
 /// Like [`print_line`], for lines without an end. Returns false if the reader has closed the pipe.
 pub(super) fn print_next(text: &str) -> anyhow::Result<bool> {
-    let mut line = terminal::line(text).into_owned();
+    let mut line = escapes::line(text).into_owned();
     line.push('\n');
     write_open(anstream::stdout(), &line)
 }
@@ -167,7 +167,7 @@ pub(super) fn print_next(text: &str) -> anyhow::Result<bool> {
 /// Writes one line to standard error.
 pub(super) fn note(text: &str) {
     // An error cannot be reported if standard error is closed.
-    let _ = writeln!(anstream::stderr(), "{}", terminal::line(text));
+    let _ = writeln!(anstream::stderr(), "{}", escapes::line(text));
 }
 
 /// Writes lines about the folders of agents before a report, or to standard error if the report is JSON.
@@ -184,7 +184,7 @@ pub(super) fn show_logs(lines: &[String], is_json: bool) -> anyhow::Result<()> {
 
 /// Writes text with colors to standard output. Control characters other than colors are escaped.
 pub(super) fn print_styled(text: &str) -> anyhow::Result<()> {
-    write(anstream::stdout(), &terminal::styled(text))
+    write(anstream::stdout(), &escapes::styled(text))
 }
 
 /// Writes a line of JSON to standard output. Control characters become JSON escapes.
@@ -194,14 +194,14 @@ pub(super) fn print_json(text: &str) -> anyhow::Result<()> {
 
 /// Like [`print_json`], for lines without an end. Returns false if the reader has closed the pipe.
 pub(super) fn print_next_json(text: &str) -> anyhow::Result<bool> {
-    let mut text = terminal::document(text).into_owned();
+    let mut text = escapes::document(text).into_owned();
     text.push('\n');
     write_open(io::stdout(), &text)
 }
 
 /// Writes a document to standard output: unchanged to files and pipes, escaped on a terminal.
 pub(super) fn print_document(text: &str) -> anyhow::Result<()> {
-    write(terminal::TerminalDocument::stdout(), text)
+    write(escapes::TerminalDocument::stdout(), text)
 }
 
 /// Writes and flushes text. A closed pipe is no error, because its reader has read enough.

@@ -16,7 +16,7 @@ use tonic_types::StatusExt as _;
 
 use self::address::Address;
 use self::security::{Credential, Security};
-use super::terminal;
+use super::escapes;
 
 /// A part of tonic's message for an HTTP reply that is not gRPC.
 const ANSWERED_BY_HTTP: &str = "mapped from HTTP status code";
@@ -123,7 +123,7 @@ pub(super) fn status_error(status: &Status) -> anyhow::Error {
         .filter(|info| info.reason == SESSION_NOT_FOUND)
     {
         let name = info.metadata.get("session").map_or("", String::as_str);
-        let name = terminal::line(name);
+        let name = escapes::line(name);
         return anyhow!(
             "session {name} does not exist ({SESSION_NOT_FOUND}): `palimpsest sessions --project NAME` lists the \
              sessions of a project"
@@ -133,7 +133,7 @@ pub(super) fn status_error(status: &Status) -> anyhow::Error {
     let reason = info.map_or_else(String::new, |info| format!(" ({})", info.reason));
     // The text of the server can contain names and content, so its line breaks are escaped.
     let text = format!("{}{reason}", status.message());
-    anyhow!("{}{hint}", terminal::line(&text))
+    anyhow!("{}{hint}", escapes::line(&text))
 }
 
 /// Returns the reply of a call, or the error for the command line.

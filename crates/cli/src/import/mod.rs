@@ -16,8 +16,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use self::report::{FileReport, SessionReport};
 use super::client::{Remote, block_on};
+use super::escapes;
 use super::files::{self, Format};
-use super::terminal;
 
 /// The number of files that are imported at the same time.
 const PARALLEL_FILES: usize = 4;
@@ -107,7 +107,7 @@ impl Import {
                     .with_context(|| format!("cannot read {}", file.display()))?;
                 let size = bytes.len() as u64;
                 let shown = file.display().to_string();
-                progress.set_message(terminal::line(&shown).into_owned());
+                progress.set_message(escapes::line(&shown).into_owned());
                 // Parsing takes processor time, so it must not block the thread of the uploads.
                 let task = tokio::task::spawn_blocking(move || {
                     let imported = format.read(&bytes);

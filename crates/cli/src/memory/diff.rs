@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 use palimpsest_proto::context::v1::SessionMemory;
 use similar::{ChangeTag, TextDiff};
 
-use crate::terminal;
+use crate::escapes;
 
 /// A section that differs.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl SectionChange {
             };
             let style = Style::new().fg_color(Some(color.into()));
             // Writing to a string cannot fail.
-            let _ = writeln!(out, "{style}{sign} {}{style:#}", terminal::line(line));
+            let _ = writeln!(out, "{style}{sign} {}{style:#}", escapes::line(line));
         }
         out.push('\n');
         out
