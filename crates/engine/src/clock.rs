@@ -135,6 +135,7 @@ impl IdSource {
         let millis = self.clock.now().as_millis().max(0).unsigned_abs();
         match &self.bits {
             Bits::Random(context) => {
+                // At most 999 ms remain, so the number of nanoseconds fits 32 bits.
                 let nanos = u32::try_from(millis % 1_000 * 1_000_000).unwrap_or(0);
                 Uuid::new_v7(uuid::Timestamp::from_unix(context, millis / 1_000, nanos))
             }

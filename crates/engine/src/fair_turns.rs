@@ -48,6 +48,7 @@ impl FairTurns {
     fn of(&self, project: &ProjectId) -> Arc<Semaphore> {
         let mut projects = self.projects.lock().unwrap_or_else(PoisonError::into_inner);
         if projects.len() >= MAX_PROJECTS {
+            // Turns and waiting calls hold a reference each, so a count of one means that the entry is unused.
             projects.retain(|_, turns| Arc::strong_count(turns) > 1);
         }
         let turns = projects.entry(project.clone());

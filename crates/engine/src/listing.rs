@@ -199,6 +199,7 @@ impl<'a> ListSteps<'a> {
             let took = clock.monotonic().saturating_sub(began);
             CurrentCall::pause_while(sleep(took.min(MAX_STEP_PAUSE))).await;
         }
+        // The turn is held during the pause. Otherwise another list would use the time that is left to commits.
         drop(turn);
         Ok(Some(step.sessions))
     }

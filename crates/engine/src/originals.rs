@@ -97,6 +97,7 @@ impl TranscriptWalk {
 
     /// Returns the value for `from` with which a later walk starts at this message.
     pub fn resume_at(&self, ordinal: Ordinal) -> u64 {
+        // A descending walk starts below `from`, so the value is one higher.
         u64::from(ordinal.get()) + u64::from(self.descending)
     }
 
@@ -171,6 +172,7 @@ pub async fn contents(
         let message = if let Some(message) = loaded.filter(|message| message.at.is_some()) {
             Some(Arc::clone(message))
         } else {
+            // A read replaces the earlier one, so the contents of at most one read are held besides the result.
             if !read.contains_key(&entry.id) {
                 read = messages_from(engine, key, entry.revision).await?;
             }

@@ -17,6 +17,7 @@ impl LeaderTasks {
         let mut duties = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let has = duties.get(duty);
         // A claim beyond twice the requested length was made by a process with a wrong clock.
+        // The lease ends at `now + length`, so the difference is `now + 2 * length`.
         let wrong = 2 * lease.until.as_millis() - now.as_millis();
         let is_mine = has.is_none_or(|it| {
             // The holder may renew, and anyone may take an expired or invalid claim.

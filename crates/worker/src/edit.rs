@@ -78,6 +78,8 @@ pub async fn prepare_edit(
     {
         let digest = text_digest(&edited);
         let recorded = record_file(sessions, key, job.clone(), edited, redact).await?;
+        // An edit that changes nothing makes no version, so the command records its digest. Otherwise the worker would
+        // import the file later.
         same_file = (!recorded).then_some(digest);
     }
     let MemoryEdit {

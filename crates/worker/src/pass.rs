@@ -36,6 +36,7 @@ pub(crate) async fn run(shared: &WorkerContext, key: &SessionKey) -> Result<DueC
         let read = job.session_memory.edit_read_through();
         file::import(shared, key, &job, &text, read).await?;
         found = Some(SummaryFileState::Known(file));
+        // Without a state, the session was deleted meanwhile. `next_pass` then removes its file.
         let Some(imported) = shared.host.job_cached(key).await? else {
             return next_pass(shared, key).await;
         };

@@ -35,6 +35,7 @@ pub(crate) fn render_file(
         file.push('\n');
     }
     let digest = digest(session, version, source, file.as_bytes());
+    // Writing to a string cannot fail.
     let _ = writeln!(file, "{BEGIN}{version}, revision {source}, {digest}{END}");
     file.into()
 }
@@ -62,6 +63,7 @@ pub(crate) fn read(session: &SessionKey, file: &Bytes) -> MarkedFile {
 
 /// Parses a mark at the end of a text. Returns the text before it, the version, the revision and the digest.
 fn last_mark(text: &str) -> Option<(&str, u64, Revision, &str)> {
+    // Some editors add a line break at the end of a file, which is no edit.
     let line = text.trim_ascii_end();
     let at = line.rfind('\n').map_or(0, |before| before + 1);
     let (version, rest) = mark_content(&line[at..])?.split_once(", revision ")?;

@@ -216,6 +216,7 @@ impl Worker {
             round.start().await;
             let poll = round.shared.options.poll;
             // Biased, so that a cancellation is handled before new work.
+            // Without running passes, `join_next_with_id` returns `None`, and its branch is off.
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
@@ -244,6 +245,7 @@ impl WorkerLoop {
         // Another worker's session is left alone for some polls, because it may still be cached there.
         let asks = DueQuery {
             owner: &options.owner,
+            // A project that alone has due sessions can use all passes.
             max_per_project: LIST_SESSIONS_PER_PROJECT.max(options.concurrency),
             others_ready_before: now.minus(MAX_RESERVATION.min(options.poll * MAX_RESERVED_POLLS)),
         };

@@ -209,6 +209,7 @@ impl ManifestReader {
             Err(BlobError::NotFound(_)) => return Err(BackupError::Missing(id.to_owned())),
             Err(error) => return Err(error.into()),
         };
+        // The empty header is a placeholder: the first line replaces it, and reading this line needs the reader.
         let mut manifest = Self {
             backup: ManifestHeader {
                 format: 0,

@@ -90,6 +90,7 @@ fn time_left(engine: &Engine, running: &RunningCompaction) -> Duration {
     let whole = Duration::from_millis(running.deadline.millis_since(running.started_at));
     let now = engine.sessions.clock().now();
     let left = Duration::from_millis(running.deadline.millis_since(now));
+    // The reserve of a short compaction is a tenth, so that it does not use up the time of the models.
     let left = left.saturating_sub(FINISH_RESERVE.min(whole / 10));
     // A waiting caller's deadline also limits the time.
     let caller = Deadline::current().map_or(Duration::MAX, Deadline::remaining);

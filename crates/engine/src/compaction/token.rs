@@ -10,6 +10,7 @@ use palimpsest_core::view::Provider;
 
 /// The first byte of a token. A new layout gets a new version.
 const VERSION: u8 = 1;
+// The fields in the order of `write`: version, form, provider, key, attempt, window, output, digest.
 const BYTES: usize = 1 + 1 + 1 + 4 + 4 + 8 + 4 + 16;
 
 /// The form of returned messages.

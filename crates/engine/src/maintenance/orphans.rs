@@ -74,6 +74,7 @@ pub async fn sweep(
         // An interrupted sweep leaves doomed intents. They are finished regardless of their age.
         let is_old = |intent: &FileIntent| intent.is_revoked || intent.at < before;
         let old: Vec<_> = intents.into_iter().filter(is_old).collect();
+        // The page is ordered by session, so one read of the log serves all intents of a session.
         for of_session in old.chunk_by(|a, b| a.key == b.key) {
             match pace
                 .work(session(sessions, blobs, of_session, before))

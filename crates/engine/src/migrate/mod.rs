@@ -206,6 +206,7 @@ impl SessionMigration<'_> {
         // Results are copied first: an event may only reference a file that exists.
         self.files(&mut done).await?;
         crash_point("migrate.files");
+        // An earlier run may have counted some results in the target already.
         let counted = there.as_ref().map_or(0, |head| head.blob_bytes);
         let at = self.log(at, counted, &mut done).await?;
         self.snapshot(at, there.as_ref()).await?;

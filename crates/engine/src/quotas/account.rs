@@ -80,6 +80,7 @@ impl StorageCounters {
     /// Returns the additions since a time, or since an earlier mark. An addition that a usage report may miss is
     /// never left out.
     fn added_since(&mut self, at: Duration) -> Added {
+        // The latest mark at or before the time comes to the front: the report may lack the additions after it.
         while self.history.get(1).is_some_and(|(time, _)| *time <= at) {
             self.history.pop_front();
         }
@@ -178,6 +179,7 @@ impl Account {
     /// Returns true if a new account would behave the same, so that this one can be removed.
     pub(super) fn is_idle(this: &Arc<Self>, now: Duration) -> bool {
         let is_recent = |added_at: Duration| now.saturating_sub(added_at) < ADDITIONS_MAX_AGE;
+        // Permits and reservations hold a reference each, so a count of one means that there are none.
         Arc::strong_count(this) == 1
             && this.requests.is_full(now)
             && this.bytes.is_full(now)

@@ -75,6 +75,7 @@ fn line_start(text: &str, lines: u64) -> usize {
         .ok()
         .and_then(|lines| lines.checked_sub(1))
     else {
+        // A number that does not fit is beyond the end of every text.
         return if lines == 0 { 0 } else { text.len() };
     };
     let mut ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
@@ -89,6 +90,7 @@ pub fn line_of(text: &str, offset: usize) -> u64 {
 
 /// Returns the number of line breaks.
 pub fn newlines(bytes: &[u8]) -> u64 {
+    // A split returns at least one part, so the difference is never negative.
     bytes.split(|byte| *byte == b'\n').count() as u64 - 1
 }
 

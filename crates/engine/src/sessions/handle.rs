@@ -149,6 +149,7 @@ impl SessionHandle {
     /// Wakes watchers so that they check the log, because another process may have changed the session.
     pub(super) fn notify_remote_change(&self) {
         if self.changed.receiver_count() > 0 {
+            // The call wakes the watchers even without a new value, and the new revision is unknown here.
             self.changed.send_modify(|_| ());
         }
     }

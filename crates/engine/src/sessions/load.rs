@@ -69,6 +69,7 @@ impl SessionReader {
         if head.position() == loaded.position() {
             return Ok(true);
         }
+        // Permits limit decoding, so a session that is at the head needs none.
         let _room = self.load_permits.acquire().await;
         self.catch_up(key, loaded, &head).await
     }
@@ -294,9 +295,11 @@ impl SessionLogView<'_> {
 
     /// Replays the log up to a revision.
     async fn session_at(&self, revision: Revision) -> Result<Option<PastSession>, EngineError> {
+        // The whole log is read, because the messages after the revision are part of the result.
         let events = self.events(Revision::new(1), None).await?;
         let until = events.partition_point(|(at, _)| *at <= revision);
         // The log may be shorter than the revision. Without this check an older state would be returned.
+        // For zero, the index wraps around to a number without an event.
         if events.get(until.wrapping_sub(1)).map(|(at, _)| *at) != Some(revision) {
             return Ok(None);
         }
@@ -357,6 +360,7 @@ impl SessionLogView<'_> {
                     .map_err(|e| self.unreadable(e))?,
             );
         }
+        // A frame holds all events of one append, so the first frame may begin before `first`.
         let before = all.partition_point(|(revision, _)| *revision < first);
         all.drain(..before);
         Ok(all)

@@ -131,6 +131,7 @@ impl Layout {
 
 /// Returns the position of a value in the text that contains it.
 fn offset(text: &str, part: &RawValue) -> usize {
+    // A raw value borrows from the text that it was parsed from, so both addresses belong to one allocation.
     part.get().as_ptr().addr() - text.as_ptr().addr()
 }
 

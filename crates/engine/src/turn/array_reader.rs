@@ -230,9 +230,11 @@ impl KnownArray {
     /// Agents move their cache markers with each request, so the last elements of an array often change.
     fn shared(&self, json: &JsonParts) -> Option<usize> {
         let common = self.json.common_prefix(json);
+        // An element is an object, so one that ends within the common text is complete in both arrays.
         let count = self.ends.partition_point(|end| *end <= common);
         // The operator messages at the start can grow, so such an array is read as a whole.
         let elements = &self.elements[self.outside..][..count];
+        // A count of zero fails the comparison too, and `end` needs at least one element.
         (lead(elements) < count).then_some(count)
     }
 
@@ -286,6 +288,7 @@ impl KnownArray {
             body: read.fields,
             place: Some(ArrayPlace {
                 open: self.open,
+                // The common elements reach beyond the operator messages, so the end of these is unchanged.
                 lead_end: self.lead_end,
                 close: end + read.close,
             }),

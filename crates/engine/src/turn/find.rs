@@ -50,6 +50,7 @@ pub async fn sync_found<T>(
         let missing = MissingSession::Reject;
         match sync_into(engine, &key, &missing, call, inferred, &finish).await {
             Ok(Ok(done)) => return Ok((key, done)),
+            // A fork is committed at once, so a dry run gets the view of a new session instead.
             Ok(Err(Rejection::ArrayForks { shared: Some(last) })) if !call.dry_run => {
                 let fork = Fork {
                     source: key,

@@ -35,6 +35,7 @@ impl Past {
         key: &SessionKey,
         id: MessageId,
     ) -> Result<(), EngineError> {
+        // The originals stay in memory until the end of the turn, so they have the same limit as a request.
         let limit = engine.sessions.limits().max_request_bytes;
         if self.originals.contains_key(&id) || self.bytes > limit {
             let what = "has too many messages for a comparison with an array: use a new session";

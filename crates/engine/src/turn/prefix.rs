@@ -38,6 +38,7 @@ impl PromptPrefix {
     /// Returns true if the tool definitions contain a tool of the name. `None` if only their size is known.
     pub fn has_tool(&self, name: &str) -> Option<bool> {
         match &self.tools {
+            // A size of zero means that the request has no definition.
             PrefixPart::Tokens(0) => Some(false),
             PrefixPart::Json(Block::Opaque { json, .. }) => {
                 // Most definitions do not contain the name at all, so few are parsed.

@@ -125,6 +125,7 @@ pub(super) async fn sync_into<T>(
     (input, address): (&SyncInput, Address),
     finish: impl Fn(&Session, &TurnOutcome) -> Result<T, ContentNotLoaded>,
 ) -> Result<Result<Turn<T>, Rejection>, CompactionError> {
+    // The loop ends: a layout is loaded once, and `load_originals` rejects a message that it has loaded before.
     let mut past = Past::default();
     loop {
         let intake = |transaction: &mut Transaction<'_>| input.run(transaction, address, &past);
@@ -328,6 +329,7 @@ impl SyncInput {
             summary: placed(summary),
             appended: placed(first),
         };
+        // The array is recorded last, because its links contain the ordinals of the appended messages.
         let array = change.apply(array, &incoming, &placed);
         transaction.run(Command::SyncArray(SyncArray { array, tip }))?;
         Ok(())
@@ -443,6 +445,7 @@ fn append(
         transaction.run(Command::Append(Append {
             messages: part.to_vec(),
             source: AppendSource::Array {
+                // Only the first part begins with the caller's version of the response.
                 replaced: replaced.take(),
             },
             expected_revision: None,

@@ -67,6 +67,7 @@ impl Blobs {
                 .put(&path, Bytes::from_static(b"-").into())
                 .await?;
             self.store.get(&path).await?.bytes().await?;
+            // The name is legal, so the default is never used. One entry proves the right to list.
             let listed = self
                 .store
                 .list(Some(&self.path("_check").unwrap_or_default()));

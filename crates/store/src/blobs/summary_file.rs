@@ -212,6 +212,7 @@ struct TemporaryFile(PathBuf);
 impl TemporaryFile {
     fn write(folder: &FilePath, text: &[u8]) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
+        // The number separates concurrent writes of one process, which would otherwise use the same temporary file.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = folder.join(format!("{NEW}{}-{number}", std::process::id()));
         let mut file = File::create(&path)?;

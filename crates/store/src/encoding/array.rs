@@ -93,6 +93,7 @@ impl StoredAs<v1::RecordedResponse> for Vec<RecordedItem> {
                 strict: Digest::from_bytes(strict),
                 loose: Digest::from_bytes(loose),
             };
+            // Only parts are stored as such. The kind of any other item follows from its digests.
             let is_part = u32::try_from(row).is_ok_and(|row| stored.part.contains(&row));
             Ok(RecordedItem {
                 digests,

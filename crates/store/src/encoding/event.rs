@@ -168,6 +168,7 @@ impl StoredAs<Option<v1::Policy>> for Arc<Policy> {
     fn to_proto(&self) -> Option<v1::Policy> {
         let fields = Overlay::of(self);
         Some(v1::Policy {
+            // The fields are JSON values already, so the conversion to text cannot fail.
             json: serde_json::to_string(&fields).unwrap_or_default(),
         })
     }

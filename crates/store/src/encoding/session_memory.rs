@@ -154,6 +154,8 @@ pub(super) fn write(notes: &SessionMemory) -> v1::Notes {
 
 pub(super) fn read(stored: Option<v1::Notes>) -> Result<SessionMemory, DecodeError> {
     let stored = stored.unwrap_or_default();
+    // A version and a failure have the stored form of their events, which lacks the time of the event. Other fields
+    // contain these times.
     let (written, failed, unfiled) = (stored.written_ms, stored.failed_ms, stored.unfiled_ms);
     let version = stored.version.map(read_updated).transpose()?;
     Ok(SessionMemory {

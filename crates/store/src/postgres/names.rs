@@ -6,6 +6,7 @@ use palimpsest_core::ids::{ProjectId, SessionId, SessionKey};
 use crate::StoreError;
 
 const BETWEEN: char = '!';
+// The next character after `BETWEEN`, so no key of the project sorts at or after it.
 const JUST_BEHIND: char = '"';
 /// An upper bound of all keys.
 const LAST: &str = "\u{7f}";

@@ -124,6 +124,7 @@ impl Nodes {
         })?;
         let is_distributed = !shards.is_empty();
         let entry = if is_distributed {
+            // The statements of a distributed database need another setting, which only new connections get.
             entry.close();
             Arc::new(Pool::distributed(options)?)
         } else {
@@ -184,9 +185,11 @@ impl Nodes {
 
     fn of_key(&self, layout: &Layout, key: &str) -> Arc<Pool> {
         let hash = shard_map::hash(key);
+        // The ranges are in order, so the first one that ends at or after the hash contains it.
         let shard = layout.shards.partition_point(|shard| shard.last < hash);
         let part = layout.places.get(shard).map(|place| &layout.parts[*place]);
         let part = part.filter(|part| part.is_direct());
+        // The hosts of the URL pass the call on. Without distribution, the map is empty and all calls use them.
         Arc::clone(part.map_or(&self.entry, |part| &part.pool))
     }
 
@@ -238,6 +241,7 @@ impl Nodes {
                 shard_map::read(&client, source.schema()).await
             });
             match read.await {
+                // A layout without shards must have one part, as `ask` expects. An empty map would give none.
                 Ok(Ok(shards)) if !shards.is_empty() => {
                     if let Err(error) = self.replace(shards) {
                         tracing::warn!(%error, "failed to use the map of the database");
@@ -464,6 +468,7 @@ impl Layout {
             }))
         });
         let parts = parts.collect::<Result<Vec<_>, StoreError>>()?;
+        // The list has the node of every shard, so none is left out, and the places stay parallel to the shards.
         let places = shards
             .iter()
             .filter_map(|shard| nodes.binary_search(&shard.node).ok());

@@ -285,6 +285,7 @@ impl Pool {
             object: Some(object),
             is_broken: AtomicBool::new(false),
             is_waiting: AtomicBool::new(false),
+            // Compared with the metrics of the pool, which have times of `std`.
             taken_at: Instant::now().into_std(),
             limit: self.statement + GRACE,
         })

@@ -176,6 +176,7 @@ async fn distribute(pool: &Pool, budget: RetryBudget) -> Result<i64, StoreError>
             ))
             .await?;
         let distributed = distribution::distribute(&client, pool.schema()).await;
+        // The lock belongs to the connection, which returns to the pool. It is therefore released after an error too.
         client
             .batch(&format!(
                 "SELECT pg_advisory_unlock({LOCK}); RESET statement_timeout; RESET lock_timeout"
@@ -292,6 +293,7 @@ async fn migrate_in_transaction(client: &Client, pool: &Pool) -> Result<SchemaSt
         statements.push(';');
     }
     // All versions are sent as one batch within the transaction.
+    // Versions are numbered from 1 without gaps, so the version is also the number of entries to skip.
     let mut version = state.version;
     for next in VERSIONS
         .iter()

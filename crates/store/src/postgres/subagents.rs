@@ -53,6 +53,7 @@ pub(super) async fn find(
                 found.push(key);
             }
         }
+        // Rows of earlier releases may have another parent, so a full page can contain too few subagents.
         match rows.last() {
             Some(last) if rows.len() == limit && found.len() < limit => from = get(last, "key")?,
             _ => {

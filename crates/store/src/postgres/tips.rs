@@ -54,6 +54,7 @@ pub(super) async fn find(
             .await
     });
     let found = asked.await?.answers.into_iter().flatten();
+    // Each node returned its own best match. The place in the order of preference decides before the latest number.
     let order = |row: &Row| -> Result<(i64, Reverse<i64>), StoreError> {
         Ok((get(row, "place")?, Reverse(get(row, "number")?)))
     };

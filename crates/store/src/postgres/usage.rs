@@ -142,6 +142,7 @@ impl UsageCache {
             let is_counted = before.as_ref().is_some_and(|known| known.usage.is_ok());
             // The count runs in its own task, so that it completes even if the caller is cancelled.
             tokio::spawn(async move {
+                // The permit is held until the count ends. The semaphore is never closed, so the wait cannot fail.
                 let _room = room.acquire().await;
                 // Taken before the count: quotas add the growth of a project since this time.
                 let begun = Instant::now();

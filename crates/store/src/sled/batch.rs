@@ -112,6 +112,7 @@ impl Batcher {
             let before = waiting.queued.len();
             // Stop as soon as a wait brought nothing new, or all changes in flight are here.
             let more_come = came && self.in_hand.exceed(before).unwrap_or(true);
+            // An empty group is a turn for the garbage collection, which must not wait.
             if before == 0 || !more_come || !waiting.has_room() {
                 break;
             }

@@ -207,6 +207,7 @@ impl Committer {
             return jobs;
         };
         let grows = |job: &WriteJob| matches!(job.disk, DiskUse::Grows(_));
+        // Until sled is reopened, it accepts no writes at all, so deletions are rejected too.
         let (growing, others) = jobs
             .into_iter()
             .partition(|job| grows(job) || self.needs_reopen);
@@ -252,6 +253,7 @@ impl Committer {
                     incarnation: opened.incarnation,
                 };
                 self.shared.set_db(Some(opened.db));
+                // The opening has synced all that it recovered, so the heads in the tree are durable.
                 self.shared.publish_group();
                 self.needs_reopen = false;
                 self.unsynced = false;

@@ -92,6 +92,7 @@ fn copy_store(from: &Path, to: &Path) -> Result<(CompactReport, [File; 2]), Stor
         source,
     };
     target.files.sync().map_err(io)?;
+    // The sequence number of the source is one of the copied records. A mark ahead of it would count as a loss.
     target.files.write_mark(source.sequence).map_err(io)?;
     target.files.sync_mark().map_err(io)?;
     files::sync_after_open(to).map_err(io)?;
@@ -134,6 +135,7 @@ fn copy(from: &Db, to: &Db, garbage: &[Vec<u8>]) -> ::sled::Result<()> {
         let (key, value) = pair?;
         bytes += key.len() + value.len();
         batch.insert(key, value);
+        // A record adds a key and at most one value, so the batch stays below `MAX_BATCH`.
         if bytes > MAX_BATCH - 2 * keys::MAX_VALUE {
             to.apply_batch(std::mem::take(&mut batch))?;
             // sled reuses a segment only after its replacement was flushed. Without this flush, the copy was up to

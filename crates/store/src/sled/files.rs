@@ -109,6 +109,7 @@ impl DurableFiles {
     fn new_side_files(&mut self) -> io::Result<Vec<OsString>> {
         use std::ffi::OsStr;
         use std::os::unix::ffi::OsStrExt as _;
+        // The handle stays open, so it is at the end of its last listing.
         self.side.rewind();
         let mut new = Vec::new();
         while let Some(entry) = self.side.read() {

@@ -143,6 +143,8 @@ impl<'a> WriteGroup<'a> {
         }
         record.append(batch);
         if let Some(tips) = &batch.tips {
+            // The sequence number orders the sessions of a tip by the time at which they got it. Sessions of one batch
+            // have the same number, and `keys::tip_of` then ranks the later incarnation first.
             let new_tips = old_tips.changed(tips, self.counts.sequence);
             self.set_tips(key, &record, &old_tips, new_tips);
         }
@@ -192,6 +194,7 @@ impl<'a> WriteGroup<'a> {
     ) -> Result<(), ChangeError> {
         let old = self.record(key)?;
         check_position(old.as_ref(), expected)?;
+        // Without a head, only `Position::START` passes the check: there is no session to delete.
         let Some(old) = old else {
             return Ok(());
         };

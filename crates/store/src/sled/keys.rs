@@ -132,6 +132,7 @@ pub(super) fn decode_tombstone(key: &[u8], mut value: &[u8]) -> Option<Tombstone
         None
     } else {
         let until = Timestamp::from_millis(i64::from_be_bytes(take(from)?));
+        // The owner has no length prefix, so it must be the last field.
         let owner = String::from_utf8(from.to_vec()).ok()?;
         Some(Lease { owner, until })
     };
@@ -183,6 +184,7 @@ pub(super) fn tip(project: &ProjectId, scope: Digest, digest: Digest) -> Vec<u8>
     let mut out = vec![TIP];
     out.extend_from_slice(project.as_str().as_bytes());
     out.push(0);
+    // The scope and the digest have fixed lengths, so no byte separates them.
     out.extend_from_slice(scope.as_bytes());
     out.extend_from_slice(digest.as_bytes());
     out
@@ -288,6 +290,7 @@ pub(super) fn chunk(object: &[u8], index: u32) -> Vec<u8> {
 
 /// Returns a frame's first revision from the key of any of its chunks.
 pub(super) fn parse_frame(key: &[u8]) -> Option<u64> {
+    // The first eight bytes are the incarnation.
     let first = key.strip_prefix(&[FRAME])?.get(8..16)?;
     Some(u64::from_be_bytes(first.try_into().ok()?))
 }

@@ -134,6 +134,7 @@ impl SledLog {
             .clone()
             .ok_or(StoreError::Closed)?;
         let (reply, answer) = oneshot::channel();
+        // Counted before the send, because the commit thread may take the job, and count it down, at once.
         self.shared.counters.count_queued();
         // The send waits while the queue is full. It fails only after the commit thread has ended.
         let job = QueuedJob::new(WriteJob::new(disk, change, reply));
@@ -425,6 +426,7 @@ impl FileIntents for SledLog {
         before: Timestamp,
     ) -> Result<bool, StoreError> {
         let (key, file) = (key.clone(), Box::<str>::from(file));
+        // A sweep revokes an intent before it removes the file, so a full disk must not reject the call.
         self.submit(DiskUse::Frees, move |group| {
             group.revoke_intent(&key, &file, before)
         })

@@ -252,6 +252,7 @@ fn check(
         )));
     }
     match format {
+        // The mark was compared before. A log that lost all its batches is therefore not taken for a new store.
         None if db.is_empty() => {
             db.insert(keys::FORMAT_KEY, &FORMAT.to_be_bytes())?;
         }

@@ -60,6 +60,7 @@ pub(super) fn first_frame_after(
 
 /// Returns the first revision of the frame that contains `revision`.
 fn frame_of(db: &Db, key: &SessionKey, incarnation: u64, revision: u64) -> Result<u64, StoreError> {
+    // Frames have no gaps, so the last key up to this revision belongs to the frame that contains it.
     let from = keys::frame(incarnation, 0);
     let until = keys::chunk(&keys::frame(incarnation, revision), u32::MAX);
     let found = db.range(from..=until).keys().next_back();
@@ -291,6 +292,7 @@ pub(super) fn due(
         *taken += 1;
         ready.push(DueSession {
             key,
+            // `is_ready` requires a due time, so the fallback is never used.
             at: Timestamp::from_millis(record.due.unwrap_or(time)),
             revision: Revision::new(record.revision),
         });

@@ -22,6 +22,7 @@ pub(super) fn find(
     let limit = limit.min(MAX_LIST);
     let mut found = Vec::new();
     for parent in parents {
+        // One parent may have all of the first `limit` subagents, so each parent is read up to the limit.
         found.extend(of_parent(shared, parent, after, limit)?);
     }
     found.sort_unstable();

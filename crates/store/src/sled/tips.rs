@@ -62,6 +62,7 @@ impl StoredTips {
     /// Decodes a list of tips. Returns `None` for an invalid record.
     fn decode(value: &[u8]) -> Option<Self> {
         let (scope, rest) = value.split_first_chunk::<16>()?;
+        // An entry is a digest of 16 bytes and a number of 8 bytes.
         let (entries, []) = rest.as_chunks::<24>() else {
             return None;
         };
