@@ -101,7 +101,6 @@ impl ResolvedFilter {
     /// Returns true if a message matches by its index entry alone. The caller must also check the content if
     /// [`Self::needs_content`] is true.
     pub fn admits(&self, ordinal: Ordinal, entry: &TranscriptEntry) -> bool {
-        // The messages of a span are sorted when the span is selected, so a binary search finds them.
         let filter = &self.filter;
         let place = u64::from(ordinal.get());
         // A re-emission contains an ordinal, which is no part of the condition.
@@ -111,6 +110,7 @@ impl ResolvedFilter {
         !filter.nothing
             && place >= filter.first
             && filter.last.is_none_or(|last| place <= last)
+            // The messages of a span are sorted when the span is selected, so a binary search finds them.
             && self
                 .messages
                 .as_ref()

@@ -91,31 +91,22 @@ func TestTheInstallationOfTheReadmeWorks(t *testing.T) {
 	world.Equal(t, world.Run(t, module, "sh", "-ec", creation+use+start), world.Answer+"\n")
 }
 
-func TestTheStubsOfTheReadmeAreGenerated(t *testing.T) {
+func TestTheStubsOfTheReadmeAreImported(t *testing.T) {
 	server := world.StartServer(t)
 	folder := t.TempDir()
 	top, err := filepath.Abs("../../../..")
 	world.Check(t, err)
-	world.Check(t, os.Mkdir(filepath.Join(folder, "clients"), 0o755))
-	for _, name := range []string{"proto", "buf.yaml", "clients/buf.gen.go.yaml"} {
-		world.Check(t, os.Symlink(filepath.Join(top, name), filepath.Join(folder, name)))
-	}
+	world.Check(t, os.Symlink(top, filepath.Join(folder, "palimpsest")))
+	module := filepath.Join(folder, "agent")
 	read := readReadme(t)
-	world.Run(t, folder, "sh", "-ec", read.shell[3])
-
-	module := filepath.Join(folder, "module")
-	world.Check(t, os.Mkdir(module, 0o755))
-	world.Check(t, os.Rename(filepath.Join(folder, "gen/go"), filepath.Join(module, "gen")))
 	world.Write(t, module, "main.go", read.programs[1])
-	// The versions of the stubs in the test of all languages.
-	sums, err := os.ReadFile(filepath.Join(top, "tests/clients/go/go.sum"))
-	world.Check(t, err)
-	requirements, err := os.ReadFile(filepath.Join(top, "tests/clients/go/go.mod"))
-	world.Check(t, err)
-	world.Write(t, module, "go.sum", string(sums))
-	named := regexp.MustCompile(`(?m)^module .*$`).ReplaceAllString(string(requirements), "module example.com/yours")
-	world.Write(t, module, "go.mod", named)
-	world.Equal(t, world.Run(t, module, "go", "run", "-mod=mod", ".", server.Address), read.outputs[1])
+	// The usual cache can have an earlier module of this version. It serves all other modules.
+	cache, proxies, _ := strings.Cut(strings.TrimSpace(world.Run(t, ".", "go", "env", "GOMODCACHE", "GOPROXY")), "\n")
+	t.Setenv("GOPROXY", "file://"+cache+"/cache/download,"+proxies)
+	t.Setenv("GOMODCACHE", filepath.Join(folder, "cache"))
+	t.Setenv("GOFLAGS", "-modcacherw")
+	start := "go mod tidy\ngo run . " + server.Address
+	world.Equal(t, world.Run(t, module, "sh", "-ec", read.shell[0]+read.shell[3]+start), read.outputs[1])
 }
 
 func TestTheAgentRuns(t *testing.T) {

@@ -90,7 +90,7 @@ impl DeletionSelector {
         if by_age && self.by_age_left > 0 {
             return Some(RetentionReason::Age);
         }
-        // A family that exceeds the limits of the project is deleted for that reason, so the pass is not cut.
+        // If the project is over a limit, the pass continues for that reason and is not cut.
         self.is_cut |= by_age && !by_quota;
         by_quota.then_some(RetentionReason::Quota)
     }

@@ -99,7 +99,7 @@ impl Sessions {
         let mut uploads = Uploads::new(self.blobs.is_some());
         let mut begin = state.read_mode(begin, self.clock.monotonic());
         for _ in 0..MAX_ATTEMPTS {
-            // Taken before the comparison, so that a later write of another process does not count as seen.
+            // `certain` precedes the comparison, so that a later write of another process does not count as seen.
             let (now, certain) = (self.clock.now(), self.clock.monotonic());
             let is_compared = begin == ReadMode::Fresh || !self.reader.is_shared();
             let loaded = state.begin(begin, &self.reader, key, certain).await?;
