@@ -65,6 +65,7 @@ pub(super) fn overlap(links: &[Link], elements: &[Element]) -> Option<Overlap> {
     let pattern: Vec<Digest> = given.iter().map(|(_, element)| element.key()).collect();
     let matches = longest_border(&pattern, known.iter().map(|(_, link)| link.digest));
     let tail = &known[known.len() - matches..];
+    // Without a match, the tail is empty and the function ends here. Below this line, `matches` is at least 1.
     let (from, last) = (tail.first()?.0, tail.last()?.0);
     let elements_matched = given[matches - 1].0 + 1;
     let after = last + 1 + parts(&links[last + 1..]);

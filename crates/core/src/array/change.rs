@@ -182,6 +182,7 @@ impl PlannedChange {
         incoming: &Incoming<'_>,
         placed: &PlacedMessages,
     ) -> CallerArray {
+        // Without a step nothing is written, so the recorded responses stay too.
         if self.is_empty() {
             return array.clone();
         }
@@ -208,6 +209,7 @@ impl PlannedChange {
                 LinkSource::Recorded(message) => message,
                 LinkSource::Summary => placed.summary,
                 LinkSource::Appended(_) | LinkSource::Added(_) | LinkSource::Part { .. } => {
+                    // The range of ordinals has no end, so the default is never used.
                     appended.next().unwrap_or(placed.appended)
                 }
             };

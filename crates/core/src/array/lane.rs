@@ -20,6 +20,7 @@ pub fn lane(incoming: &Incoming<'_>, abandoned: Option<ChainHead>) -> String {
     let mut name = String::with_capacity(2 * NAME_BYTES);
     // A digest has 16 bytes. Four of them distinguish the few conversations under one name.
     for byte in &end.chain.as_bytes()[..NAME_BYTES] {
+        // Writing to a string cannot fail.
         let _ = write!(name, "{byte:02x}");
     }
     name

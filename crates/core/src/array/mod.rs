@@ -5,12 +5,13 @@
 //! out as commands.
 
 mod align;
+mod call_order;
 mod change;
 mod compacted;
 mod hints;
+mod known_order;
 mod lane;
 mod links;
-mod order;
 mod plan;
 mod recorded;
 mod response;
@@ -27,12 +28,12 @@ pub use change::{
 };
 pub use compacted::{OwnCompaction, ShownMessage};
 pub use hints::{Hints, KnownContent};
+pub use known_order::in_known_order;
 pub use lane::lane;
 pub use links::{
     CallerArray, ChainHead, Element, Incoming, Link, LinkKind, MAX_ABANDONED, MAX_RESPONSES,
     RecordedItem,
 };
-pub use order::in_known_order;
 pub use plan::{Identity, plan};
 pub use recorded::recorded;
 pub use response::{ResponseUse, add_response};

@@ -63,6 +63,7 @@ impl ReturnedSummary {
         array: &CallerArray,
         written_at: Option<Ordinal>,
     ) -> Cow<'a, [Element]> {
+        // `lead` and `rest` do not depend on `has_tools`, so any value serves.
         let Incoming { lead, rest, .. } = Incoming::new(elements, true);
         let (before, after) = rest.split_at(self.begin(lead, rest));
         // A session with the elements before the summary needs no text in their place.

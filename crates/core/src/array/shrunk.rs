@@ -26,6 +26,7 @@ pub(super) fn extended(
         element.message.role,
         element.message.blocks[..from_block].to_vec(),
     );
+    // The origin and the unknown fields are part of the digest of a message.
     start.origin = element.message.origin;
     start.extra = element.message.extra.clone();
     let start = CanonicalDigests::of(&start).loose;

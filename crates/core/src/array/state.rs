@@ -31,6 +31,7 @@ impl CallerArray {
             keep: crate::view::count(keep),
             links,
             is_provisional: after.is_provisional,
+            // Only `ConfirmResponse` makes messages visible. It fills this field itself.
             confirmed: Vec::new(),
             abandoned: after.abandoned,
             tip,

@@ -61,6 +61,7 @@ pub(super) fn find(
         return found(summary + 1);
     }
     let responses = Responses::of(array, hints, known)?;
+    // The summary itself can quote the response, so the search begins with it.
     for (index, element) in rest.iter().enumerate().skip(summary).take(MAX_DISTANCE) {
         if quotes_response(element, &responses) {
             return found(index + 1);

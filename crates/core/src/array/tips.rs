@@ -3,8 +3,8 @@
 //! An array without a name begins with an earlier array of its conversation, so a tip of the conversation equals the
 //! digest of one of its beginnings. Results count in the order of their calls, because a caller can change their order.
 
+use super::call_order::in_call_order;
 use super::links::{Element, Incoming};
-use super::order::in_call_order;
 use crate::message::{CANONICAL_VERSION, Digest, Role};
 
 /// Maximum number of tips of a session. After an undo of more requests than this, a conversation is not found.

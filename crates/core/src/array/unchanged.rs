@@ -64,6 +64,7 @@ fn is_unchanged_form(piece: &Piece, is_own: bool) -> bool {
         | PieceForm::Summary => is_own,
         PieceForm::Input { turn, interjected } => is_own && turn.is_none() && !interjected,
         PieceForm::Interrupted(_) | PieceForm::Opening | PieceForm::Gap => true,
+        // All other reasons are repairs.
         PieceForm::Dropped(reason) => reason != DropReason::Snipped,
         PieceForm::SnippedCall(_)
         | PieceForm::Stored(_)

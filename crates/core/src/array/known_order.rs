@@ -1,16 +1,16 @@
-//! The order of the results of parallel tool calls.
+//! Results of parallel tool calls in the order of the session.
 //!
 //! Some programs send results first in the order in which the tools finished, and later in the order of the calls. A model
 //! takes both orders for the same conversation, so two arrays that differ only in this order are one.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use super::align::prefix;
+use super::call_order::{has_results, results, with_results_at};
 use super::hints::KnownContent;
 use super::links::{CallerArray, Element, Incoming, Link};
-use crate::message::{Block, Message, Role, ToolResult};
+use crate::message::{Block, Role};
 use crate::session::ContentNotLoaded;
 
 /// Returns the elements with results in the known order. New results follow the known ones.
@@ -24,6 +24,7 @@ pub fn in_known_order<'a>(
     known: &dyn KnownContent,
 ) -> Result<Cow<'a, [Element]>, ContentNotLoaded> {
     let mut elements = elements;
+    // Only `lead` is read here. It does not depend on `has_tools`, so any value serves.
     let (mut link, mut at) = (0, Incoming::new(&elements, true).lead.len());
     loop {
         let same = prefix(&array.links[link..], &elements[at..]);
@@ -82,81 +83,6 @@ fn reordered(
     let places = places.map(|(result, place)| (&*result.tool_use_id, place));
     let first = with_results_at(first, &places.collect());
     Ok((first.key() == link.digest).then(|| vec![first]))
-}
-
-/// Returns the elements with results in the order of their calls. The order does not depend on the order in which a caller
-/// sends the results.
-pub(super) fn in_call_order(elements: &[Element]) -> Cow<'_, [Element]> {
-    let mut ordered = Cow::Borrowed(elements);
-    let mut at = 0;
-    while at < elements.len() {
-        let others = elements[at..].iter();
-        let start = at + others.take_while(|element| !has_results(element)).count();
-        let run = elements[start..].iter();
-        let end = start + run.take_while(|element| has_results(element)).count();
-        if let Some(run) = run_in_call_order(&elements[at..start], &elements[start..end]) {
-            ordered.to_mut()[start..end].clone_from_slice(&run);
-        }
-        at = end;
-    }
-    ordered
-}
-
-/// Returns the results in the order of their calls, which are among the elements before them. `None` if they have this
-/// order already.
-fn run_in_call_order(before: &[Element], run: &[Element]) -> Option<Vec<Element>> {
-    let given = || run.iter().flat_map(|element| results(&element.message));
-    given().nth(1)?;
-    let responses = before.rsplit(|element| element.message.role != Role::Assistant);
-    let responses = responses.take(1).flatten();
-    let calls = responses.flat_map(|response| &response.message.blocks);
-    let calls = calls.filter_map(|block| match block {
-        Block::ToolUse(call) => Some(&*call.id),
-        _ => None,
-    });
-    let places: HashMap<&str, usize> = calls.zip(0..).collect();
-    if given().is_sorted_by_key(|result| place(&places, result)) {
-        return None;
-    }
-    let run = run.iter().map(|element| with_results_at(element, &places));
-    let mut run: Vec<Element> = run.collect();
-    run.sort_by_key(|element| {
-        let first = results(&element.message).next();
-        first.map(|result| place(&places, result))
-    });
-    Some(run)
-}
-
-/// Returns the element with its results in the order of their places. Other blocks stay where they are.
-fn with_results_at(element: &Element, places: &HashMap<&str, usize>) -> Element {
-    let mut message = (*element.message).clone();
-    let mut sorted: Vec<ToolResult> = results(&message).cloned().collect();
-    sorted.sort_by_key(|result| place(places, result));
-    let mut sorted = sorted.into_iter();
-    for block in &mut message.blocks {
-        if let Block::ToolResult(result) = block
-            && let Some(next) = sorted.next()
-        {
-            *result = next;
-        }
-    }
-    Element::new(Arc::new(message))
-}
-
-fn place(places: &HashMap<&str, usize>, result: &ToolResult) -> usize {
-    let place = places.get(&*result.tool_use_id);
-    place.copied().unwrap_or(usize::MAX)
-}
-
-fn results(message: &Message) -> impl Iterator<Item = &ToolResult> {
-    message.blocks.iter().filter_map(|block| match block {
-        Block::ToolResult(result) => Some(result),
-        _ => None,
-    })
-}
-
-fn has_results(element: &Element) -> bool {
-    results(&element.message).next().is_some()
 }
 
 fn has_only_results(element: &Element) -> bool {
