@@ -10,7 +10,10 @@ use palimpsest_core::command::{
 };
 use palimpsest_core::event::{CompactionFinished, Event, Trigger};
 use palimpsest_core::ids::MessageId;
-use palimpsest_core::message::{Block, Message, Role, Usage};
+use palimpsest_core::json::UnknownFields;
+use palimpsest_core::message::{
+    Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse, Usage,
+};
 use palimpsest_core::policy::{Policy, Preset};
 use palimpsest_core::session::Strategy as SummaryBy;
 use palimpsest_core::tokens::PrefixTokens;
@@ -207,4 +210,53 @@ fn the_threshold_preset_keeps_exactly_the_last_five_messages() {
         }
         assert_eq!(last.kept.len(), 5, "{words} words");
     }
+}
+
+/// The limit per message is checked when a view is served, so the results of this view are stored at that moment.
+#[test]
+fn a_served_view_counts_the_previews_of_results_that_it_stores() {
+    let mut policy = Policy::default();
+    policy.tool_results.max_result_chars = 20_000;
+    policy.tool_results.max_message_chars = 30_000;
+    let mut play = Play::new(policy);
+    play.append(Role::User, 10, None);
+    let id = |number: usize| format!("call-{number}").into_boxed_str();
+    let calls = (0..2).map(|number| {
+        Block::ToolUse(ToolUse {
+            id: id(number),
+            name: "Bash".into(),
+            input: ToolInput::parse("{}"),
+            extra: UnknownFields::default(),
+        })
+    });
+    let results = (0..2).map(|number| {
+        Block::ToolResult(ToolResult {
+            tool_use_id: id(number),
+            content: ResultContent::Text("line\n".repeat(3_500).into()),
+            is_error: None,
+            extra: UnknownFields::default(),
+        })
+    });
+    for (role, blocks) in [
+        (Role::Assistant, calls.collect()),
+        (Role::User, results.collect::<Vec<_>>()),
+    ] {
+        let message = Message::new(play.id(), role, blocks);
+        play.world.run(Command::Append(Append {
+            messages: vec![Arc::new(message)],
+            ..Append::default()
+        }));
+    }
+    let before = play.world.session.tokens().tokens;
+    play.world.run(Command::ServeView(ServeView::default()));
+    let [.., stored, served] = &play.world.log[..] else {
+        panic!("two events");
+    };
+    assert!(matches!(stored.event, Event::ResultsPersisted(_)));
+    let Event::ViewServed(served) = &served.event else {
+        panic!("{served:?}");
+    };
+    assert_eq!(served.tokens, play.world.session.tokens().tokens);
+    assert_eq!(served.parts, play.world.session.request_parts(None));
+    assert!(served.tokens < before, "{} {before}", served.tokens);
 }

@@ -101,6 +101,7 @@ impl InvariantChecker {
             interrupt_open_calls: interrupt,
             ..serving()
         }));
+        self.check_served_tokens();
         self.follow(which);
         if which == 0 {
             self.follow(WITH_SYSTEM);
@@ -174,6 +175,17 @@ impl InvariantChecker {
         let at = (self.world.session.revision(), which);
         self.served.insert(at, flat.clone());
         (caller.flat, caller.epoch, caller.etag) = (flat, epoch, Some(full.etag));
+    }
+
+    /// Checks that the recorded size of a served view equals the count after it.
+    fn check_served_tokens(&self) {
+        let Some(Event::ViewServed(served)) = self.world.log.last().map(|last| &last.event) else {
+            return;
+        };
+        let session = &self.world.session;
+        let count = session.ledger().count(served.overhead_tokens);
+        assert_eq!(served.tokens, count.tokens);
+        assert_eq!(served.parts, session.request_parts(None));
     }
 
     /// Checks that an undo restores the view byte for byte. Later messages follow it.

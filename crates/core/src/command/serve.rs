@@ -56,6 +56,11 @@ impl ServeView {
         }
         add_snip_reminder(session, &mut layout, self.offers_snip);
         let (persisted, effects) = persist_on_serve(session, &mut layout.pieces, context)?;
+        // The served view has the previews of the results that are stored now.
+        let sizes = persisted
+            .iter()
+            .flat_map(|event| event.sizes.iter().copied());
+        let ledger = session.ledger_with(sizes);
         let mut events: Vec<Event> = persisted.map(Event::ResultsPersisted).into_iter().collect();
         let rewritten_tokens = session.rewritten_tokens(&self.target, context.now);
         events.push(Event::ViewServed(ViewServed {
@@ -63,8 +68,8 @@ impl ServeView {
             target: self.target,
             window: self.window,
             overhead_tokens,
-            tokens: session.ledger().count(overhead_tokens).tokens,
-            parts: session.request_parts(self.prefix),
+            tokens: ledger.count(overhead_tokens).tokens,
+            parts: session.parts_of(&ledger, self.prefix),
             saved_tokens: session.saved_tokens(),
             rewritten_tokens,
         }));

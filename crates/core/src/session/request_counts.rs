@@ -1,19 +1,43 @@
 //! Counts the model requests of a session, their tokens and the usage that providers report.
 
 use super::{CompactionBoundary, Session};
+use crate::ids::Ordinal;
 use crate::message::{Message, Usage};
-use crate::tokens::{PrefixTokens, RequestParts};
+use crate::tokens::{PrefixTokens, RequestParts, TokenLedger, TokenSize};
 
 impl Session {
     /// Returns the tokens of the next request by kind of content. Without a prefix, the last known sum counts as the
     /// system prompt.
     pub fn request_parts(&self, prefix: Option<PrefixTokens>) -> RequestParts {
+        self.parts_of(&self.ledger, prefix)
+    }
+
+    /// Returns the parts of a request with the count of another state.
+    pub(crate) fn parts_of(
+        &self,
+        ledger: &TokenLedger,
+        prefix: Option<PrefixTokens>,
+    ) -> RequestParts {
         let prefix = prefix.unwrap_or(PrefixTokens {
             system: self.last_served.overhead_tokens,
             tools: 0,
         });
-        let total = self.ledger.count(prefix.total()).tokens;
-        RequestParts::of(total, prefix, &self.ledger.all, self.ledger.calibration)
+        let total = ledger.count(prefix.total()).tokens;
+        RequestParts::of(total, prefix, &ledger.all, ledger.calibration)
+    }
+
+    /// Returns the count of the view with other sizes of messages.
+    pub(crate) fn ledger_with(
+        &self,
+        sizes: impl Iterator<Item = (Ordinal, TokenSize)>,
+    ) -> TokenLedger {
+        let mut ledger = self.ledger.clone();
+        for (ordinal, size) in sizes {
+            if let Some(entry) = self.transcript.get(ordinal) {
+                ledger.resize(ordinal, entry.counts_as(), entry.size, size);
+            }
+        }
+        ledger
     }
 
     /// Returns the tokens by which the levels have made the next request smaller.
