@@ -72,6 +72,7 @@ async fn list(clients: &mut Clients, session: String) -> anyhow::Result<Vec<Tran
     loop {
         let request = ListMessagesRequest {
             session: session.clone(),
+            // The server lowers it to its own limit.
             page_size: 1_000,
             page_token,
             filter: Some(MessageFilter {

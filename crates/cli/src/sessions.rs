@@ -106,8 +106,7 @@ impl SessionsCommand {
         while sessions.len() < self.limit as usize {
             let request = ListSessionsRequest {
                 parent: format!("projects/{}", self.remote.project),
-                // The server rejects larger pages.
-                page_size: self.limit.min(1_000),
+                page_size: self.limit,
                 page_token,
                 filter: Some(SessionFilter {
                     over_threshold: self.over_threshold,

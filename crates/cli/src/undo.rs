@@ -118,6 +118,7 @@ async fn last_change(clients: &mut Clients, session: &str) -> anyhow::Result<u64
     loop {
         let request = ListEventsRequest {
             session: session.to_owned(),
+            // The server lowers it to its own limit.
             page_size: 1_000,
             page_token,
             kinds: UNDOABLE.map(i32::from).to_vec(),

@@ -6,8 +6,6 @@ use palimpsest_core::ids::Revision;
 use palimpsest_core::message::Digest;
 use palimpsest_store::Position;
 
-use super::FieldError;
-
 const VERSION: u8 = 1;
 // The version, the digest of the request and the kind of the cursor.
 const HEAD: usize = 1 + 16 + 1;
@@ -51,6 +49,7 @@ pub fn page_token_text(cursor: &PageCursor, request: Digest) -> String {
         PageCursor::Named(number, name) => {
             bytes.push(1);
             bytes.extend_from_slice(&number.to_le_bytes());
+            // The name is the last part, so it needs no length.
             bytes.extend_from_slice(name.as_bytes());
         }
         PageCursor::Within(position, number) => {
@@ -125,15 +124,10 @@ pub fn page_token(token: &str, request: Digest) -> Result<Option<PageCursor>, In
     }
 }
 
-/// Validates a page size. 0 selects the default. Values above `max` are rejected.
-pub fn page_size(given: u32, default: u32, max: usize) -> Result<usize, FieldError> {
-    let size = if given == 0 { default } else { given } as usize;
-    if given as usize > max {
-        let what = format!("must be between 1 and {max}");
-        return Err(FieldError::invalid("page_size", what));
-    }
-    // The default may exceed a maximum that the settings lowered.
-    Ok(size.min(max))
+/// Returns the size of a page. 0 selects the default, and a larger value than `max` counts as `max`.
+pub fn page_size(given: u32, default: u32, max: usize) -> usize {
+    let size = if given == 0 { default } else { given };
+    (size as usize).min(max)
 }
 
 #[cfg(test)]
@@ -171,11 +165,13 @@ mod tests {
 
     #[test]
     fn the_page_size_has_a_default_and_a_maximum() {
-        assert_eq!(page_size(0, 50, 1_000), Ok(50));
-        assert_eq!(page_size(1_000, 50, 1_000), Ok(1_000));
-        assert_eq!(
-            page_size(1_001, 50, 1_000).unwrap_err().to_string(),
-            "page_size must be between 1 and 1000"
-        );
+        for (given, max, size) in [
+            (0, 1_000, 50),
+            (0, 5, 5),
+            (7, 1_000, 7),
+            (1_001, 1_000, 1_000),
+        ] {
+            assert_eq!(page_size(given, 50, max), size);
+        }
     }
 }

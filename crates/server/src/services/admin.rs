@@ -80,7 +80,7 @@ async fn list(
         name => Some(convert::project(name, "parent")?),
     };
     let most = u32::try_from(MAX_LIST).unwrap_or(u32::MAX);
-    let size = convert::page_size(request.page_size, most, MAX_LIST)?;
+    let size = convert::page_size(request.page_size, most, MAX_LIST);
     // The digest binds a page token to the list that issued it.
     let digest = Digest::of_bytes(request.parent.as_bytes());
     let after = match convert::page_token(&request.page_token, digest)? {
@@ -144,6 +144,7 @@ async fn read(
                 yield ReadStoredSessionResponse { data, ..ReadStoredSessionResponse::default() };
             }
         }
+        // A file is stored before the event that names it, so a list after the log has all files of the log.
         for files in copy.files().await.map_err(failed)?.chunks(FILES) {
             yield ReadStoredSessionResponse {
                 files: files.iter().map(stored_file).collect(),

@@ -19,7 +19,7 @@ pub(super) async fn list(
 ) -> Result<ListMessagesResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let limits = service.limits_of(&key).await?;
-    let size = convert::page_size(request.page_size, DEFAULT_PAGE, limits.max_page_size)?;
+    let size = convert::page_size(request.page_size, DEFAULT_PAGE, limits.max_page_size);
     let digest = convert::body_digest(&request);
     let from = convert::page_token(&request.page_token, digest)?;
     let from = place(service, &key, from.as_ref()).await?;

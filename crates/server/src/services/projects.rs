@@ -20,7 +20,7 @@ pub(super) async fn list(
     granted: Option<BTreeSet<ProjectId>>,
 ) -> Result<ListProjectsResponse, ServiceError> {
     let limits = service.limits();
-    let size = convert::page_size(request.page_size, DEFAULT_PAGE, limits.max_page_size)?;
+    let size = convert::page_size(request.page_size, DEFAULT_PAGE, limits.max_page_size);
     // No field of the request must stay equal between pages, so a token is bound to the method alone.
     let digest = Digest::of_bytes(b"ListProjects");
     let after = match convert::page_token(&request.page_token, digest)? {

@@ -14,6 +14,7 @@ use super::messages::place;
 use crate::convert::{self, EntryPosition, PageCursor};
 use crate::errors::ServiceError;
 
+// The contract states these three values, so callers rely on them.
 const DEFAULT_PAGE: u32 = 50;
 const DEFAULT_SNIPPET_CHARS: usize = 120;
 const MAX_SNIPPET_CHARS: u32 = 2_000;
@@ -34,7 +35,7 @@ pub(super) async fn search_from(
 ) -> Result<(SearchMessagesResponse, Option<SearchCursor>), ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let limits = service.limits_of(&key).await?;
-    let size = convert::page_size(request.page_size, DEFAULT_PAGE, limits.max_page_size)?;
+    let size = convert::page_size(request.page_size, DEFAULT_PAGE, limits.max_page_size);
     let digest = convert::body_digest(&request);
     let (cursor, inside) = match convert::page_token(&request.page_token, digest)? {
         Some(PageCursor::Inside(position, number, inside)) => {

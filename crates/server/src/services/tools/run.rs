@@ -420,18 +420,13 @@ impl ToolContext<'_> {
         } else {
             v1::text_pattern::Pattern::Literal(input.pattern)
         };
-        // The model cannot know the limit of the server, so a larger page is no error here.
-        let limit = self.service.limits().max_page_size;
-        let most = MAX_HITS
-            .min(u32::try_from(limit).unwrap_or(u32::MAX))
-            .max(1);
         let request = SearchMessagesRequest {
             session: self.key.to_string(),
             pattern: Some(TextPattern {
                 pattern: Some(pattern),
                 ignore_case: input.ignore_case,
             }),
-            page_size: input.max_hits.unwrap_or(DEFAULT_HITS).clamp(1, most),
+            page_size: input.max_hits.unwrap_or(DEFAULT_HITS).clamp(1, MAX_HITS),
             ..SearchMessagesRequest::default()
         };
         let (found, next) = search_from(self.service, request, input.first).await?;
