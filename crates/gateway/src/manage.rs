@@ -25,7 +25,9 @@ use super::edits::paused;
 use super::headers;
 use super::managed::session_of_headers;
 use super::metrics::ContextMetrics;
-use super::reading::{ReadMemory, ReservedMemory, ResponseApi, content_coding, decode_parts};
+use super::reading::{
+    ReadMemory, ReservedMemory, ResponseApi, Unread, content_coding, decode_reserved,
+};
 use super::request_body::RequestBody;
 use super::thread::{MAX_INLINE_BYTES, on_fitting_thread};
 
@@ -153,6 +155,7 @@ impl Manager {
                 // The request can be upstream already. Its response is then described as unmanaged, and is not
                 // recorded.
                 (Err(reason), outcome) => *outcome = Err(reason),
+                // `prepare` keeps a commit only beside an `Ok` outcome, so this case cannot occur.
                 (Ok(_), Err(_)) => {}
             }
         }
@@ -255,7 +258,13 @@ impl Manager {
         let received = receiving.await?.ok_or(Unmanaged::Unreadable)?;
         let coding = content_coding(headers).map_err(|_| Unmanaged::Encoding)?;
         // A body without a coding stays in its frames, which are sent as they are.
-        let json = decode_parts(coding, received, max).map_err(|_| Unmanaged::Encoding)?;
+        let json = decode_reserved(coding, received, max, memory).await;
+        let json = json.map_err(|unread| match unread {
+            Unread::TooLarge | Unread::Expansion => Unmanaged::TooLarge,
+            Unread::Memory => Unmanaged::Memory,
+            Unread::Panic => Unmanaged::Defect,
+            _ => Unmanaged::Encoding,
+        })?;
         Ok(JsonParts::new(json))
     }
 
@@ -288,6 +297,7 @@ impl Manager {
         }
         let mut request = managed.from_agent.clone();
         request.purpose = Purpose::ShorterPrompt { gap_tokens };
+        // Only the first request for a response is handed out before its commit, so this one is committed already.
         let shorter = self.context.prepare(request).await.ok()?.request;
         let ModelBody::View(body) = &shorter.body else {
             return None;

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use palimpsest_summarize::{PromptTooLong, prompt_too_long};
 use tokio::time::timeout;
 
-use super::reading::decode_whole;
+use super::reading::{Unread, decode_whole};
 use super::tee::TeeBody;
 
 /// The maximum size of an error response that is examined, in bytes. The errors of providers are much smaller.
@@ -56,7 +56,12 @@ pub(crate) async fn examine(head: &Parts, mut body: Incoming) -> Examined {
 fn examine_whole(head: &Parts, mut received: VecDeque<Bytes>) -> Examined {
     let coding = head.headers.get(CONTENT_ENCODING);
     let coding = coding.map_or(&b""[..], |value| value.as_bytes());
-    let text = decode_whole(coding, received.make_contiguous(), MAX_BYTES).ok();
+    // A body that cannot be decoded counts as another error, which the agent gets as it came.
+    let grow = |size| match size {
+        ..=MAX_BYTES => Ok(()),
+        _ => Err(Unread::TooLarge),
+    };
+    let text = decode_whole(coding, received.make_contiguous(), grow).ok();
     let too_long = text.and_then(|text| {
         let text = String::from_utf8_lossy(&text);
         prompt_too_long(Some(head.status.as_u16()), &text)

@@ -22,7 +22,7 @@ use crate::context::{NamedSession, Unmanaged};
 use crate::in_flight::InFlight;
 use crate::manage::{BODY_HEADER, REASON_HEADER, SESSION_HEADER, scope};
 use crate::managed::{session_named, session_of_headers};
-use crate::reading::{ReservedMemory, content_coding, decode_whole};
+use crate::reading::{ReservedMemory, Unread, content_coding, decode_reserved, decode_whole};
 use crate::request_body::{AgentBody, RequestBody};
 use crate::response_body::ResponseBody;
 use crate::route::OwnRoute;
@@ -201,6 +201,7 @@ impl Compression {
         headers: &mut HeaderMap,
     ) -> Result<String, Reason> {
         let begun = Instant::now();
+        // The body is received even for a bypass, because the answer repeats its array.
         let body = self.receive(&head.headers, (body, &call), memory).await?;
         let is_large = body.len() > MAX_INLINE_BYTES;
         let read = on_fitting_thread(is_large, move || CompressionRequest::read(body)).await;
@@ -217,6 +218,7 @@ impl Compression {
             };
             self.compress(&request, origin).await
         };
+        // `answer` counts this error as a rejection, so it is not counted as a compression too.
         if let Some(reason) = compressed.unmanaged.filter(|_| self.requires_session) {
             return Err(Reason::Unmanaged(reason));
         }
@@ -264,9 +266,21 @@ impl Compression {
                 Reason::Compression(Problem::Invalid(InvalidRequest::Incomplete))
             });
         };
-        let coding = content_coding(headers);
-        let decoded = coding.and_then(|coding| decode_whole(coding, &received, max));
-        decoded.map_err(|_| Reason::Compression(Problem::Encoding))
+        let problem = |unread| {
+            Reason::Compression(match unread {
+                Unread::TooLarge | Unread::Expansion => Problem::TooLarge,
+                Unread::Memory => Problem::Memory,
+                Unread::Panic => Problem::Defect,
+                _ => Problem::Encoding,
+            })
+        };
+        let coding = content_coding(headers).map_err(problem)?;
+        let decoded = decode_reserved(coding, received, max, memory).await;
+        let decoded = decoded.map_err(problem)?;
+        let size: usize = decoded.iter().map(Bytes::len).sum();
+        memory.reserve(size.saturating_mul(2)).map_err(problem)?;
+        // The text has no coding any more, so the frames are only joined.
+        decode_whole(b"", &decoded, |_| Ok(())).map_err(problem)
     }
 }
 

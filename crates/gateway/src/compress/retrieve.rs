@@ -144,6 +144,7 @@ fn pattern(query: &str) -> Option<Regex> {
     // The words are plain text. An unescaped `(` or `.*` would be a pattern.
     let words = words.split_whitespace().take(MAX_WORDS).map(regex::escape);
     let words: Vec<String> = words.collect();
+    // An empty pattern would match every line.
     if words.is_empty() {
         return None;
     }

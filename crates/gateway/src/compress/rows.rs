@@ -55,6 +55,7 @@ pub(super) fn large_results(
             let tool = tools.get(&*result.tool_use_id).copied().unwrap_or_default();
             // A result of the retrieve tool is an original again. Its replacement would send the model in circles.
             let is_original = tool.ends_with(RETRIEVE_TOOL);
+            // Level 1 acts here without a session, so no text is known as a replacement.
             if !is_original && verdict(policy, tool, None, result, |_| false) == Verdict::Persist {
                 wanted.push((row, at, tool, result));
             }
@@ -64,6 +65,7 @@ pub(super) fn large_results(
     if wanted.is_empty() {
         return Vec::new();
     }
+    // An array that cannot be read has no rows. The comparison below then leaves the array as it is.
     let rows: Vec<&RawValue> = serde_json::from_str(array).unwrap_or_default();
     // Rows and messages correspond one to one in both formats.
     if rows.len() != messages.len() {

@@ -10,7 +10,8 @@ use flate2::write::{MultiGzDecoder, ZlibDecoder};
 use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderValue};
 
-use super::Unread;
+use super::{ReservedMemory, Unread};
+use crate::thread::on_fitting_thread;
 
 /// The maximum decoded size of one frame, in bytes. It bounds the time of one poll.
 const MAX_DECODED_BYTES: usize = 4 << 20;
@@ -31,21 +32,42 @@ pub(crate) fn content_coding(headers: &HeaderMap) -> Result<&[u8], Unread> {
     codings.next().map_or(Ok(coding), |_| Err(Unread::Encoding))
 }
 
-/// Decodes a complete body. Without a coding, the frames are returned as they are. Fails if the body decodes to more than
-/// `max` bytes.
-pub(crate) fn decode_parts(
+/// Decodes a complete body, and reserves the memory of its text. Without a coding, the frames are returned as they are.
+/// Fails if the body decodes to more than `max` bytes.
+pub(crate) async fn decode_reserved(
     coding: &[u8],
     body: Vec<Bytes>,
     max: usize,
+    memory: &mut ReservedMemory,
 ) -> Result<Vec<Bytes>, Unread> {
     if Decoder::new(coding.trim_ascii())?.is_identity() {
         return Ok(body);
     }
-    decode_whole(coding, &body, max).map(|whole| vec![whole])
+    let received: usize = body.iter().map(Bytes::len).sum();
+    let (coding, mut reserved) = (coding.to_vec(), memory.take());
+    let decoding = move || {
+        let grow = |size: usize| {
+            if size > max {
+                return Err(Unread::TooLarge);
+            }
+            reserved.reserve(received.saturating_add(size))
+        };
+        let whole = decode_whole(&coding, &body, grow);
+        (whole, reserved)
+    };
+    // A small body can decode to a large text, so its size does not decide about the thread.
+    let decoded = on_fitting_thread(true, decoding).await;
+    let (whole, reserved) = decoded.map_err(|_| Unread::Panic)?;
+    *memory = reserved;
+    whole.map(|whole| vec![whole])
 }
 
-/// Decodes a complete body into one text. Fails if it decodes to more than `max` bytes.
-pub(crate) fn decode_whole(coding: &[u8], body: &[Bytes], max: usize) -> Result<Bytes, Unread> {
+/// Decodes a complete body into one text. `grow` gets the size of the text before the text grows, and can fail.
+pub(crate) fn decode_whole(
+    coding: &[u8],
+    body: &[Bytes],
+    mut grow: impl FnMut(usize) -> Result<(), Unread>,
+) -> Result<Bytes, Unread> {
     let mut decoder = Decoder::new(coding.trim_ascii())?;
     if decoder.is_identity()
         && let [only] = body
@@ -56,10 +78,9 @@ pub(crate) fn decode_whole(coding: &[u8], body: &[Bytes], max: usize) -> Result<
     // One step decodes a part only, so that a small body cannot use much memory at once.
     let parts = body.iter().flat_map(|frame| frame.chunks(MAX_STEP_BYTES));
     for part in parts {
-        whole.extend_from_slice(&decoder.decode(part)?);
-        if whole.len() > max {
-            return Err(Unread::TooLarge);
-        }
+        let text = decoder.decode(part)?;
+        grow(whole.len() + text.len())?;
+        whole.extend_from_slice(&text);
     }
     Ok(whole.into())
 }
@@ -172,6 +193,7 @@ impl Decode for zstd::stream::write::Decoder<'static, Output> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reading::ReadMemory;
 
     /// Encodes a text so that a decoder can return it before the end of the coding.
     fn encoded(coding: &str, text: &[u8]) -> Vec<u8> {
@@ -223,6 +245,26 @@ mod tests {
             let bomb = encoded(coding, &vec![b'x'; MAX_DECODED_BYTES + 1]);
             let mut decoder = Decoder::new(coding.as_bytes()).unwrap();
             assert_eq!(decoder.decode(&bomb), Err(Unread::Expansion), "{coding}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_text_of_a_coded_body_is_part_of_the_memory() {
+        let text = Bytes::from(vec![b'x'; 1 << 20]);
+        let cases = [
+            (4 << 20, 2 << 20, Ok(())),
+            (256 << 10, 2 << 20, Err(Unread::Memory)),
+            (4 << 20, 1 << 19, Err(Unread::TooLarge)),
+        ];
+        for (budget, max, expected) in cases {
+            for coding in CODINGS {
+                let coded = Bytes::from(encoded(coding, &text));
+                assert!(coded.len() < 16 << 10);
+                let mut memory = ReservedMemory::new(ReadMemory::new(budget));
+                let parts = vec![coded];
+                let decoded = decode_reserved(coding.as_bytes(), parts, max, &mut memory).await;
+                assert_eq!(decoded, expected.map(|()| vec![text.clone()]), "{coding}");
+            }
         }
     }
 

@@ -35,6 +35,12 @@ impl ReservedMemory {
         }
     }
 
+    /// Moves the reservation out, for example to another thread.
+    pub(crate) fn take(&mut self) -> Self {
+        let empty = Self::new(self.memory.clone());
+        std::mem::replace(self, empty)
+    }
+
     /// Reserves at least `size` bytes in total. Fails without a wait if the memory is exhausted.
     pub(crate) fn reserve(&mut self, size: usize) -> Result<(), Unread> {
         let reserved = self

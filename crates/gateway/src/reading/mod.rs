@@ -15,7 +15,7 @@ use http::{HeaderMap, Method};
 
 use self::assemble::{Assembler, Progress};
 use self::coding::Decoder;
-pub(crate) use self::coding::{content_coding, decode_parts, decode_whole};
+pub(crate) use self::coding::{content_coding, decode_reserved, decode_whole};
 pub(crate) use self::fields::Fields;
 pub use self::memory::ReadMemory;
 pub(crate) use self::memory::ReservedMemory;

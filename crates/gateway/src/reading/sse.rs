@@ -41,6 +41,7 @@ impl EventParser {
     pub(crate) fn next(&mut self, input: &mut &[u8]) -> Result<Option<Vec<u8>>, Unread> {
         loop {
             self.skip_line_feed(input);
+            // Input behind the line feed belongs to the next event.
             self.is_after_event &= input.is_empty();
             let Some(end) = input.iter().position(|byte| matches!(byte, b'\r' | b'\n')) else {
                 self.extend_line(input)?;

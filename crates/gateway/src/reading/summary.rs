@@ -95,6 +95,7 @@ impl Counts {
         let cached = |details: Option<Details>| details.and_then(|details| details.cached_tokens);
         let (input, cached, output) = match api {
             ResponseApi::Messages => {
+                // Anthropic reports cached tokens apart from the input, so nothing is subtracted.
                 return Usage {
                     input_tokens: self.input_tokens.unwrap_or(0),
                     cache_read_tokens: self.cache_read_input_tokens.unwrap_or(0),
