@@ -4,7 +4,8 @@ use palimpsest_proto::context::v1::admin_service_client::AdminServiceClient;
 use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
 use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
 use palimpsest_proto::context::v1::{
-    DeleteSessionRequest, ListEventsRequest, ListProjectsRequest, ListSessionsRequest,
+    DeleteSessionRequest, ListEventsRequest, ListProjectsRequest, ListSessionsRequest, Session,
+    UpdateSessionRequest,
 };
 use palimpsest_tests::name;
 use palimpsest_tests::say::{append, user};
@@ -124,6 +125,54 @@ async fn the_audit_log_has_a_line_for_each_change_and_each_denial() {
     }
     // The audit log is no part of the other log.
     assert!(server.log().iter().all(|line| !line.contains("\"who\"")));
+}
+
+#[tokio::test]
+async fn the_audit_log_names_the_right_that_an_update_needed() {
+    let world = World::new();
+    let admin = world.key("p", "read,write,admin");
+    let server = world.serve(&[world.setting("audit.file", "audit.jsonl")]);
+    let channel = server.channel().await;
+    let mut context = ContextServiceClient::new(channel.clone());
+    let mut sessions = SessionServiceClient::new(channel);
+    let request = append(&name("s"), vec![user("a plan")]);
+    context
+        .append_messages(with(&admin, request))
+        .await
+        .unwrap();
+    // Only the change of a hold needs the right `admin`.
+    let updates = [
+        ("title", "Plan", "write"),
+        ("hold", "case 4711", "write"),
+        ("hold", "", "admin"),
+    ];
+    for (field, value, _) in updates {
+        let mut session = Session {
+            name: name("s"),
+            ..Session::default()
+        };
+        match field {
+            "title" => session.title = value.into(),
+            _ => session.hold = value.into(),
+        }
+        let request = UpdateSessionRequest {
+            session: Some(session),
+            update_mask: Some(prost_types::FieldMask {
+                paths: vec![field.into()],
+            }),
+            ..UpdateSessionRequest::default()
+        };
+        sessions
+            .update_session(with(&admin, request))
+            .await
+            .unwrap();
+    }
+    soon("four lines", async || lines(&world).len() == 4).await;
+    let rights: Vec<Value> = lines(&world)[1..]
+        .iter()
+        .map(|line| line["right"].clone())
+        .collect();
+    assert_eq!(rights, updates.map(|(_, _, right)| right));
 }
 
 #[tokio::test]

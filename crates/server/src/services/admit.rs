@@ -137,10 +137,15 @@ impl Service {
         session: &SessionKey,
     ) -> Result<(), ServiceError> {
         // Handlers get a request without its extensions, so the context of the task is used.
-        let context = CallContext::current();
-        if let Some(context) = &context {
+        if let Some(context) = CallContext::current() {
             context.needs_also(right);
         }
+        self.has_right(right, session)
+    }
+
+    /// Checks a right without a record of its use.
+    pub(super) fn has_right(&self, right: Right, session: &SessionKey) -> Result<(), ServiceError> {
+        let context = CallContext::current();
         if let Some(authentication) = self.authenticated(context.as_ref())? {
             let scope = ResourceScope::Session(session.clone());
             access::check_right(authentication, right, &scope)?;

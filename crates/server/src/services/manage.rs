@@ -108,12 +108,10 @@ pub(super) async fn update(
     let hold = change.update.hold.as_deref();
     let changes = |session: &Session| changes_hold(session, hold);
     // A hold prevents deletion, so the right to delete is needed to change or remove it.
-    let denied = service.authorize_also(Right::Admin, &key).err();
-    let may_change = denied.is_none();
-    if let Some(denied) = denied
-        && service.sessions.read(&key, changes).await?
-    {
-        return Err(denied);
+    let may_change = service.has_right(Right::Admin, &key).is_ok();
+    // Only an update that gives a hold can change one, so other updates do not read the session twice.
+    if hold.is_some() && service.sessions.read(&key, changes).await? {
+        service.authorize_also(Right::Admin, &key)?;
     }
     let decide = |transaction: &mut Transaction<'_>| {
         // The hold may have changed since the check above, so the transaction checks it again.
