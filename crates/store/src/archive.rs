@@ -142,7 +142,13 @@ impl ArchiveWriter {
             Some(parts) => {
                 // Limit the memory of parts in flight when the target is slower than the writer.
                 let room = parts.wait_for_capacity(PARTS).await;
-                room.map_err(BlobError::Store)?;
+                if let Err(error) = room {
+                    // Remove the uploaded parts. If that fails, a lifecycle rule of the bucket removes them.
+                    if let Some(parts) = self.parts.take() {
+                        drop(parts.abort().await);
+                    }
+                    return Err(BlobError::Store(error));
+                }
                 parts.write(bytes);
             }
         }

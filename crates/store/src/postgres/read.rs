@@ -201,7 +201,11 @@ pub(super) async fn rows(
             client.query(statement, &[start, end, &most]).await
         });
         let asked = asked.await?;
-        listing.left_out = asked.left_out;
+        for node in asked.left_out {
+            if !listing.left_out.contains(&node) {
+                listing.left_out.push(node);
+            }
+        }
         let mut rows: Vec<Row> = asked.answers.into_iter().flatten().collect();
         rows.sort_by_cached_key(stored_key);
         rows.truncate(wanted);

@@ -62,17 +62,26 @@ struct UsageEntry {
 }
 
 /// A count in progress. Its drop allows the next count, whatever the outcome.
-struct CountGuard(Arc<UsageEntry>);
+struct CountGuard(Option<Arc<UsageEntry>>);
 
 impl CountGuard {
     /// Starts a count unless one is in progress.
     fn begin(count: &Arc<UsageEntry>) -> Option<Self> {
         let is_first = !count.is_counting.swap(true, Ordering::AcqRel);
-        is_first.then(|| Self(Arc::clone(count)))
+        is_first.then(|| Self(Some(Arc::clone(count))))
     }
 
     /// Stores the result. An error does not replace an earlier result.
-    fn end(self, counted: Result<StorageUsage, StoreError>, begun: Instant, good_for: Duration) {
+    fn end(
+        mut self,
+        counted: Result<StorageUsage, StoreError>,
+        begun: Instant,
+        good_for: Duration,
+    ) {
+        // Taken, because a drop after the notification would end the count that a receiver has started.
+        let Some(entry) = self.0.take() else {
+            return;
+        };
         let (usage, good_for) = match counted {
             Ok(usage) => (Ok((usage, begun)), good_for),
             Err(error) => {
@@ -80,7 +89,7 @@ impl CountGuard {
                 (Err(error.to_string()), AFTER_FAILURE)
             }
         };
-        self.0.known.send_modify(|known| {
+        entry.known.send_modify(|known| {
             // After a failure, the previous result is better than an error.
             let before = known.take().and_then(|known| known.usage.ok());
             *known = Some(CachedUsage {
@@ -88,14 +97,16 @@ impl CountGuard {
                 until: Instant::now() + good_for,
             });
             // Reset before receivers are notified, so that a receiver which needs a newer count can start one.
-            self.0.is_counting.store(false, Ordering::Release);
+            entry.is_counting.store(false, Ordering::Release);
         });
     }
 }
 
 impl Drop for CountGuard {
     fn drop(&mut self) {
-        self.0.is_counting.store(false, Ordering::Release);
+        if let Some(entry) = &self.0 {
+            entry.is_counting.store(false, Ordering::Release);
+        }
     }
 }
 

@@ -500,7 +500,6 @@ impl<'a> WriteGroup<'a> {
             old.and_then(HeadRecord::ready_at),
             new.as_ref().and_then(HeadRecord::ready_at),
         );
-        // The queue key contains the ready time, so a changed time moves the entry.
         // The ready time is part of the queue key, so an update is a removal and an insertion.
         if was_ready != ready {
             if let Some(time) = was_ready {

@@ -342,7 +342,8 @@ fn quarantine(dir: &Path) -> io::Result<PathBuf> {
         .find(|path| !path.exists())
         .ok_or(io::ErrorKind::AlreadyExists)?;
     fs::rename(dir, &kept)?;
-    durable::sync_dir(durable::parent(dir))?;
+    // Without the sync, a power loss can undo the move. The next start then moves the store again.
+    let _ = durable::sync_dir(durable::parent(dir));
     Ok(kept)
 }
 
