@@ -386,7 +386,12 @@ impl SessionMigration<'_> {
     /// Returns the digests of the views of a session, one for each provider.
     async fn views(&self, side: &StoreSide) -> Result<Vec<Option<[u8; 32]>>, MigrateError> {
         let digest = |session: &Session| {
-            let providers = [Provider::Anthropic, Provider::OpenAi, Provider::Bedrock];
+            let providers = [
+                Provider::Anthropic,
+                Provider::OpenAi,
+                Provider::Bedrock,
+                Provider::OpenAiResponses,
+            ];
             let of = |provider| {
                 let target = Target {
                     provider,
