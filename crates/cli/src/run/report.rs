@@ -71,18 +71,29 @@ pub(super) async fn sessions_since(
     channel: Channel,
     start: Timestamp,
 ) -> anyhow::Result<Vec<Session>> {
-    let request = ListSessionsRequest {
-        parent: PROJECT.to_owned(),
-        ..ListSessionsRequest::default()
-    };
     let mut client = SessionServiceClient::new(channel);
-    let mut sessions = reply_of(client.list_sessions(request).await)?.sessions;
-    sessions.retain(|session| {
-        let changed = session.update_time.unwrap_or_default();
-        let changed_ms = changed.seconds * 1_000 + i64::from(changed.nanos / 1_000_000);
-        changed_ms >= start.as_millis()
-    });
-    Ok(sessions)
+    let (mut sessions, mut page_token) = (Vec::new(), String::new());
+    loop {
+        let request = ListSessionsRequest {
+            parent: PROJECT.to_owned(),
+            page_token,
+            ..ListSessionsRequest::default()
+        };
+        let page = reply_of(client.list_sessions(request).await)?;
+        let listed = page.sessions.len();
+        let changed = page.sessions.into_iter().take_while(|session| {
+            let changed = session.update_time.unwrap_or_default();
+            let changed_ms = changed.seconds * 1_000 + i64::from(changed.nanos / 1_000_000);
+            changed_ms >= start.as_millis()
+        });
+        let before = sessions.len();
+        sessions.extend(changed);
+        page_token = page.next_page_token;
+        // The order is that of the changes, so the first older session ends the list.
+        if sessions.len() - before < listed || page_token.is_empty() {
+            return Ok(sessions);
+        }
+    }
 }
 
 /// Returns the lines of the report.
