@@ -153,6 +153,7 @@ fn exporters(
             let text = |(name, value): (&HeaderName, &HeaderValue)| {
                 (
                     name.to_string(),
+                    // `parse_headers` rejects a value that is no text.
                     value.to_str().unwrap_or_default().to_owned(),
                 )
             };
@@ -211,7 +212,7 @@ fn headers(config: &OtlpConfig) -> Result<HeaderMap, TelemetryError> {
     };
     let text = SecretString::from(text);
     parse_headers(text.expose_secret()).ok_or(TelemetryError::Headers(
-        "must have the form name=value, with a comma or the end of a line between headers",
+        "must have the form name=value in ASCII, with a comma or the end of a line between headers",
     ))
 }
 
@@ -225,6 +226,8 @@ fn parse_headers(text: &str) -> Option<HeaderMap> {
         let (name, value) = part.split_once('=')?;
         let name: HeaderName = name.trim().to_ascii_lowercase().parse().ok()?;
         let mut value: HeaderValue = value.trim().parse().ok()?;
+        // Over HTTP the exporter takes text only.
+        value.to_str().ok()?;
         // Sensitive values are left out of debug output.
         value.set_sensitive(true);
         Some((name, value))
@@ -245,5 +248,6 @@ mod tests {
         assert!(parse_headers("").unwrap().is_empty());
         assert_eq!(parse_headers("no value"), None);
         assert_eq!(parse_headers("na me=value"), None);
+        assert_eq!(parse_headers("name=caf\u{e9}"), None);
     }
 }
