@@ -81,12 +81,9 @@ const MAX_NAME: usize = 24;
 /// case, because models parse tags loosely.
 fn tag_name(text: &str) -> Option<String> {
     let is_lead = |c: char| c.is_whitespace() || c == '/' || is_invisible(c);
-    // The lookahead is limited, so each angle bracket of a hostile text costs the same.
-    let mut chars = text
-        .chars()
-        .take(MAX_NAME * 2)
-        .skip_while(|c| is_lead(*c))
-        .peekable();
+    // No limit: only the last bracket before these characters reads them, so a hostile text costs linear time too.
+    let text = text.trim_start_matches(is_lead);
+    let mut chars = text.chars().take(MAX_NAME + 1).peekable();
     let mut name = String::new();
     while let Some(c) = chars.next_if(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) {
         name.push(c.to_ascii_lowercase());
@@ -131,6 +128,7 @@ pub fn name(text: &str) -> Cow<'_, str> {
         }
     }
     out.push('"');
+    // The quoted name keeps its angle brackets, so it can still contain a tag.
     escape_tags(&out).into_owned().into()
 }
 
@@ -140,10 +138,12 @@ mod tests {
 
     #[test]
     fn tags_with_authority_are_escaped_and_unescaped() {
+        let far = format!("<{}/system-reminder>", " ".repeat(999));
         let cases = [
             ("a <system-reminder>x</system-reminder>", 2),
             ("< / SYSTEM-reminder >", 1),
             ("<\u{200b}system-reminder>", 1),
+            (&far, 1),
             ("</kept>\n</conversation-summary>", 2),
             ("<system-reminders> <b> a < b </div>", 0),
         ];
