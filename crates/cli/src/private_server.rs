@@ -12,6 +12,7 @@ use tonic::transport::{Channel, Endpoint};
 
 /// The pause between two attempts to connect to the starting server.
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
+// With `CONNECT_PAUSE`, a start can take ten seconds.
 const MAX_CONNECT_ATTEMPTS: u32 = 500;
 
 /// A free loopback port that the system chooses.

@@ -293,6 +293,7 @@ async fn session_intents(
         let page = log.list_intents(Some((key, &after)), MAX_LIST).await?;
         // Intents are ordered by session and file, so those of the next session end the list.
         let own = page.intents.iter().take_while(|intent| intent.key == *key);
+        // A page without a new file ends the loop, even if a defective store repeats a page.
         let before = files.len();
         files.extend(own.map(|intent| intent.file.clone()));
         match page.intents.last() {

@@ -141,6 +141,7 @@ fn previous_memory(
 fn writer_of(strategy: Strategy) -> SummaryWriter {
     match strategy {
         Strategy::Extractive => SummaryWriter::Service,
+        // A summary from session memory has other sections, for which the writer makes no difference.
         _ => SummaryWriter::Other,
     }
 }

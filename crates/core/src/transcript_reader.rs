@@ -60,6 +60,7 @@ pub fn outline<'m>(
                 let reader = by_call.or_else(|| reads_message(tools, message));
                 let hint = reader.map(|reader| format!("; {reader}"));
                 let hint = hint.unwrap_or_default();
+                // Writing to a string cannot fail.
                 let _ = write!(shown, "\n[cut: {} bytes in all{hint}]", text.len());
             }
             shown.push('\n');
@@ -139,6 +140,7 @@ fn heading(ordinal: Ordinal, message: &Message) -> String {
         Role::System => "system",
         Role::Developer => "developer",
     };
+    // The tools of the model count messages from 1, and `Ordinal` counts from 0.
     format!("[{}] {role} {}\n", u64::from(ordinal.get()) + 1, message.id)
 }
 

@@ -173,6 +173,7 @@ fn exit_code(text: &str) -> Option<i32> {
 
 fn begins_with_error(head: &str) -> bool {
     let head = head.trim_start();
+    // Bytes are compared, because the cut can be inside a character.
     let begin = head.as_bytes();
     let begin = &begin[..begin.len().min(20)];
     let is =

@@ -19,6 +19,7 @@ pub fn redact_message(message: &Message, redact: Redact) -> Message {
 fn block(found: &mut Block, redact: Redact) {
     match found {
         Block::Text { text, .. } => *text = redact(text).into(),
+        // An input that is not a JSON object after the redaction becomes text.
         Block::ToolUse(call) => call.input = ToolInput::parse(&redact(call.input.as_str())),
         Block::ToolResult(result) => match &mut result.content {
             ResultContent::None => {}

@@ -104,6 +104,7 @@ pub(crate) fn list(items: &[String], max: usize) -> String {
         out.push_str(item);
     }
     if more > 0 {
+        // Writing to a string cannot fail.
         let _ = write!(out, " and {more} more");
     }
     out
@@ -133,6 +134,7 @@ impl<'a> Iterator for Sentences<'a> {
             in_code ^= c == '`';
             let next = chars.peek().map(|(_, next)| *next);
             let ends = match c {
+                // No space follows these marks, so they end a sentence on their own.
                 '。' | '！' | '？' => true,
                 '.' | '!' | '?' => next.is_none_or(|next| {
                     next.is_whitespace()

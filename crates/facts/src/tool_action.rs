@@ -201,9 +201,8 @@ fn classify_action(
     }
     if let Some(url) = first(fields, &["url", "uri"]) {
         return (ActionKind::Fetch, url.into());
-        // To-do tools are recognized before the generic fields, because their inputs may contain a
-        // `query` or a path too.
     }
+    // To-do tools are recognized before the generic fields, because their inputs may contain a `query` or a path too.
     if has(&["todo"]) || matches!(name, "tasklist" | "taskget" | "taskupdate") {
         return (ActionKind::Plan, String::new());
     }

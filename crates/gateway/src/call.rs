@@ -183,6 +183,7 @@ impl GatewayCall {
             inner.span.set_attribute("error.type", error);
             inner.span.set_error("the gateway or its upstream failed");
         }
+        // `Forwarder::answer` records one outcome of each request, so the cell is empty here.
         let _ = inner.end.set(end);
     }
 
@@ -199,6 +200,7 @@ impl GatewayCall {
 
 impl Caller for Inner {
     fn may_start_change(&self) -> bool {
+        // Only rpcs have a deadline of their caller, after which no change may begin.
         true
     }
 

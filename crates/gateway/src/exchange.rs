@@ -82,6 +82,7 @@ impl Exchange {
         head: &Parts,
     ) -> Option<Self> {
         span.responded(head.status);
+        // An error response contains no message of a model that could be recorded.
         if !head.status.is_success() {
             shared.metrics.ended(api, Outcome::Failed, None);
             tracing::debug!(

@@ -133,6 +133,7 @@ impl Forwarder {
         let own = match route {
             Route::Forward(_) => None,
             Route::Own(own) => Some(own),
+            // Rejected before the admission, so that such a request takes no permit and no quota.
             Route::WebSocket(_) => return Ok(Err(Reason::WebSocket)),
             Route::Tunnel => return Ok(Err(Reason::Tunnel)),
         };
@@ -451,6 +452,7 @@ impl Forwarder {
             body,
             holds_key: self.upstreams.get(api).key.is_some(),
             appended: Vec::new(),
+            // The request of the agent is the first round.
             rounds: 1,
         })
     }

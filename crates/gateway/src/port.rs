@@ -109,6 +109,7 @@ impl Port for Gateway {
     }
 
     async fn serve(self: Box<Self>, parts: PortParts, stop: CancellationToken) {
+        // The port has no TLS, so there are no handshakes to limit.
         let acceptor = Acceptor::new(self.listener, parts.connections, None);
         let prepare_timeout = Duration::from_millis(self.config.prepare_timeout_ms);
         let ids = parts.engine.as_ref().map(|engine| Arc::clone(&engine.ids));

@@ -80,6 +80,7 @@ impl RequestBody {
     ) -> Result<Option<Vec<Bytes>>, E> {
         // The announced size is checked first, so that a body above the limit is never collected.
         let announced = self.size_hint().exact();
+        // A body without an announced size is checked frame by frame below.
         accept(announced.and_then(|size| size.try_into().ok()).unwrap_or(0))?;
         let mut size = 0;
         while self.inner.is_some() {

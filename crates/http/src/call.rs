@@ -125,6 +125,7 @@ fn grpc_request(
             ));
         };
         // A timeout in gRPC has at most eight digits.
+        // Ten digits fit `u64`, so the parse cannot fail.
         let seconds = digits.parse::<u64>().unwrap_or_default().div_ceil(1_000);
         let timeout = if digits.len() <= 8 {
             format!("{digits}m")
@@ -157,6 +158,7 @@ impl<B: Body<Data = Bytes, Error = Status> + Unpin> Reply<B> {
                     Ok(data) if self.buffer.is_empty() => self.buffer = data.into(),
                     Ok(data) => self.buffer.extend_from_slice(&data),
                     Err(frame) => {
+                        // A frame has data or trailers, so the default is never used.
                         let trailers = frame.into_trailers().unwrap_or_default();
                         self.status = Status::from_header_map(&trailers);
                         self.trailers = trailers;

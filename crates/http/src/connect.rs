@@ -349,6 +349,7 @@ fn end(status: Option<&Status>, metadata: &HeaderMap) -> Bytes {
         error: status.map(ConnectError::from),
         metadata: fields,
     };
+    // Maps of strings always have a JSON form, so the default is never used.
     envelope(END, &serde_json::to_vec(&message).unwrap_or_default())
 }
 

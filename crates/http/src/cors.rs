@@ -106,6 +106,7 @@ impl AllowedOrigins {
             // A permitted page may send any header.
             headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, requested.clone());
         }
+        // Chromium keeps the answer to a preflight request for at most two hours.
         headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("7200"));
     }
 }

@@ -77,6 +77,7 @@ pub(crate) async fn call(
         line(session, &mut text);
     }
     if !page.next_page_token.is_empty() {
+        // Writing to a string cannot fail.
         let _ = write!(
             text,
             "[more sessions: ask again with page_token \"{}\"]",

@@ -191,6 +191,7 @@ fn check_depth(text: &str) -> Result<(), JsonError> {
                     return Err(JsonError::TooDeep);
                 }
             }
+            // The text is not parsed yet, so it can close more brackets than it opens.
             b'}' | b']' => depth = depth.saturating_sub(1),
             _ => {}
         }
@@ -263,6 +264,7 @@ impl<'a> ObjectFields<'a> {
 
     /// Reads the fields of an object from a text.
     pub fn read_str(text: &'a str) -> Result<Self, JsonError> {
+        // The parser would report a value of another type as a syntax error.
         if !text.trim_start().starts_with('{') {
             return Err(JsonError::Kind {
                 expected: "an object",

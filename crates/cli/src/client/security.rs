@@ -184,6 +184,7 @@ fn read_pem(path: &Path, flag: &str, expected: Pem) -> anyhow::Result<Vec<u8>> {
         } else if label.ends_with("CERTIFICATE") {
             Pem::Certificate
         } else {
+            // A file can have other parts too, such as `EC PARAMETERS` before a key.
             continue;
         };
         if kind == expected {

@@ -38,6 +38,7 @@ impl Events {
         let mut events = Vec::new();
         // Events arrive after the reply that caused them. Without the wait, they would be shown with a later request.
         while self.seen < revision {
+            // After a timeout, the late events are part of the next call.
             let Ok(element) = timeout(EVENT_TIMEOUT, self.stream.message()).await else {
                 break;
             };

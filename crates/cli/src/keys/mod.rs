@@ -203,6 +203,7 @@ impl RotateKey {
         }
         let end = now.checked_add(self.overlap)?;
         // The overlap does not extend a key that expires earlier.
+        // The file was checked when it was read, so a time that is set can be parsed.
         let own_end = old.expires.as_deref().and_then(|text| text.parse().ok());
         let end = own_end.map_or(end, |own_end: Timestamp| own_end.min(end));
         old.expires = Some(end.to_string());
@@ -300,6 +301,7 @@ fn list(file: &KeyFile, now: Timestamp, json: bool) -> anyhow::Result<()> {
         "id", "label", "projects", "rights", "created", "expires", "state",
     ]);
     for key in &file.keys {
+        // The file was checked when it was read, so only an absent time becomes `None`.
         let end: Option<Timestamp> = key.expires.as_deref().and_then(|text| text.parse().ok());
         let state = match end {
             _ if key.disabled => "revoked",

@@ -59,6 +59,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     let time: SignedDuration = text
         .parse()
         .map_err(|_| "is not a time: write a number with a unit, such as 2s".to_owned())?;
+    // A negative time becomes zero, which the range below rejects.
     let time = Duration::try_from(time).unwrap_or_default();
     if (Duration::from_millis(500)..=Duration::from_hours(1)).contains(&time) {
         Ok(time)

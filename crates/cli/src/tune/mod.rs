@@ -81,6 +81,7 @@ pub(super) struct Tune {
 
 fn share(text: &str) -> Result<f64, String> {
     let percent: Option<f64> = text.trim().trim_end_matches('%').trim_end().parse().ok();
+    // `contains` is false for NaN, which `parse` accepts.
     percent
         .filter(|percent| (0.0..=100.0).contains(percent))
         .ok_or_else(|| "must be a number from 0 to 100".to_owned())

@@ -82,6 +82,7 @@ pub(crate) fn usage(raw: &RawValue) -> Result<Usage, CodecError> {
 fn content(raw: &RawValue) -> Result<Vec<Block>, CodecError> {
     if is_string(raw) {
         let text = json::string(raw)?;
+        // Providers reject an empty text block, so an empty string becomes no block.
         return Ok(if text.is_empty() {
             Vec::new()
         } else {

@@ -92,6 +92,7 @@ fn opaque(json: &RawJson, reader: Audience, out: &mut Vec<u8>) {
     // Most blocks have no marker. The text search avoids parsing them, and their bytes stay unchanged.
     let whole = json.as_str();
     let marked = reader == Audience::Model && whole.contains("\"cache_control\"");
+    // A text that is no object has no marker to remove. The error is ignored, and the text is written verbatim.
     let fields = marked
         .then(|| UnknownFields::from_object(whole).ok())
         .flatten();

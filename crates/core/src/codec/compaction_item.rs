@@ -51,6 +51,7 @@ pub fn write_message(summary: &str, out: &mut Vec<u8>) {
             extra: None,
         }],
         extra: None,
+        // The writer does not read this field, so any ordinal serves.
         first: Ordinal::new(0),
     };
     responses_write::message(&message, Audience::Model, out);

@@ -22,6 +22,7 @@ pub fn read_result_content(array: &[u8]) -> Result<ResultContent, CodecError> {
         let expected = "an array of blocks";
         return Err(JsonError::Kind { expected }.into());
     }
+    // `raw` is one complete JSON value. Its text therefore cannot close the array or add fields to the wrapper.
     let around = format!("{BEFORE}{}}}]}}", raw.as_str());
     // The wrapper message is discarded, so its id need not be unique.
     let mut no_id = || MessageId::new(Uuid::nil());

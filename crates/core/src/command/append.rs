@@ -279,6 +279,7 @@ pub(super) fn check_parents(session: &Session, messages: &[Arc<Message>]) -> Res
         if let Some(id) = missing.filter(|_| transcript.find(message.id).is_none()) {
             return Err(Rejection::ParentNotFound { index, id });
         }
+        // The id is added after the check, so a message cannot be its own parent.
         new.insert(message.id);
     }
     Ok(())
@@ -290,7 +291,6 @@ pub(super) fn check_message(
     limits: &Limits,
     own: &LimitPolicy,
 ) -> Result<(), Rejection> {
-    // Block indexes are stored as `u16`, which limits the number of blocks regardless of the configuration.
     let field = |name: &str| format!("messages[{index}].{name}");
     let within = |name: &str, actual: usize, limit: usize| {
         if actual <= limit {
@@ -302,6 +302,7 @@ pub(super) fn check_message(
             actual,
         })
     };
+    // Block indexes are stored as `u16`, which limits the number of blocks regardless of the configuration.
     let most = limits.max_blocks.min(usize::from(u16::MAX));
     Rejection::at_most((message.blocks.len(), most), "blocks", field("content"))?;
     within("content", message.content_bytes(), limits.max_message_bytes)?;

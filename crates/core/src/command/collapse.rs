@@ -214,6 +214,7 @@ fn lowest_risk(
         let goes = tokens > target;
         if goes {
             let freed = session.ledger().calibration.apply(span.freed_tokens.into());
+            // Sizes are estimates, so their sum can exceed the counted tokens.
             tokens = tokens.saturating_sub(freed);
         }
         goes

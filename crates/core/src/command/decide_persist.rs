@@ -110,6 +110,7 @@ impl CallRef {
             return Ok(mapped);
         }
         let with_id = calls.with_id(&self.id).iter().copied();
+        // Calls that left the view are no candidates, so they do not make an id ambiguous.
         let live = with_id.filter(|call| calls.state(*call) != CallState::Gone);
         let live: Vec<CallKey> = live.collect();
         let open = live.iter().copied();

@@ -143,6 +143,8 @@ fn choose_largest(
         if chars <= policy.max_message_chars || saved == 0 {
             continue;
         }
+        // A result whose content is not in memory counts as not exempt. `persisted_event` then returns
+        // `ContentNotLoaded`, and the command is decided again with the content.
         let exempt = session
             .result(call)
             .is_ok_and(|result| exemption(result, |text| session.is_replacement(text)).is_some());

@@ -69,6 +69,7 @@ impl Rewind {
             .filter(|(ordinal, entry)| entry.visibility.is_in_effect() && !stays(*ordinal))
             .map(|(ordinal, _)| ordinal)
             .collect();
+        // The application of the event searches this list by binary search, so it is in ascending order.
         removed.reverse();
         // With a stamp, an event is written even without effect, so that a retry is recognized.
         if removed.is_empty() && self.request.is_none() {

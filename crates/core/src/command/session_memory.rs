@@ -199,6 +199,7 @@ impl RecordMemoryVersion {
         };
         let template = MemoryContent::default();
         let earlier = before.map_or(&template, |before| &before.content);
+        // `base_version` is the latest version here, so the numbers have no gaps.
         let number = self.base_version + 1;
         Ok(Decided::events(vec![Event::MemoryUpdated(MemoryUpdated {
             version: number,

@@ -370,6 +370,7 @@ impl<'s> RecoveryIndex<'s> {
     /// cause.
     pub fn restore_revision(&self, removed: &RemovedContent) -> Option<Revision> {
         let cause = self.session.view_change(removed.cause?)?;
+        // The first event creates the session and changes no view, so the difference is at least 1.
         Some(Revision::new(cause.revision.get() - 1))
     }
 

@@ -114,6 +114,7 @@ pub fn repair_pieces(
             builder.replace(new);
         }
     }
+    // The loop inserts only before an existing piece, so an insertion at the end follows here.
     if let Some((_, new)) = new.filter(|(at, _)| *at == before.len()) {
         builder.insert(new);
     }

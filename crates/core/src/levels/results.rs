@@ -294,6 +294,7 @@ fn tail(text: &str, chars: usize) -> &str {
     let from = text.char_indices().rev().nth(last).map_or(0, |(at, _)| at);
     let cut = &text[from..];
     match cut.find('\n') {
+        // A tail that already begins at a line start is not shortened.
         Some(line)
             if from > 0
                 && !text[..from].ends_with('\n')

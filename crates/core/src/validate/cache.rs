@@ -121,6 +121,7 @@ impl<'r> BreakpointValidator<'r> {
 
     fn count(&mut self, marker: &Value, path: &str) {
         self.found += 1;
+        // A lifetime that is not a string becomes an empty one, which the next check rejects.
         let ttl = marker.get("ttl").map(|ttl| ttl.as_str().unwrap_or(""));
         self.report.unless(
             matches!(ttl, None | Some("5m" | "1h")),

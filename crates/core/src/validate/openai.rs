@@ -87,9 +87,9 @@ fn tool_calls(
         report.unless(
             !id.is_empty() && id.len() <= 40,
             &path,
-            // Ids must be unique in the whole array, so `ids` outlives the message.
             "id must have 1 to 40 characters",
         );
+        // Ids must be unique in the whole array, so `ids` outlives the message.
         report.unless(ids.insert(id.clone()), &path, "ids must be unique");
         open.insert(id);
         let (body, input) = match text(call, "type") {

@@ -142,6 +142,7 @@ impl CallValidator {
 }
 
 fn output(item: &Value, kind: &str, path: &str, report: &mut ViolationReport) {
+    // Indexing an absent field gives `null`, which no check below accepts.
     match kind {
         "function_call_output" | "custom_tool_call_output" => {
             let kinds = ["input_text", "input_image", "input_file"];

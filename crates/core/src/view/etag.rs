@@ -114,6 +114,7 @@ impl Etag {
             let group = messages_of_group(session, &pieces[start..intact], target)?;
             return Ok(match self.length.checked_sub(group) {
                 Some(keep) => Prefix { keep, from: start },
+                // The digest covers the length, so the length includes the group and this case does not occur.
                 None => Prefix {
                     keep: self.length,
                     from: intact,

@@ -114,6 +114,7 @@ impl PendingBlocks {
                 Role::Assistant => {
                     let group = sorted.response(message);
                     group_of.insert(item.message, group);
+                    // `response` returns the index of a response, so the other case does not occur.
                     let NewBlockGroup::Assistant(response) = &mut sorted.groups[group] else {
                         continue;
                     };

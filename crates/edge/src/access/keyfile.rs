@@ -83,6 +83,7 @@ impl KeyFile {
         if file.keys.len() > MAX_KEYS {
             return Err(format!("the file has more than {MAX_KEYS} keys"));
         }
+        // Only an error of the check counts. The file keeps its own form, in which `palimpsest keys` writes it back.
         file.checked().map(|_| ()).map(|()| file)
     }
 

@@ -144,6 +144,7 @@ impl<T> WaitQueue<T> {
         self.drop_cancelled(&mut inner, now);
         while !inner.calls.is_empty() {
             let Some(permit) = acquire() else { break };
+            // The queue is locked and was not empty, so the acquired permit always has a call.
             let Some(next) = inner.calls.pop_front() else {
                 break;
             };

@@ -92,6 +92,7 @@ impl ConnectionLimits {
 
     fn of(limit: Option<u64>, max_connections: usize, max_gateway: usize) -> Self {
         let limit = limit.and_then(|limit| usize::try_from(limit).ok());
+        // Without a limit of the system, only the configured maxima count.
         let limit = limit.unwrap_or(usize::MAX);
         let reserve = (limit / RESERVED_PART).clamp(MIN_RESERVE, MAX_RESERVE);
         // At least one connection for each port.

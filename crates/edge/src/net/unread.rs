@@ -60,6 +60,7 @@ async fn is_settled<B: Body<Data = Bytes> + Unpin>(mut rest: oneshot::Receiver<B
     };
     let reading = async {
         let mut read = 0;
+        // An error ends the loop too, because a broken connection takes no other request.
         while let Some(Ok(frame)) = body.frame().await {
             read += frame.data_ref().map_or(0, Bytes::len);
             if read > MAX_REST_BYTES {

@@ -64,6 +64,7 @@ pub(crate) fn brief(content: &MemoryContent) -> MemoryContent {
         names::show(
             &mut known.names,
             rest,
+            // In a short text, the minimum outweighs the share of two thirds.
             max.min(chars * 2 / 3).max(MIN_NAMES),
         );
         other_names::push(&mut sections, known);

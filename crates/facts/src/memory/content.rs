@@ -278,6 +278,7 @@ fn align(entries: &[MemoryEntry], rendered: &[String], body: &str) -> Vec<Memory
         };
         let found = candidates.and_then(|candidates| {
             let position = candidates.iter().position(is_next)?;
+            // Each entry is used once, so a second equal line becomes verbatim.
             candidates.remove(position)
         });
         if let Some(found) = found {

@@ -259,6 +259,7 @@ impl Names {
         let mut names: Vec<_> = self.ranked.drain().collect();
         // The name decides between equal ranks, because the order of the hash map is random.
         names.sort_unstable_by(|(a, first), (b, second)| (second.rank, a).cmp(&(first.rank, b)));
+        // Dropping half of the names at once keeps this sort rare.
         names.truncate(MAX_COLLECTED / 2);
         self.ranked.extend(names);
     }

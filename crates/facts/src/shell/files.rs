@@ -56,6 +56,7 @@ pub(crate) fn command_files(command: &str) -> Vec<CommandFile<'_>> {
     let mut files = Vec::new();
     let end = command.floor_char_boundary(MAX_COMMAND);
     collect(&command[..end], true, &mut files);
+    // `collect` checks the limit between commands, and one command can exceed it.
     files.truncate(MAX_FILES);
     files
 }

@@ -157,6 +157,7 @@ pub(crate) fn shown_file(command: &str) -> Option<&str> {
         _ => false,
     };
     let path = words.last().copied().filter(|path| is_path(path))?;
+    // A redirection writes another file, and a here-document is not the content of a file.
     (shows && doing.next().is_none() && !part.contains('>') && !command.contains("<<"))
         .then_some(path)
 }
@@ -200,6 +201,7 @@ fn is_path(word: &str) -> bool {
     let is_named = is_named
         || word.starts_with("./")
         || word.starts_with("../")
+        // `.` and `..` name folders. A longer name can be a file such as `.env`.
         || word.starts_with('.') && word.len() > 2;
     is_named
         && !word.contains(['*', '$', '\'', '"', '`', '(', '{', '\\'])

@@ -14,6 +14,7 @@ pub(super) fn simple_commands(line: &str) -> Vec<Vec<Word<'_>>> {
     let mut words = Vec::new();
     let mut here_documents: Vec<&str> = Vec::new();
     let mut rest = line;
+    // Each branch removes at least one character, so the loop ends.
     while let Some(next) = rest.chars().next() {
         if next == '\n' {
             commands.push(std::mem::take(&mut words));

@@ -51,6 +51,7 @@ impl EngineContext {
         let rounds = rounds.await.map_err(|error| reason(&error))?;
         let usage = usage_of(&key, &rounds)?;
         let mut next_id = self.engine.next_id();
+        // `decide` runs again if another writer commits first, so its ids are chosen before it.
         let (id, ids) = (next_id(), [next_id(), next_id()]);
         let requires_summary = request.purpose
             == Purpose::Compaction {

@@ -35,6 +35,7 @@ pub(super) fn messages(
         let results = if results.is_empty() {
             Vec::new()
         } else {
+            // The results have no brackets, because the next request appends them to its array.
             read(&[b"[", &results[..], b"]"].concat())?
         };
         messages.extend(answered(given, &results, &response.offered));

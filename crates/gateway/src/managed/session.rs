@@ -191,6 +191,7 @@ impl EngineContext {
         let omitted = turn.omitted;
         let mut view = turn.answer;
         let (sent, offered) = match (
+            // A placeholder: nothing reads the messages of `view` below.
             std::mem::replace(&mut view.messages, Messages::Unsendable),
             array.place,
         ) {
@@ -311,8 +312,10 @@ impl EngineContext {
             returned,
             has_tools: tools.is_some_and(|tools| !is_empty_array(tools)),
             side_requests,
+            // A request to a model cannot state that its array begins with a summary of the agent.
             caller_compacted: false,
             first_store: FirstStore::PaysAtOnce,
+            // The gateway records each response when it ends, in `record`.
             last_response: Vec::new(),
             ids: Arc::clone(&self.engine.ids),
             mark: self.engine.ids.message_id(),

@@ -29,6 +29,7 @@ impl TakenOut {
         fields: &BodyFields,
     ) -> Self {
         let mut taken = Self::default();
+        // Without the position of the array, the edits cannot be cut out of the body.
         let Some(place) = array.place else {
             return taken;
         };
@@ -45,6 +46,7 @@ impl TakenOut {
             taken.returned = without.last;
             taken.has_summaries = true;
         }
+        // A request that stays as it came keeps all values of `anthropic-beta` too.
         if !taken.is_empty() {
             let tools = fields.tools.as_ref().map(RawJson::as_str);
             taken.unused_betas = ServedEdits::unused_betas(taken.edits.as_ref(), tools);

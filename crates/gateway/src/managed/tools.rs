@@ -79,6 +79,7 @@ pub(super) fn end_of_tools(head: &[u8], tail: &[u8]) -> Option<usize> {
     let text = std::str::from_utf8(&joined).ok()?;
     let tools = ObjectFields::read_str(text).ok()?.take("tools").ok()??;
     let begin = tools.get().as_ptr().addr() - text.as_ptr().addr();
+    // A value such as null has no place for further tools.
     tools
         .get()
         .ends_with(']')
@@ -99,6 +100,7 @@ pub(super) async fn run(
         let Block::ToolUse(call) = block else {
             continue;
         };
+        // The agent runs the calls of its own tools.
         if !calls.names.iter().any(|name| **name == *call.name) {
             continue;
         }

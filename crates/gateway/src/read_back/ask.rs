@@ -84,6 +84,7 @@ impl ReadBack {
         round: &ToolRound,
     ) -> Result<(Response<Incoming>, ModelSpan), ClientError> {
         for part in [&round.calls, &round.results] {
+            // A message precedes `array_end`, so each part begins with a comma.
             self.appended.push(b',');
             self.appended.extend_from_slice(part);
         }

@@ -159,9 +159,11 @@ impl ReadBackBody {
             self.state = State::Holding(hold, rest);
             return;
         }
+        // `read_back` is taken only with a change of the state, and `answered` brings it back for the next response.
         let Some(read_back) = self.read_back.take() else {
             return;
         };
+        // `last` is dropped if another response follows, because the agent does not get the end before it.
         if self.events.continues() {
             // hyper polls the body outside of the request.
             let call = read_back.call.clone();
@@ -193,6 +195,7 @@ impl ReadBackBody {
         exchange.give_up(reason);
         let rest = self.events.take_rest();
         if self.events.is_changed() {
+            // `received` has set the state to `Ended`, so the error is the last event for the agent.
             let api = self.read_back.as_ref().map(|read_back| read_back.api);
             let failure = api.map(|api| failure(api, b"")).unwrap_or_default();
             self.out.push_back(Frame::data(failure.into()));
@@ -241,6 +244,7 @@ async fn next(read_back: &mut ReadBack, exchange: Exchange) -> Result<(Incoming,
         return Err(Bytes::new());
     }
     if !head.status.is_success() {
+        // `failure` writes a general error in place of a body that is larger or breaks.
         let body = Limited::new(body, MAX_ERROR_BYTES).collect().await;
         return Err(body
             .map(http_body_util::Collected::to_bytes)

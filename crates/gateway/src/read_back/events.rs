@@ -73,6 +73,7 @@ impl SplicedEvents {
             // The agent must get its response even if the splicer has a defect.
             let splicing = catch_unwind(AssertUnwindSafe(|| self.splicer.event(&event)));
             let form = splicing.unwrap_or(Err(Unread::Panic));
+            // After an error of either step, the event stays in `rest`, so that `take_rest` returns it.
             let is_last = read_event(&self.rest)?;
             let form = form?;
             let own_bytes = self.take_rest();

@@ -87,6 +87,7 @@ impl Responses {
                     if self.places.is_hidden(index) {
                         return Ok(Shown::Hidden);
                     }
+                    // `output_item.added` announces each item. An event of another position is not understood.
                     let place = self.places.get(index).ok_or(Unread::Unknown)?;
                     (place != index).then_some(place)
                 }

@@ -196,5 +196,6 @@ pub(super) fn failure(api: ResponseApi, body: &[u8]) -> Vec<u8> {
             (Some("error"), error)
         }
     };
+    // A parsed JSON value can always be written, so the default is never used.
     event(name, &error).unwrap_or_default()
 }

@@ -62,6 +62,7 @@ pub(crate) async fn read_whole(
         };
         if let Some(round) = round.as_ref().filter(|_| read.continues()) {
             let (next, span) = read_back.ask(round).await?;
+            // `unrecorded` records the response so far when it is dropped. `forward` hides the rejection of a held key.
             if !next.status().is_success() {
                 span.responded(next.status());
                 let (head, body) = next.into_parts();

@@ -213,7 +213,9 @@ impl<'de> Visitor<'de> for MessageSeed<'_, '_> {
                     },
                 };
                 let is_set = map.next_value_seed(seed)?;
+                // A field of an inline message belongs to the choices of that message, which are not compared here.
                 if let Some(oneof) = field.oneof.filter(|_| is_set && within.is_none()) {
+                    // A shift by 64 or more would overflow. No message of the contract has so many choices.
                     let bit = 1 << oneof.min(63);
                     if oneofs & bit != 0 {
                         return Err(Error::custom(

@@ -78,6 +78,7 @@ impl Visitor<'_> for ScalarVisitor<'_> {
                     "NaN" => f64::NAN,
                     "Infinity" => f64::INFINITY,
                     "-Infinity" => f64::NEG_INFINITY,
+                    // `parse` accepts `inf` and `nan` too, which the mapping of Protocol Buffers does not have.
                     _ => match text.parse::<f64>() {
                         Ok(value) if value.is_finite() => value,
                         _ => return Err(self.mismatch()),

@@ -245,6 +245,7 @@ impl Schema {
             add(&mut names, field.name(form), found, &message.name)?;
             if form == Form::Protobuf && field.name != field.protobuf_name {
                 // The mapping of Protocol Buffers accepts both names.
+                // They share an ordinal, so an object with both is rejected as a repetition.
                 add(&mut names, &field.name, found, &message.name)?;
             }
             ordinal += 1;

@@ -130,6 +130,7 @@ impl Writer<'_> {
                     Kind::String | Kind::Bytes | Kind::Json => Encoded::Bytes(&[]),
                     Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => Encoded::Fixed32(0),
                     Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => Encoded::Fixed64(0),
+                    // An absent message has returned above, because its field is never `Implicit`.
                     _ => Encoded::Varint(0),
                 };
                 if let (Kind::Message(inner), [_, _, ..]) = (kind, values) {
@@ -321,6 +322,7 @@ impl Writer<'_> {
     fn long(self, value: impl std::fmt::Display, out: &mut Vec<u8>) {
         match self.form {
             Form::Protobuf => {
+                // Writing to a vector cannot fail.
                 let _ = write!(out, "\"{value}\"");
             }
             Form::Plain => number(value, out),

@@ -101,6 +101,7 @@ impl RestApi {
             Err(NoRoute::Path) => return self.no_route(),
             Err(NoRoute::Method(methods)) => return self.other_method(&methods),
         };
+        // `new` leaves out the routes whose rpc the contract lacks.
         let Some(rpc) = self.rpcs.iter().find(|rpc| rpc.route == matched.route) else {
             return self.no_route();
         };
@@ -213,6 +214,7 @@ impl RestApi {
                     sync::decode(&schema, rpc.input, (&body, rpc.route.name_field), out)?;
                     // The parameters come before the body, which is the last field.
                     let parameters = out[start..].len().saturating_sub(body.len());
+                    // The decoder runs once per request, so the cell is empty here.
                     let _ = synced.set((out[start..start + parameters].to_vec(), body));
                 }
             }

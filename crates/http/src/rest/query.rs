@@ -33,6 +33,7 @@ pub(crate) fn to_json(
                 };
                 message = inner;
                 let nested = object.entry(part).or_insert_with(|| Map::new().into());
+                // In `?filter=a&filter.text=b`, a text is in the place of the object.
                 object = nested.as_object_mut().ok_or_else(unknown)?;
                 continue;
             }

@@ -64,6 +64,7 @@ pub(crate) fn decode(
 /// Returns the response with the system messages of the array in front of the view, so that its messages are the whole
 /// array to send. A caller that holds a view gets the rest of the view alone.
 pub(crate) fn with_lead(response: Bytes, message: &[u8], body: &Bytes) -> Bytes {
+    // An encoder leaves out a count of zero.
     let lead = varint_field(&response, LEAD_MESSAGES).unwrap_or(0);
     if lead == 0 || has_field(message, KNOWN_ETAG) {
         return response;

@@ -364,6 +364,7 @@ pub fn cache_edit(session: &Session, pin: &CacheEditBatch, place: u32, new: bool
         let fields = ReferenceFields {
             cache_reference: &edit.cache_reference,
         };
+        // Strings always have a JSON form, so neither default below is used.
         v1::CacheReference {
             tool_use_id: edit.cache_reference.to_string(),
             merge_json: serde_json::to_vec(&fields).unwrap_or_default().into(),

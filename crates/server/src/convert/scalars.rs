@@ -94,6 +94,7 @@ pub fn duration_up_to(
     let Some(duration) = duration else {
         return Ok(None);
     };
+    // A negative duration cannot be converted, and gets the same error as one that is too long.
     let given = std::time::Duration::try_from(duration).ok();
     let given = given.filter(|given| *given <= most).ok_or_else(|| {
         let what = format!("must be from 0 to {} seconds", most.as_secs());
@@ -106,6 +107,7 @@ pub fn duration_up_to(
 pub(super) fn export_millis(millis: u64) -> prost_types::Duration {
     prost_types::Duration {
         seconds: i64::try_from(millis / 1_000).unwrap_or(i64::MAX),
+        // Less than a second in nanoseconds fits `i32`, so the default is never used.
         nanos: i32::try_from(millis % 1_000 * 1_000_000).unwrap_or_default(),
     }
 }

@@ -18,6 +18,7 @@ pub(super) fn write(
     if !is_audited() {
         return;
     }
+    // The setting for public reflection does not matter, because reflection never has a line.
     let right = match required_access(&format!("/{path}"), false) {
         RequiredAccess::Right(right) => context.further_right().unwrap_or(right),
         RequiredAccess::Nothing | RequiredAccess::Credential => return,

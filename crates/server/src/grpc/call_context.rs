@@ -73,6 +73,7 @@ impl CallContext {
         if let Some(span) = &self.0.span {
             span.about(session);
         }
+        // Only the audit log reads the session, so it is cloned for that log alone.
         if is_audited() {
             let _ = self.0.session.set(session.clone());
         }
@@ -85,6 +86,7 @@ impl CallContext {
 
     /// Records that the request needs another right than its rpc.
     pub fn needs_also(&self, right: Right) {
+        // No handler needs two different further rights, so a second call has the same right.
         let _ = self.0.further_right.set(right);
     }
 

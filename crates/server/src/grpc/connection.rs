@@ -121,6 +121,7 @@ where
                     tokio::spawn(handle_call(service.clone(), request, respond, of));
                 }
             },
+            // A cancelled token is always ready, so without the condition this branch would run in each round.
             () = stop.cancelled(), if !life.is_closing() => {
                 h2.graceful_shutdown();
                 life.close(&times);
@@ -227,6 +228,7 @@ async fn send(mut body: ApiBody<ResponseBody>, stream: &mut SendStream<Bytes>, s
         let frame = match frame {
             None => {
                 drop(body);
+                // A failed send means that the stream was reset, so nobody waits for its end.
                 let _ = stream.send_data(Bytes::new(), true);
                 return;
             }
@@ -252,6 +254,7 @@ async fn send(mut body: ApiBody<ResponseBody>, stream: &mut SendStream<Bytes>, s
                 drop(body);
                 match trailers {
                     Some(Some(trailers)) => drop(stream.send_trailers(trailers)),
+                    // A rejected call has no body that could stall.
                     Some(None) => {}
                     // Other protocols have no error behind a part of a body.
                     None => stream.send_reset(Reason::CANCEL),
@@ -319,6 +322,7 @@ impl http_body::Body for RequestBody {
         match ready!(self.0.poll_data(cx)) {
             Some(Ok(data)) => {
                 // The window is released immediately: memory is limited by budgets, not by the window.
+                // The release cannot fail, because these bytes were received just now.
                 let _ = self.0.flow_control().release_capacity(data.len());
                 Poll::Ready(Some(Ok(Frame::data(data))))
             }

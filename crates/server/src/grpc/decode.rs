@@ -58,6 +58,7 @@ async fn receive_all(
     rules: BodyLimits,
     (share, seen): (&BudgetShare, &AtomicU64),
 ) -> Result<Bytes, ServiceError> {
+    // A body without an announced size has the lower bound 0, and its frames are checked below.
     let announced = body.size_hint().lower();
     let announced = usize::try_from(announced).unwrap_or(usize::MAX);
     // Checked for the announced size, so that a body that cannot fit is rejected before it is sent.

@@ -66,6 +66,7 @@ where
         let next = match life.step(&connection, &times) {
             LifeStep::End => return Ok(()),
             LifeStep::Close => {
+                // The next step waits for the end of the grace period.
                 serving.as_mut().graceful_shutdown();
                 continue;
             }
@@ -73,6 +74,7 @@ where
         };
         tokio::select! {
             served = serving.as_mut() => return served.map_err(io::Error::other),
+            // A cancelled token is always ready, so without the condition this branch would run in each round.
             () = stop.cancelled(), if !life.is_closing() => {
                 serving.as_mut().graceful_shutdown();
                 life.close(&times);

@@ -34,6 +34,7 @@ pub(super) async fn compact(
         Ok(Level::Microcompact) => Reduction::Clear(if by_hand {
             ClearTrigger::Manual { target_tokens }
         } else {
+            // A `CompactRequest` states neither support for cache edits nor an array.
             ClearTrigger::Auto {
                 cache_edits: false,
                 last: None,

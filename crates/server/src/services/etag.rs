@@ -31,6 +31,7 @@ pub(super) fn write(etag: Etag, form: MessageForm, target: &Target) -> Vec<u8> {
         Provider::OpenAiResponses => 3,
     };
     bytes[OPTIONS] = u8::from(target.thinking) | u8::from(target.system_messages) << 1;
+    // The etag of the domain is far shorter than 256 bytes, so the default is never used.
     bytes[CORE_LEN] = u8::try_from(core.len()).unwrap_or(0);
     bytes.extend_from_slice(&core);
     // The limit of `target.model` bounds the length of the etag.

@@ -24,6 +24,7 @@ pub(super) async fn sync(
 ) -> Result<SyncContextResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let converting = tracing::debug_span!(target: SPANS, "convert");
+    // `read_input` comes first: it takes the payload, and fills in the prompt prefix that `read_call` reads.
     let SyncRead {
         input,
         outside,

@@ -13,6 +13,7 @@ pub(super) fn line(head: &serde_json::Value, message: &[u8]) -> Vec<u8> {
 /// Like [`line`], with the name of the last field.
 pub(super) fn line_with(head: &serde_json::Value, field: &str, message: &[u8]) -> Vec<u8> {
     let mut out = head.to_string().into_bytes();
+    // The object stays open: the message becomes its last field before the closing brace.
     out.pop();
     out.extend_from_slice(format!(",\"{field}\":").as_bytes());
     let byte = |byte: &u8| match byte {

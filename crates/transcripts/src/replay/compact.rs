@@ -153,6 +153,7 @@ impl Driver {
 
     /// Creates the messages of a compaction with ids that no recorded message has.
     fn compaction_messages(&self) -> CompactionMessages {
+        // A compaction adds its messages to the log, so the next one has another number.
         let number = self.log.len() as u128;
         // Ids count down from the maximum, because messages without an id were numbered upwards from 1.
         let id = |what: u128| MessageId::new(Uuid::from_u128(u128::MAX - number * 2 - what));

@@ -208,6 +208,7 @@ impl FormIndex {
                 ..Self::default()
             };
         }
+        // Within an epoch the list only grows, so the index is valid.
         let new = sealed.pieces()[self.pieces..].iter();
         let of_blocks = new.filter(|piece| piece.form.represents_block());
         self.of

@@ -95,6 +95,7 @@ impl Outline {
         // and is stored as a copy.
         let sections = SectionKind::ALL.map(|kind| {
             let body = memory.body(kind);
+            // A match before the section serves as well, because only the text of the range is used.
             let found = text[from..].find(body).map(|at| from + at);
             ParsedSection {
                 body: match found {

@@ -215,6 +215,7 @@ impl SummaryDocument {
         self.bodies.retain(|(other, _)| *other != section);
         if !body.trim().is_empty() {
             self.bodies.push((section, body.trim().to_owned()));
+            // Equal documents have equal lists, whatever the order in which their sections were set.
             self.bodies.sort_by_key(|(section, _)| *section);
         }
     }

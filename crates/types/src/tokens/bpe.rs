@@ -108,6 +108,7 @@ impl SampledCount {
             usize::try_from(text.len() as u128 * self.encodable_bytes as u128 / ahead as u128)
                 .unwrap_or(0)
         };
+        // `ahead` is at least the length of the text, so the share is at most the rest of the limit.
         self.encodable_bytes -= share;
         self.sampling_allowance += share;
         let part = self.sampling_allowance.min(text.len());

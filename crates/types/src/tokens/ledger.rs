@@ -221,6 +221,7 @@ impl TokenLedger {
             let before = anchor.usage.total_tokens();
             anchor.usage = anchor.usage.max(usage.unwrap_or_default());
             anchor.message = ordinal;
+            // `max` lowers no number, so the difference is not negative.
             return anchor.usage.total_tokens() - before;
         }
         let Some(usage) = usage.filter(|_| message.role == Role::Assistant) else {

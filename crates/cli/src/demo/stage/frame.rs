@@ -266,6 +266,7 @@ impl FrameBuilder<'_> {
         let mut left = rows;
         for (at, (name, lines)) in sections.iter().enumerate() {
             // The remaining rows are divided among the remaining sections.
+            // A section gets at least one row, as long as rows are left.
             let share = (left / (sections.len() - at)).max(1).min(left);
             if share == 0 {
                 return;

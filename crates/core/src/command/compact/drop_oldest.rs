@@ -93,5 +93,6 @@ pub(super) fn without(
         dropped: Some(dropped),
     };
     let compacted = made.build_event(session, what)?;
+    // `build_event` fails only if the view would not become smaller.
     Ok(compacted.map_err(|_| SkipReason::TooLittleGain))
 }

@@ -82,6 +82,7 @@ impl ExternalSummary {
             dropped: None,
         };
         let compacted = made.build_event(session, what)?;
+        // The gain of an adopted compaction is not checked. It fails only if no message of the view leaves.
         Ok(compacted.map_err(|_| SkipReason::NothingEligible))
     }
 

@@ -22,6 +22,7 @@ pub(super) fn parse_excerpt(output: &str) -> FileExcerpt {
 
 /// Removes trailing reminders that a program appended for the model.
 fn without_reminders(mut text: &str) -> &str {
+    // Each pass removes at least one opening tag, so the loop ends.
     while text.trim_end().ends_with(REMINDER_END) {
         match text.rfind(REMINDER) {
             Some(at) => text = text[..at].trim_end_matches(['\n', ' ']),
@@ -56,13 +57,15 @@ fn numbered(text: &str) -> Option<FileExcerpt> {
 
 /// Returns the number of a line and the text after the separator.
 fn number(line: &str) -> Option<(usize, &str)> {
+    // Accepted forms, after optional spaces: `12→text`, `12<TAB>text` and `12| text`.
     let line = line.trim_start_matches(' ');
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();
-    let number = line[..digits].parse().ok()?;
+    // A larger number is no line of a file, and could not be counted up.
+    let number: u32 = line[..digits].parse().ok()?;
     let rest = &line[digits..];
     let arrow = rest.strip_prefix('→').or_else(|| rest.strip_prefix('\t'));
     let rest = arrow.or_else(|| rest.strip_prefix("| "))?;
-    Some((number, rest))
+    Some((usize::try_from(number).ok()?, rest))
 }
 
 #[cfg(test)]
@@ -94,5 +97,7 @@ mod tests {
             1,
         );
         check("plain\n2 words\n", "plain\n2 words\n", 1);
+        let huge = "18446744073709551615\tx\n";
+        check(huge, huge, 1);
     }
 }

@@ -199,6 +199,7 @@ fn file_sources(session: &Session) -> Result<Vec<(Ordinal, FileSource<'_>)>, Con
                 continue;
             }
             let content = match one.message {
+                // Block 0 is the header, and block 1 is the content. An empty file has only the header.
                 Some(at) => session.transcript().require_content(at)?.blocks.get(1),
                 None => None,
             };
@@ -300,6 +301,7 @@ impl FileTracker {
             known.is_stale |= one.stale && known.content.is_some();
             return;
         }
+        // `wording` has escaped the tags in the attached content.
         known.set(unescape_tags(content.unwrap_or_default()).into_owned());
         (known.is_cut, known.is_stale) = (one.truncated, one.stale);
         known.calls.clear();
@@ -394,6 +396,8 @@ impl TrackedFile {
         let followed = match several {
             Some(edits) => {
                 let mut edits = edits.iter().filter_map(Value::as_object);
+                // Later edits build on earlier ones, so the first edit that fails ends the list.
+                // The content is then stale.
                 edits.all(|edit| self.replace(edit))
             }
             None => self.replace(fields) || self.insert(fields),

@@ -192,6 +192,7 @@ fn messages_of(rounds: &[Round]) -> Vec<Ordinal> {
 
 /// Returns the worth of a span: the freed tokens, multiplied by 1,000 minus the risk in thousandths.
 fn worth(span: &Span) -> u64 {
+    // `Risk` is at most 1,000, so the difference is not negative.
     u64::from(span.freed_tokens) * u64::from(1_000 - span.risk.milli())
 }
 

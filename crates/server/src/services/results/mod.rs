@@ -26,6 +26,7 @@ use crate::convert::{self, PageCursor};
 use crate::errors::ServiceError;
 use crate::grpc::CallContext;
 
+// The contract states this default and these limits, so callers rely on them.
 const DEFAULT_MAX_BYTES: u32 = 1024 * 1024;
 const MAX_BYTES: std::ops::RangeInclusive<u32> = 1024..=16 * 1024 * 1024;
 // Clients accept messages of 4 MiB by default, so each part stays far below.

@@ -256,6 +256,7 @@ fn is_abandoned(message: &Message, standing: Visibility) -> bool {
 
 /// Returns true if an import takes the message for the input of a person.
 fn is_input(message: &Message) -> bool {
+    // The codec writes valid UTF-8, so the default is never used.
     let payload = String::from_utf8(payload(message)).unwrap_or_default();
     let payload = RawValue::from_string(payload);
     message.role == Role::User

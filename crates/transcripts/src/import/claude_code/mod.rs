@@ -422,6 +422,7 @@ impl ContentTraits {
                 ..Self::default()
             };
         }
+        // Content of an unexpected form has no traits. The decoding of the message reports it, if it is invalid.
         let blocks: Vec<ContentBlock> = serde_json::from_str(content.get()).unwrap_or_default();
         let texts: Vec<&str> = blocks.iter().filter_map(|b| b.text.as_deref()).collect();
         let only_texts = texts.len() == blocks.len();

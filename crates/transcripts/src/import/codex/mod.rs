@@ -213,6 +213,7 @@ impl<'a> RolloutReader<'a> {
             "token_count" => {
                 // Codex writes this event after the items of a response, so the usage belongs to the latest item.
                 if let (Some(usage), Some(at)) = (usage, self.last_response.take()) {
+                    // Steps are only appended, so the index stays valid.
                     self.session.steps[at].set_usage(usage.into());
                 }
             }

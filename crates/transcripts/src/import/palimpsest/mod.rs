@@ -239,6 +239,7 @@ fn verify_export(bytes: &[u8]) -> Result<VerifiedExport<'_>, ImportDefect> {
     let digest = Sha256::digest(bytes.get(..at).unwrap_or_default());
     let found = digest.iter().map(|byte| format!("{byte:02x}"));
     // Beside these lines, the file has a header.
+    // The counts come from the file, so their sums saturate.
     let expected = end.messages.saturating_add(end.pending_results);
     if found.collect::<String>() != end.sha256 || all.len() != expected.saturating_add(1) {
         let problem =

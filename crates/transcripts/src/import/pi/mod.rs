@@ -188,6 +188,7 @@ impl<'a> PiReader<'a> {
     /// Returns the last message of a branch.
     fn last_message(&self, end: Option<usize>) -> Option<MessageId> {
         let mut at = end;
+        // A parent is always an earlier line, so the loop ends.
         while let Some(entry) = at.and_then(|at| self.entries.get(at)) {
             if entry.message.is_some() {
                 return entry.message;

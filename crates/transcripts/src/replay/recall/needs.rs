@@ -175,6 +175,7 @@ fn names_in_command(command: &str, root: Option<&str>, names: &mut Vec<Name>) {
                 // The value of such an option is a number.
                 is_option_value = matches!(word.text, "-A" | "-B" | "-C" | "-m");
             } else if std::mem::take(&mut is_option_value) {
+                // The value of an option is neither a pattern nor a file.
             } else if std::mem::take(&mut is_pattern_next) {
                 names_in_pattern(word.text, root, names);
             } else if is_file_argument(word.text) {

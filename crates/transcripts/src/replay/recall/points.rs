@@ -45,6 +45,7 @@ pub fn recall(tape: &RecordedSession, options: RecallOptions<'_>) -> Vec<Measure
     if has_recorded {
         // The session compacts where the other program did, and nowhere else.
         policy.autocompact.reactive_only = true;
+        // With a share of 0 %, a compaction is due at any size, so `compact_now` is never below the threshold.
         policy.autocompact.proactive_percent = Some(Percent::new(0));
     }
     let setup = agent_options(tape, options.provider, Arc::new(policy), options.window);
