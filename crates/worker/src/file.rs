@@ -111,30 +111,30 @@ pub(crate) async fn read_state(
     }
 }
 
-/// Imports an edit. `read` is the last message that the edited text covers. Later messages are read again by the next
-/// update, on top of the edit.
+/// Imports an edit. Returns false if another version was recorded first. `read` is the last message that the edited text
+/// covers. Later messages are read again by the next update, on top of the edit.
 pub(crate) async fn import(
     shared: &WorkerContext,
     key: &SessionKey,
     job: &MemoryJob,
     edited: &Bytes,
     read_through: Option<Ordinal>,
-) -> Result<(), HostError> {
+) -> Result<bool, HostError> {
     let redact = compose::redactor(shared, &job.summary);
     let edit = edit::of_file(job, edited, redact, read_through);
-    if shared.host.commit(key, None, None, edit).await? {
+    let is_imported = shared.host.commit(key, None, None, edit).await?;
+    if is_imported {
         shared.stats.edit();
         tracing::info!(session = %key, "imported a manual edit of summary.md");
     }
-    Ok(())
+    Ok(is_imported)
 }
 
-/// Writes the latest text to the file. `found` is the file as it was read last, if it was. If the file was edited since,
-/// the edit is imported with `read` as in [`import`].
+/// Writes the latest text to the file. If the file was edited meanwhile, the edit is imported with `read` as in
+/// [`import`].
 pub(crate) async fn write(
     shared: &WorkerContext,
     key: &SessionKey,
-    mut found: Option<SummaryFileState>,
     read: Option<Ordinal>,
 ) -> Result<(), HostError> {
     let mut next = shared.host.job_cached(key).await?;
@@ -142,7 +142,7 @@ pub(crate) async fn write(
         let Some(job) = next else {
             return Ok(());
         };
-        match write_once(shared, key, &job, found.take(), read).await {
+        match write_once(shared, key, &job, read).await {
             Ok(true) if job.session_memory.file_failure.is_some() => {
                 return shared.host.file_written(key).await;
             }
@@ -191,14 +191,9 @@ async fn write_once(
     shared: &WorkerContext,
     key: &SessionKey,
     job: &MemoryJob,
-    found: Option<SummaryFileState>,
     read: Option<Ordinal>,
 ) -> Result<bool, WriteFailure> {
-    let found = match found {
-        Some(found) => found,
-        None => read_state(shared, key, &job.session_memory).await?,
-    };
-    let found = match found {
+    let found = match read_state(shared, key, &job.session_memory).await? {
         // Without a version the file is only written if a lost history left a text of the service there.
         SummaryFileState::Missing if job.session_memory.version.is_none() => return Ok(true),
         SummaryFileState::Known(file)
@@ -212,7 +207,10 @@ async fn write_once(
         }
         SummaryFileState::Known(file) => Some(file),
         SummaryFileState::Edited(file, text) => {
-            import(shared, key, job, &text, read).await?;
+            // If another version was recorded first, the next attempt imports the edit on top of it.
+            if !import(shared, key, job, &text, read).await? {
+                return Ok(false);
+            }
             Some(file)
         }
     };

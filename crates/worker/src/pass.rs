@@ -27,19 +27,10 @@ pub(crate) async fn run(shared: &WorkerContext, key: &SessionKey) -> Result<DueC
     if !job.is_enabled {
         return Ok(DueChange::Clear);
     }
-    // An unreadable file does not prevent an update: the later write of the file reports the error.
-    let mut found = file::read_state(shared, key, &job.session_memory)
-        .await
-        .ok();
     // Edits are imported before an update, so that the update builds on them.
-    if let Some(SummaryFileState::Edited(file, text)) = found {
-        let read = job.session_memory.edit_read_through();
-        file::import(shared, key, &job, &text, read).await?;
-        found = Some(SummaryFileState::Known(file));
-        // Without a state, the session was deleted meanwhile. `next_pass` then removes its file.
-        let Some(imported) = shared.host.job_cached(key).await? else {
-            return next_pass(shared, key).await;
-        };
+    if let Some(imported) =
+        import_edit(shared, key, &job, job.session_memory.edit_read_through()).await?
+    {
         job = imported;
     }
     // An edit that arrives during the update is based on the text of this state.
@@ -48,7 +39,7 @@ pub(crate) async fn run(shared: &WorkerContext, key: &SessionKey) -> Result<DueC
         update(shared, key, &job).await?;
     }
     // The file is written in every pass, because an earlier pass may have ended before its write.
-    file::write(shared, key, found, read).await?;
+    file::write(shared, key, read).await?;
     crash_point("memory.filed");
     next_pass(shared, key).await
 }
@@ -74,7 +65,8 @@ async fn next_pass(shared: &WorkerContext, key: &SessionKey) -> Result<DueChange
     Ok(next.map_or(DueChange::Clear, |next| DueChange::at(next, now)))
 }
 
-/// Imports an edit that a person made during an update. Returns the state after it, or `None` without an edit.
+/// Imports an edit of the file and returns the state after it, or `None` without an edit. An unreadable file does not
+/// prevent an update: the later write of the file reports the error.
 async fn import_edit(
     shared: &WorkerContext,
     key: &SessionKey,
@@ -86,7 +78,8 @@ async fn import_edit(
     else {
         return Ok(None);
     };
-    file::import(shared, key, job, &found, read).await?;
+    // If another version was recorded first, the write of the file imports the edit on top of it.
+    let _ = file::import(shared, key, job, &found, read).await?;
     shared.host.job_cached(key).await
 }
 
