@@ -268,7 +268,7 @@ impl Compression {
         };
         let problem = |unread| {
             Reason::Compression(match unread {
-                Unread::TooLarge | Unread::Expansion => Problem::TooLarge,
+                Unread::TooLarge => Problem::TooLarge,
                 Unread::Memory => Problem::Memory,
                 Unread::Panic => Problem::Defect,
                 _ => Problem::Encoding,

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use flate2::write::{MultiGzDecoder, ZlibDecoder};
 use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderValue};
+use tokio::sync::Semaphore;
 
 use super::{ReservedMemory, Unread};
 use crate::thread::on_fitting_thread;
@@ -17,10 +18,15 @@ use crate::thread::on_fitting_thread;
 const MAX_DECODED_BYTES: usize = 4 << 20;
 /// The maximum size of one step of a complete body, in bytes before it is decoded.
 const MAX_STEP_BYTES: usize = 4 * 1024;
+/// The maximum number of complete bodies that are decoded at a time.
+const MAX_DECODERS: usize = 8;
 /// The logarithm of the largest window of Zstandard that HTTP permits (RFC 9659).
 const ZSTD_WINDOW_LOG: u32 = 23;
 /// The size of the buffer between the decoder of brotli and the output, in bytes.
 const BROTLI_BUFFER: usize = 4096;
+
+/// The permits of decoders of complete bodies.
+static DECODERS: Semaphore = Semaphore::const_new(MAX_DECODERS);
 
 /// A decoder of one response.
 pub(super) struct Decoder(Option<Box<dyn Decode>>);
@@ -55,8 +61,11 @@ pub(crate) async fn decode_reserved(
         let whole = decode_whole(&coding, &body, grow);
         (whole, reserved)
     };
+    // Each decoder has a window of up to 16 MiB, which is not reserved, so few run at a time.
+    let permit = DECODERS.acquire().await;
     // A small body can decode to a large text, so its size does not decide about the thread.
     let decoded = on_fitting_thread(true, decoding).await;
+    drop(permit);
     let (whole, reserved) = decoded.map_err(|_| Unread::Panic)?;
     *memory = reserved;
     whole.map(|whole| vec![whole])
@@ -82,6 +91,8 @@ pub(crate) fn decode_whole(
         grow(whole.len() + text.len())?;
         whole.extend_from_slice(&text);
     }
+    // The reservation is that of the text, without the spare capacity.
+    whole.shrink_to_fit();
     Ok(whole.into())
 }
 
