@@ -125,7 +125,7 @@ impl SessionsCommand {
                 break;
             }
         }
-        // The last page can exceed the limit, because a page token is valid with the same `page_size` only.
+        // The last page can exceed the limit, because all pages have the same size.
         sessions.truncate(self.limit as usize);
         Ok((sessions, unreadable, nodes))
     }
