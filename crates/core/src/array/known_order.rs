@@ -1,7 +1,7 @@
 //! Results of parallel tool calls in the order of the session.
 //!
-//! Some programs send results first in the order in which the tools finished, and later in the order of the calls. A model
-//! takes both orders for the same conversation, so two arrays that differ only in this order are one.
+//! Some programs send results first in the order in which the tools finished, and later in the order of the calls. Both
+//! orders mean the same to a model, so two arrays that differ only in this order are one conversation.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

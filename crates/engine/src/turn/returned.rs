@@ -12,7 +12,7 @@ use crate::sessions::Transaction;
 
 impl SyncInput {
     /// Returns the array with all elements that a summary of the service replaces, and with results in the order of the
-    /// session. Returns the tip of the array too.
+    /// session. Also returns the tip of an array that was completed.
     pub(super) fn completed(
         &self,
         session: &Session,
