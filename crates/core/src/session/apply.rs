@@ -534,12 +534,9 @@ impl Session {
     /// Sets the new sizes of messages that stay in the view with changed content.
     fn update_sizes(&mut self, sizes: &[(Ordinal, TokenSize)]) {
         for (ordinal, size) in sizes {
-            let Some(entry) = self.transcript.get(*ordinal) else {
-                continue;
-            };
-            let what = entry.counts_as();
-            self.ledger.resize(*ordinal, what, entry.size, *size);
-            self.transcript.resize(*ordinal, *size);
+            if self.transcript.recount(&mut self.ledger, *ordinal, *size) {
+                self.transcript.resize(*ordinal, *size);
+            }
         }
     }
 
@@ -549,14 +546,11 @@ impl Session {
         self.sealed.change(&event.change, &self.transcript);
         // A snipped message frees all its tokens, but its transcript entry keeps the original size.
         for ordinal in &event.messages {
-            let Some(entry) = self.transcript.get(*ordinal) else {
-                continue;
-            };
-            let what = entry.counts_as();
             let nothing = TokenSize::default();
-            self.ledger.resize(*ordinal, what, entry.size, nothing);
-            self.transcript
-                .set_visibility(*ordinal, Visibility::Snipped);
+            if self.transcript.recount(&mut self.ledger, *ordinal, nothing) {
+                self.transcript
+                    .set_visibility(*ordinal, Visibility::Snipped);
+            }
         }
         for call in &event.removed_calls {
             self.calls.set(*call, CallState::Gone);

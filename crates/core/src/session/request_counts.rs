@@ -33,9 +33,7 @@ impl Session {
     ) -> TokenLedger {
         let mut ledger = self.ledger.clone();
         for (ordinal, size) in sizes {
-            if let Some(entry) = self.transcript.get(ordinal) {
-                ledger.resize(ordinal, entry.counts_as(), entry.size, size);
-            }
+            self.transcript.recount(&mut ledger, ordinal, size);
         }
         ledger
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::ids::{MessageId, Ordinal, Revision};
 use crate::message::{Block, Digest, Message, MessageKind, Role};
 use crate::policy::TokenEstimator;
-use crate::tokens::TokenSize;
+use crate::tokens::{TokenLedger, TokenSize};
 use crate::view::item_id;
 
 /// Error: the content of a message is stored in the log and not loaded into memory.
@@ -306,6 +306,20 @@ impl Transcript {
             self.content_bytes -= content.as_deref().map_or(0, Message::content_bytes);
         }
         self.unloaded_count += usize::from(entry.is_unloaded());
+    }
+
+    /// Changes a count to another size of a message. Returns false if the message does not exist.
+    pub(super) fn recount(
+        &self,
+        ledger: &mut TokenLedger,
+        ordinal: Ordinal,
+        size: TokenSize,
+    ) -> bool {
+        let Some(entry) = self.get(ordinal) else {
+            return false;
+        };
+        ledger.resize(ordinal, entry.counts_as(), entry.size, size);
+        true
     }
 
     /// Sets the size of a message as it is shown now.
