@@ -10,7 +10,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
 use sha2::{Digest, Sha256};
 
-use crate::blobs::{BlobError, PART_BYTES, PARTS, not_found_or};
+use crate::blobs::{BlobError, PART_BYTES, PARTS, aborted, not_found_or};
 
 pub use palimpsest_core::hex;
 
@@ -143,11 +143,10 @@ impl ArchiveWriter {
                 // Limit the memory of parts in flight when the target is slower than the writer.
                 let room = parts.wait_for_capacity(PARTS).await;
                 if let Err(error) = room {
-                    // Remove the uploaded parts. If that fails, a lifecycle rule of the bucket removes them.
-                    if let Some(parts) = self.parts.take() {
-                        drop(parts.abort().await);
-                    }
-                    return Err(BlobError::Store(error));
+                    return Err(match self.parts.take() {
+                        Some(parts) => aborted(parts, error).await,
+                        None => BlobError::Store(error),
+                    });
                 }
                 parts.write(bytes);
             }

@@ -25,7 +25,7 @@ pub use self::owner_marker::BlobOwner;
 pub use self::paths::result_path;
 pub use self::removal::{RemovalCount, SessionFiles};
 pub use self::store::{BlobEntry, Blobs};
-pub(crate) use self::store::{PART_BYTES, PARTS};
+pub(crate) use self::store::{PART_BYTES, PARTS, aborted};
 pub use self::summary_file::{ReplaceOutcome, SummaryFile, summary_path};
 
 /// Opens a location and returns its store and root path.

@@ -97,9 +97,7 @@ impl Blobs {
         let mut parts = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
         for start in (0..bytes.len()).step_by(PART_BYTES) {
             if let Err(error) = parts.wait_for_capacity(PARTS).await {
-                // Remove the uploaded parts. If that fails, a lifecycle rule of the bucket removes them.
-                drop(parts.abort().await);
-                return Err(BlobError::Store(error));
+                return Err(aborted(parts, error).await);
             }
             parts.put(bytes.slice(start..bytes.len().min(start + PART_BYTES)));
         }
@@ -207,6 +205,12 @@ impl Blobs {
         // `parse` rejects parts such as `..`. `Path::from` would encode them, and the path would name another file.
         Path::parse(full.trim_matches('/')).map_err(|_| BlobError::Name(path.to_owned()))
     }
+}
+
+/// Removes the parts of an upload that failed. If the removal fails too, a lifecycle rule of the bucket removes them.
+pub(crate) async fn aborted(parts: WriteMultipart, error: object_store::Error) -> BlobError {
+    drop(parts.abort().await);
+    BlobError::Store(error)
 }
 
 /// Returns the path of a new probe object. It contains the name of the process, so that an operator can attribute an
