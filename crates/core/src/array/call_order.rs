@@ -53,6 +53,10 @@ fn run_in_call_order(before: &[Element], run: &[Element]) -> Option<Vec<Element>
 
 /// Returns the element with its results in the order of their places. Other blocks stay where they are.
 pub(super) fn with_results_at(element: &Element, places: &HashMap<&str, usize>) -> Element {
+    // A single result stays where it is, so its text is not copied.
+    if results(&element.message).nth(1).is_none() {
+        return element.clone();
+    }
     let mut message = (*element.message).clone();
     let mut sorted: Vec<ToolResult> = results(&message).cloned().collect();
     sorted.sort_by_key(|result| place(places, result));

@@ -19,11 +19,10 @@ use crate::session::ContentNotLoaded;
 ///
 /// Returns an error if the order is that of a message that is not in memory.
 pub fn in_known_order<'a>(
-    elements: Cow<'a, [Element]>,
+    mut elements: Cow<'a, [Element]>,
     array: &CallerArray,
     known: &dyn KnownContent,
 ) -> Result<Cow<'a, [Element]>, ContentNotLoaded> {
-    let mut elements = elements;
     // Only `lead` is read here. It does not depend on `has_tools`, so any value serves.
     let (mut link, mut at) = (0, Incoming::new(&elements, true).lead.len());
     loop {

@@ -3,6 +3,7 @@
 //! Without evidence, an array that does not continue the known one is another array, which damages nothing.
 
 use super::align::{Overlap, Prefix, overlap};
+use super::call_order::has_results;
 use super::hints::{Hints, KnownContent};
 use super::links::{CallerArray, Element};
 use super::response::{ResponseUse, text, use_of};
@@ -97,9 +98,7 @@ pub(super) fn tail(
 }
 
 fn can_be_summary(element: &Element) -> bool {
-    let is_result = |block: &Block| matches!(block, Block::ToolResult(_));
-    let message = &element.message;
-    message.role == Role::User && !message.blocks.iter().any(is_result)
+    element.message.role == Role::User && !has_results(element)
 }
 
 fn is_providers_item(element: &Element) -> bool {

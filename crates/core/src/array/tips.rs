@@ -70,8 +70,10 @@ impl Incoming<'_> {
     /// array, then the ends before each response, then the summaries of sessions that the array contains, the last one
     /// first. At most [`MAX_BEGINNINGS`].
     pub fn beginnings(&self) -> Vec<Digest> {
-        let mut ends = self.ends_from(begin(&self.lead_digests()));
-        ends.extend(self.tip());
+        let mut ends = Vec::new();
+        if with_content(self.rest).next().is_some() {
+            ends = self.ends_from(begin(&self.lead_digests()));
+        }
         ends.reverse();
         let summaries = self.rest.iter().rev();
         let summaries = summaries.filter(|element| element.is_summary());
@@ -87,12 +89,11 @@ impl Incoming<'_> {
     /// Returns the beginnings of an array that begins with a summary of the service, the longest first.
     pub(super) fn beginnings_after(&self, summary: &str) -> Vec<Digest> {
         let mut ends = self.ends_from(summary_tip(&self.lead_digests(), summary));
-        ends.push(self.tip_after(summary));
         ends.reverse();
         ends
     }
 
-    /// Returns the ends before each response, in order.
+    /// Returns the ends before each response, in order, and then the end of the whole array.
     fn ends_from(&self, begin: Digest) -> Vec<Digest> {
         let mut ends = Vec::new();
         let mut end = begin;
@@ -106,6 +107,7 @@ impl Incoming<'_> {
             is_after_input = !is_response;
             end = then(end, element.key());
         }
+        ends.push(end);
         ends
     }
 }

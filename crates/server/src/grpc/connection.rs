@@ -228,7 +228,7 @@ async fn send(mut body: ApiBody<ResponseBody>, stream: &mut SendStream<Bytes>, s
         let frame = match frame {
             None => {
                 drop(body);
-                // A failed send means that the stream was reset, so nobody waits for its end.
+                // The send fails only after a reset of the stream. The client then waits for no end.
                 let _ = stream.send_data(Bytes::new(), true);
                 return;
             }
