@@ -3,6 +3,12 @@
 //!
 //! If two patterns match at the same position, the first in the list wins. A pattern starts and ends
 //! at word boundaries, so that no part of a longer secret remains.
+//!
+//! Two rules keep the search fast. Word boundaries are those of ASCII: with the boundaries of
+//! Unicode, the automaton is not used for texts with other characters, and the search is a hundred
+//! times slower. And if a check can reject a match, the match does not contain text that can be part
+//! of the next match. A long value without spaces is therefore not matched, but measured by the
+//! check.
 
 use std::ops::Range;
 
@@ -19,7 +25,8 @@ pub(super) struct Pattern {
 pub(super) enum Check {
     /// No additional condition.
     Form,
-    /// Accepts nearly any value if one of these commands precedes it on the same line.
+    /// Accepts nearly any value if one of these commands precedes it on the same line. The group is
+    /// empty, and the value extends to the end of the word.
     Argument(&'static [&'static str]),
     /// Accepts cookies. The group is empty and marks their start. They extend to the end of the line
     /// or string.
@@ -29,9 +36,15 @@ pub(super) enum Check {
     Value,
     /// Accepts nearly any value, because the position identifies it as a password.
     Place,
-    /// Accepts values that extend to one of these characters. The group is empty and marks their
-    /// start. A counted repetition in the pattern itself would be slow.
-    Starts(&'static str),
+    /// Accepts what `Place` accepts. The group is empty, and the value extends to the end of the
+    /// word.
+    Word,
+    /// Accepts what `Value` accepts. The group is empty, and the value extends to a space or to one
+    /// of these characters. A counted repetition in the pattern itself would be slow.
+    Starts {
+        ends: &'static str,
+        min_bytes: usize,
+    },
 }
 
 /// The number of bytes that are inspected to classify a value. The whole value is removed, whatever
@@ -52,11 +65,12 @@ impl Pattern {
     pub(super) fn end(&self, text: &str, start: usize, end: usize) -> Option<usize> {
         let value = &text[start..end];
         match self.check {
-            Check::Place if !is_spelled_out(value) => None,
-            Check::Form | Check::Place => Some(end),
+            Check::Form => Some(end),
+            Check::Place => is_spelled_out(value).then_some(end),
+            Check::Word => is_spelled_out(&text[start..]).then(|| end_of_word(text, start)),
             Check::Argument(commands) => {
-                let fine = is_spelled_out(value) && has_command(&text[..start], commands);
-                fine.then_some(end)
+                let fine = is_spelled_out(&text[start..]) && has_command(&text[..start], commands);
+                fine.then(|| end_of_word(text, start))
             }
             Check::Cookies => {
                 // Classification inspects a bounded prefix, which keeps the scan linear. The
@@ -74,13 +88,13 @@ impl Pattern {
                 })
             }
             Check::Value => is_value(value).then_some(end),
-            Check::Starts(ends) => {
+            Check::Starts { ends, min_bytes } => {
                 let looked_at = prefix_until(
                     &text[start..text.floor_char_boundary(start + MAX_INSPECTED_BYTES)],
                     ends,
                 );
                 let before = &text[..start];
-                let fine = looked_at.len() >= MIN_SECRET_BYTES
+                let fine = looked_at.len() >= min_bytes
                     && is_value(looked_at)
                     && !is_cursor(before)
                     && !is_in_arn(before);
@@ -109,6 +123,11 @@ fn has_command(before: &str, commands: &[&str]) -> bool {
 
 fn prefix_until_any<'a>(text: &'a str, ends: &[char]) -> &'a str {
     text.find(ends).map_or(text, |at| &text[..at])
+}
+
+/// Returns the end of the shell word that starts at `start`.
+fn end_of_word(text: &str, start: usize) -> usize {
+    start + prefix_until(&text[start..], "\"'`\\").len()
 }
 
 fn prefix_until<'a>(text: &'a str, ends: &str) -> &'a str {
@@ -178,7 +197,10 @@ const fn starts(regex: &'static str, ends: &'static str) -> Pattern {
     Pattern {
         kind: "secret",
         regex,
-        check: Check::Starts(ends),
+        check: Check::Starts {
+            ends,
+            min_bytes: MIN_SECRET_BYTES,
+        },
     }
 }
 
@@ -268,19 +290,19 @@ pub(super) const PATTERNS: &[Pattern] = &[
     // `name:password@tcp(host)/database` of go-sql-driver.
     Pattern {
         kind: "password",
-        regex: r#"\b[A-Za-z0-9_.-]{1,64}:([^\s"'`<>:]+)@(?:tcp|tcp4|tcp6|unix|cloudsql)\("#,
+        regex: r#"[A-Za-z0-9_.-]:([^\s"'`<>:]+)@(?:tcp|tcp4|tcp6|unix|cloudsql)\("#,
         check: Check::Place,
     },
     // `curl -u name:password`. The command is checked, because `docker` options have the same form.
     Pattern {
         kind: "password",
-        regex: r#"(?:-u|--user|-U|--proxy-user)[ =]?\\?["']?[^\s:"'\\/]{1,64}:([^\s"'`\\]+)"#,
+        regex: r#"(?:-u|--user|-U|--proxy-user)[ =]?\\?["']?[^\s:"'\\/]{1,64}:()[^\s"'`\\]"#,
         check: Check::Argument(&["curl", "wget", "http", "https", "xh", "httpie"]),
     },
     // `mysql -pPASSWORD`, `redis-cli -a PASSWORD` and `docker login -p PASSWORD`.
     Pattern {
         kind: "password",
-        regex: r#"[ \t](?:-p|-a)[ =]?\\?["']?([^\s"'`\\=-][^\s"'`\\]{3,})"#,
+        regex: r#"[ \t](?:-p|-a)[ =]?\\?["']?()[^\s"'`\\=-][^\s"'`\\]{3}"#,
         check: Check::Argument(&[
             "mysql", "mysqldump", "mysqladmin", "mariadb", "sshpass", "redis-cli", "mongosh",
             "mongo", "mongodump", "login", "ldapsearch",
@@ -289,24 +311,24 @@ pub(super) const PATTERNS: &[Pattern] = &[
     // `openssl … -passin pass:PASSWORD`.
     Pattern {
         kind: "password",
-        regex: r#"\b(?:passin|passout|pass)[ =](?:pass:)([^\s"'`\\]+)"#,
-        check: Check::Place,
+        regex: r#"(?-u:\b)(?:passin|passout|pass)[ =](?:pass:)()[^\s"'`\\]"#,
+        check: Check::Word,
     },
     // `htpasswd -b file name password`, and `-n` without the file.
     Pattern {
         kind: "password",
-        regex: r#"\bhtpasswd[ \t]+(?:-[A-Za-z0-9]+[ \t]+)*(?:-(?:[A-Za-z0-9]*b[A-Za-z0-9]*n|[A-Za-z0-9]*n[A-Za-z0-9]*b)[A-Za-z0-9]*|-[A-Za-mo-z0-9]*b[A-Za-mo-z0-9]*[ \t]+[^\s"'-][^\s"']*)[ \t]+[^\s"'-][^\s"']*[ \t]+\\?["']?([^\s"'`\\]{4,})"#,
+        regex: r#"(?-u:\b)htpasswd[ \t]+(?:-[A-Za-z0-9]+[ \t]+)*(?:-(?:[A-Za-z0-9]*b[A-Za-z0-9]*n|[A-Za-z0-9]*n[A-Za-z0-9]*b)[A-Za-z0-9]*|-[A-Za-mo-z0-9]*b[A-Za-mo-z0-9]*[ \t]+[^\s"'-][^\s"']*)[ \t]+[^\s"'-][^\s"']*[ \t]+\\?["']?([^\s"'`\\]{4,})"#,
         check: Check::Place,
     },
     // `.netrc`, on one line or on several lines.
     value(
         "password",
-        r#"\blogin(?:\s|\\n|\\t)+[^\s\\]{1,128}(?:\s|\\n|\\t)+password(?:\s|\\n|\\t)+([^\s"'`\\]+)"#,
+        r#"(?-u:\b)login(?:\s|\\n|\\t)+[^\s\\]+(?:\s|\\n|\\t)+password(?:\s|\\n|\\t)+([^\s"'`\\]+)"#,
     ),
     // `.pgpass`
     Pattern {
         kind: "password",
-        regex: r"(?m-u:^[A-Za-z0-9.*_-]{1,128}:(?:543[0-9]|\*):[A-Za-z0-9.*_-]{1,64}:[A-Za-z0-9.*_-]{1,64}:([!-~]+)$)",
+        regex: r"(?m-u:^[A-Za-z0-9.*_-]+:(?:543[0-9]|\*):[A-Za-z0-9.*_-]+:[A-Za-z0-9.*_-]+:([!-~]+)$)",
         check: Check::Place,
     },
     // SQL.
@@ -318,13 +340,17 @@ pub(super) const PATTERNS: &[Pattern] = &[
     // The default of a Terraform variable with a name that identifies a secret.
     value(
         "secret",
-        r#"(?i-u:\bvariable[ \t]+\\?"[a-z0-9_-]{0,64}(?:password|passwd|passphrase|secret|token|api_?key|private_?key)\\?"[ \t]*\{[\t\n\r -z|~]{0,256}?\bdefault[ \t]*=[ \t]*\\?"([!#-\[\]-~]{6,})\\?")"#,
+        r#"(?i-u:\bvariable[ \t]+\\?"[a-z0-9_-]*(?:password|passwd|passphrase|secret|token|api_?key|private_?key)\\?"[ \t]*\{[\t\n\r -z|~]{0,256}?\bdefault[ \t]*=[ \t]*\\?"([!#-\[\]-~]{6,})\\?")"#,
     ),
     // The environment entries of a Kubernetes container, in YAML and in JSON.
-    value(
-        "secret",
-        r#"(?i-u:\bname\\?["']?[ \t]*:[ \t]*\\?["']?[a-z0-9_.-]{0,64}(?:password|passwd|passphrase|secret|token|api_?key|private_?key)\\?["']?,?(?:\s|\\r|\\n)*\\?["']?value\\?["']?[ \t]*:[ \t]*\\?["']?([!#-&(-+.-\[^-|~-]{6,}))"#,
-    ),
+    Pattern {
+        kind: "secret",
+        regex: r#"(?i-u:\bname\\?["']?[ \t]*:[ \t]*\\?["']?[a-z0-9_.-]*(?:password|passwd|passphrase|secret|token|api_?key|private_?key)\\?["']?,?(?:\s|\\r|\\n)*\\?["']?value\\?["']?[ \t]*:[ \t]*\\?["']?())"#,
+        check: Check::Starts {
+            ends: "\"',\\]}",
+            min_bytes: 6,
+        },
+    },
     // `pass = …` in the configuration of rclone.
     value(
         "password",
@@ -338,11 +364,11 @@ pub(super) const PATTERNS: &[Pattern] = &[
     // XML elements, and attributes that name the value in another attribute.
     value(
         "secret",
-        r"(?i-u:<[a-z0-9_.:-]{0,32}(?:password|passwd|passphrase|secret|token|api[_-]?key|private[_-]?key)>[ \t]*([!-;=?-~]{6,})[ \t]*</)",
+        r"(?i-u:<[a-z0-9_.:-]*(?:password|passwd|passphrase|secret|token|api[_-]?key|private[_-]?key)>[ \t]*([!-;=?-~]{6,})[ \t]*</)",
     ),
     value(
         "secret",
-        r#"(?i-u:(?:key|name)=\\?["'][a-z0-9_.:-]{0,64}(?:password|passwd|secret|token|api[_-]?key)\\?["'][ \t]+value=\\?["']([!#-&(-\[\]-~]{6,})\\?["'])"#,
+        r#"(?i-u:(?:key|name)=\\?["'][a-z0-9_.:-]*(?:password|passwd|secret|token|api[_-]?key)\\?["'][ \t]+value=\\?["']([!#-&(-\[\]-~]{6,})\\?["'])"#,
     ),
     // The private part of a JSON Web Key.
     value(
@@ -377,7 +403,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     starts(concat!(label!(), is!(), "()"), BARE),
     // An option with a space before its value: `--db-password VALUE`.
     starts(
-        concat!("--(?i-u:[a-z0-9-]{0,24})", label!(), r#"[ \t]+["']?()"#),
+        concat!("--(?i-u:[a-z0-9-]*)", label!(), r#"[ \t]+["']?()"#),
         BARE,
     ),
 ];

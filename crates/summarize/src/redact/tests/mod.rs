@@ -223,6 +223,12 @@ fn redaction_takes_linear_time() {
         "name: TOKEN\n\n\n",
         "pass = ",
         "arn:aws:secret:",
+        "-ua:",
+        "curl -ua:$",
+        "pass=pass:$",
+        "name:TOKENvalue:$",
+        "a_token:",
+        "login\na\npassword\n$",
     ];
     // Rules are compiled by the first redaction.
     drop(redact("password=a"));
@@ -245,6 +251,18 @@ fn redaction_takes_linear_time() {
             }
         }
     }
+}
+
+#[test]
+fn text_beyond_ascii_is_not_slower() {
+    drop(redact("password=a"));
+    let line = "let total = orders.iter().map(|order| order.price).sum(); // all open orders\n";
+    let ascii = line.repeat(4_000);
+    let (_, expected) = timed(&ascii);
+    let (_, took) = timed(&ascii.replace("all", "tous réunis —"));
+    // With the word boundaries of Unicode, the factor would be a hundred.
+    let limit = 15 * expected.max(Duration::from_millis(1));
+    assert!(took < limit, "{took:?} instead of {expected:?}");
 }
 
 /// Redacts a text. Returns the length of the result and the processor time of this thread, which other processes do not
