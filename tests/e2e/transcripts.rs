@@ -348,6 +348,15 @@ async fn listed_and_watched_events_are_equal() {
         assert_eq!(event.revision, revision);
         assert!(matches!(event.event, Some(Event::MessagesAppended(_))));
     }
+    // A session that was created again can have fewer events than a client that resumes has read.
+    let later = WatchSessionRequest {
+        session: session.clone(),
+        after_revision: Some(revision + 1),
+        ..Default::default()
+    };
+    let status = client.watch_session(later).await.unwrap_err();
+    let metadata = refused(&status, Code::NotFound, "REVISION_NOT_FOUND");
+    assert_eq!(metadata["current_revision"], revision.to_string());
     let delete = DeleteSessionRequest {
         session,
         ..Default::default()

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_stream::try_stream;
+use palimpsest_core::command::Rejection;
 use palimpsest_core::event::RecordedEvent;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::policy::Policy;
@@ -98,6 +99,7 @@ pub(super) async fn watch(
     let mut watcher = service.sessions.watch(&key);
     let of = service.sessions.position(&key).await?;
     let mut seen = request.after_revision.map_or(of.revision, Revision::new);
+    is_recorded(seen, of.revision)?;
     let service = service.clone();
     let reader = reader(key.clone(), kinds);
     let stream = try_stream! {
@@ -109,6 +111,7 @@ pub(super) async fn watch(
             if now.incarnation != of.incarnation {
                 Err(status(EngineError::SessionNotFound(key.clone())))?;
             }
+            is_recorded(seen, now.revision).map_err(Status::from)?;
             while seen < now.revision {
                 let next = reader.batch(&service, seen, WATCH_BYTES).await;
                 let Some((events, last)) = next.map_err(status)? else {
@@ -163,6 +166,15 @@ enum WatchSignal {
     Change(SessionChange),
     Draining,
     None,
+}
+
+/// Checks that a session has the revision up to which a watch has read it. A session that was created again, or that
+/// lost its latest events in a failover, does not have it. Its next events would be missed without a word.
+fn is_recorded(revision: Revision, current: Revision) -> Result<(), ServiceError> {
+    if revision > current {
+        return Err(Rejection::RevisionNotFound { revision, current }.into());
+    }
+    Ok(())
 }
 
 fn status(error: EngineError) -> Status {
