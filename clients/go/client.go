@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"iter"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -41,6 +42,11 @@ func WithTimeout(timeout time.Duration) ClientOption {
 // WithMaxRetries sets the maximum number of retries of a call. Default: 8.
 func WithMaxRetries(retries int) ClientOption { return func(t *transport) { t.maxRetries = retries } }
 
+// WithLogger sets the log for the warnings of views. Default: [slog.Default].
+func WithLogger(logger *slog.Logger) ClientOption {
+	return func(t *transport) { t.warnings.logger = logger }
+}
+
 // NewClient returns a client. It makes no call.
 func NewClient(options ...ClientOption) *Client {
 	t := transport{
@@ -49,6 +55,7 @@ func NewClient(options ...ClientOption) *Client {
 		http:       http.DefaultClient,
 		timeout:    2 * time.Minute,
 		maxRetries: 8,
+		warnings:   &warningLog{},
 	}
 	for _, option := range options {
 		option(&t)

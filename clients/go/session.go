@@ -81,6 +81,7 @@ func (s *Session) sync(ctx context.Context, body *body, options syncOptions) (*V
 	if err != nil {
 		return nil, err
 	}
+	s.transport.warnings.log(reply)
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.held = &heldView{session: reply.Session, etag: reply.ETag, messages: messages}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -88,6 +89,19 @@ func TestALargeResultIsReplacedAndReadBack(t *testing.T) {
 	world.Check(t, err)
 	world.Contains(t, string(result), "disk full", true)
 	world.Contains(t, string(result), `"tool_use_id":"c2"`, true)
+}
+
+func TestEachWarningOfASessionIsLoggedOnce(t *testing.T) {
+	var logged bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&logged, nil))
+	client := world.StartServer(t).Client(palimpsest.WithLogger(logger))
+	for range 3 {
+		view, err := client.Session("demo", "warned").Sync(context.Background(), body(message("user", "Hello.")))
+		world.Check(t, err)
+		world.Equal(t, view.Warnings[0].Code, "window_assumed")
+	}
+	world.Equal(t, strings.Count(logged.String(), "\n"), 1)
+	world.Contains(t, logged.String(), "code=window_assumed session=projects/demo/sessions/warned", true)
 }
 
 func TestAViewDecodesIntoAnotherValue(t *testing.T) {

@@ -55,6 +55,7 @@ type transport struct {
 	http       *http.Client
 	timeout    time.Duration
 	maxRetries int
+	warnings   *warningLog
 }
 
 // attempts counts the attempts of one call and computes the delays between them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -56,6 +57,18 @@ def test_a_view_has_the_body_with_its_array(client: Palimpsest, name: str) -> No
     assert messages == [user("Why did the build fail?")]
     repeated = context.sync(view.body)
     assert (repeated.outcome, repeated.messages) == ("equal", view.messages)
+
+
+def test_each_warning_of_a_session_is_logged_once(client: Palimpsest, name: str, caplog: Any) -> None:
+    caplog.set_level(logging.WARNING, "palimpsest")
+    messages = [user("Why did the build fail?")]
+    for _ in range(3):
+        # Adapters open a session for each model call.
+        client.session("demo", name).sync(model="claude-fake", messages=messages)
+    logged = [it.getMessage() for it in caplog.records if name in it.getMessage()]
+    assert len(logged) == 1
+    assert "window" in logged[0]
+    assert logged[0].endswith("(window_assumed)")
 
 
 def test_an_array_that_ends_with_the_model_is_not_sendable(client: Palimpsest, name: str) -> None:

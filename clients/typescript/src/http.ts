@@ -3,6 +3,7 @@
 import { Attempts } from "./attempts.js";
 import { DefinitionLists } from "./definitions.js";
 import { errorOf, errorOfResponse, PalimpsestError } from "./errors.js";
+import { type Logger, WarningLog } from "./warnings.js";
 
 /** Options of a client. */
 export interface ClientOptions {
@@ -16,6 +17,8 @@ export interface ClientOptions {
   maxRetries?: number;
   /** The implementation of `fetch`. Default: the global one. */
   fetch?: typeof fetch;
+  /** The log for the warnings of views, which contain no conversation content. Default: `console`. */
+  logger?: Logger;
 }
 
 /** The deadline and the retries of calls. */
@@ -57,10 +60,13 @@ const JSON_LINES = { accept: "application/x-ndjson" };
 export class Transport {
   /** The kept definitions of the service's tools. */
   readonly definitions: DefinitionLists;
+  readonly warningLog: WarningLog;
   readonly #options: Required<ClientOptions>;
 
-  constructor(options: ClientOptions, definitions = new DefinitionLists()) {
-    this.definitions = definitions;
+  constructor(options: ClientOptions, shared?: Transport) {
+    const logger = options.logger ?? console;
+    this.definitions = shared?.definitions ?? new DefinitionLists();
+    this.warningLog = shared?.warningLog ?? new WarningLog(logger);
     const url = options.url ?? environment("PALIMPSEST_URL") ?? "http://127.0.0.1:50051";
     // Without this check, `localhost:50051` would be a URL with the scheme `localhost`. A page can pass a path.
     if (!/^(https?:\/\/|\/|$)/i.test(url)) {
@@ -73,13 +79,14 @@ export class Transport {
       maxRetries: options.maxRetries ?? 8,
       // An unbound `fetch` fails in browsers.
       fetch: options.fetch ?? ((input, init) => fetch(input, init)),
+      logger,
     };
   }
 
   /** Returns the same connection with another deadline or other retries of its calls. */
   withOptions(options: RetryOptions): Transport {
     const { timeoutMs = this.#options.timeoutMs, maxRetries = this.#options.maxRetries } = options;
-    return new Transport({ ...this.#options, timeoutMs, maxRetries }, this.definitions);
+    return new Transport({ ...this.#options, timeoutMs, maxRetries }, this);
   }
 
   /** Returns the attempts of a call. */

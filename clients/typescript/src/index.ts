@@ -14,4 +14,5 @@ export {
 export { isTooLong } from "./too-long.js";
 export type { AnthropicTool, ChatTool, ResponsesTool, ToolCall, ToolOf, ToolResultOf } from "./tools.js";
 export { NotSendableError, type View } from "./view.js";
+export type { Logger } from "./warnings.js";
 export type * from "./wire.js";

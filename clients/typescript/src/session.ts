@@ -163,6 +163,7 @@ export class Session {
     if ((fields.tools as unknown[] | undefined)?.length) this.#state.toolPath = path;
     const held = fields.messages ?? (fields.input as unknown[]);
     const messages = reply.view_omitted ? await this.#readView(path, reply, held, attempts) : reply.messages;
+    this.#transport.warningLog.log(reply);
     return viewOf(body, reply, messages);
   }
 

@@ -56,6 +56,21 @@ test("a sync stores a large result, and the model reads it back", async () => {
   assert.match(result.content, /disk full/);
 });
 
+test("each warning of a session is logged once", async () => {
+  const logged: string[] = [];
+  const quiet = new Palimpsest({ url: server.url, logger: { warn: (message) => logged.push(message) } });
+  const body = { model: "a-model", messages: [{ role: "user" as const, content: "Hello." }] };
+  for (const timeoutMs of [60_000, 70_000]) {
+    const view = await quiet.session("demo", "warned").withOptions({ timeoutMs }).sync(body);
+    assert.deepEqual(
+      view.warnings.map((it) => it.code),
+      ["window_assumed"],
+    );
+  }
+  assert.equal(logged.length, 1);
+  assert.match(logged[0] ?? "", /projects\/demo\/sessions\/warned: .*window.* \(window_assumed\)$/);
+});
+
 test("another conversation under the name of a session reads its own results", async () => {
   const session = client.session("demo", "lanes");
   const title = [{ role: "user" as const, content: "Write a title." }];

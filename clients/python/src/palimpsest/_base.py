@@ -11,6 +11,7 @@ from ._formats import Format, Response, ToolCall, parse_call, parse_response, re
 from ._lanes import Lanes
 from ._retry import Options
 from ._transport import Request
+from ._warning_log import WarningLog
 from .errors import JsonObject
 from .view import View
 
@@ -74,7 +75,8 @@ class BaseSession:
     ) -> Request:
         return sync_request(self._path, body, self._format, response, cache_breakpoints, too_long, parameters)
 
-    def _received(self, view: View, sent: Response | None) -> View:
+    def _received(self, view: View, sent: Response | None, warning_log: WarningLog) -> View:
+        warning_log.log(view)
         # An `answer` of another thread can have set the response that the next sync sends.
         if self._state.last_response is sent:
             self._state.last_response = None

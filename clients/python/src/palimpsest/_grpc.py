@@ -75,6 +75,7 @@ class GrpcTransport(Transport):
     """Sends calls over a channel, or over one that it opens."""
 
     def __init__(self, url: str, api_key: str | None, channel: grpc.Channel | None) -> None:
+        super().__init__()
         self._server = "the server" if channel else url
         self._metadata = _metadata(api_key)
         self._channel = channel or _opened(grpc, url)
@@ -110,6 +111,7 @@ class AsyncGrpcTransport(AsyncTransport):
     """Sends calls over an async channel, or over one that it opens."""
 
     def __init__(self, url: str, api_key: str | None, channel: grpc.aio.Channel | None) -> None:
+        super().__init__()
         self._url = url
         self._server = "the server" if channel else url
         self._metadata = _metadata(api_key)

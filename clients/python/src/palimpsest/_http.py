@@ -82,6 +82,7 @@ class HttpTransport(Transport):
     """Sends calls with an HTTP client."""
 
     def __init__(self, client: httpx2.Client) -> None:
+        super().__init__()
         self._client = client
 
     def _send_once(self, request: Request, timeout: float) -> Any:
@@ -111,6 +112,7 @@ class AsyncHttpTransport(AsyncTransport):
     """Sends calls with an async HTTP client."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
+        super().__init__()
         self._client = client
 
     async def _send_once(self, request: Request, timeout: float) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from ._retry import Attempts
 from ._rpcs import RPCS, Rpc
 from ._threads import raise_if_cancelled, sleep
+from ._warning_log import WarningLog
 from .errors import ApiError, JsonObject
 
 Result = TypeVar("Result")
@@ -53,6 +54,9 @@ def check_id(value: str) -> None:
 class Transport(ABC):
     """Sends calls. Threads can share it."""
 
+    def __init__(self) -> None:
+        self.warning_log = WarningLog()
+
     def send(self, request: Request, attempts: Attempts) -> Any:
         """Returns the JSON of the answer. Retries errors that the contract calls retryable."""
         return self._retried(self._send_once, request, attempts)
@@ -88,6 +92,9 @@ class Transport(ABC):
 
 class AsyncTransport(ABC):
     """Sends calls. Tasks of one event loop can share it."""
+
+    def __init__(self) -> None:
+        self.warning_log = WarningLog()
 
     async def send(self, request: Request, attempts: Attempts) -> Any:
         """Returns the JSON of the answer. Retries errors that the contract calls retryable."""

@@ -57,7 +57,7 @@ class Session(BaseSession):
         reply = self._transport.send(request, attempts)
         stream = view_stream(reply)
         chunks = self._transport.elements(stream, attempts) if stream else []
-        return self._received(view_of(whole, reply, chunks), sent)
+        return self._received(view_of(whole, reply, chunks), sent, self._transport.warning_log)
 
     def tools(self, format: Format | None = None) -> list[JsonObject]:  # noqa: A002 - the term of the contract
         """Returns the definitions of the tools of the service, for `tools` of the model request.

@@ -25,7 +25,7 @@ public final class Palimpsest {
     private Palimpsest(Builder builder) {
         HttpClient client = builder.httpClient != null ? builder.httpClient : defaultClient();
         Executor executor = builder.executor != null ? builder.executor : Threads.EXECUTOR;
-        connection = new Connection(new Http(client, builder.url, builder.apiKey), executor, new Lanes());
+        connection = new Connection(new Http(client, builder.url, builder.apiKey), executor, new Lanes(), new WarningLog());
         options = new Options(builder.timeout, builder.maxRetries);
     }
 

@@ -146,6 +146,7 @@ public final class Session {
         state.lastResponse().compareAndSet(last, null);
         state.lastView().set(new KnownView(reply.path("etag").asText(), List.copyOf(messages)));
         messages.addAll(0, body.systemMessages(reply.path("lead_messages").asInt()));
+        connection.warningLog().log(reply);
         return new View<>(body, messages, reply);
     }
 

@@ -18,11 +18,15 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Consumer;
 import java.util.function.Function;
+import java.util.logging.Handler;
+import java.util.logging.LogRecord;
+import java.util.logging.Logger;
 import java.util.regex.Pattern;
 import java.util.stream.IntStream;
 import java.util.stream.LongStream;
@@ -96,6 +100,35 @@ class SessionTest {
                 context.sync(body(List.of(user("Why did the build fail?")))).request();
         assertTrue(map.get("messages") instanceof List<?>);
         assertThrows(IllegalArgumentException.class, () -> context.sync("text"));
+    }
+
+    @Test
+    void eachWarningOfASessionIsLoggedOnce() {
+        List<String> logged = new CopyOnWriteArrayList<>();
+        Handler handler = new Handler() {
+            @Override
+            public void publish(LogRecord record) {
+                logged.add(record.getMessage());
+            }
+
+            @Override
+            public void flush() {}
+
+            @Override
+            public void close() {}
+        };
+        Logger logger = Logger.getLogger("palimpsest");
+        logger.addHandler(handler);
+        try {
+            // Adapters open a session for each model call.
+            IntStream.range(0, 3).forEach(n -> client.session("demo", "warned").sync(body(List.of(user("Hello.")))));
+        } finally {
+            logger.removeHandler(handler);
+        }
+        List<String> own =
+                logged.stream().filter(it -> it.contains("sessions/warned:")).toList();
+        assertEquals(1, own.size());
+        assertTrue(own.get(0).endsWith("(window_assumed)"), own.get(0));
     }
 
     @Test
