@@ -199,7 +199,11 @@ export function blockOf(part: Part): Block {
     const { type, value, reason } = part.output as { type: string; value?: unknown; reason?: string };
     const id = { type: "tool_result", tool_use_id: part.toolCallId };
     const isError = type.startsWith("error") || type === "execution-denied";
-    return { ...id, content: resultOf(value ?? reason ?? ""), ...(isError ? { is_error: true } : {}) };
+    return {
+      ...id,
+      content: resultOf(value === undefined ? (reason ?? "") : value),
+      ...(isError ? { is_error: true } : {}),
+    };
   }
   if (part.type === "file" || part.type === "image") {
     return mediaOf(part.data ?? part.image, String(part.mediaType ?? "image/png")) ?? opaque(part);
@@ -209,7 +213,9 @@ export function blockOf(part: Part): Block {
 
 /** Represents a part without an equivalent by its JSON. The part itself returns as long as the view shows the block. */
 function opaque(part: object): Block {
-  return { type: "text", text: JSON.stringify(part) };
+  // The JSON of bytes would be a list of numbers.
+  const encoded = (_: string, value: unknown) => (isBytes(value) ? base64Of(value) : value);
+  return { type: "text", text: JSON.stringify(part, encoded) };
 }
 
 function resultOf(value: unknown): string | Block[] {
@@ -225,18 +231,42 @@ function resultOf(value: unknown): string | Block[] {
   );
 }
 
-/** Returns an image or a PDF as a block. Other files have no block. */
+/** Returns an image or a PDF as a block. Other files have no block, and files that only the provider has. */
 function mediaOf(data: unknown, mediaType: string): Block | undefined {
-  const isImage = mediaType.startsWith("image/");
+  const isImage = /^image(\/|$)/.test(mediaType);
   if (!isImage && mediaType !== "application/pdf") return undefined;
-  const text = data instanceof URL || typeof data === "string" ? String(data) : base64Of(data as Uint8Array);
+  const text = locationOf(data);
+  if (text === undefined) return undefined;
   const [, encoded] = /^data:[^,]*;base64,(.*)$/s.exec(text) ?? [];
-  // A wildcard is no media type of the format.
-  const media_type = mediaType === "image/*" ? "image/png" : mediaType;
   const source = /^https?:/.test(text)
     ? { type: "url", url: text }
-    : { type: "base64", media_type, data: encoded ?? text };
+    : { type: "base64", media_type: fullMediaType(mediaType, encoded ?? text), data: encoded ?? text };
   return { type: isImage ? "image" : "document", source };
+}
+
+/** Returns the URL of a file, or its bytes in base64. */
+function locationOf(data: unknown): string | undefined {
+  if (typeof data === "string") return data;
+  if (data instanceof URL) return String(data);
+  if (isBytes(data)) return base64Of(data);
+  // Version 7 of the AI SDK names the form of the data.
+  const { type, data: content, url } = (data ?? {}) as { type?: string; data?: unknown; url?: unknown };
+  if (type === "data") return locationOf(content);
+  return type === "url" ? String(url) : undefined;
+}
+
+/** The beginnings of images in base64. */
+const IMAGES = { iVBORw0KGgo: "image/png", "/9j/": "image/jpeg", R0lGOD: "image/gif", UklGR: "image/webp" };
+
+/** Returns the media type of a file. `image` and a wildcard are no media types of the format. */
+function fullMediaType(mediaType: string, data: string): string {
+  if (!/^image(\/\*)?$/.test(mediaType)) return mediaType;
+  const found = Object.entries(IMAGES).find(([beginning]) => data.startsWith(beginning));
+  return found?.[1] ?? "image/png";
+}
+
+function isBytes(value: unknown): value is Uint8Array | ArrayBuffer {
+  return value instanceof Uint8Array || value instanceof ArrayBuffer;
 }
 
 function base64Of(data: Uint8Array | ArrayBuffer): string {

@@ -89,6 +89,33 @@ for (const [api, create] of Object.entries(models)) {
     });
   }
 
+  test(`${api}: images, files and empty results arrive as without a session`, async () => {
+    const name = `${api}-files`;
+    await provider.script(name, [{ text: answer }, { text: answer }]);
+    const png = pngPixel();
+    const call = { toolCallId: "a", toolName: "list_files" };
+    const messages: ModelMessage[] = [
+      {
+        role: "user",
+        content: [
+          { type: "text", text: prompt },
+          { type: "image", image: png, mediaType: "image/png" },
+          { type: "image", image: Buffer.from(png, "base64"), mediaType: "image/png" },
+          { type: "file", data: new URL("https://example.com/pixel.png"), mediaType: "image/png" },
+          { type: "file", data: "JVBERi0xLjQK", mediaType: "application/pdf", filename: "a.pdf" },
+        ],
+      },
+      { role: "assistant", content: [{ type: "tool-call", ...call, input: {} }] },
+      { role: "tool", content: [{ type: "tool-result", ...call, output: { type: "json", value: null } }] },
+    ];
+    const middleware = contextMiddleware(client.session("demo", name));
+    for (const model of [create(name), wrapLanguageModel({ model: create(name), middleware })])
+      await generateText({ model, messages });
+    const [direct, managed] = await provider.requests(name);
+    assert.ok(JSON.stringify(direct?.body).split(png).length > 2);
+    assert.deepEqual(managed?.body, direct?.body);
+  });
+
   test(`${api}: a compaction and an undo`, async () => {
     const name = `${api}-undo`;
     await provider.script(
@@ -307,6 +334,11 @@ function history(): ModelMessage[] {
     };
   });
   return [...earlier, { role: "user", content: prompt }];
+}
+
+/** A PNG of one pixel, in base64. */
+function pngPixel(): string {
+  return "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 }
 
 /** Messages with all kinds of parts. */
