@@ -291,7 +291,7 @@ fn names(folder: &Path) -> Vec<String> {
 #[test]
 fn runs_at_the_same_time_have_folders_of_their_own() {
     let home = Home::new();
-    let wait = ["--", "sh", "-c", "echo $PALIMPSEST_SERVER; read line"];
+    let wait = ["--", "sh", "-c", "echo $PALIMPSEST_URL; read line"];
     let (mut first, _lines, first_server) = started(home.run(wait));
     let (mut second, _lines, second_server) = started(home.run(wait));
     assert_ne!(first_server, second_server);

@@ -45,7 +45,7 @@ fn ask(folder: &Path, port: u16, key: &str, args: &[&str]) -> Output {
         .args(args)
         .current_dir(folder)
         .env_clear()
-        .env("PALIMPSEST_SERVER", format!("https://localhost:{port}"))
+        .env("PALIMPSEST_URL", format!("https://localhost:{port}"))
         .env("PALIMPSEST_TLS_CA", "dev-secrets/ca.crt")
         .env("PALIMPSEST_API_KEY", key)
         .output()

@@ -20,7 +20,7 @@ use crate::{
   palimpsest config                         print every setting, its value and its origin
 
 Environment variables:
-  PALIMPSEST_SERVER    address of the server for commands that call a server
+  PALIMPSEST_URL       address of the server for commands that call a server
   PALIMPSEST_API_KEY   API key or JWT for these commands
   PALIMPSEST_PROJECT   project for these commands
   PALIMPSEST_<KEY>     any setting: limits.max_messages is PALIMPSEST_LIMITS_MAX_MESSAGES

@@ -19,10 +19,9 @@ use crate::{PolicyField, policy_fields};
 const FILE_VARIABLE: &str = "PALIMPSEST_CONFIG";
 
 /// Environment variables of client commands, packages and example agents. They are accepted in the environment of a server.
-const CLIENT_VARIABLES: [&str; 9] = [
+const CLIENT_VARIABLES: [&str; 8] = [
     "PALIMPSEST_URL",
     "PALIMPSEST_SESSION",
-    "PALIMPSEST_SERVER",
     "PALIMPSEST_PROJECT",
     "PALIMPSEST_API_KEY",
     "PALIMPSEST_TLS_CA",

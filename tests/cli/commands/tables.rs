@@ -174,7 +174,7 @@ pub(super) const BEFORE: &[(&str, &str, &str)] = &[
         // The page asks for a terminal without the variables of the production example.
         "docs/install.md",
         "palimpsest config",
-        "stop\nunset PALIMPSEST_SERVER PALIMPSEST_TLS_CA PALIMPSEST_API_KEY",
+        "stop\nunset PALIMPSEST_URL PALIMPSEST_TLS_CA PALIMPSEST_API_KEY",
     ),
     (
         "docs/load-balancing.md",

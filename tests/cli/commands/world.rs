@@ -239,7 +239,7 @@ impl World {
         };
         let address = format!("{scheme}://localhost{}", port("grpc"));
         // Commands without an address call the default port, which a server of the machine may use.
-        self.export(&[("PALIMPSEST_SERVER", address)]);
+        self.export(&[("PALIMPSEST_URL", address)]);
         self.servers.push(server);
     }
 

@@ -186,7 +186,7 @@ impl Release {
         let scheme = if is_tls { "https" } else { "http" };
         let server = format!("{scheme}://{}:50051", self.host());
         client.args(args);
-        client.env("PALIMPSEST_SERVER", server);
+        client.env("PALIMPSEST_URL", server);
         client.env("PALIMPSEST_API_KEY", &self.api_key);
         if is_tls {
             client.env("PALIMPSEST_TLS_CA", self.files.path().join("ca.crt"));
@@ -302,7 +302,7 @@ impl Release {
                     "name": "client", "image": IMAGE, "imagePullPolicy": "Never",
                     "args": ["health", "--wait", "20"],
                     "env": [
-                        {"name": "PALIMPSEST_SERVER", "value": format!("https://{}:50051", self.host())},
+                        {"name": "PALIMPSEST_URL", "value": format!("https://{}:50051", self.host())},
                         {"name": "PALIMPSEST_TLS_CA", "value": "/authority/ca.crt"},
                     ],
                     "volumeMounts": [{"name": "authority", "mountPath": "/authority"}],

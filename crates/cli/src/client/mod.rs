@@ -31,7 +31,7 @@ const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
 #[command(next_help_heading = "Server")]
 pub(super) struct Remote {
     /// Address of the server: host:port, or https://host:port for TLS
-    #[arg(long, value_name = "URL", env = "PALIMPSEST_SERVER", value_parser = address::url)]
+    #[arg(long, value_name = "URL", env = "PALIMPSEST_URL", value_parser = address::url)]
     #[arg(default_value = "http://127.0.0.1:50051", hide_env_values = true)]
     server: Address,
     /// Project of sessions that are named by their id

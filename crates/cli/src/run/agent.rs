@@ -183,7 +183,7 @@ impl Launch {
                 (ANTHROPIC_VARIABLE, urls.anthropic.clone().into()),
                 (OPENAI_VARIABLE, urls.openai.clone().into()),
                 (OLD_OPENAI_VARIABLE, urls.openai.clone().into()),
-                ("PALIMPSEST_SERVER", format!("http://{server}").into()),
+                ("PALIMPSEST_URL", format!("http://{server}").into()),
             ],
         };
         if PROXY_VARIABLES

@@ -44,7 +44,7 @@ const DRAIN_MS: u64 = 2_000;
 chooses. It runs the agent with a base URL that points to the gateway, and prints requests, tokens and sessions at the \
 end. The agent uses its own keys and files. Claude Code, Codex, OpenCode and pi are recognized by the name of the program \
 or package, also behind `npx`. Other programs get the variables ANTHROPIC_BASE_URL, OPENAI_BASE_URL and OPENAI_API_BASE. \
-Programs in the agent, and later runs, reach the sessions through PALIMPSEST_SERVER, as the last example does.
+Programs in the agent, and later runs, reach the sessions through PALIMPSEST_URL, as the last example does.
 
 Sessions are stored in $XDG_DATA_HOME/palimpsest/runs, ~/.local/share/palimpsest/runs by default. Log lines are in run.log \
 beside them.

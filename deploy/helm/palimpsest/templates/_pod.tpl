@@ -64,7 +64,7 @@ spec:
         - name: PALIMPSEST_DATA_DIR
           value: /var/lib/palimpsest
         # The address for `palimpsest health` and other commands in the pod.
-        - name: PALIMPSEST_SERVER
+        - name: PALIMPSEST_URL
           value: {{ ternary "https" "http" (ne $root.Values.tls.secretName "") }}://127.0.0.1:{{ $root.Values.ports.grpc }}
         {{- range $name, $value := .env }}
         - name: {{ $name }}

@@ -105,7 +105,7 @@ volumes:
 {{/* The variables with which a task calls the server, as a list. */}}
 {{- define "palimpsest.clientEnv" -}}
 {{- $hasTls := ne .Values.tls.secretName "" -}}
-- name: PALIMPSEST_SERVER
+- name: PALIMPSEST_URL
   value: {{ ternary "https" "http" $hasTls }}://{{ include "palimpsest.fullname" . }}.{{ .Release.Namespace }}.svc:{{ .Values.ports.grpc }}
 {{- if $hasTls }}
 {{- with .Values.tls.serverName }}
