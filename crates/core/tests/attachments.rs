@@ -571,6 +571,24 @@ fn edits_apply_to_the_file_content_set_by_the_caller() {
 }
 
 #[test]
+fn lines_are_inserted_behind_a_last_line_without_a_newline() {
+    let mut play = Play::new();
+    play.set(WorkingState {
+        files: vec![file("/a", Some("one\ntwo"), 1)],
+        ..WorkingState::default()
+    });
+    play.call(
+        "insert",
+        r#"{"path":"/a","insert_line":2,"insert_text":"three"}"#,
+        "ok",
+    );
+    let attached = play.compact();
+    let text = play.text(attached[0].message.unwrap());
+    assert!(text.contains("---\none\ntwo\nthree\n"), "{text}");
+    assert!(!attached[0].stale);
+}
+
+#[test]
 fn an_omitted_file_stays_stale_after_its_edit_left_the_view() {
     // `/c` is read last and takes the only place, so `/a` is omitted together with its edit.
     let mut play = Play::with(|policy| policy.attachments.max_files = 1);

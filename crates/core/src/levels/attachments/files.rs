@@ -461,7 +461,12 @@ impl TrackedFile {
             return false;
         }
         // Inserted text forms complete lines, so it must end with exactly one newline.
-        let text = format!("{}\n", text.trim_end_matches('\n'));
+        let mut text = format!("{}\n", text.trim_end_matches('\n'));
+        // Only the last line of a file can lack its newline.
+        let before = line.checked_sub(1).and_then(|it| lines.get(it));
+        if before.is_some_and(|it| !it.ends_with('\n')) {
+            text.insert(0, '\n');
+        }
         lines.insert(line, &text);
         *content = lines.concat();
         true
