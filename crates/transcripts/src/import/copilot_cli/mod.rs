@@ -219,7 +219,9 @@ impl SessionBuilder<'_> {
     fn set_usage(&mut self, data: &EventData) {
         if let Some(at) = self.last_response.take() {
             // The program's `inputTokens` includes the cached tokens.
-            let cached = data.cache_read_tokens + data.cache_write_tokens;
+            let cached = data
+                .cache_read_tokens
+                .saturating_add(data.cache_write_tokens);
             // Steps are only appended, so the index stays valid.
             self.steps[at].set_usage(Usage {
                 input_tokens: data.input_tokens.saturating_sub(cached),

@@ -350,7 +350,7 @@ impl From<Tokens> for Usage {
             cache_read_tokens: tokens.cached,
             cache_write_tokens: 0,
             // The program counts thinking separately, and providers report it as output.
-            output_tokens: tokens.output + tokens.thoughts,
+            output_tokens: tokens.output.saturating_add(tokens.thoughts),
         }
     }
 }

@@ -345,7 +345,7 @@ impl From<&Tokens> for Usage {
             cache_read_tokens: tokens.cache.read,
             cache_write_tokens: tokens.cache.write,
             // The program counts reasoning separately, and providers report it as output.
-            output_tokens: tokens.output + tokens.reasoning,
+            output_tokens: tokens.output.saturating_add(tokens.reasoning),
         }
     }
 }
