@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use palimpsest_proto::context::v1::text_pattern::Pattern;
 use palimpsest_proto::context::v1::{
-    CreateSessionRequest, LimitPolicy, ListMessagesRequest, MessageInput, MessageMetadata, Policy,
-    SearchMessagesRequest, Session, TextPattern,
+    CreateSessionRequest, LimitPolicy, ListMessagesRequest, ListSessionsRequest, MessageInput,
+    MessageMetadata, Policy, SearchMessagesRequest, Session, TextPattern,
 };
 use palimpsest_tests::say::{anthropic, append, assistant_call, prepare, result, user};
 use palimpsest_tests::{Shared, name, refused, refused_field};
@@ -130,6 +130,34 @@ async fn the_number_and_length_of_attributes_are_limited() {
         };
         refused_field(&creation(session).await, "session.attributes");
     }
+}
+
+#[tokio::test]
+async fn a_page_above_the_limit_is_a_page_of_the_limit() {
+    let shared = TINY.get();
+    let mut client = shared.0.sessions().await;
+    for id in ["a", "b", "c", "d", "e", "f"] {
+        let request = CreateSessionRequest {
+            parent: "projects/pages".into(),
+            session_id: id.into(),
+            ..Default::default()
+        };
+        client.create_session(request).await.unwrap();
+    }
+    let request = ListSessionsRequest {
+        parent: "projects/pages".into(),
+        page_size: 1_000,
+        ..Default::default()
+    };
+    let page = client.list_sessions(request.clone()).await.unwrap();
+    let page = page.into_inner();
+    assert_eq!(page.sessions.len(), 5);
+    let request = ListSessionsRequest {
+        page_token: page.next_page_token,
+        ..request
+    };
+    let page = client.list_sessions(request).await.unwrap().into_inner();
+    assert_eq!(page.sessions.len(), 1);
 }
 
 async fn creation(session: Session) -> Status {

@@ -1,5 +1,9 @@
 //! A small agent that sends its whole conversation with each request, as real agents do.
 
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use reqwest::Client;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
@@ -144,6 +148,16 @@ impl Agent {
 
     /// Sends a body to a path below the base URL.
     pub(crate) async fn post(&self, path: &str, body: String) -> Reply {
+        self.send(self.request(path).body(body)).await
+    }
+
+    /// Sends a body that is compressed with gzip.
+    pub(crate) async fn post_gzip(&self, path: &str, body: Vec<u8>) -> Reply {
+        let request = self.request(path).header("content-encoding", "gzip");
+        self.send(request.body(body)).await
+    }
+
+    fn request(&self, path: &str) -> reqwest::RequestBuilder {
         let mut request = self.client.post(format!("{}{path}", self.url));
         request = match self.api {
             Api::Messages => request
@@ -157,8 +171,11 @@ impl Agent {
         if let Some(betas) = self.betas {
             request = request.header("anthropic-beta", betas);
         }
-        let request = request.header("content-type", "application/json");
-        let response = request.body(body).send().await.unwrap();
+        request.header("content-type", "application/json")
+    }
+
+    async fn send(&self, request: reqwest::RequestBuilder) -> Reply {
+        let response = request.send().await.unwrap();
         Reply {
             status: response.status().as_u16(),
             headers: response.headers().clone(),
@@ -289,4 +306,11 @@ fn assembled(events: &str) -> Option<Vec<Value>> {
         }
     }
     None
+}
+
+/// Returns a body that is compressed with gzip.
+pub(crate) fn gzip(body: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(body.as_bytes()).unwrap();
+    encoder.finish().unwrap()
 }

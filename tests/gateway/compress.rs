@@ -8,7 +8,7 @@ use reqwest::Client;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::agent::{Agent, Api, Reply};
+use crate::agent::{Agent, Api, Reply, gzip};
 use crate::world::World;
 
 /// A limit that results of these tests exceed.
@@ -495,11 +495,18 @@ async fn invalid_requests_are_rejected() {
         "request_too_large",
     )
     .await;
+    let padded = gzip(&format!("{{\"messages\":[]{}}}", " ".repeat(1_000_000)));
+    assert!(padded.len() < 4_096);
+    let url = format!("{}/v1/compress", world.url);
+    let request = Client::new().post(url).header("content-encoding", "gzip");
+    let reply = guardrail.send(request.body(padded)).await;
+    assert_eq!(reply.status, 413, "{reply:?}");
+    assert_eq!(reply.json()["error"]["code"], "request_too_large");
     let empty = guardrail.post(r#"{"messages":[]}"#.to_owned()).await;
     assert_eq!(empty.json()["messages"], json!([]));
     let counts = world.server.scrape();
     assert!(
-        counts.contains("palimpsest_gateway_compressions_total{outcome=\"rejected\"} 4"),
+        counts.contains("palimpsest_gateway_compressions_total{outcome=\"rejected\"} 5"),
         "{counts}"
     );
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::agent::{Agent, Api};
+use crate::agent::{Agent, Api, gzip};
 use crate::world::World;
 
 #[tokio::test]
@@ -84,4 +84,17 @@ async fn a_gateway_that_does_not_manage_forwards_only() {
     };
     let listed = sessions.list_sessions(request).await.unwrap().into_inner();
     assert!(listed.sessions.is_empty());
+}
+
+#[tokio::test]
+async fn the_limit_of_a_body_counts_its_decompressed_bytes() {
+    let world = World::start(&["gateway.max_request_bytes=4096"]).await;
+    let mut agent = Agent::new(Api::Messages, &world.url, Some("compressed"));
+    agent.say("Hello.");
+    let padded = gzip(&(agent.body().to_string() + &" ".repeat(1_000_000)));
+    assert!(padded.len() < 4_096);
+    let reply = agent.post_gzip(agent.api.path(), padded.clone()).await;
+    let reason = reply.header("x-palimpsest-reason");
+    assert_eq!(reason, Some("too_large"), "{reply:?}");
+    assert_eq!(world.upstream().pop().unwrap().raw, padded);
 }
