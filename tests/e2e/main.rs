@@ -7,6 +7,7 @@
     reason = "a test is read from top to bottom and runs once"
 )]
 
+mod adopted_arrays;
 mod bad_input;
 mod breakpoints;
 mod by_hand;

@@ -4,9 +4,10 @@ use palimpsest_proto::context::v1::Format;
 use palimpsest_proto::context::v1::message_input::Content;
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
-    CompactRequest, GetSessionRequest, ListMessagesRequest, Payload, PrepareContextResponse,
-    PromptPrefix, Provider, RewindSessionRequest, SyncContextRequest, SyncContextResponse,
-    SyncOutcome, Warning, WarningCode,
+    CollapsePolicy, CompactRequest, CreateSessionRequest, GetSessionRequest, ListMessagesRequest,
+    Payload, Policy, PrepareContextResponse, PromptPrefix, PromptTooLong, Provider,
+    RewindSessionRequest, Session, SyncContextRequest, SyncContextResponse, SyncOutcome, Warning,
+    WarningCode,
 };
 use palimpsest_tests::array::values;
 use palimpsest_tests::say::{anthropic, append, prepare, small_window, target, work};
@@ -17,7 +18,7 @@ use tonic::Code;
 
 use crate::SERVER;
 
-fn request(session: &str, format: Format, json: &Value) -> SyncContextRequest {
+pub(crate) fn request(session: &str, format: Format, json: &Value) -> SyncContextRequest {
     SyncContextRequest {
         session: session.into(),
         payload: Some(Payload {
@@ -38,7 +39,7 @@ async fn sync(client: &mut Context, session: &str, array: &[Value]) -> SyncConte
 }
 
 /// Returns the view of a reply.
-fn view(reply: &SyncContextResponse) -> Vec<Value> {
+pub(crate) fn view(reply: &SyncContextResponse) -> Vec<Value> {
     let messages = &reply.context.as_ref().unwrap().messages_json;
     values(messages).iter().map(plain).collect()
 }
@@ -54,11 +55,11 @@ fn plain(message: &Value) -> Value {
     message
 }
 
-fn user(text: &str) -> Value {
+pub(crate) fn user(text: &str) -> Value {
     json!({"role": "user", "content": text})
 }
 
-fn model(text: &str) -> Value {
+pub(crate) fn model(text: &str) -> Value {
     json!({"role": "assistant", "content": text})
 }
 
@@ -109,6 +110,8 @@ async fn an_array_that_leaves_the_known_one_rewinds() {
     let reply = sync(&mut client, &session, &edited).await;
     assert_eq!(reply.outcome(), SyncOutcome::Rewound);
     assert_eq!(view(&reply), edited);
+    let removed = reply.context.as_ref().unwrap().recovery.as_ref();
+    assert_eq!(removed.unwrap().items.len(), 1);
     // The first branch continues under the same name. It gets a session of its own, and the named one stays.
     let mut first = array.to_vec();
     first.push(user("five"));
@@ -450,4 +453,129 @@ async fn both_ways_in_give_the_same_views() {
             "{number}"
         );
     }
+}
+
+/// Pydantic AI sends a result and the next input as two messages in one request, and as one in the next.
+#[tokio::test]
+async fn messages_that_the_caller_joins_later_are_no_edit() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let session = name("whole-joined");
+    let call = |id: &str| json!({"role": "assistant", "content": [{"type": "tool_use", "id": id, "name": "Read", "input": {}}]});
+    let result = |id: &str| json!({"type": "tool_result", "tool_use_id": id, "content": format!("result {id}")});
+    let alone = |block: Value| json!({"role": "user", "content": [block]});
+    let mut array = vec![user("q0")];
+    for turn in 0..4 {
+        let id = format!("t{turn}");
+        let input = format!("q{}", turn + 1);
+        array.push(call(&id));
+        let apart = [alone(result(&id)), user(&input)];
+        let reply = sync(&mut client, &session, &[&array[..], &apart].concat()).await;
+        let expected = [SyncOutcome::New, SyncOutcome::Extended][usize::from(turn > 0)];
+        assert_eq!(reply.outcome(), expected, "turn {turn}");
+        let text = json!({"type": "text", "text": input});
+        array.push(json!({"role": "user", "content": [result(&id), text]}));
+        let reply = sync(&mut client, &session, &array).await;
+        assert_eq!(reply.outcome(), SyncOutcome::Equal, "turn {turn}");
+        assert_eq!(reply.appended_messages, 0);
+    }
+    let mut sessions = shared.0.sessions().await;
+    let list = ListMessagesRequest {
+        session,
+        page_size: 100,
+        ..ListMessagesRequest::default()
+    };
+    let listed = sessions.list_messages(list).await.unwrap().into_inner();
+    // The first input, and a call, a result and an input in each turn.
+    assert_eq!(listed.messages.len(), 1 + 4 * 3);
+}
+
+/// A prompt that was rejected is collapsed first, and compacted then.
+#[tokio::test]
+async fn an_edit_behind_a_collapse_and_a_compaction_restores_the_messages() {
+    let shared = SERVER.get();
+    let (mut client, mut sessions) = (shared.0.context().await, shared.0.sessions().await);
+    let session = name("whole-collapsed");
+    let collapse = CollapsePolicy {
+        enabled: Some(true),
+        ..CollapsePolicy::default()
+    };
+    let (parent, id) = session.split_once("/sessions/").unwrap();
+    let create = CreateSessionRequest {
+        parent: parent.into(),
+        session_id: id.into(),
+        session: Some(Session {
+            policy_overrides: Some(Policy {
+                collapse: Some(collapse),
+                ..Policy::default()
+            }),
+            ..Session::default()
+        }),
+        ..CreateSessionRequest::default()
+    };
+    sessions.create_session(create).await.unwrap();
+    let mut array = vec![user("q1")];
+    for round in 0..6 {
+        let call = json!({"type": "tool_use", "id": format!("c{round}"), "name": "Read", "input": {"p": round}});
+        let text = format!("r{round} {}", "word ".repeat(400));
+        let result =
+            json!({"type": "tool_result", "tool_use_id": format!("c{round}"), "content": text});
+        array.push(json!({"role": "assistant", "content": [call]}));
+        array.push(json!({"role": "user", "content": [result]}));
+    }
+    array.extend([model("done"), user("q2")]);
+    sync(&mut client, &session, &array).await;
+    let rejected = SyncContextRequest {
+        prompt_too_long: Some(PromptTooLong {
+            error_text: "prompt is too long: 210000 tokens > 200000 maximum".into(),
+            ..PromptTooLong::default()
+        }),
+        ..request(&session, Format::AnthropicMessages, &json!(array))
+    };
+    client.sync_context(rejected).await.unwrap();
+    let edited = [&array[..5], &[user("stop")]].concat();
+    let reply = sync(&mut client, &session, &edited).await;
+    assert_eq!(reply.outcome(), SyncOutcome::Rewound);
+    let shown = json!(view(&reply)).to_string();
+    assert!(
+        shown.contains("r1 word") && shown.contains("stop"),
+        "{shown}"
+    );
+    assert!(!shown.contains("r2 word"), "{shown}");
+}
+
+/// The usage of a response counts for the request that it answers, and not for another view.
+#[tokio::test]
+async fn the_usage_of_another_view_is_not_used() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let mut array = vec![user("one")];
+    for round in 0..4 {
+        array.push(model(&format!("answer {round} {}", "word ".repeat(1_000))));
+        array.push(user(&format!("question {round}")));
+    }
+    let body = json!({
+        "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5",
+        "content": array[7]["content"], "stop_reason": "end_turn",
+        "usage": {"input_tokens": 50, "output_tokens": 20},
+    });
+    let with_response = |session: &str, array: &[Value]| SyncContextRequest {
+        last_response: Some(Payload {
+            format: Format::AnthropicMessages.into(),
+            json: body.to_string().into(),
+        }),
+        ..request(session, Format::AnthropicMessages, &json!(array))
+    };
+    let tokens = async |client: &mut Context, request: SyncContextRequest| {
+        let reply = client.sync_context(request).await.unwrap().into_inner();
+        reply.context.unwrap().tokens.unwrap().total_tokens
+    };
+    // A new session has served no view.
+    let new = name("whole-usage-new");
+    assert!(tokens(&mut client, with_response(&new, &array)).await > 3_000);
+    // After an edit, messages that the response answered are appended again.
+    let edited = name("whole-usage-edited");
+    sync(&mut client, &edited, &array).await;
+    array[2] = user("another question");
+    assert!(tokens(&mut client, with_response(&edited, &array)).await > 3_000);
 }

@@ -9,6 +9,7 @@ mod call_order;
 mod change;
 mod compacted;
 mod hints;
+mod joined;
 mod known_order;
 mod lane;
 mod links;
@@ -28,6 +29,7 @@ pub use change::{
 };
 pub use compacted::{OwnCompaction, ShownMessage};
 pub use hints::{Hints, KnownContent};
+pub use joined::with_joined;
 pub use known_order::in_known_order;
 pub use lane::lane;
 pub use links::{

@@ -69,17 +69,25 @@ pub(super) fn use_of(
 
 /// Adds the id, the model and the usage of a response to the last response among `messages`, if both are forms of one
 /// response.
-pub fn add_response(messages: &mut [Arc<Message>], response: &[Arc<Message>]) {
+///
+/// The usage counts only if the response follows the last view: if it is the first of the messages, and if `extends_view`
+/// states that no message of the view leaves. Any other usage is that of another request, for example of a view before a
+/// rewind.
+pub fn add_response(messages: &mut [Arc<Message>], response: &[Arc<Message>], extends_view: bool) {
     let is_response = |message: &Arc<Message>| message.role == Role::Assistant;
     let Some(last) = messages.iter().rposition(is_response) else {
         return;
     };
     // A response can have several messages. It begins after the last message of another author.
     let before = messages[..last].iter().rposition(|one| !is_response(one));
+    let follows_view = extends_view && before.is_none();
     let run = &mut messages[before.map_or(0, |before| before + 1)..=last];
     let both = [&*run, response].map(|all| all.iter().map(|one| &**one).collect::<Vec<_>>());
     if are_related(&both[1], &both[0]) {
         add_metadata(run, response);
+        for message in run.iter_mut().filter(|_| !follows_view) {
+            Arc::make_mut(message).usage = None;
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 //! Without evidence, an array that does not continue the known one is another array, which damages nothing.
 
 use super::align::{Overlap, Prefix, overlap};
-use super::call_order::has_results;
 use super::hints::{Hints, KnownContent};
 use super::links::{CallerArray, Element};
 use super::response::{ResponseUse, text, use_of};
@@ -54,7 +53,7 @@ pub(super) fn find(
         return Ok(None);
     }
     let found = |end| Ok(Some(Evidence { summary, end }));
-    if hints.caller_compacted || is_providers_item(&rest[summary]) || has_frame(&rest[summary]) {
+    if hints.caller_compacted || has_frame(&rest[summary]) {
         return found(summary + 1);
     }
     // The element replaces everything before the part of the array that is known.
@@ -97,13 +96,11 @@ pub(super) fn tail(
     })
 }
 
+/// Returns true for a user message of one text. A view shows a summary as one block.
 fn can_be_summary(element: &Element) -> bool {
-    element.message.role == Role::User && !has_results(element)
-}
-
-fn is_providers_item(element: &Element) -> bool {
-    let mut blocks = element.message.blocks.iter();
-    blocks.any(|block| matches!(block, Block::Opaque { kind, .. } if &**kind == "compaction"))
+    let is_text =
+        matches!(&*element.message.blocks, [text @ Block::Text { .. }] if !text.is_blank());
+    element.message.role == Role::User && is_text
 }
 
 fn has_frame(element: &Element) -> bool {

@@ -55,10 +55,21 @@ impl RewindInput {
         // the rewind removes.
         let collapsed =
             |session: &Session| session.last_revision_showing(self.target.kept(session).ok()??);
-        let Some(shown) = sessions.read(key, collapsed).await? else {
+        let Some(mut shown) = sessions.read(key, collapsed).await? else {
             return Ok(None);
         };
-        sessions.session_at(key, shown).await
+        loop {
+            let past = sessions.session_at(key, shown).await?;
+            // A collapsed message can have been compacted later. Before the compaction it was still collapsed.
+            let earlier = past.as_ref().and_then(|past| {
+                let kept = self.target.kept(&past.session).ok()??;
+                past.session.last_revision_showing(kept)
+            });
+            match earlier.filter(|earlier| *earlier < shown) {
+                Some(earlier) => shown = earlier,
+                None => return Ok(past),
+            }
+        }
     }
 
     /// Runs the rewind in a transaction. `past` is the session from before the collapse, if there is one.
@@ -122,6 +133,14 @@ impl RewindTarget {
         let ordinal = transcript
             .find(id)
             .ok_or(Rejection::MessageNotFound { id })?;
+        // A summary was added after the messages that follow it in the view, so the order of the view decides.
+        if session.is_framing(ordinal) {
+            let pieces = session.sealed().pieces().iter();
+            let before = pieces.take_while(|piece| piece.message != ordinal);
+            let spoken = before.map(|piece| piece.message);
+            let kept = spoken.filter(|message| !session.is_framing(*message)).max();
+            return Ok(kept.and_then(|kept| Some(transcript.get(kept)?.id)));
+        }
         let mut earlier = transcript
             .entries()
             .rev()

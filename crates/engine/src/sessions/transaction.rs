@@ -121,6 +121,15 @@ impl<'a> Transaction<'a> {
         &self.events
     }
 
+    /// Returns copies of some events with their revisions.
+    pub fn events_of(&self, selects: impl Fn(&Event) -> bool) -> Vec<(Revision, Event)> {
+        let events = (self.before.get() + 1..).zip(&self.events);
+        events
+            .filter(|(_, recorded)| selects(&recorded.event))
+            .map(|(revision, recorded)| (Revision::new(revision), recorded.event.clone()))
+            .collect()
+    }
+
     /// Loads contents of messages that a command has restored to the view.
     pub fn load_content(&mut self, contents: impl IntoIterator<Item = Arc<Message>>) {
         if let Some(loaded) = &mut self.loaded {

@@ -30,7 +30,7 @@ use palimpsest_core::command::{
 };
 use palimpsest_core::compaction::{CompactionOutcome, CompactionRequest};
 use palimpsest_core::effect::FollowUp;
-use palimpsest_core::event::{Event, RecordedEvent, Trigger};
+use palimpsest_core::event::{Event, Trigger};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::message::Block;
 use palimpsest_core::policy::{ModelTool, WindowHint};
@@ -182,6 +182,9 @@ pub struct TurnOutcome {
     pub appended: AppendStatus,
     /// The use of a whole array. `None` if the call brought new messages only.
     pub array: Option<SyncedArray>,
+    /// The events with which a whole array removed messages from the view, with their revisions: rewinds, and compactions
+    /// of the caller.
+    pub removals: Vec<(Revision, Event)>,
     /// The events of levels with their revisions, including the earlier parts of a compaction.
     pub levels: Vec<(Revision, Event)>,
     /// The reason for which level 3 did nothing.
@@ -301,6 +304,9 @@ impl TurnCall {
         if transaction.session().is_none() {
             return Ok(outcome);
         }
+        if outcome.array.is_some() {
+            outcome.removals = transaction.events_of(removes_messages);
+        }
         // Pending messages have no pieces, and the levels act on pieces. The thresholds are checked last, on the view
         // that the levels leave.
         self.serve(transaction)?;
@@ -316,7 +322,7 @@ impl TurnCall {
             compact_at: self.compact_at,
             waits_for_lower_cost: self.waits_for_lower_cost(),
         }))?;
-        outcome.levels = level_events(transaction.revision_before(), transaction.events());
+        outcome.levels = transaction.events_of(is_level_event);
         Ok(outcome)
     }
 
@@ -451,6 +457,7 @@ impl TurnOutcome {
         Self {
             appended: intake.appended,
             array: intake.array,
+            removals: Vec::new(),
             levels: Vec::new(),
             clear_skip: None,
             collapse_skip: None,
@@ -490,7 +497,12 @@ impl TurnOutcome {
         })
     }
 
-    /// Returns the events that changed the view, in order.
+    /// Returns the events that removed content from the view, in order.
+    pub fn removed(&self) -> impl Iterator<Item = (Revision, &Event)> {
+        self.removals.iter().map(by_reference).chain(self.changes())
+    }
+
+    /// Returns the events of levels that changed the view, in order.
     pub fn changes(&self) -> impl Iterator<Item = (Revision, &Event)> {
         let compacted = self.compacted.iter();
         let compacted = compacted.filter_map(CompactionOutcome::event);
@@ -525,13 +537,12 @@ const fn by_reference((revision, event): &(Revision, Event)) -> (Revision, &Even
     (*revision, event)
 }
 
-/// Returns the events of levels among the events of a transaction. `before` is the revision before the transaction.
-fn level_events(before: Revision, events: &[RecordedEvent]) -> Vec<(Revision, Event)> {
-    let events = (before.get() + 1..).zip(events);
-    events
-        .filter(|(_, recorded)| is_level_event(&recorded.event))
-        .map(|(revision, recorded)| (Revision::new(revision), recorded.event.clone()))
-        .collect()
+/// Returns true for the events with which a whole array removes messages from the view.
+const fn removes_messages(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::SessionRewound(_) | Event::CompactionFinished(_) | Event::ContextRestored(_)
+    )
 }
 
 const fn is_level_event(event: &Event) -> bool {

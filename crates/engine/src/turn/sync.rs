@@ -8,7 +8,7 @@ use std::sync::Arc;
 use palimpsest_core::array::{
     ArrayOutcome, CallerArray, Element, Hints, Identity, Incoming, Link, OwnCompaction,
     PlacedMessages, PlannedChange, ResponseUse, ReturnedSummary, SyncPlan, add_response,
-    is_unchanged, lane, plan, recorded,
+    is_unchanged, lane, plan, recorded, with_joined,
 };
 use palimpsest_core::command::{
     Append, AppendSource, Command, ConfirmResponse, CreateSession, ExternalSummary, Rejection,
@@ -212,6 +212,7 @@ impl SyncInput {
         } else {
             recorded(session, &incoming, &known).map_err(not_loaded)?
         };
+        let array = with_joined(&array, &incoming, &known).map_err(not_loaded)?;
         let completed = self.completed(session, &array, &known);
         let (elements, tip) = completed.map_err(not_loaded)?;
         let incoming = Incoming::new(&elements, self.has_tools);
@@ -236,7 +237,8 @@ impl SyncInput {
         // Read before the first step, because a step can end the wait for recorded responses.
         let messages = change.messages(&array, &incoming, &known);
         let mut messages = messages.map_err(not_loaded)?;
-        add_response(&mut messages, &self.last_response);
+        let extends_view = !change.rewinds && change.adoption.is_none();
+        add_response(&mut messages, &self.last_response, extends_view);
         self.renew_ids(session, &mut messages);
         // A session that is found by its name has no tips, and a tip is a digest of the whole array.
         let has_tips = session.tips().scope.is_some();
@@ -346,13 +348,23 @@ impl SyncInput {
         let Some(session) = transaction.session() else {
             return Ok(());
         };
-        let id = |ordinal: Ordinal| Some(session.transcript().get(ordinal)?.id);
-        // After an earlier summary, the links are not in the order of the transcript.
-        let of_caller = || {
-            let ordinals = leaving.iter().map(|link| link.message);
-            ordinals.filter(|ordinal| !session.is_framing(*ordinal))
+        let transcript = session.transcript();
+        let id = |ordinal: Ordinal| Some(transcript.get(ordinal)?.id);
+        // The session's own summary is in no link. It leaves with the last of the messages that it replaced.
+        let is_hidden = |link: &Link| !transcript.is_in_view(link.message);
+        let has_hidden = links
+            .iter()
+            .any(|link| is_hidden(link) && !leaving.contains(link));
+        let is_own = |ordinal: &Ordinal| {
+            let is_linked = links.iter().any(|link| link.message == *ordinal);
+            session.is_framing(*ordinal) && transcript.is_in_view(*ordinal) && !is_linked
         };
-        let (first, last) = (of_caller().min(), of_caller().max());
+        let own = transcript.entries().map(|(ordinal, _)| ordinal);
+        let own = own.filter(|ordinal| !has_hidden && is_own(ordinal));
+        // After an earlier summary, the links are not in the order of the transcript.
+        let of_caller = leaving.iter().map(|link| link.message);
+        let all: Vec<Ordinal> = of_caller.chain(own).collect();
+        let (first, last) = (all.iter().min().copied(), all.iter().max().copied());
         let stays = |link: &&Link| {
             let is_between = Some(link.message) > first && Some(link.message) < last;
             is_between && !leaving.contains(link)
@@ -410,7 +422,19 @@ fn rewind_links(
         Some(transcript.get(link.message)?.id)
     };
     let (kept, left) = links.split_at(keep);
-    let target = match kept.iter().max_by_key(|link| link.message) {
+    let is_framing = |link: &&Link| {
+        let session = transaction.session();
+        session.is_some_and(|session| session.is_framing(link.message))
+    };
+    // A summary was added after the messages that follow it, so it is the last one only at the end of the links.
+    let last = match kept.last() {
+        Some(last) if !is_framing(&last) => kept
+            .iter()
+            .filter(|link| !is_framing(link))
+            .max_by_key(|link| link.message),
+        last => last,
+    };
+    let target = match last {
         Some(last) => id(last).map(RewindTarget::To),
         None => left.first().and_then(id).map(RewindTarget::Before),
     };

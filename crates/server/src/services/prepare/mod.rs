@@ -239,7 +239,7 @@ impl PrepareCall {
             cache_edits: self.edits(session, &target, view.length, &outcome.levels)?,
             cache_breakpoints: self.cache_breakpoints(session, &target, view.length)?,
             context_management_json: management(session, &target),
-            recovery: removed(session, &self.turn.target, outcome.changes()),
+            recovery: removed(session, &self.turn.target, outcome.removed()),
             ..PrepareContextResponse::default()
         };
         if !self.append.input.is_empty() {
