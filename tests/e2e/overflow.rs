@@ -9,7 +9,9 @@ use palimpsest_proto::context::v1::{
     ListEventsRequest, MessageInput, PrepareContextRequest, PrepareContextResponse, PromptTooLong,
     SessionEvent, SkipReason, Trigger, level_report::Detail,
 };
-use palimpsest_tests::say::{append, assistant, prepare, small_window, user, work};
+use palimpsest_tests::say::{
+    append, assistant, assistant_call, prepare, result, small_window, user, work,
+};
 use palimpsest_tests::{name, refused};
 use tonic::{Code, Status};
 
@@ -159,6 +161,27 @@ async fn the_oldest_rounds_are_dropped_from_a_prompt_that_stays_too_long() {
     );
     let still = world.prepare(request(vec![])).await.unwrap();
     assert!(text(&still).contains("one more word"));
+}
+
+#[tokio::test]
+async fn a_rejected_prompt_that_became_smaller_is_returned() {
+    let mut world = World::new(&[]).await;
+    let mut messages = vec![user("read it"), assistant_call("large")];
+    messages.push(result("large", &"word ".repeat(3_000)));
+    let before = world.prepare(request(messages)).await.unwrap();
+    let before = before.tokens.unwrap().total_tokens;
+    // The provider counts more tokens than this server, so no view is shorter by this number.
+    let reply = world.prepare(too_long(10_000_000, vec![])).await.unwrap();
+    assert!(reply.sendable);
+    assert!(reply.tokens.unwrap().total_tokens < before);
+    // At last the view cannot become smaller any more.
+    for _ in 0..10 {
+        if let Err(status) = world.prepare(too_long(10_000_000, vec![])).await {
+            refused(&status, Code::ResourceExhausted, "PROMPT_TOO_LONG");
+            return;
+        }
+    }
+    panic!("the rejected prompt is retried without end");
 }
 
 /// A caller can change to a model with a smaller window between two turns.

@@ -123,13 +123,17 @@ async fn compact_and_drop(
         }
         None => CompactionRequest::drop_oldest(Trigger::Auto, DropRule::Critical),
     };
+    // A view that became smaller may fit, because the provider counts other tokens than this server.
+    let is_reduced = rounds
+        .iter()
+        .any(|round| matches!(round.event(), Some((_, Event::CompactionFinished(_)))));
     let render = |_: &Session, ended: &CompactionOutcome| {
         Ok(match ended {
             CompactionOutcome::Event(event, revision) => {
                 DropOutcome::Dropped(*revision, event.clone())
             }
             CompactionOutcome::Skipped(SkipReason::UnderThreshold) => DropOutcome::NotNeeded,
-            _ if rejected.is_none() => DropOutcome::NotNeeded,
+            _ if rejected.is_none() || is_reduced => DropOutcome::NotNeeded,
             _ => DropOutcome::NothingLeft,
         })
     };
