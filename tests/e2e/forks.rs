@@ -1,10 +1,11 @@
 //! Tests of forks: a session begins with the conversation of another one.
 
 use palimpsest_proto::context::v1::read_tool_result_request::Result as Whose;
+use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
     CallRef, CreateSessionRequest, DeleteSessionRequest, ForkOrigin, ForkSessionRequest,
-    GetSessionRequest, ListSessionsRequest, MessageInput, ReadToolResultRequest, Session,
-    SessionFilter, UpdateSessionRequest,
+    GetSessionRequest, ListSessionsRequest, MessageInput, ReadToolResultRequest,
+    RestoreContextRequest, RewindSessionRequest, Session, SessionFilter, UpdateSessionRequest,
 };
 use palimpsest_tests::array::{check_prefix, flat};
 use palimpsest_tests::say::{
@@ -272,4 +273,39 @@ async fn a_fork_of_nothing_is_rejected() {
     sessions.create_session(empty).await.unwrap();
     let status = fork(&mut sessions, request("without-messages", "x")).await;
     refused(&status.unwrap_err(), Code::InvalidArgument, "INVALID_FIELD");
+}
+
+/// Messages that an undo brought back are not in memory.
+#[tokio::test]
+async fn a_fork_after_an_undo_rewinds_the_later_messages() {
+    let shared = SERVER.get();
+    let (mut client, mut sessions) = (shared.0.context().await, shared.0.sessions().await);
+    let message = |number: u64, input| with_id(&uuid(number), input);
+    let first = vec![
+        message(1, user("one")),
+        message(2, assistant("two")),
+        message(3, user("three")),
+    ];
+    view(&mut client, "undone", first).await;
+    let rewind = RewindSessionRequest {
+        session: name("undone"),
+        target_message: Some(TargetMessage::ToMessageId(uuid(1))),
+        ..Default::default()
+    };
+    let rewound = client.rewind_session(rewind).await.unwrap().into_inner();
+    let restore = RestoreContextRequest {
+        session: name("undone"),
+        to_revision: rewound.revision - 1,
+        ..Default::default()
+    };
+    client.restore_context(restore).await.unwrap();
+    let later = vec![message(4, assistant("four")), message(5, user("five"))];
+    let served = view(&mut client, "undone", later).await;
+    let one = ForkSessionRequest {
+        last_message_id: uuid(4),
+        ..request("undone", "undone-1")
+    };
+    fork(&mut sessions, one).await.unwrap();
+    let forked = view(&mut client, "undone-1", vec![]).await;
+    assert_eq!(forked.messages, served.messages[..4]);
 }

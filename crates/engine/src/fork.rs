@@ -4,6 +4,7 @@
 //! times, and its messages keep their ids. The view of the fork is therefore the view of the other session at that point.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use palimpsest_core::command::{Command, CreateSession, Rejection, Rewind};
 use palimpsest_core::event::{Event, ForkPoint, RecordedEvent, SessionCreated};
@@ -78,6 +79,10 @@ pub async fn fork<T>(
         }
         transaction.copy(&beginning.events, &files)?;
         if beginning.rewinds {
+            // A message that left the view and came back is not in memory, and the fork has no log yet from which it
+            // could be read.
+            let messages = beginning.events.iter().flat_map(|it| it.event.messages());
+            transaction.load_content(messages.map(|appended| Arc::clone(&appended.message)));
             transaction.run(Command::Rewind(Rewind {
                 to: Some(beginning.last),
                 expected_revision: None,
