@@ -9,12 +9,21 @@ use super::{Block, Message, MessageOrigin, ResultContent, Role, Thinking, ToolIn
 use crate::json::{RawJson, UnknownFields};
 
 /// The version of the normal forms. Digests of different versions are not comparable.
-pub const CANONICAL_VERSION: u8 = 1;
+pub const CANONICAL_VERSION: u8 = 2;
 
 /// Fields of a response that callers may or may not send back.
-const RESPONSE_FIELDS: [&str; 4] = ["container", "stop_details", "stop_reason", "stop_sequence"];
+const RESPONSE_FIELDS: [&str; 5] = [
+    "container", "context_management", "stop_details", "stop_reason", "stop_sequence",
+];
 /// Fields of an item or of its content that callers of the Responses API may or may not send back.
-const ITEM_FIELDS: [&str; 3] = ["id", "logprobs", "status"];
+///
+/// Codex 0.171 adds `internal_chat_message_metadata_passthrough` to each item.
+const ITEM_FIELDS: [&str; 4] = [
+    "id",
+    "internal_chat_message_metadata_passthrough",
+    "logprobs",
+    "status",
+];
 /// The field of a tool call that only streamed chunks need.
 const CALL_INDEX: &str = "index";
 /// Unknown fields of a response that are content of their own, in the chat format.
@@ -448,5 +457,24 @@ mod tests {
         message.extra = fields(r#"{"phase":"final"}"#);
         assert_ne!(CanonicalDigests::of(&message).strict, plain.strict);
         assert_eq!(CanonicalDigests::of(&message).loose, plain.loose);
+        // Claude Code does not send this field back.
+        message.extra = fields(r#"{"context_management":{"applied_edits":[]}}"#);
+        assert_eq!(CanonicalDigests::of(&message), plain);
+    }
+
+    #[test]
+    fn fields_of_an_item_do_not_count() {
+        let mut message = Message::new(
+            MessageId::new(uuid::Uuid::nil()),
+            Role::Assistant,
+            vec![text("a", "{}")],
+        );
+        message.origin = MessageOrigin::OpenAiResponses;
+        let plain = CanonicalDigests::of(&message);
+        let field = "internal_chat_message_metadata_passthrough";
+        message.extra = fields(&format!(
+            r#"{{"id":"i","status":"completed","{field}":{{"a":1}}}}"#
+        ));
+        assert_eq!(CanonicalDigests::of(&message), plain);
     }
 }
