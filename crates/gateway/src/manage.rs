@@ -260,7 +260,8 @@ impl Manager {
         // A body without a coding stays in its frames, which are sent as they are.
         let json = decode_reserved(coding, received, max, memory).await;
         let json = json.map_err(|unread| match unread {
-            Unread::TooLarge => Unmanaged::TooLarge,
+            // Either the body, or one step of its decoding.
+            Unread::TooLarge | Unread::Expansion => Unmanaged::TooLarge,
             Unread::Memory => Unmanaged::Memory,
             Unread::Panic => Unmanaged::Defect,
             _ => Unmanaged::Encoding,
