@@ -89,7 +89,11 @@ def test_keys_have_rights(tmp_path: Path, scheme: str) -> None:
                 client.session("demo", "a").update(title="A title")
             assert denied.value.metadata == {"permission": "write"}
         for wrong in (None, "wrong"):
-            with Palimpsest(server.at(scheme), api_key=wrong) as client, pytest.raises(UnauthenticatedError):
+            hint = "pass `api_key` or set PALIMPSEST_API_KEY"
+            with (
+                Palimpsest(server.at(scheme), api_key=wrong) as client,
+                pytest.raises(UnauthenticatedError, match=hint),
+            ):
                 client.session("demo", "a").get()
     finally:
         server.stop()

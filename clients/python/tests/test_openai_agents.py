@@ -13,6 +13,8 @@ from agents import (
     Agent,
     ComputerTool,
     ItemHelpers,
+    ModelSettings,
+    OpenAIChatCompletionsModel,
     OpenAIProvider,
     OpenAIResponsesModel,
     RunConfig,
@@ -28,7 +30,7 @@ from agents.tool_context import ToolContext
 from cancelled import check_cancelled_run
 from palimpsest import Palimpsest
 from palimpsest._openai_agents_usage import LastUsage
-from palimpsest.openai_agents import PalimpsestContext
+from palimpsest.openai_agents import PalimpsestContext, PalimpsestSession
 from world import ANSWER, FOUND, LOG, TURNS, USAGE, Provider, fill
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
@@ -80,6 +82,62 @@ async def test_the_tools_of_the_service_read_the_lane(
     _, agent, config = agent_of(client, name, async_gpt, model)
     await Runner.run(agent, "Why did the build fail?", run_config=config)
     assert FOUND in sent(provider, model)[2]
+
+
+@pytest.mark.parametrize("kind", [PalimpsestContext, PalimpsestSession])
+async def test_chat_models_read_earlier_responses(
+    client: Palimpsest, async_gpt: openai.AsyncOpenAI, provider: Provider, name: str, model: str, kind: Any
+) -> None:
+    provider.script(model, *TURNS, {"text": "Yes."})
+    context: PalimpsestContext = kind("demo", name, client=client)
+    chat = OpenAIChatCompletionsModel(model=model, openai_client=async_gpt)
+    agent = context.with_tools(Agent[Any](name="agent", model=chat, tools=[read_log]))
+    config = context.run_config(RunConfig(tracing_disabled=True))
+    history = context if isinstance(context, PalimpsestSession) else None
+    first = await Runner.run(agent, "Why did the build fail?", session=history, run_config=config)
+    assert first.final_output == ANSWER
+    sure: Any = "Sure?" if history else [*first.to_input_list(), {"role": "user", "content": "Sure?"}]
+    second = await Runner.run(agent, sure, session=history, run_config=config)
+    assert second.final_output == "Yes."
+    requests = provider.requests(model)
+    assert {it["status"] for it in requests} == {200}
+    answers = [it for it in requests[-1]["body"]["messages"] if it["role"] == "assistant"]
+    assert [it.get("content") for it in answers] == ["I look.", None, ANSWER]
+    assert "disk full" in str(requests[-1]["body"]["messages"])
+
+
+@pytest.mark.parametrize("include", [True, False])
+async def test_reasoning_items_with_their_encrypted_content_stay(
+    client: Palimpsest, async_gpt: openai.AsyncOpenAI, provider: Provider, name: str, include: bool
+) -> None:
+    # Other models of the provider do not reason.
+    model = f"gpt-5-{name}"
+    provider.script(model, {**TURNS[0], "thinking": "Hm."}, TURNS[2])
+    _, agent, config = agent_of(client, name, async_gpt, model)
+    if include:
+        agent.model_settings = ModelSettings(response_include=["reasoning.encrypted_content"])
+    await Runner.run(agent, "Why did the build fail?", run_config=config)
+    kinds = [it.get("type") for it in provider.requests(model)[1]["body"]["input"]]
+    results = ["function_call_output"] * 2
+    assert kinds == ["message", *(["reasoning"] if include else []), "message", *["function_call"] * 2, *results]
+
+
+async def test_an_agent_changes_between_the_apis(
+    client: Palimpsest, async_gpt: openai.AsyncOpenAI, provider: Provider, name: str, model: str
+) -> None:
+    provider.script(model, *[{"text": f"answer {number}"} for number in range(3)])
+    _, agent, config = agent_of(client, name, async_gpt, model)
+    chat = agent.clone(model=OpenAIChatCompletionsModel(model=model, openai_client=async_gpt))
+    items: list[Any] = []
+    for kind in (agent, chat, agent):
+        items = [*items, {"role": "user", "content": "Hello."}]
+        items = (await Runner.run(kind, items, run_config=config)).to_input_list()
+    requests = provider.requests(model)
+    assert {it["status"] for it in requests} == {200}
+    assert "answer 0" in str(requests[1]["body"]["messages"])
+    # The id that the view gets for Chat Completions is not sent to the Responses API.
+    assert "answer 1" in str(requests[2]["body"]["input"])
+    assert "__fake_id__" not in str(requests[2]["body"])
 
 
 async def test_streaming(

@@ -17,7 +17,7 @@ from palimpsest.openai import (
     ManagedCompletions,
     ManagedResponses,
 )
-from world import ANSWER, ANTHROPIC_TOOL, CHAT_TOOL, RESPONSES_TOOL, TURNS, Provider, read_log
+from world import ANSWER, ANTHROPIC_TOOL, CHAT_TOOL, RESPONSES_TOOL, TURNS, USAGE, Provider, read_log
 
 
 def question() -> list[Any]:
@@ -138,6 +138,65 @@ async def test_chat_run_and_stream_async(
     async with managed.stream(model=model, messages=[*messages, *question()]) as stream:
         final = await stream.get_final_completion()
     assert final.choices[0].message.content == "Again."
+
+
+def reported(usage: Any) -> int:
+    """Returns the tokens of a response with `USAGE`."""
+    assert usage
+    return int(usage.total_tokens)
+
+
+def test_a_chat_stream_reports_its_usage(
+    client: Palimpsest, gpt: openai.OpenAI, provider: Provider, name: str, model: str
+) -> None:
+    provider.script(model, {"text": ANSWER, "usage": USAGE}, {"text": ANSWER, "usage": USAGE})
+    context = client.session("demo", name)
+    managed = ManagedCompletions(gpt.chat.completions, context)
+    messages = question()
+    with managed.stream(model=model, messages=messages) as stream:
+        events = [event.type for event in stream]
+        final = stream.get_final_completion()
+    assert "content.done" in events
+    messages += [*context.answer(final, {}), *question()]
+    assert context.sync(model=model, messages=messages).tokens["total_tokens"] >= reported(final.usage) > 70_000
+    # The caller decides: some servers with this API reject the field.
+    with managed.stream(model=model, messages=messages, stream_options=openai.omit) as stream:
+        assert stream.get_final_completion().usage is None
+
+
+async def test_an_async_chat_stream_reports_its_usage(
+    async_client: AsyncPalimpsest, async_gpt: openai.AsyncOpenAI, provider: Provider, name: str, model: str
+) -> None:
+    provider.script(model, {"text": ANSWER, "usage": USAGE})
+    managed = AsyncManagedCompletions(async_gpt.chat.completions, async_client.session("demo", name))
+    async with managed.stream(model=model, messages=question()) as stream:
+        final = await stream.get_final_completion()
+    assert reported(final.usage) > 70_000
+
+
+@pytest.mark.parametrize("include", [["reasoning.encrypted_content"], []])
+def test_reasoning_items_with_their_encrypted_content_stay(
+    client: Palimpsest, gpt: openai.OpenAI, provider: Provider, name: str, include: list[str]
+) -> None:
+    # Other models of the provider do not reason.
+    model = f"gpt-5-{name}"
+    provider.script(model, {**TURNS[0], "thinking": "Hm."}, TURNS[2])
+    managed = ManagedResponses(gpt.responses, client.session("demo", name))
+    managed.run({"read_log": read_log}, model=model, input="Why?", tools=[RESPONSES_TOOL], include=include)
+    kinds = [it.get("type") for it in provider.requests(model)[1]["body"]["input"]]
+    assert kinds.count("reasoning") == len(include)
+
+
+async def test_a_run_does_not_stream(
+    client: Palimpsest, async_client: AsyncPalimpsest, claude: Any, async_gpt: Any, provider: Provider, name: str
+) -> None:
+    managed = ManagedMessages(claude.messages, client.session("demo", name))
+    with pytest.raises(ValueError, match="remove `stream`"):
+        managed.run({}, model=name, max_tokens=1, messages=question(), stream=True)
+    responses = AsyncManagedResponses(async_gpt.responses, async_client.session("demo", name))
+    with pytest.raises(ValueError, match="remove `stream`"):
+        await responses.run({}, model=name, input="Why?", stream=True)
+    assert provider.requests(name) == []
 
 
 def test_responses_run_and_stream(

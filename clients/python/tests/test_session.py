@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from palimpsest import AsyncPalimpsest, InvalidArgumentError, NotFoundError, NotSendableError, Palimpsest
+from palimpsest import AsyncPalimpsest, FailedPreconditionError, NotFoundError, NotSendableError, Palimpsest
 from palimpsest._http import connection_settings
 from world import ANTHROPIC_TOOL, LOG, Server
 
@@ -173,6 +173,35 @@ def test_undo_goes_back_step_by_step(client: Palimpsest, name: str) -> None:
     assert context.sync(body).messages[: len(views[0])] == views[0]
 
 
+def too_long_for_undo() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns a body, and the parameters of a model whose window is too small for it."""
+    target = {"provider": "anthropic", "model": "claude-small", "window_tokens": 40_000}
+    return {"model": "claude-small", "messages": turns(20, words=5_000)}, {"target": target}
+
+
+def test_undo_restores_a_view_above_the_block_threshold_with_force(client: Palimpsest, name: str) -> None:
+    context = client.session("demo", name)
+    body, small = too_long_for_undo()
+    context.sync({**body, "model": "claude-fake"})
+    context.compact()
+    context.sync(body, palimpsest=small)
+    with pytest.raises(FailedPreconditionError) as caught:
+        context.undo()
+    assert caught.value.reason == "RESTORE_OVER_BLOCK"
+    assert context.undo(force=True)
+
+
+async def test_undo_has_force_asynchronously(async_client: AsyncPalimpsest, name: str) -> None:
+    context = async_client.session("demo", name)
+    body, small = too_long_for_undo()
+    await context.sync({**body, "model": "claude-fake"})
+    await context.compact()
+    await context.sync(body, palimpsest=small)
+    with pytest.raises(FailedPreconditionError):
+        await context.undo()
+    assert await context.undo(force=True)
+
+
 def test_a_prompt_that_is_too_long_is_shortened(client: Palimpsest, name: str) -> None:
     context = client.session("demo", name)
     body = {"model": "claude-fake", "messages": turns(20)}
@@ -280,27 +309,6 @@ def test_sessions_are_listed_changed_and_deleted(client: Palimpsest, name: str) 
     with pytest.raises(NotFoundError):
         first.delete(missing_ok=False)
     assert [it["name"] for it in client.sessions(project)] == [second.name]
-
-
-def test_ids_are_escaped_in_urls(client: Palimpsest, name: str) -> None:
-    project = name[-10:]
-    context = client.session(project, "chat")
-    context.sync(model="m", messages=[user("hello")])
-    for wrong in ("chat#1", "chat?1", "x/../chat", "chat/", "chat:sync"):
-        with pytest.raises((InvalidArgumentError, NotFoundError)):
-            client.session(project, wrong).delete(missing_ok=False)
-        with pytest.raises((InvalidArgumentError, NotFoundError)):
-            client.session(f"x/../{project}", wrong).get()
-    assert client.session(project, "chat#1").name == f"projects/{project}/sessions/chat#1"
-    assert [it["name"] for it in client.sessions(project)] == [context.name]
-
-
-@pytest.mark.parametrize("wrong", ["", ".", ".."])
-def test_ids_that_change_a_path_are_rejected(client: Palimpsest, wrong: str) -> None:
-    with pytest.raises(ValueError, match="id of a project or session"):
-        client.session("demo", wrong)
-    with pytest.raises(ValueError, match="id of a project or session"):
-        client.sessions(wrong)
 
 
 def test_a_session_with_other_options_is_the_same_session(client: Palimpsest, name: str) -> None:

@@ -25,8 +25,8 @@ class SessionPath:
 
     def __post_init__(self) -> None:
         # An invalid id fails here, before a call with the wrong path reaches another session.
-        check_id(self.project)
-        check_id(self.session)
+        check_id("project", self.project)
+        check_id("session", self.session)
 
     @classmethod
     def of(cls, name: str) -> SessionPath:

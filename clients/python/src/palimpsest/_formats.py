@@ -14,6 +14,30 @@ Format = Literal["anthropic_messages", "openai_chat", "openai_responses"]
 # The fields of a request body that the service reads.
 _READ_FIELDS = ("model", "system", "instructions", "tools", "messages", "input")
 
+# The types of blocks in a tool result, with the fields of which a block has at least one. Objects of a list of data can
+# have a `type` too.
+_RESULT_BLOCKS: Mapping[Format, Mapping[str, Mapping[str, type]]] = {
+    "anthropic_messages": {
+        "text": {"text": str},
+        "image": {"source": dict},
+        "document": {"source": dict},
+        "search_result": {"content": list},
+        "tool_reference": {"tool_name": str},
+        "browser_state": {"tabs": list},
+    },
+    "openai_chat": {
+        "text": {"text": str},
+        "image_url": {"image_url": dict},
+        "input_audio": {"input_audio": dict},
+        "file": {"file": dict},
+    },
+    "openai_responses": {
+        "input_text": {"text": str},
+        "input_image": {"image_url": str, "file_id": str},
+        "input_file": {"file_data": str, "file_id": str, "file_url": str},
+    },
+}
+
 
 @dataclass(frozen=True)
 class ToolCall:
@@ -114,10 +138,19 @@ def parse_response(response: Any) -> Response:
     return Response("anthropic_messages", body, messages, calls)
 
 
+def _is_result_block(value: Any, result_format: Format) -> bool:
+    kind = value.get("type") if isinstance(value, dict) else None
+    fields = _RESULT_BLOCKS[result_format].get(kind, {}) if isinstance(kind, str) else {}
+    return any(isinstance(value.get(name), field_type) for name, field_type in fields.items())
+
+
 def result_of(call: ToolCall, output: Any, *, is_error: bool = False) -> JsonObject:
-    """Returns the result of a call in its format. Output that is neither text nor a list is written as JSON."""
-    is_content = isinstance(output, str | list)
-    content = copied(output) if is_content else json.dumps(copied(output), ensure_ascii=False)
+    """Returns the result of a call in its format. Output that is neither text nor content blocks becomes JSON text."""
+    content = copied(output)
+    # A list of other values would make all later requests of the conversation invalid.
+    is_blocks = isinstance(output, list) and output and all(_is_result_block(it, call.format) for it in content)
+    if not isinstance(output, str) and not is_blocks:
+        content = json.dumps(content, ensure_ascii=False)
     if call.format == "anthropic_messages":
         result = {"type": "tool_result", "tool_use_id": call.id, "content": content}
         return {**result, "is_error": True} if is_error else result

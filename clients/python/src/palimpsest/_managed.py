@@ -121,7 +121,10 @@ def with_tools(body: JsonObject, tools: list[JsonObject]) -> JsonObject:
 
 
 def appendable(body: JsonObject) -> JsonObject:
-    """Returns the body with an array to which messages are appended: that of the caller, if it is a list."""
+    """Returns the body of a run, with an array to which messages are appended: that of the caller, if it is a list."""
+    if body.get("stream"):
+        # A stream is no response whose calls can be answered.
+        raise ValueError("run() does not stream: remove `stream`, or call stream() and answer() in a loop of your own.")
     field = array_field(body)
     array: Any = body[field]
     if isinstance(array, str):

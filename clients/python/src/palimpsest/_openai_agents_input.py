@@ -9,6 +9,7 @@ from typing import Any
 
 from agents import AgentBase, FunctionTool, Handoff, RunContextWrapper, Tool, handoff
 from agents.models import get_default_model
+from agents.models.fake_id import FAKE_RESPONSES_ID
 from agents.models.interface import Model
 from agents.models.openai_responses import Converter
 from agents.run_config import CallModelData, ModelInputData
@@ -51,10 +52,21 @@ def input_filter(
         _lane.set((session.name, agent.name, lane))
         # A run that continues from a `RunState` begins with calls of tools.
         session._state.lanes.remember(("agent", agent.name), lane)
-        shown: Any = view.request["input"]
+        shown: Any = [_with_id(item) for item in view.request["input"]]
         return ModelInputData(shown, data.model_data.instructions)
 
     return filter_input
+
+
+def _with_id(item: JsonObject) -> JsonObject:
+    """Returns an item of a view in the form that all models of the SDK accept.
+
+    The view has no ids of messages, because the Responses API rejects the id of a message without its reasoning item.
+    For Chat Completions, the SDK reads a response only with an id. For the Responses API, it removes this id.
+    """
+    if item.get("type") == "message" and item.get("role") == "assistant":
+        return {"id": FAKE_RESPONSES_ID, **item}
+    return item
 
 
 def _name(model: str | Model | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from dataclasses import dataclass
@@ -20,6 +21,12 @@ class Options:
 
     timeout: float
     max_retries: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.timeout < math.inf:
+            raise ValueError(f"Invalid timeout {self.timeout!r}: pass a number of seconds above 0.")
+        if self.max_retries < 0:
+            raise ValueError(f"Invalid max_retries {self.max_retries!r}: pass 0 or more.")
 
 
 class Attempts:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ._retry import Attempts
 from ._rpcs import RPCS, Rpc
@@ -15,6 +16,8 @@ from ._warning_log import WarningLog
 from .errors import ApiError, JsonObject
 
 Result = TypeVar("Result")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_LONGEST_IDS = {"project": 64, "session": 128}
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Request:
     fields: JsonObject
 
     def __post_init__(self) -> None:
-        check_id(self.project)
+        check_id("project", self.project)
 
     @property
     def rpc(self) -> Rpc:
@@ -45,10 +48,15 @@ class Request:
         return replace(self, fields={**self.fields, "page_token": token}) if token else self
 
 
-def check_id(value: str) -> None:
+def check_id(kind: Literal["project", "session"], value: str) -> None:
     """Raises `ValueError` for an invalid id. HTTP clients resolve the segments `.` and `..` of a URL."""
-    if value in ("", ".", ".."):
-        raise ValueError(f"An id of a project or session must not be {value!r}.")
+    longest = _LONGEST_IDS[kind]
+    # Adapters pass ids of frameworks, which can be of other types.
+    if not isinstance(value, str) or len(value) > longest or not _ID.fullmatch(value):
+        raise ValueError(
+            f"Invalid id of a {kind}: {value!r}. Pass 1 to {longest} characters: ASCII letters, digits, `.`, `_` and"
+            " `-`, with a letter or a digit at the start."
+        )
 
 
 class Transport(ABC):

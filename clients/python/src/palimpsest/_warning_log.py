@@ -22,11 +22,10 @@ class WarningLog:
     def log(self, view: View) -> None:
         """Logs the warnings of a view that were not logged for its session."""
         for warning in view.warnings:
-            code = warning.get("code", "")
-            key = (view.session, code)
+            key = (view.session, warning["code"])
             if key in self._logged:
                 continue
             self._logged[key] = None
             for oldest in list(self._logged)[:-_MAX_KEYS]:
                 self._logged.pop(oldest, None)
-            _logger.warning("%s: %s (%s)", view.session, warning.get("detail"), code)
+            _logger.warning("%s: %s (%s)", view.session, warning["detail"], warning["code"])

@@ -74,7 +74,7 @@ class AsyncSession(BaseSession):
         """Runs a call of a tool of the service and returns the result in the format of the call."""
         return await self._run_own(parse_call(call))
 
-    async def answer(self, response: Any, tools: Tools, *, view: View | None = None) -> list[JsonObject]:
+    async def answer(self, response: Any, tools: Tools, *, view: View | None = None) -> list[Any]:
         """Runs the tool calls of a response and returns the messages to append to the conversation.
 
         The messages are those of the response, and the results. The service runs calls of its own tools.
@@ -126,16 +126,18 @@ class AsyncSession(BaseSession):
         """Compacts the session now and returns the `CompactResponse`. `options` are fields of `CompactRequest`."""
         return await self._send(self._path.change("Compact", options))
 
-    async def undo(self) -> JsonObject | None:
+    async def undo(self, *, force: bool = False) -> JsonObject | None:
         """Undoes the last compaction, collapse, clear or snip of the view.
 
         Returns the `RestoreContextResponse`, or None if nothing can be undone. Another call undoes the one before.
+        Raises `FailedPreconditionError` with the reason `RESTORE_OVER_BLOCK` if the restored view would nearly fill the
+        context window. `force` restores such a view too.
         """
         search = UndoSearch()
         async for event in self._pages(self._path.call("ListEvents", **undo_query()), "events"):
             revision = search.revision_before(event)
             if revision is not None:
-                return await self.restore(revision)
+                return await self.restore(revision, force=force)
         return None
 
     async def restore(self, to_revision: int, **options: Any) -> JsonObject:

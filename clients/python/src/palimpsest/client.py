@@ -11,6 +11,7 @@ import httpx2
 
 from . import async_session, session
 from ._calls import SessionPath
+from ._connection import credential, server_url
 from ._formats import Format
 from ._http import AsyncHttpTransport, HttpTransport, connection_settings
 from ._retry import Options
@@ -29,8 +30,8 @@ _DEFAULT_URL = "http://127.0.0.1:50051"
 class _BaseClient:
     def __init__(self, url: str | None, api_key: str | None, timeout: float, max_retries: int) -> None:
         self._options = Options(timeout, max_retries)
-        self._url = url or os.environ.get("PALIMPSEST_URL") or _DEFAULT_URL
-        self._api_key = api_key or os.environ.get("PALIMPSEST_API_KEY")
+        self._url = server_url(url or os.environ.get("PALIMPSEST_URL") or _DEFAULT_URL)
+        self._api_key = credential(api_key or os.environ.get("PALIMPSEST_API_KEY") or "")
 
     @property
     def _has_grpc_url(self) -> bool:
@@ -44,9 +45,10 @@ class _BaseClient:
 class Palimpsest(_BaseClient):
     """A connection to the service, for all threads of a program.
 
-    `url` defaults to `PALIMPSEST_URL`, or else `http://127.0.0.1:50051`. With `grpc://…` and `grpcs://…` (TLS), calls
-    use gRPC, which needs the extra `grpc`. `api_key` is an API key or a JWT and defaults to `PALIMPSEST_API_KEY`.
-    `timeout` is the deadline of a call with its retries, in seconds. `http_client` replaces the HTTP client, for
+    `url` defaults to `PALIMPSEST_URL`, or else `http://127.0.0.1:50051`. `host:port` means `http://host:port`. With
+    `grpc://…` and `grpcs://…` (TLS), calls use gRPC, which needs the extra `grpc`. `api_key` is an API key or a JWT
+    and defaults to `PALIMPSEST_API_KEY`. White space around it is removed. `timeout` is the deadline of a call with its
+    retries, in seconds. Other URLs, keys and numbers raise `ValueError`. `http_client` replaces the HTTP client, for
     example to set certificates or a proxy. Its base URL and headers are then those of the caller. `channel` is a gRPC
     channel to use instead of `url`.
     """

@@ -94,6 +94,10 @@ class UnauthenticatedError(ApiError):
 
     code = "UNAUTHENTICATED"
 
+    def __str__(self) -> str:
+        # The server knows only the header, and not the setting of the program.
+        return f"{super().__str__()}. In Python, pass `api_key` or set PALIMPSEST_API_KEY."
+
 
 class PermissionDeniedError(ApiError):
     """The credential lacks a right in the project."""

@@ -17,9 +17,13 @@ from openai.types.responses import Response, ResponseStreamEvent
 from ._base import Tools
 from ._formats import Format
 from ._managed import AsyncManaged, Managed
+from .errors import JsonObject
 
 _CHAT: Format = "openai_chat"
 _RESPONSES: Format = "openai_responses"
+# The usage arrives in a last chunk without choices. The stream objects of the SDK accept this chunk. A program that
+# reads the chunks of `create(stream=True)` may not, so `create` leaves the decision to the caller.
+_WITH_USAGE: JsonObject = {"stream_options": {"include_usage": True}}
 
 
 class ManagedCompletions(Managed[Completions]):
@@ -39,7 +43,11 @@ class ManagedCompletions(Managed[Completions]):
 
     @contextmanager
     def stream(self, **body: Any) -> Iterator[ChatCompletionStream[None]]:
-        """Syncs and opens a stream of the model, as `client.chat.completions.stream` does."""
+        """Syncs and opens a stream of the model, as `client.chat.completions.stream` does.
+
+        The stream reports its usage, unless `stream_options` is passed.
+        """
+        body = {**_WITH_USAGE, **body}
         with ExitStack() as stack:
             yield self._send(lambda **request: stack.enter_context(self._resource.stream(**request)), body)
 
@@ -69,7 +77,8 @@ class AsyncManagedCompletions(AsyncManaged[AsyncCompletions]):
 
     @asynccontextmanager
     async def stream(self, **body: Any) -> AsyncIterator[AsyncChatCompletionStream[None]]:
-        """Syncs and opens a stream of the model, as `client.chat.completions.stream` does."""
+        """Syncs and opens a stream of the model, as `ManagedCompletions.stream` does."""
+        body = {**_WITH_USAGE, **body}
         async with AsyncExitStack() as stack:
             yield await self._send(lambda **request: stack.enter_async_context(self._resource.stream(**request)), body)
 

@@ -73,7 +73,7 @@ class Session(BaseSession):
         """Runs a call of a tool of the service and returns the result in the format of the call."""
         return self._run_own(parse_call(call))
 
-    def answer(self, response: Any, tools: Tools, *, view: View | None = None) -> list[JsonObject]:
+    def answer(self, response: Any, tools: Tools, *, view: View | None = None) -> list[Any]:
         """Runs the tool calls of a response and returns the messages to append to the conversation.
 
         The messages are those of the response, and the results. The service runs calls of its own tools.
@@ -116,16 +116,18 @@ class Session(BaseSession):
         """Compacts the session now and returns the `CompactResponse`. `options` are fields of `CompactRequest`."""
         return self._send(self._path.change("Compact", options))
 
-    def undo(self) -> JsonObject | None:
+    def undo(self, *, force: bool = False) -> JsonObject | None:
         """Undoes the last compaction, collapse, clear or snip of the view.
 
         Returns the `RestoreContextResponse`, or None if nothing can be undone. Another call undoes the one before.
+        Raises `FailedPreconditionError` with the reason `RESTORE_OVER_BLOCK` if the restored view would nearly fill the
+        context window. `force` restores such a view too.
         """
         search = UndoSearch()
         for event in self._pages(self._path.call("ListEvents", **undo_query()), "events"):
             revision = search.revision_before(event)
             if revision is not None:
-                return self.restore(revision)
+                return self.restore(revision, force=force)
         return None
 
     def restore(self, to_revision: int, **options: Any) -> JsonObject:

@@ -11,7 +11,7 @@ from ._json import copied
 from .errors import JsonObject, NotSendableError
 
 
-class Budget(TypedDict, total=False):
+class Budget(TypedDict):
     """The used and free tokens of the context window, and the thresholds of the levels."""
 
     state: Literal["normal", "warning", "critical", "exhausted"]
@@ -23,25 +23,29 @@ class Budget(TypedDict, total=False):
     remaining_percent: float
     free_tokens: int
     warn_at_tokens: int
+    error_at_tokens: int
     compact_at_tokens: int
     block_at_tokens: int
+    autocompact_buffer_tokens: int
     auto_enabled: bool
+    consecutive_failures: int
     auto_paused: bool
 
 
-class Tokens(TypedDict, total=False):
+class Tokens(TypedDict):
     """The token count of the model request."""
 
     total_tokens: int
     method: str
     anchor_tokens: int
+    anchor_message_id: str
     tail_tokens: int
     removed_tokens: int
     calibration_factor: float
     breakdown: dict[str, int]
 
 
-class ViewWarning(TypedDict, total=False):
+class ViewWarning(TypedDict):
     """A problem that did not fail the call."""
 
     code: str
@@ -102,13 +106,13 @@ class View:
     @property
     def tokens(self) -> Tokens:
         """The token count of the model request."""
-        tokens: Tokens = self.reply.get("tokens", {})
+        tokens: Tokens = self.reply["tokens"]
         return tokens
 
     @property
     def budget(self) -> Budget:
         """The used and free tokens of the context window."""
-        budget: Budget = self.reply.get("budget", {})
+        budget: Budget = self.reply["budget"]
         return budget
 
     @property
