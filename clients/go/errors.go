@@ -106,8 +106,13 @@ var codeOfStatus = map[int]Code{
 	http.StatusGatewayTimeout:        DeadlineExceeded,
 }
 
+// invalid returns the error of an invalid setting or id.
+func invalid(format string, values ...any) *Error {
+	return &Error{Code: InvalidArgument, Message: fmt.Sprintf(format, values...)}
+}
+
 // errorOf returns the error for the HTTP status and the body of an answer.
-func errorOf(status int, body []byte) *Error {
+func (t *transport) errorOf(status int, body []byte) *Error {
 	var parsed struct {
 		Error *struct {
 			Code    int
@@ -116,12 +121,13 @@ func errorOf(status int, body []byte) *Error {
 			Details []json.RawMessage
 		}
 	}
-	if json.Unmarshal(body, &parsed) != nil || parsed.Error == nil {
+	// Errors of providers have a message too, but no name of a status.
+	if json.Unmarshal(body, &parsed) != nil || parsed.Error == nil || parsed.Error.Status == "" {
 		code, known := codeOfStatus[status]
 		if !known {
 			code = Unknown
 		}
-		return &Error{Code: code, Status: status, Message: fmt.Sprintf("HTTP status %d without an error of Palimpsest", status)}
+		return &Error{Code: code, Status: status, Message: t.foreignAnswer(status)}
 	}
 	given := parsed.Error
 	failed := &Error{Code: given.Status, Status: given.Code, Message: given.Message, Details: given.Details}
@@ -129,6 +135,15 @@ func errorOf(status int, body []byte) *Error {
 		failed.readDetail(detail)
 	}
 	return failed
+}
+
+// foreignAnswer describes an answer that has no error of the service.
+func (t *transport) foreignAnswer(status int) string {
+	answer := fmt.Sprintf("the response from %s has the HTTP status %d and no error of Palimpsest", t.url, status)
+	if status == http.StatusNotFound || status == http.StatusMethodNotAllowed {
+		return answer + ": this is no Palimpsest server, check the URL of the server"
+	}
+	return answer + ": a proxy answered, or this is no Palimpsest server"
 }
 
 func (e *Error) readDetail(detail json.RawMessage) {
@@ -176,6 +191,13 @@ var tooLarge = regexp.MustCompile(`413 Request Entity Too Large|status code: 413
 // IsTooLong returns true if the error of a provider's SDK reports that the prompt is too long.
 func IsTooLong(err error) bool {
 	return err != nil && (tooLong.MatchString(err.Error()) || tooLarge.MatchString(err.Error()))
+}
+
+// isNotShortened returns true if a sync with [WithTooLong] failed because no level can shorten the view. The error of the
+// provider is then that of the agent: it states the limit, for example one that the output tokens exceed.
+func isNotShortened(err error) bool {
+	var failed *Error
+	return errors.As(err, &failed) && failed.Reason == "PROMPT_TOO_LONG"
 }
 
 // isTooLongReply returns true if a provider's answer reports that the prompt is too long.

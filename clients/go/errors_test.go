@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,7 +65,8 @@ func TestKeysHaveRights(t *testing.T) {
 	server := world.StartServer(t, "--set", "auth.keys_file="+file)
 	_, err := server.Client(palimpsest.WithAPIKey(writer)).Session("demo", "a").Sync(ctx, hello)
 	world.Check(t, err)
-	session := server.Client(palimpsest.WithAPIKey(reader)).Session("demo", "a")
+	// A key that was read from a file ends with a line break.
+	session := server.Client(palimpsest.WithAPIKey(" "+reader+"\r\n")).Session("demo", "a")
 	_, err = session.Get(ctx)
 	world.Check(t, err)
 	_, err = session.Update(ctx, object{"title": "A title"})
@@ -71,10 +74,58 @@ func TestKeysHaveRights(t *testing.T) {
 	_, err = server.Client(palimpsest.WithAPIKey("wrong")).Session("demo", "a").Get(ctx)
 	world.Equal(t, errors.Is(err, palimpsest.Unauthenticated), true)
 
+	for _, key := range []string{reader + "\nx", reader + "ä"} {
+		_, err = server.Client(palimpsest.WithAPIKey(key)).Session("demo", "a").Get(ctx)
+		world.Equal(t, errors.Is(err, palimpsest.InvalidArgument), true)
+		world.Contains(t, err.Error(), "PALIMPSEST_API_KEY", true)
+		world.Contains(t, err.Error(), reader, false)
+	}
+
 	t.Setenv("PALIMPSEST_URL", "http://"+server.Address)
-	t.Setenv("PALIMPSEST_API_KEY", reader)
+	t.Setenv("PALIMPSEST_API_KEY", reader+"\n")
 	_, err = palimpsest.NewClient().Session("demo", "a").Get(ctx)
 	world.Check(t, err)
+}
+
+func TestAURLCanBeHostAndPortAndCanHaveThePathOfTheAPI(t *testing.T) {
+	ctx := context.Background()
+	address := world.StartServer(t).Address
+	for _, url := range []string{address, " " + address + "/\n", "http://" + address + "/v1", address + "/v1/"} {
+		_, err := palimpsest.NewClient(palimpsest.WithURL(url)).Session("demo", "a").Sync(ctx, hello)
+		world.Check(t, err)
+	}
+	for _, url := range []string{"", "localhost", "grpc://localhost:50051", "/api", ":50051"} {
+		_, err := palimpsest.NewClient(palimpsest.WithURL(url)).Session("demo", "a").Get(ctx)
+		world.Equal(t, errors.Is(err, palimpsest.InvalidArgument), true)
+		world.Contains(t, err.Error(), "must begin with http:// or https://, or be host:port", true)
+	}
+}
+
+func TestTheErrorOfAnotherServerHasItsURL(t *testing.T) {
+	for _, answer := range []string{
+		"<html>", "{}", "null",
+		`{"error": {"message": "Unknown request URL", "type": "invalid_request_error", "code": null}}`,
+		`{"error": {"message": "Invalid URL", "type": "invalid_request_error", "code": "unknown_url"}}`,
+		`{"type": "error", "error": {"type": "not_found_error", "message": "Not Found"}}`,
+	} {
+		for status, text := range map[int]string{
+			404: ": this is no Palimpsest server, check the URL of the server",
+			503: ": a proxy answered, or this is no Palimpsest server",
+		} {
+			other := httptest.NewServer(http.HandlerFunc(func(writer http.ResponseWriter, _ *http.Request) {
+				writer.WriteHeader(status)
+				_, _ = writer.Write([]byte(answer))
+			}))
+			client := palimpsest.NewClient(palimpsest.WithURL(other.URL+"/"), palimpsest.WithMaxRetries(0))
+			_, err := client.Session("demo", "a").Sync(context.Background(), hello)
+			other.Close()
+			var failed *palimpsest.Error
+			world.Equal(t, errors.As(err, &failed), true)
+			world.Equal(t, failed.Status, status)
+			world.Equal(t, failed.Message, fmt.Sprintf(
+				"the response from %s has the HTTP status %d and no error of Palimpsest%s", other.URL, status, text))
+		}
+	}
 }
 
 func TestCallsWaitForAServerThatRestarts(t *testing.T) {

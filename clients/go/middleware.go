@@ -21,7 +21,8 @@ var formatOfPath = map[string]Format{
 //
 //   - It syncs the conversation of the request, and sends the view.
 //   - It adds the tools of the service, so that the model can read stored results and the transcript.
-//   - If the provider rejects the prompt as too long, it requests a shorter view and sends the request once more.
+//   - If the provider rejects the prompt as too long, it requests a shorter view and sends the request once more. If no
+//     level can shorten the view, it returns the response of the provider.
 //
 // Other requests pass unchanged, also those without a conversation in their body. A request fails with a
 // [NotSendableError] if its view must not be sent.
@@ -133,7 +134,11 @@ func (s *Session) manage(
 		return nil, err
 	}
 	if isTooLongReply(response.StatusCode, answer) {
-		return send(optionsOf(s.options, given, []SyncOption{withTooLongText(string(answer))}))
+		shorter, err := send(optionsOf(s.options, given, []SyncOption{withTooLongText(string(answer))}))
+		if !isNotShortened(err) {
+			return shorter, err
+		}
+		// The answer of the provider states the limit, which the error of the service lacks.
 	}
 	response.Body = io.NopCloser(bytes.NewReader(answer))
 	return response, nil

@@ -198,8 +198,12 @@ func (s *Session) Compact(ctx context.Context, parameters map[string]any) (*Comp
 }
 
 // Restore restores the view of a revision.
-func (s *Session) Restore(ctx context.Context, revision int64) (*Restored, error) {
-	return send[Restored](ctx, s, s.change(http.MethodPost, ":restore", map[string]any{"to_revision": revision}))
+func (s *Session) Restore(ctx context.Context, revision int64, options ...RestoreOption) (*Restored, error) {
+	parameters := map[string]any{"to_revision": revision}
+	for _, option := range options {
+		option(parameters)
+	}
+	return send[Restored](ctx, s, s.change(http.MethodPost, ":restore", parameters))
 }
 
 // Get returns the session.

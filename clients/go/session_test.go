@@ -213,6 +213,19 @@ func TestACompactionIsUndone(t *testing.T) {
 	world.Equal(t, restored == nil, true)
 }
 
+func TestAnUndoCanExceedTheLimitOfARequest(t *testing.T) {
+	ctx := context.Background()
+	session := world.StartServer(t).Session(t, palimpsest.WithFormat(palimpsest.AnthropicMessages))
+	target := palimpsest.WithParameter("target", object{"window_tokens": 32_000, "max_output_tokens": 2_000})
+	_, err := session.Sync(ctx, body(conversationOf(12)...), target)
+	world.Check(t, err)
+	_, err = session.Undo(ctx)
+	world.Contains(t, err.Error(), "RESTORE_OVER_BLOCK", true)
+	restored, err := session.Undo(ctx, palimpsest.WithForce())
+	world.Check(t, err)
+	world.Equal(t, restored.Restored.Undone[0].Kind, "compacted")
+}
+
 func TestSessionsAreReadAndChanged(t *testing.T) {
 	ctx := context.Background()
 	server := world.StartServer(t)
@@ -257,18 +270,30 @@ func TestNamesCanHavePunctuation(t *testing.T) {
 	world.Equal(t, view.Session, session.Name())
 }
 
-func TestIdsThatAreNoSegmentOfAPathAreRejected(t *testing.T) {
+func TestInvalidIdsAreRejectedBeforeACall(t *testing.T) {
 	ctx := context.Background()
-	client := world.StartServer(t).Client()
-	for _, id := range []string{"", ".", ".."} {
-		for _, session := range []*palimpsest.Session{client.Session("demo", id), client.Session(id, "a")} {
+	requests := &counter{}
+	client := world.StartServer(t).Client(palimpsest.WithHTTPClient(&http.Client{Transport: requests}))
+	for _, id := range []string{"", ".", "..", "a/b", "a b", "-a", "Ä", "a\n", strings.Repeat("a", 129)} {
+		for kind, session := range map[string]*palimpsest.Session{
+			"of a session is invalid: use at most 128": client.Session("demo", id),
+			"of a project is invalid: use at most 64":  client.Session(id, "a"),
+		} {
 			_, err := session.Get(ctx)
 			world.Equal(t, errors.Is(err, palimpsest.InvalidArgument), true)
+			world.Contains(t, err.Error(), fmt.Sprintf("the id %q %s letters, digits", id, kind), true)
 			_, err = session.Sync(ctx, body(message("user", "Hello.")))
 			world.Equal(t, errors.Is(err, palimpsest.InvalidArgument), true)
 			world.Equal(t, errors.Is(session.Delete(ctx), palimpsest.InvalidArgument), true)
 		}
+		for _, err := range client.Sessions(ctx, id, nil) {
+			world.Equal(t, errors.Is(err, palimpsest.InvalidArgument), true)
+		}
 	}
+	world.Equal(t, requests.count.Load(), 0)
+	longest := client.Session(strings.Repeat("a", 64), "0-_."+strings.Repeat("Z", 124))
+	_, err := longest.Get(ctx)
+	world.Contains(t, err.Error(), "SESSION_NOT_FOUND", true)
 }
 
 func TestALateSyncDoesNotChangeTheNextView(t *testing.T) {

@@ -12,9 +12,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"path"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -56,6 +54,8 @@ type transport struct {
 	timeout    time.Duration
 	maxRetries int
 	warnings   *warningLog
+	// invalid is the error of each call, because a setting or an id is invalid.
+	invalid error
 }
 
 // attempts counts the attempts of one call and computes the delays between them.
@@ -134,11 +134,10 @@ func (t *transport) once(ctx context.Context, r request, content []byte, deadlin
 
 // open sends a request. A zero deadline is that of a watch, which has none.
 func (t *transport) open(ctx context.Context, r request, content []byte, deadline time.Time) (*http.Response, error) {
-	// A proxy can resolve the segments . and .. to the path of another resource.
-	if resource, _, _ := strings.Cut(r.path, ":"); path.Clean(resource) != resource {
-		return nil, &Error{Code: InvalidArgument, Message: "an id of a project or session must not be empty, . or .."}
+	if t.invalid != nil {
+		return nil, t.invalid
 	}
-	address := t.url + r.path
+	address := t.url + "/v1" + r.path
 	if len(r.query) > 0 {
 		address += "?" + r.query.Encode()
 	}
@@ -165,7 +164,7 @@ func (t *transport) open(ctx context.Context, r request, content []byte, deadlin
 		if err != nil {
 			return nil, failureOf(err)
 		}
-		return nil, errorOf(response.StatusCode, data)
+		return nil, t.errorOf(response.StatusCode, data)
 	}
 	return response, nil
 }
@@ -199,7 +198,7 @@ func (t *transport) lines(ctx context.Context, r request, deadline time.Time) it
 			silence.Reset(longestSilence)
 			if line = bytes.TrimSpace(line); len(line) > 0 {
 				if bytes.HasPrefix(line, []byte(`{"error":`)) {
-					yield(nil, errorOf(response.StatusCode, line))
+					yield(nil, t.errorOf(response.StatusCode, line))
 					return
 				}
 				if !yield(line, nil) {

@@ -258,6 +258,17 @@ func TestAPromptThatIsTooLongIsShortenedOnce(t *testing.T) {
 	}
 }
 
+func TestThePromptThatCannotBeShortenedHasTheErrorOfTheProvider(t *testing.T) {
+	s := start(t, object{"fault": object{"html": 413}})
+	chat := eino.NewModel(s.chat, s.model, s.session)
+	_, err := chat.Generate(context.Background(), []*schema.Message{schema.UserMessage(world.Question)})
+	world.Contains(t, err.Error(), "413", true)
+	var failed *palimpsest.Error
+	world.Equal(t, errors.As(err, &failed), true)
+	world.Equal(t, failed.Reason, "PROMPT_TOO_LONG")
+	world.Equal(t, len(s.provider.Requests(t, s.model)), 1)
+}
+
 func TestEachRunHasTheSessionOfItsContext(t *testing.T) {
 	s := start(t, slices.Concat(world.Turns, world.Turns)...)
 	agent := s.agent(t)

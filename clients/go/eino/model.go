@@ -2,6 +2,7 @@ package eino
 
 import (
 	"context"
+	"errors"
 
 	"github.com/cloudwego/eino/components"
 	"github.com/cloudwego/eino/components/model"
@@ -67,8 +68,14 @@ func send[Reply any](
 		return none, err
 	}
 	reply, err := call(ctx, view, options...)
-	if palimpsest.IsTooLong(err) {
-		if view, calls, err = m.view(ctx, conversation, options, palimpsest.WithTooLong(err)); err != nil {
+	if rejection := err; palimpsest.IsTooLong(rejection) {
+		view, calls, err = m.view(ctx, conversation, options, palimpsest.WithTooLong(rejection))
+		var failed *palimpsest.Error
+		if errors.As(err, &failed) && failed.Reason == "PROMPT_TOO_LONG" {
+			// No level can shorten the view. The error of the provider states the limit, which that of the service lacks.
+			return none, errors.Join(rejection, err)
+		}
+		if err != nil {
 			return none, err
 		}
 		reply, err = call(ctx, view, options...)

@@ -5,7 +5,7 @@ import { Responses } from "./ai-sdk-responses.js";
 import { type ContextOptions, type SdkView, syncMessages } from "./ai-sdk-sync.js";
 import { anyOf } from "./http.js";
 import type { Session } from "./session.js";
-import { isTooLong } from "./too-long.js";
+import { isTooLong, shortened } from "./too-long.js";
 import { NotSendableError } from "./view.js";
 
 /** The parameters of a call that a sync reads. */
@@ -97,7 +97,7 @@ export class ContextCalls {
       return { result: await send(synced), view };
     } catch (tooLong) {
       if (!isTooLong(tooLong)) throw tooLong;
-      const shorter = await this.#synced(model, params, tooLong);
+      const shorter = await shortened(tooLong, () => this.#synced(model, params, tooLong));
       return { result: await send(shorter.synced), view: shorter.view };
     }
   }

@@ -11,6 +11,7 @@ import {
   type ModelMessage,
   type PrepareStepFunction,
   type Tool,
+  type ToolChoice,
   type ToolSet,
   type UIMessage,
 } from "ai";
@@ -29,10 +30,31 @@ import type { Session } from "./session.js";
 export type { ContextOptions, SdkOptions, SdkView, SessionOptions } from "./ai-sdk-sync.js";
 
 /** The settings of a call that `withSession` reads. */
-export interface ModelSettings {
+export interface ModelSettings<Tools extends ToolSet = ToolSet> {
   model: LanguageModel;
-  tools?: ToolSet | undefined;
+  tools?: Tools | undefined;
 }
+
+/** The settings whose values depend on the tools. They give literals and parameters of functions their types. */
+export interface ToolSettings<Tools extends ToolSet> {
+  activeTools?: readonly (keyof NoInfer<Tools> & string)[] | undefined;
+  toolChoice?: ToolChoice<NoInfer<Tools>> | undefined;
+  prepareStep?: PrepareSteps<NoInfer<Tools>> | undefined;
+}
+
+/** A function for `prepareStep`. Parameters of a method are bivariant, so it can have the type of any context of a run. */
+type PrepareSteps<Tools extends ToolSet> = {
+  prepareStep(
+    step: Parameters<PrepareStepFunction<Tools>>[0],
+  ): PromiseLike<StepResult<Tools>> | StepResult<Tools>;
+}["prepareStep"];
+
+type SdkStepResult<Tools extends ToolSet> = NonNullable<Awaited<ReturnType<PrepareStepFunction<Tools>>>>;
+
+/** The result of `prepareStep`. The type of `model` has many names, and its union with the given type is too complex. */
+type StepResult<Tools extends ToolSet> =
+  | { [Name in keyof SdkStepResult<Tools>]?: Name extends "model" ? unknown : SdkStepResult<Tools>[Name] }
+  | undefined;
 
 /** The given settings with a model whose prompts are synced. */
 export type SessionSettings<Settings extends ModelSettings> = Omit<Settings, "model"> & {
@@ -47,24 +69,32 @@ interface StepSettings {
 
 type PrepareStep = (step: object) => Promise<StepSettings | undefined>;
 
+/** The settings of a call, with types that are independent of its tools. */
+interface CallSettings extends StepSettings {
+  tools?: ToolSet;
+  prepareStep?: PrepareStep;
+  abortSignal?: AbortSignal;
+}
+
 /**
  * Returns settings of `generateText`, `streamText` or an agent with a model that syncs its prompts, and with the service's
  * tools. `prepareStep` and `activeTools` are adapted if they are among the settings. All settings keep their types, because
  * calls of the service's tools are dynamic. In `prepareCall` of an agent, each call can have its own session.
  */
-export async function withSession<Settings extends ModelSettings>(
+export async function withSession<Settings extends ModelSettings, Tools extends ToolSet = ToolSet>(
   project: string,
   session: string,
-  settings: Settings,
+  settings: Settings & ModelSettings<Tools> & ToolSettings<Tools>,
   { client = defaultClient(), readBack = true, ...options }: SessionOptions = {},
 ): Promise<SessionSettings<Settings>> {
   const opened = client.session(project, session);
   const calls = new ContextCalls(opened, options);
-  const { prepareStep, abortSignal } = settings as { prepareStep?: PrepareStep; abortSignal?: AbortSignal };
+  const given = settings as unknown as CallSettings;
+  const { prepareStep, abortSignal } = given;
   const signal = anyOf(abortSignal, options.signal);
   const serviceTools = readBack ? await contextTools(opened, { timeoutMs: options.timeoutMs, signal }) : {};
   const names = Object.keys(serviceTools);
-  const taken = names.find((name) => settings.tools?.[name]);
+  const taken = names.find((name) => given.tools?.[name]);
   if (taken) throw new Error(`The tool ${taken} has the name of a tool of the service. Rename it.`);
   const inSession = <Step extends StepSettings>(step: Step): Step => ({
     ...step,
@@ -78,11 +108,11 @@ export async function withSession<Settings extends ModelSettings>(
     return prepared && inSession(prepared);
   };
   const changed = {
-    ...inSession(settings),
-    tools: { ...settings.tools, ...serviceTools },
+    ...inSession(given),
+    tools: { ...given.tools, ...serviceTools },
     ...(prepareStep ? { prepareStep: prepareInSession } : {}),
   };
-  return changed as SessionSettings<Settings>;
+  return changed as unknown as SessionSettings<Settings>;
 }
 
 /** Returns the model with a name, as the AI SDK selects it. */

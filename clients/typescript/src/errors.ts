@@ -71,21 +71,25 @@ const CODE_OF_STATUS: Record<number, string> = {
   504: "DEADLINE_EXCEEDED",
 };
 
-/** Returns the error of the JSON of an error, as responses and streams contain it. `status` is that of HTTP. */
-export function errorOf(json: unknown, status: number, retryAfter?: number): PalimpsestError {
-  const error = (
-    json as { error?: { code?: number; status?: string; message?: string; details?: ErrorDetail[] } }
-  )?.error;
-  return new PalimpsestError(error?.message ?? `The server answered with HTTP status ${status}.`, {
-    code: error?.status ?? CODE_OF_STATUS[status] ?? "UNKNOWN",
-    status: error?.code ?? status,
-    details: error?.details ?? [],
-    retryAfter,
-  });
+/** The JSON of an error of the service. */
+interface ErrorJson {
+  code: number;
+  status: string;
+  message: string;
+  details?: ErrorDetail[];
 }
 
-/** Returns the error of a failed HTTP response. */
-export async function errorOfResponse(response: Response): Promise<PalimpsestError> {
+/** Returns the error of the JSON of an error, or nothing if the JSON is none of the service. */
+export function errorOf(json: unknown, retryAfter?: number): PalimpsestError | undefined {
+  const error = (json as { error?: Partial<ErrorJson> } | undefined)?.error;
+  // Errors of providers have a message too, but no name of a status.
+  if (typeof error?.status !== "string") return undefined;
+  const { code: status, status: code, message, details = [] } = error as ErrorJson;
+  return new PalimpsestError(message, { code, status, details, retryAfter });
+}
+
+/** Returns the error of a failed HTTP response. `url` is that of the server. */
+export async function errorOfResponse(response: Response, url: string): Promise<PalimpsestError> {
   const header = Number.parseFloat(response.headers.get("retry-after") ?? "");
   const text = await response.text().catch(() => "");
   let json: unknown;
@@ -94,5 +98,16 @@ export async function errorOfResponse(response: Response): Promise<PalimpsestErr
   } catch {
     // A proxy can answer with a page.
   }
-  return errorOf(json, response.status, Number.isNaN(header) ? undefined : header);
+  const retryAfter = Number.isNaN(header) ? undefined : header;
+  const { status } = response;
+  const code = CODE_OF_STATUS[status] ?? "UNKNOWN";
+  return errorOf(json, retryAfter) ?? new PalimpsestError(textOf(url, status), { code, status, retryAfter });
+}
+
+/** Returns the text of the error for a response that has none of the service. A page can have a server without a URL. */
+function textOf(url: string, status: number): string {
+  const response = `The response from ${url || "the origin of the page"} has the HTTP status ${status} and no error of Palimpsest`;
+  return [404, 405].includes(status)
+    ? `${response}: this is no Palimpsest server. Check the URL of the server.`
+    : `${response}: a proxy answered, or this is no Palimpsest server.`;
 }

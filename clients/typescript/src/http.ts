@@ -7,7 +7,7 @@ import { type Logger, WarningLog } from "./warnings.js";
 
 /** Options of a client. */
 export interface ClientOptions {
-  /** The URL of the server. Default: `PALIMPSEST_URL`, or `http://127.0.0.1:50051`. */
+  /** The URL of the server, or `host:port`. Default: `PALIMPSEST_URL`, or `http://127.0.0.1:50051`. */
   url?: string;
   /** The API key or token. Default: `PALIMPSEST_API_KEY`, or none. */
   apiKey?: string;
@@ -67,14 +67,9 @@ export class Transport {
     const logger = options.logger ?? console;
     this.definitions = shared?.definitions ?? new DefinitionLists();
     this.warningLog = shared?.warningLog ?? new WarningLog(logger);
-    const url = options.url ?? environment("PALIMPSEST_URL") ?? "http://127.0.0.1:50051";
-    // Without this check, `localhost:50051` would be a URL with the scheme `localhost`. A page can pass a path.
-    if (!/^(https?:\/\/|\/|$)/i.test(url)) {
-      throw new TypeError(`The URL of the server must begin with http:// or https://, not ${url}.`);
-    }
     this.#options = {
-      url: url.replace(/\/+$/, ""),
-      apiKey: options.apiKey ?? environment("PALIMPSEST_API_KEY") ?? "",
+      url: baseOf(options.url ?? environment("PALIMPSEST_URL") ?? "http://127.0.0.1:50051"),
+      apiKey: keyOf(options.apiKey ?? environment("PALIMPSEST_API_KEY") ?? ""),
       timeoutMs: options.timeoutMs ?? 120_000,
       maxRetries: options.maxRetries ?? 8,
       // An unbound `fetch` fails in browsers.
@@ -180,9 +175,30 @@ export class Transport {
     const init: RequestInit = { method: request.method, headers, signal: signal ?? null };
     if (request.body !== undefined) init.body = JSON.stringify(request.body);
     const response = await this.#options.fetch(`${url}${request.path}${searchOf(request.query)}`, init);
-    if (!response.ok) throw await errorOfResponse(response);
+    if (!response.ok) throw await errorOfResponse(response, url);
     return response;
   }
+}
+
+/** Returns the URL of a server without the path of the API, which each request adds. A page can pass a path. */
+function baseOf(given: string): string {
+  const base = given.trim().replace(/(\/v1)?\/*$/, "");
+  if (/^(https?:\/\/|\/|$)/i.test(base)) return base;
+  // The command line has the same default scheme. A URL parser would read `localhost` as the scheme.
+  if (/^[^/\s]+:\d+(\/|$)/.test(base)) return `http://${base}`;
+  throw new TypeError(
+    `The URL of the server must begin with http:// or https://, or be host:port, not ${JSON.stringify(given)}.`,
+  );
+}
+
+/** Returns an API key without white space around it, such as the line break at the end of a file. */
+function keyOf(given: string): string {
+  const key = given.trim();
+  // The runtime would reject the header with an error that contains the key.
+  if (/^[\x21-\x7e]*$/.test(key)) return key;
+  throw new TypeError(
+    "The API key contains a character that no key has, such as a line break. Check `apiKey` or PALIMPSEST_API_KEY.",
+  );
 }
 
 /** Returns a signal that aborts with each of the given ones. */
@@ -228,7 +244,8 @@ function searchOf(query: Query = {}): string {
 async function* elementsOf<Element>(response: Response): AsyncGenerator<Element, void, void> {
   for await (const line of linesOf(response)) {
     const element = JSON.parse(line);
-    if (element.error) throw errorOf(element, response.status);
+    const error = errorOf(element);
+    if (error) throw error;
     yield element as Element;
   }
 }

@@ -2,7 +2,7 @@
 
 import type { Body, RequestOf } from "./bodies.js";
 import type { Session, SyncOptions } from "./session.js";
-import { isTooLong } from "./too-long.js";
+import { isTooLong, shortened } from "./too-long.js";
 import { callIdsOf } from "./tools.js";
 import { NotSendableError, type View } from "./view.js";
 
@@ -34,7 +34,7 @@ export async function send<B extends Body, Response>(
     response = await call(view.request, view);
   } catch (error) {
     if (!isTooLong(error)) throw error;
-    view = await request(error);
+    view = await shortened(error, () => request(error));
     response = await call(view.request, view);
   }
   session.assignCalls(view, callIdsOf(response));

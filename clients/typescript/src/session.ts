@@ -52,8 +52,8 @@ export interface SyncOptions extends CallOptions {
   /** The time at which a due compaction runs. Default: `wait`, within the call. */
   compaction?: CompactionMode;
   /**
-   * If true, the request has cache breakpoints, for Anthropic. A number from 1 to 4 is their maximum. Default: true if the
-   * messages have breakpoints.
+   * If true, the service places cache breakpoints in the request, for Anthropic. A number from 1 to 4 is their maximum.
+   * Default: the service places breakpoints only if the messages contain breakpoints.
    */
   cacheBreakpoints?: boolean | number;
   /** Fields of the target. Default: the model of the body. */
@@ -118,7 +118,7 @@ export class Session {
     this.name = `projects/${project}/sessions/${session}`;
     this.#project = project;
     this.#id = session;
-    this.#path = `${sessionsPath(project)}/${segmentOf(session)}`;
+    this.#path = `${sessionsPath(project)}/${checkedId("session", session)}`;
     this.#target = target;
     this.#state = state ?? new SessionState(this.#path);
   }
@@ -169,7 +169,8 @@ export class Session {
 
   /**
    * Syncs a body and sends the request of its view with `call`, a function that calls the provider. The second argument of
-   * `call` is the view. If the provider rejects the request as too long, a shorter one is sent, once. Throws
+   * `call` is the view. If the provider rejects the request as too long, a shorter one is sent, once. If no level can
+   * shorten it, the error of the provider is thrown, with that of the service as its `cause`. Throws
    * `NotSendableError` instead of sending a request that the provider would reject, for example because a tool call has no
    * result.
    */
@@ -255,11 +256,13 @@ export class Session {
 
   /**
    * Reverses the last compaction, clear, snip or collapse of the view. A repeat reverses the one before. Returns nothing
-   * if nothing is left to reverse.
+   * if nothing is left to reverse. Fails with `RESTORE_OVER_BLOCK` if the view would reach the block threshold of its budget,
+   * unless `force` is true.
    */
-  async undo(options: CallOptions = {}): Promise<RestoreReply | undefined> {
-    const to = await this.#revisionBeforeLastChange(options);
-    return to === undefined ? undefined : this.restore(to, {}, options);
+  async undo(options: CallOptions & { force?: boolean | undefined } = {}): Promise<RestoreReply | undefined> {
+    const { force, ...call } = options;
+    const to = await this.#revisionBeforeLastChange(call);
+    return to === undefined ? undefined : this.restore(to, { force }, call);
   }
 
   /** Restores the view of a revision. `parameters` are the other fields of `RestoreContextRequest`. */
@@ -469,18 +472,22 @@ function keyOf(event: SessionEvent): string {
 
 /** Returns the path of a resource name of the server. */
 function pathOf(name: string): string {
-  return `/v1/${name.split("/").map(segmentOf).join("/")}`;
+  return `/v1/${name.split("/").map(encodeURIComponent).join("/")}`;
 }
 
 /** Returns the path of the sessions of a project. */
 export function sessionsPath(project: string): string {
-  return `/v1/projects/${segmentOf(project)}/sessions`;
+  return `/v1/projects/${checkedId("project", project)}/sessions`;
 }
 
-/** Returns an id as one segment of a path. URLs resolve the segments `.` and `..`. */
-function segmentOf(id: string): string {
-  if (["", ".", ".."].includes(id)) {
-    throw new TypeError(`The id of a project or session must not be ${JSON.stringify(id)}.`);
-  }
-  return encodeURIComponent(id);
+const MAX_ID_LENGTHS = { project: 64, session: 128 };
+
+/** Returns a valid id, which is one segment of a path. Another id could name the path of another resource. */
+function checkedId(kind: keyof typeof MAX_ID_LENGTHS, id: string): string {
+  const max = MAX_ID_LENGTHS[kind];
+  if (typeof id === "string" && /^[A-Za-z0-9][A-Za-z0-9._-]*$/.test(id) && id.length <= max) return id;
+  throw new TypeError(
+    `The id ${JSON.stringify(id)} of a ${kind} is invalid. Use at most ${max} letters, digits, "-", "_" and ".", and begin ` +
+      "with a letter or a digit.",
+  );
 }

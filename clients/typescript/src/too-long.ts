@@ -34,6 +34,22 @@ export function isTooLong(error: unknown): boolean {
   return given === 413 || (STATUSES.includes(given) && WORDINGS.test(textOf(error)));
 }
 
+/**
+ * Returns the view of a sync that follows a rejection by the provider. If the service cannot shorten the prompt, the
+ * rejection is thrown, as without the service. It states the limit, for example one that `max_tokens` exceeds.
+ */
+export async function shortened<View>(rejection: unknown, sync: () => Promise<View>): Promise<View> {
+  try {
+    return await sync();
+  } catch (error) {
+    if (!(error instanceof PalimpsestError) || error.reason !== "PROMPT_TOO_LONG") throw error;
+    const attachable = rejection instanceof Error && Object.isExtensible(rejection);
+    // The SDKs of providers set a cause for failures of the network only.
+    if (attachable && rejection.cause === undefined) rejection.cause = error;
+    throw rejection;
+  }
+}
+
 /** Returns the text of an error, with the provider's fields. The server reads the sizes from it. */
 export function textOf(error: unknown): string {
   if (typeof error === "string") return error;

@@ -43,3 +43,37 @@ export async function calls(model: LanguageModel): Promise<void> {
   // @ts-expect-error a tool is an object
   await withSession("demo", "types", { model, tools: { read_log: "x" } });
 }
+
+/** The settings that depend on the tools keep their types. They are checked before the call of the AI SDK. */
+export async function settings(model: LanguageModel): Promise<void> {
+  const read_log = tool({
+    inputSchema: z.object({ line: z.number() }),
+    execute: ({ line }) => `line ${line}`,
+  });
+  const tools = { read_log };
+  const forced = await withSession("demo", "types", {
+    model,
+    tools: { read_log },
+    activeTools: ["read_log"],
+    toolChoice: { type: "tool", toolName: "read_log" },
+    prepareStep: ({ stepNumber }) => ({ activeTools: stepNumber ? [] : ["read_log"], model }),
+  });
+  const { toolCalls } = await generateText({ ...forced, prompt: "Why did the build fail?" });
+  for (const call of toolCalls) if (!call.dynamic) same<typeof call.input.line, number>(true);
+
+  const required = await withSession("demo", "types", {
+    model,
+    tools,
+    toolChoice: "required",
+    prepareStep: async ({ steps, messages }) =>
+      steps.length ? { messages, model: "openai/gpt-5", toolChoice: "none" } : undefined,
+  });
+  streamText({ ...required, prompt: "Why did the build fail?" });
+
+  // @ts-expect-error no tool has the name
+  await withSession("demo", "types", { model, tools, activeTools: ["write_log"] });
+  // @ts-expect-error no tool has the name
+  await withSession("demo", "types", { model, tools, toolChoice: { type: "tool", toolName: "write_log" } });
+  // @ts-expect-error no such choice
+  await withSession("demo", "types", { model, tools, toolChoice: "sometimes" });
+}

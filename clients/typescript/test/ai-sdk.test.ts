@@ -5,6 +5,7 @@ import { after, test } from "node:test";
 import { createAnthropic } from "@ai-sdk/anthropic";
 import * as sdk from "ai";
 import {
+  APICallError,
   generateText,
   type ModelMessage,
   stepCountIs,
@@ -13,7 +14,7 @@ import {
   type UIMessage,
   wrapLanguageModel,
 } from "ai";
-import { Palimpsest, type Session } from "palimpsest";
+import { Palimpsest, type PalimpsestError, type Session } from "palimpsest";
 import {
   contextMiddleware,
   contextPrepareStep,
@@ -149,6 +150,19 @@ for (const [api, create] of Object.entries(models)) {
       requests.map((request) => request.status),
       [400, 200],
     );
+  });
+
+  test(`${api}: the error of the provider is thrown if the service cannot shorten the prompt`, async () => {
+    const wording = { anthropic: "anthropic", chat: "openai", responses: "responses" }[api];
+    const name = `${api}-short+ptl=${wording}`;
+    const session = client.session("demo", `${api}-short`);
+    const model = wrapLanguageModel({ model: create(name), middleware: contextMiddleware(session) });
+    await assert.rejects(generateText({ model, prompt, maxRetries: 0 }), (error) => {
+      assert.ok(APICallError.isInstance(error), String(error));
+      assert.equal(error.statusCode, 400);
+      return (error.cause as PalimpsestError).reason === "PROMPT_TOO_LONG";
+    });
+    assert.equal((await provider.requests(name)).length, 1);
   });
 
   // The provider reports the error in the stream. Version 5 of the AI SDK ignores the event, so nothing can see it.

@@ -145,6 +145,22 @@ test("the definitions of tools are read once per session, and again after a chan
   assert.equal(reads, 3);
 });
 
+test("undo has the option force, for a view that exceeds the limit of a request", async () => {
+  const session = client.session("demo", "undo-force");
+  const messages = Array.from({ length: 41 }, (_, index) => ({
+    role: index % 2 ? "assistant" : "user",
+    content: index % 2 ? `answer ${index}${" word".repeat(1_500)}` : `question ${index}`,
+  }));
+  const target = { window_tokens: 32_000, max_output_tokens: 2_000 };
+  await session.sync({ model: "gpt-5", messages }, { target });
+  await assert.rejects(session.undo(), { reason: "RESTORE_OVER_BLOCK" });
+  const restored = await session.undo({ force: true });
+  assert.deepEqual(
+    restored?.restored.undone.map((event) => event.kind),
+    ["compacted"],
+  );
+});
+
 test("a compaction shortens the view, and undo and restore reverse it", async () => {
   const session = client.session("demo", "undo");
   const messages = Array.from({ length: 12 }, (_, index) => ({

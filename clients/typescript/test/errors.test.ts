@@ -276,20 +276,64 @@ test("errors of providers for prompts that are too long are recognized", () => {
   assert.equal(isTooLong(new PalimpsestError("The request is too large.", rejected)), false);
 });
 
-test("invalid options fail before a request", async () => {
-  assert.throws(() => new Palimpsest({ url: "localhost:50051" }), /must begin with http/);
-  const client = new Palimpsest({ url: server.url });
-  for (const id of ["", ".", ".."]) assert.throws(() => client.session("demo", id), TypeError);
-  assert.throws(() => client.sessions(".."), TypeError);
-  for (const timeoutMs of [0, -1, Number.NaN, Number.POSITIVE_INFINITY]) {
-    await assert.rejects(client.session("demo", "none").compact({}, { timeoutMs }), RangeError);
+test("a URL can be host:port, and can have the path of the API", async () => {
+  const { host } = new URL(server.url);
+  for (const url of [host, ` ${host}/\n`, `${server.url}/v1`, `${host}/v1/`]) {
+    const session = new Palimpsest({ url }).session("demo", "urls");
+    assert.equal((await session.sync(body)).sendable, true, url);
+    assert.equal((await session.withOptions({ maxRetries: 0 }).sync(body)).sendable, true, url);
+  }
+  for (const url of ["localhost", "grpc://localhost:50051", "api", ":50051"]) {
+    assert.throws(
+      () => new Palimpsest({ url }),
+      /must begin with http:\/\/ or https:\/\/, or be host:port/,
+      url,
+    );
   }
 });
 
-test("an id is one segment of the path", async () => {
+test("the error of a server that is not Palimpsest has its URL", async (context) => {
+  const page = "<html>";
+  const openai = { error: { message: "Unknown request URL", type: "invalid_request_error", code: null } };
+  const anthropic = { type: "error", error: { type: "not_found_error", message: "Not Found" } };
+  for (const answer of [page, JSON.stringify(openai), JSON.stringify(anthropic), "{}", "null"]) {
+    for (const [status, text] of [
+      [404, "this is no Palimpsest server. Check the URL of the server."],
+      [503, "a proxy answered, or this is no Palimpsest server."],
+    ] as const) {
+      const other = createServer((_, response) => void response.writeHead(status).end(answer)).listen(0);
+      context.after(() => other.close());
+      const url = `http://127.0.0.1:${(other.address() as AddressInfo).port}`;
+      const session = new Palimpsest({ url, maxRetries: 0 }).session("demo", "none");
+      const error = await failed(session.sync(body));
+      const response = `The response from ${url} has the HTTP status ${status} and no error of Palimpsest`;
+      assert.equal(error.message, `${response}: ${text}`);
+      assert.equal(error.status, status);
+      assert.equal(error.code, status === 404 ? "NOT_FOUND" : "UNAVAILABLE");
+    }
+  }
+});
+
+test("invalid options fail before a request", async () => {
   const client = new Palimpsest({ url: server.url });
-  await client.session("demo", "path").sync(body);
-  assert.equal((await failed(client.session("demo", "path/messages").get())).code, "NOT_FOUND");
+  for (const id of ["", ".", "..", "a/b", "a b", "-a", "Ä", "a\n", "a".repeat(129)]) {
+    assert.throws(
+      () => client.session("demo", id),
+      new TypeError(
+        `The id ${JSON.stringify(id)} of a session is invalid. Use at most 128 letters, digits, "-", "_" and ".", and ` +
+          "begin with a letter or a digit.",
+      ),
+    );
+    assert.throws(() => client.session(id, "none"), /of a project is invalid\. Use at most 64 letters/);
+  }
+  assert.throws(() => client.sessions("a/b"), TypeError);
+  assert.throws(() => client.session("a".repeat(65), "none"), TypeError);
+  assert.throws(() => client.session("demo", undefined as never), TypeError);
+  const longest = client.session("a".repeat(64), `0-_.${"Z".repeat(124)}`);
+  assert.equal((await failed(longest.get())).reason, "SESSION_NOT_FOUND");
+  for (const timeoutMs of [0, -1, Number.NaN, Number.POSITIVE_INFINITY]) {
+    await assert.rejects(client.session("demo", "none").compact({}, { timeoutMs }), RangeError);
+  }
 });
 
 test("a key authenticates, and a wrong key does not", async (context) => {
@@ -299,6 +343,17 @@ test("a key authenticates, and a wrong key does not", async (context) => {
   context.after(() => locked.stop());
   const sessionOf = (key: string) => new Palimpsest({ url: locked.url, apiKey: key }).session("demo", "keys");
   assert.equal((await sessionOf(apiKey).sync(body)).sendable, true);
+  // A key that was read from a file ends with a line break.
+  assert.equal((await sessionOf(` ${apiKey}\r\n`).sync(body)).sendable, true);
+  for (const key of [`${apiKey}\nx`, `${apiKey}\u00e4`]) {
+    assert.throws(
+      () => sessionOf(key),
+      (error: Error) => {
+        assert.match(error.message, /Check `apiKey` or PALIMPSEST_API_KEY/);
+        return !error.message.includes(apiKey);
+      },
+    );
+  }
   assert.equal((await failed(sessionOf("wrong").sync(body))).reason, "UNAUTHENTICATED");
 });
 

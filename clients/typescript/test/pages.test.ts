@@ -44,11 +44,19 @@ test("the versions in the pages of Java are those of the tests", () => {
   }
 });
 
-const { name, scripts, peerDependencies, devDependencies } = JSON.parse(
-  read("clients/typescript/package.json"),
-);
+const manifest = JSON.parse(read("clients/typescript/package.json"));
+const { name, scripts, peerDependencies, devDependencies } = manifest;
 const runTests = read("clients/typescript/run-tests");
 const has = (path: string): boolean => existsSync(new URL(path, REPOSITORY));
+
+test("the package names its place in the repository, from which npm resolves the links of the README", () => {
+  const [, url = ""] = /<url>(.*)<\/url>/.exec(read("clients/java/pom.xml")) ?? [];
+  const { type, url: git, directory } = manifest.repository;
+  assert.deepEqual([type, git], ["git", `git+${url}.git`]);
+  assert.equal(JSON.parse(read(`${directory}/package.json`)).name, name);
+  assert.equal(manifest.homepage, `${url}/tree/main/${directory}#readme`);
+  assert.equal(manifest.bugs, `${url}/issues`);
+});
 
 /** Returns true if the tests run a package in a version that its peer range and `wanted`, the start of it, permit. */
 function isTested(name: string, wanted = ""): boolean {

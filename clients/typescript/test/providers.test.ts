@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
-import { NotSendableError, Palimpsest, type Session } from "palimpsest";
+import { NotSendableError, Palimpsest, PalimpsestError, type Session } from "palimpsest";
 import { runMessages } from "palimpsest/anthropic";
 import { runChat, runResponses } from "palimpsest/openai";
 import { largeLog, startProvider, startServer, type Turn } from "./world.js";
@@ -334,4 +334,23 @@ test("send syncs, checks, and sends a prompt that is too long again", async () =
     (await provider.requests(long)).map((request) => request.status),
     [400, 200],
   );
+});
+
+test("send throws the error of the provider if the service cannot shorten the prompt", async () => {
+  const model = "claude-send-max-tokens+ptl=anthropic-output";
+  const messages: Anthropic.MessageParam[] = [{ role: "user", content: question }];
+  const body = { model, max_tokens: 5_000, messages };
+  // A second call of the same session meets the service in the same state.
+  for (let call = 1; call <= 2; call++) {
+    await assert.rejects(
+      client.session("demo", "send-max-tokens").send(body, (request) => anthropic.messages.create(request)),
+      (error) => {
+        assert.ok(error instanceof Anthropic.BadRequestError, String(error));
+        assert.match(error.message, /max_tokens.* exceed context limit/);
+        assert.ok(error.cause instanceof PalimpsestError);
+        return error.cause.reason === "PROMPT_TOO_LONG";
+      },
+    );
+    assert.equal((await provider.requests(model)).length, call);
+  }
 });

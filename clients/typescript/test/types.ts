@@ -129,10 +129,12 @@ export function agent(model: LanguageModel): void {
     model,
     tools: { read_log },
     callOptionsSchema: z.object({ id: z.string() }),
-    prepareStep: ({ messages }) => ({ messages: messages.slice(-1) }),
+    runtimeContext: { line: 1 },
+    activeTools: ["read_log"],
+    prepareStep: ({ messages, runtimeContext }) => ({ messages: messages.slice(-runtimeContext.line) }),
     prepareCall: ({ options, ...call }) => withSession("demo", options.id, call),
   });
-  same<typeof agent, ToolLoopAgent<{ id: string }, { read_log: typeof read_log }>>(true);
+  same<typeof agent, ToolLoopAgent<{ id: string }, { read_log: typeof read_log }, { line: number }>>(true);
   type ToolPart = Extract<InferAgentUIMessage<typeof agent>["parts"][number], { type: "tool-read_log" }>;
   const input: ToolPart["input"] = { line: 1 };
   input satisfies object | undefined;

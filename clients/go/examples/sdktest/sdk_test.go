@@ -208,6 +208,18 @@ func TestAPromptThatIsTooLongIsShortenedOnce(t *testing.T) {
 	world.Equal(t, len(requests[3].Body) < len(requests[2].Body), true)
 }
 
+func TestThePromptThatCannotBeShortenedHasTheErrorOfTheProvider(t *testing.T) {
+	s := start(t)
+	s.model += "+ptl=anthropic-output"
+	client, params := s.claude(), s.messages()
+	_, err := client.Messages.New(ctx, params)
+	var rejected *anthropic.Error
+	world.Equal(t, errors.As(err, &rejected), true)
+	world.Equal(t, rejected.StatusCode, 400)
+	world.Contains(t, err.Error(), "max_tokens` exceed context limit", true)
+	world.Equal(t, len(s.provider.Requests(t, s.model)), 1)
+}
+
 func TestAnArrayThatIsNotSendableIsNotSent(t *testing.T) {
 	s := start(t)
 	client, params := s.claude(), s.messages()

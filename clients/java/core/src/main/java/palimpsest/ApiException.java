@@ -56,16 +56,27 @@ public final class ApiException extends PalimpsestException {
         return new ApiException("UNAVAILABLE", "The stream ended early.", 0, List.of(), null);
     }
 
-    static ApiException of(int status, JsonNode body) {
+    /** Returns true if JSON is an error of the service. Errors of providers have no name of a status. */
+    static boolean isOfService(JsonNode body) {
+        return body.path("error").path("status").isTextual();
+    }
+
+    /** Returns the exception for a response without an error of the service. */
+    static ApiException ofOtherServer(String url, int status) {
+        String message = "The response from " + url + " has the HTTP status " + status + " and no error of Palimpsest: "
+                + (status == 404 || status == 405
+                        ? "this is no Palimpsest server. Check the URL of the server."
+                        : "a proxy answered, or this is no Palimpsest server.");
+        return new ApiException(CODES.getOrDefault(status, "UNKNOWN"), message, status, List.of(), null);
+    }
+
+    /** Returns the exception for the JSON of an error of the service. */
+    static ApiException of(JsonNode body) {
         JsonNode error = body.path("error");
-        if (!error.isObject()) {
-            String message = "HTTP status " + status + " without an error of Palimpsest";
-            return new ApiException(CODES.getOrDefault(status, "UNKNOWN"), message, status, List.of(), null);
-        }
         return new ApiException(
                 error.path("status").asText("UNKNOWN"),
                 error.path("message").asText(),
-                error.path("code").asInt(status),
+                error.path("code").asInt(),
                 Json.list(error.path("details")),
                 null);
     }

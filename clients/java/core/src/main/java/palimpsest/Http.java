@@ -32,7 +32,7 @@ final class Http {
 
     Http(HttpClient client, String url, String apiKey) {
         this.client = client;
-        this.url = url.replaceAll("/+$", "") + "/v1";
+        this.url = url;
         this.apiKey = apiKey;
     }
 
@@ -62,7 +62,7 @@ final class Http {
                 attempts == null ? 0 : attempts.remainingMs(),
                 head -> head.statusCode() == 200 ? lines : BodySubscribers.ofByteArray());
         if (response.statusCode() != 200) {
-            throw ApiException.of(response.statusCode(), json(response.body()));
+            throw failure(response.statusCode(), json(response.body()));
         }
         return lines;
     }
@@ -95,7 +95,7 @@ final class Http {
         BodyPublisher body = request.body() == null
                 ? BodyPublishers.noBody()
                 : BodyPublishers.ofByteArray(Json.bytes(request.body()));
-        HttpRequest.Builder builder = HttpRequest.newBuilder(URI.create(url + request.target()))
+        HttpRequest.Builder builder = HttpRequest.newBuilder(URI.create(url + "/v1" + request.target()))
                 .method(request.method(), body)
                 .header("content-type", "application/json")
                 .header("accept", "application/json, application/x-ndjson");
@@ -108,12 +108,16 @@ final class Http {
         return builder.build();
     }
 
-    private static ObjectNode parsed(int status, byte[] text) {
+    private ObjectNode parsed(int status, byte[] text) {
         JsonNode body = text.length == 0 ? Json.object() : json(text);
         if (status != 200 || !(body instanceof ObjectNode object)) {
-            throw ApiException.of(status, body);
+            throw failure(status, body);
         }
         return object;
+    }
+
+    private ApiException failure(int status, JsonNode body) {
+        return ApiException.isOfService(body) ? ApiException.of(body) : ApiException.ofOtherServer(url, status);
     }
 
     /** Returns the JSON of a text. An answer of a proxy can have another format. */

@@ -111,7 +111,7 @@ final class Lines implements BodySubscriber<byte[]>, Iterator<ObjectNode>, AutoC
     public ObjectNode next() {
         JsonNode element = read();
         if (element.has("error")) {
-            throw ApiException.of(0, element);
+            throw ApiException.of(element);
         }
         return (ObjectNode) element;
     }

@@ -25,8 +25,34 @@ public final class Palimpsest {
     private Palimpsest(Builder builder) {
         HttpClient client = builder.httpClient != null ? builder.httpClient : defaultClient();
         Executor executor = builder.executor != null ? builder.executor : Threads.EXECUTOR;
-        connection = new Connection(new Http(client, builder.url, builder.apiKey), executor, new Lanes(), new WarningLog());
+        Http http = new Http(client, baseOf(builder.url), keyOf(builder.apiKey));
+        connection = new Connection(http, executor, new Lanes(), new WarningLog());
         options = new Options(builder.timeout, builder.maxRetries);
+    }
+
+    /** Returns the URL of a server without the path of the API, which each request adds. */
+    private static String baseOf(String given) {
+        String base = given.strip().replaceAll("(/v1)?/*$", "");
+        if (base.matches("(?i)https?://.*")) {
+            return base;
+        }
+        // The command line has the same default scheme.
+        if (base.matches("[^/\\s]+:\\d+(/.*)?")) {
+            return "http://" + base;
+        }
+        throw new IllegalArgumentException(
+                "The URL of the server must begin with http:// or https://, or be host:port, not \"" + given + "\".");
+    }
+
+    /** Returns an API key without white space around it, such as the line break at the end of a file, or null. */
+    private static String keyOf(String given) {
+        String key = given == null ? "" : given.strip();
+        // The HTTP client would reject the header with an exception that contains the key.
+        if (!key.matches("[!-~]*")) {
+            throw new IllegalArgumentException("The API key contains a character that no key has, such as a line break."
+                    + " Check the builder or PALIMPSEST_API_KEY.");
+        }
+        return key.isEmpty() ? null : key;
     }
 
     private static HttpClient defaultClient() {
@@ -47,7 +73,13 @@ public final class Palimpsest {
         return TooLong.matches(error);
     }
 
-    /** Returns a session of a project. Makes no call. The service detects the format of each array. */
+    /**
+     * Returns a session of a project. Makes no call. The service detects the format of each array.
+     *
+     * @param project the id of the project: at most 64 letters, digits, {@code -}, {@code _} and {@code .}. It begins
+     *     with a letter or a digit
+     * @param session the id of the session: at most 128 characters, with the same rule
+     */
     public Session session(String project, String session) {
         return session(project, session, null);
     }
@@ -64,7 +96,7 @@ public final class Palimpsest {
 
     /** Returns the sessions of a project for parameters of {@code ListSessions}. */
     public Stream<ObjectNode> sessions(String project, Map<String, ?> query) {
-        Request request = Request.read("/projects/" + Request.segment(project) + "/sessions", query);
+        Request request = Request.read("/projects/" + Request.projectId(project) + "/sessions", query);
         return Iterators.pages(connection.http(), request, options, "sessions");
     }
 
@@ -101,7 +133,7 @@ public final class Palimpsest {
             return value == null || value.isEmpty() ? otherwise : value;
         }
 
-        /** Sets the address of the server. Default: {@code PALIMPSEST_URL}. */
+        /** Sets the URL of the server, or its {@code host:port}. Default: {@code PALIMPSEST_URL}. */
         public Builder url(String value) {
             url = value;
             return this;

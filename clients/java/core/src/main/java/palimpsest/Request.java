@@ -8,9 +8,12 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Pattern;
 
 /** One call: an HTTP method, a path below {@code /v1}, and the query or the body. */
 record Request(String method, String path, Map<String, ?> query, ObjectNode body) {
+    private static final Pattern ID = Pattern.compile("[A-Za-z0-9][A-Za-z0-9._-]*");
+
     /** Returns a call without a body. */
     static Request read(String path, Map<String, ?> query) {
         return new Request("GET", path, query, null);
@@ -40,12 +43,23 @@ record Request(String method, String path, Map<String, ?> query, ObjectNode body
         return pairs.isEmpty() ? path : path + "?" + String.join("&", pairs);
     }
 
-    /** Returns an id as a segment of a path. A proxy can resolve some texts to the path of another resource. */
-    static String segment(String id) {
-        if (id.isEmpty() || id.equals(".") || id.equals("..")) {
-            throw new IllegalArgumentException("An id of a project or session must not be empty, . or ..");
+    /** Returns the valid id of a project. */
+    static String projectId(String id) {
+        return checked("project", id, 64);
+    }
+
+    /** Returns the valid id of a session. */
+    static String sessionId(String id) {
+        return checked("session", id, 128);
+    }
+
+    /** Returns a valid id, which is a segment of a path. Another id could name the path of another resource. */
+    private static String checked(String kind, String id, int limit) {
+        if (!ID.matcher(id).matches() || id.length() > limit) {
+            throw new IllegalArgumentException("The id \"" + id + "\" of a " + kind + " is invalid. Use at most "
+                    + limit + " letters, digits, \"-\", \"_\" and \".\", and begin with a letter or a digit.");
         }
-        return encode(id);
+        return id;
     }
 
     /** Returns a text as a segment of a path, or as a value of a query. */

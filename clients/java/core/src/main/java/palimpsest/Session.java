@@ -67,10 +67,8 @@ public final class Session {
     private Session(Connection connection, String project, String id, Format format, Options options, State state) {
         this.connection = connection;
         // Invalid ids fail here, and not in a call.
-        Request.segment(project);
-        Request.segment(id);
-        this.project = project;
-        this.id = id;
+        this.project = Request.projectId(project);
+        this.id = Request.sessionId(id);
         this.format = format;
         this.options = options;
         this.state = state;
@@ -185,7 +183,8 @@ public final class Session {
 
     /**
      * Syncs and calls the model. The request also has the tools of the service, with which the model reads removed
-     * content. If the provider rejects the prompt as too long, it is shortened and sent once more.
+     * content. If the provider rejects the prompt as too long, it is shortened and sent once more. If no level can
+     * shorten it, the exception of the provider is thrown, with that of the service among its suppressed ones.
      *
      * @param body the body with the whole conversation
      * @param call the method of the SDK that sends a request, such as {@code client.messages()::create}
@@ -203,7 +202,12 @@ public final class Session {
             if (!TooLong.matches(error)) {
                 throw error;
             }
-            View<T> shorter = sync(request, syncOptions.tooLong(error));
+            View<T> shorter;
+            try {
+                shorter = sync(request, syncOptions.tooLong(error));
+            } catch (ApiException failure) {
+                throw TooLong.reported(error, failure);
+            }
             return assigned(shorter, call.apply(shorter.request()));
         }
         return assigned(first, response);
@@ -238,7 +242,8 @@ public final class Session {
             if (!TooLong.matches(error)) {
                 return CompletableFuture.failedFuture(error);
             }
-            return sendOnce(work, body, first.tooLong(error), call);
+            return sendOnce(work, body, first.tooLong(error), call)
+                    .exceptionallyCompose(failure -> CompletableFuture.failedFuture(TooLong.reported(error, failure)));
         }));
     }
 
@@ -387,13 +392,31 @@ public final class Session {
      * @return the {@code RestoreContextResponse}, or nothing if nothing can be undone
      */
     public Optional<ObjectNode> undo() {
+        return undo(Map.of());
+    }
+
+    /**
+     * Undoes the last change of the view, with fields of {@code RestoreContextRequest}. {@code Map.of("force", true)}
+     * also restores a view that exceeds the limit of a request. Without it, the call fails with the reason
+     * {@code RESTORE_OVER_BLOCK}.
+     *
+     * @return the {@code RestoreContextResponse}, or nothing if nothing can be undone
+     */
+    public Optional<ObjectNode> undo(Map<String, ?> fields) {
         OptionalLong revision = new UndoSearch().revisionIn(events(UndoSearch.QUERY));
-        return revision.isEmpty() ? Optional.empty() : Optional.of(restore(revision.getAsLong()));
+        return revision.isEmpty() ? Optional.empty() : Optional.of(restore(revision.getAsLong(), fields));
     }
 
     /** Restores the view of a revision and returns the {@code RestoreContextResponse}. */
     public ObjectNode restore(long toRevision) {
-        return change("POST", ":restore", Map.of("to_revision", toRevision));
+        return restore(toRevision, Map.of());
+    }
+
+    /** Restores the view of a revision, with other fields of {@code RestoreContextRequest}, such as {@code force}. */
+    public ObjectNode restore(long toRevision, Map<String, ?> fields) {
+        Map<String, Object> all = new HashMap<>(fields);
+        all.put("to_revision", toRevision);
+        return change("POST", ":restore", all);
     }
 
     /** Returns the session: its state, counts, policy and budget. */
@@ -405,7 +428,7 @@ public final class Session {
     public ObjectNode create(Map<String, ?> fields) {
         ObjectNode body = Json.object().put("request_id", requestId()).put("session_id", id);
         body.set("session", Json.tree(fields));
-        String path = "/projects/" + Request.segment(project) + "/sessions";
+        String path = "/projects/" + project + "/sessions";
         return (ObjectNode) call(new Request("POST", path, Map.of(), body)).path("session");
     }
 
@@ -496,7 +519,7 @@ public final class Session {
     }
 
     private String path(String suffix) {
-        return "/projects/" + Request.segment(project) + "/sessions/" + Request.segment(id) + suffix;
+        return "/projects/" + project + "/sessions/" + id + suffix;
     }
 
     /** Returns the path of a resource name. */

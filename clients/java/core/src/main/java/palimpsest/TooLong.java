@@ -1,6 +1,7 @@
 package palimpsest;
 
 import java.lang.reflect.InvocationTargetException;
+import java.util.concurrent.CompletionException;
 import java.util.regex.Pattern;
 
 /** Recognizes the errors of providers that report a prompt as too long. */
@@ -28,6 +29,25 @@ final class TooLong {
             }
         }
         return false;
+    }
+
+    /**
+     * Returns the exception to throw after a sync that followed a rejection by the provider. If the service cannot
+     * shorten the prompt, this is the rejection, as without the service. It states the limit, for example one that the
+     * output tokens exceed. Otherwise it is the failure.
+     */
+    static <E extends Throwable> E reported(E rejection, E failure) {
+        if (!(unwrapped(failure) instanceof ApiException error)
+                || !error.reason().equals("PROMPT_TOO_LONG")) {
+            return failure;
+        }
+        unwrapped(rejection).addSuppressed(error);
+        return rejection;
+    }
+
+    /** Returns the exception of a stage of a future without its wrapper. */
+    private static Throwable unwrapped(Throwable error) {
+        return error instanceof CompletionException && error.getCause() != null ? error.getCause() : error;
     }
 
     /** Returns the HTTP status, or 0. The exceptions of both SDKs have it, but no common type. */

@@ -6,6 +6,9 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import com.sun.net.httpserver.HttpServer;
+import java.net.InetSocketAddress;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -17,6 +20,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
 import palimpsest.testing.Server;
 
 /** Errors, retries, deadlines and keys, against real faults. */
@@ -81,11 +85,69 @@ class ErrorTest {
         ApiException denied = failure(() -> readable.update(Map.of("title", "A title")));
         assertEquals("PERMISSION_DENIED", denied.code());
         assertEquals(Map.of("permission", "write"), denied.metadata());
+        // A key that was read from a file ends with a line break.
+        Session ofFile = client.apiKey(" " + reader + "\r\n").build().session("demo", "a");
+        assertTrue(ofFile.get().path("revision").asLong() > 0);
+        for (String invalid : List.of(reader + "\nx", reader + "ä")) {
+            client.apiKey(invalid);
+            String message =
+                    assertThrows(IllegalArgumentException.class, client::build).getMessage();
+            assertTrue(message.contains("PALIMPSEST_API_KEY"));
+            assertFalse(message.contains(reader));
+        }
         for (String wrong : new String[] {null, "wrong"}) {
             Session session = client.apiKey(wrong).build().session("demo", "a");
             assertEquals("UNAUTHENTICATED", failure(session::get).code());
         }
         server.kill();
+    }
+
+    @Test
+    void aUrlCanBeHostAndPortAndCanHaveThePathOfTheApi() {
+        String address = Server.shared().address();
+        for (String url : List.of(address, " " + address + "/\n", "http://" + address + "/v1", address + "/v1/")) {
+            Palimpsest client = Palimpsest.builder().url(url).build();
+            assertTrue(client.session("demo", "urls").sync(BODY).sendable());
+        }
+        for (String url : List.of("", "localhost", "grpc://localhost:50051", "/api", ":50051")) {
+            Palimpsest.Builder builder = Palimpsest.builder().url(url);
+            String message =
+                    assertThrows(IllegalArgumentException.class, builder::build).getMessage();
+            assertTrue(message.contains("must begin with http:// or https://, or be host:port"), message);
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "<html>",
+                "{}",
+                "null",
+                "{'error': {'message': 'Unknown request URL', 'type': 'invalid_request_error', 'code': null}}",
+                "{'type': 'error', 'error': {'type': 'not_found_error', 'message': 'Not Found'}}"
+            })
+    void theErrorOfAnotherServerHasItsUrl(String answer) throws Exception {
+        Map<Integer, String> texts = Map.of(
+                404, "this is no Palimpsest server. Check the URL of the server.",
+                503, "a proxy answered, or this is no Palimpsest server.");
+        for (int status : texts.keySet()) {
+            HttpServer other = HttpServer.create(new InetSocketAddress("127.0.0.1", 0), 0);
+            other.createContext("/", exchange -> {
+                byte[] content = answer.replace('\'', '"').getBytes(StandardCharsets.UTF_8);
+                exchange.sendResponseHeaders(status, content.length);
+                exchange.getResponseBody().write(content);
+                exchange.close();
+            });
+            other.start();
+            String url = "http://127.0.0.1:" + other.getAddress().getPort();
+            Session session =
+                    Palimpsest.builder().url(url + "/").maxRetries(0).build().session("demo", "none");
+            ApiException error = failure(() -> session.sync(BODY));
+            other.stop(0);
+            String response = "The response from " + url + " has the HTTP status " + status;
+            assertEquals(response + " and no error of Palimpsest: " + texts.get(status), error.getMessage());
+            assertEquals(status, error.status());
+        }
     }
 
     @Test

@@ -38,6 +38,7 @@ import com.openai.models.responses.ResponseOutputItem;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletionException;
 import java.util.logging.Level;
 import java.util.logging.Logger;
 import org.junit.jupiter.api.BeforeEach;
@@ -279,6 +280,24 @@ class SdkTest {
                 () -> context.send(rejected, CLAUDE.messages()::create));
         assertFalse(Palimpsest.isTooLong(error));
         assertEquals(5, PROVIDER.statuses(model).size());
+    }
+
+    @Test
+    void aPromptThatCannotBeShortenedHasTheExceptionOfTheProvider() {
+        model += "+ptl=anthropic-output";
+        MessageCreateParams params = claude().addUserMessage("Hello").build();
+        Throwable error = assertThrows(
+                com.anthropic.errors.BadRequestException.class, () -> context.send(params, CLAUDE.messages()::create));
+        assertTrue(error.getMessage().contains("max_tokens` exceed context limit"), error.getMessage());
+        assertEquals("PROMPT_TOO_LONG", ((ApiException) error.getSuppressed()[0]).reason());
+        Throwable later = assertThrows(
+                        CompletionException.class,
+                        () -> context.sendAsync(params, CLAUDE.async().messages()::create)
+                                .join())
+                .getCause();
+        assertTrue(later instanceof com.anthropic.errors.BadRequestException, later.toString());
+        assertEquals("PROMPT_TOO_LONG", ((ApiException) later.getSuppressed()[0]).reason());
+        assertEquals(2, PROVIDER.statuses(model).size());
     }
 
     @Test

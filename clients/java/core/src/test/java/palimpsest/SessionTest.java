@@ -235,6 +235,16 @@ class SessionTest {
     }
 
     @Test
+    void anUndoCanExceedTheLimitOfARequest() {
+        Map<String, Integer> target = Map.of("window_tokens", 32_000, "max_output_tokens", 2_000);
+        context.sync(body(turns(40, 1_500)), new SyncOptions().parameter("target", target));
+        ApiException error = assertThrows(ApiException.class, context::undo);
+        assertEquals("RESTORE_OVER_BLOCK", error.reason());
+        ObjectNode restored = context.undo(Map.of("force", true)).orElseThrow();
+        assertEquals("compacted", restored.at("/restored/undone/0/kind").asText());
+    }
+
+    @Test
     void aPromptThatIsTooLongIsShortened() {
         Map<String, Object> body = body(turns(20, 2_000));
         int before = context.sync(body).tokens().path("total_tokens").asInt();
@@ -464,11 +474,28 @@ class SessionTest {
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {"", ".", ".."})
-    void idsThatAreNoSegmentOfAPathAreRejected(String id) {
-        assertThrows(IllegalArgumentException.class, () -> client.session("demo", id));
+    @ValueSource(strings = {"", ".", "..", "a/b", "a b", "-a", "Ä", "a\n"})
+    void invalidIdsAreRejected(String id) {
+        assertEquals(
+                "The id \"" + id
+                        + "\" of a session is invalid. Use at most 128 letters, digits, \"-\", \"_\" and \".\","
+                        + " and begin with a letter or a digit.",
+                assertThrows(IllegalArgumentException.class, () -> client.session("demo", id))
+                        .getMessage());
         assertThrows(IllegalArgumentException.class, () -> client.session(id, "a"));
         assertThrows(IllegalArgumentException.class, () -> client.sessions(id));
+    }
+
+    @Test
+    void idsHaveALimit() {
+        String project = "a".repeat(64);
+        String session = "0-_." + "Z".repeat(124);
+        assertThrows(IllegalArgumentException.class, () -> client.session(project + "a", "a"));
+        assertThrows(IllegalArgumentException.class, () -> client.session("demo", session + "a"));
+        Session longest = client.session(project, session);
+        assertEquals(
+                "SESSION_NOT_FOUND",
+                assertThrows(ApiException.class, longest::get).reason());
     }
 
     @Test

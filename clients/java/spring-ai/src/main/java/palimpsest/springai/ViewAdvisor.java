@@ -21,6 +21,7 @@ import org.springframework.ai.chat.prompt.Prompt;
 import org.springframework.ai.tool.ToolCallback;
 import org.springframework.ai.tool.definition.ToolDefinition;
 import org.springframework.core.Ordered;
+import palimpsest.ApiException;
 import palimpsest.LastResponses;
 import palimpsest.Palimpsest;
 import palimpsest.Session;
@@ -59,7 +60,7 @@ final class ViewAdvisor implements CallAdvisor, StreamAdvisor {
             if (!Palimpsest.isTooLong(error)) {
                 throw error;
             }
-            response = chain.copy(this).nextCall(withView(request, error));
+            response = chain.copy(this).nextCall(shorter(request, error));
         }
         if (response.chatResponse() != null) {
             record(request, response.chatResponse(), usageOf(response));
@@ -72,7 +73,10 @@ final class ViewAdvisor implements CallAdvisor, StreamAdvisor {
         Flux<ChatClientResponse> parts = view(request, null)
                 .flatMapMany(chain::nextStream)
                 .onErrorResume(
-                        Palimpsest::isTooLong, error -> view(request, error).flatMapMany(chain.copy(this)::nextStream));
+                        Palimpsest::isTooLong,
+                        error -> view(request, error)
+                                .onErrorMap(ApiException.class, failure -> reported(error, failure))
+                                .flatMapMany(chain.copy(this)::nextStream));
         return Flux.defer(() -> {
             // The aggregated response lacks the usage of the provider, which the last parts have.
             AtomicReference<Usage> usage = new AtomicReference<>(new EmptyUsage());
@@ -105,6 +109,26 @@ final class ViewAdvisor implements CallAdvisor, StreamAdvisor {
 
     private Mono<ChatClientRequest> view(ChatClientRequest request, Throwable tooLong) {
         return Mono.fromCallable(() -> withView(request, tooLong)).subscribeOn(Schedulers.boundedElastic());
+    }
+
+    private ChatClientRequest shorter(ChatClientRequest request, RuntimeException tooLong) {
+        try {
+            return withView(request, tooLong);
+        } catch (ApiException failure) {
+            throw reported(tooLong, failure);
+        }
+    }
+
+    /**
+     * Returns the exception of the provider if the service cannot shorten the prompt, as without the service. It states
+     * the limit, for example one that the output tokens exceed. Returns the failure of the service otherwise.
+     */
+    private static <E extends Throwable> E reported(E tooLong, E failure) {
+        if (!(failure instanceof ApiException error) || !error.reason().equals("PROMPT_TOO_LONG")) {
+            return failure;
+        }
+        tooLong.addSuppressed(error);
+        return tooLong;
     }
 
     private ChatClientRequest withView(ChatClientRequest request, Throwable tooLong) {

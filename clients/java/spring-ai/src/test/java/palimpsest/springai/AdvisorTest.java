@@ -17,6 +17,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -41,6 +42,7 @@ import org.springframework.ai.content.Media;
 import org.springframework.ai.openai.OpenAiChatModel;
 import org.springframework.ai.openai.OpenAiChatOptions;
 import org.springframework.ai.tool.annotation.Tool;
+import palimpsest.ApiException;
 import palimpsest.Format;
 import palimpsest.Palimpsest;
 import palimpsest.Session;
@@ -197,6 +199,25 @@ class AdvisorTest {
                 other.prompt().messages(messages).stream().content().toStream();
         assertTrue(texts.count() > 0);
         assertEquals(List.of(400, 200, 400, 200), PROVIDER.statuses(model));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void aPromptThatCannotBeShortenedHasTheExceptionOfTheProvider(Api api) {
+        String model = "short-" + api;
+        ChatClient client = client(api.model(model + "+ptl=anthropic-output"), model);
+        for (Executable call : List.<Executable>of(
+                () -> client.prompt("Hello").call().content(),
+                () -> client.prompt("Hello").stream().content().blockLast())) {
+            Throwable error = assertThrows(RuntimeException.class, call);
+            assertTrue(Palimpsest.isTooLong(error), error.toString());
+            assertTrue(
+                    Stream.of(error.getSuppressed())
+                            .anyMatch(it -> it instanceof ApiException service
+                                    && service.reason().equals("PROMPT_TOO_LONG")),
+                    error.toString());
+        }
+        assertEquals(2, PROVIDER.statuses(model).size());
     }
 
     @ParameterizedTest
