@@ -7,6 +7,7 @@
 )]
 
 mod agent_logs;
+mod backups;
 mod blocks;
 mod commands;
 mod compacted;
@@ -267,6 +268,29 @@ fn sessions_lists_readable_rows_and_reports_unreadable_ones() {
             assert_eq!(rows, listed);
         }
     }
+}
+
+#[test]
+fn a_failed_deletion_names_the_sessions_after_it() {
+    let setting = Setting::new();
+    setting.import();
+    let server = format!("http://{}", setting.server.address());
+    let names = ["first", "missing", "second", "--yes"];
+    let args = [&["sessions", "delete"][..], &names, &["--server", &server]];
+    let output = palimpsest(&args.concat());
+    assert_eq!(output.status.code(), Some(1));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        printed.starts_with("projects/default/sessions/first: 1 deleted"),
+        "{printed}"
+    );
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        error.contains("sessions/missing does not exist")
+            && error.contains("were not deleted: projects/default/sessions/second"),
+        "{error}"
+    );
+    assert!(setting.run(&["sessions"]).contains("second"));
 }
 
 #[test]

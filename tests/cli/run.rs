@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -109,6 +109,27 @@ async fn an_agent_gets_its_base_url_and_its_requests_are_reported() {
     let input = provider.bill("key").input;
     let line = format!("palimpsest: 1 model request; {input} input tokens (0 read from the cache");
     assert!(reported.starts_with(&line), "{line}\n{reported}");
+}
+
+#[test]
+fn a_provider_that_cannot_be_reached_is_reported() {
+    // Nothing listens on a port that was bound and released.
+    let free = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let upstream = format!("http://{free}");
+    let home = Home::new();
+    let output = home
+        .run(["--upstream-openai", &upstream, "--", "python3", "-c", CHAT])
+        .output()
+        .unwrap();
+    let reported = stderr(&output);
+    assert!(
+        reported.contains("the provider answered no request"),
+        "{reported}"
+    );
+    assert!(reported.contains("--upstream-openai"), "{reported}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use clap::Args;
 use palimpsest_proto::context::v1::DeleteSessionRequest;
 
@@ -41,13 +41,14 @@ impl Delete {
 
     async fn delete(&self, names: &[String]) -> anyhow::Result<()> {
         let mut clients = self.remote.connect().await?;
-        for name in names {
+        for (index, name) in names.iter().enumerate() {
             let request = DeleteSessionRequest {
                 session: name.clone(),
                 delete_subagents: self.subagents,
                 ..DeleteSessionRequest::default()
             };
-            let deleted = reply_of(clients.sessions.delete_session(request).await)?;
+            let deleted = reply_of(clients.sessions.delete_session(request).await)
+                .map_err(|error| with_rest(error, &names[index + 1..]))?;
             let rest = if deleted.complete {
                 "all data is removed"
             } else {
@@ -59,6 +60,17 @@ impl Delete {
         }
         Ok(())
     }
+}
+
+/// Adds the sessions that were not tried to the error of the session before them.
+fn with_rest(error: anyhow::Error, rest: &[String]) -> anyhow::Error {
+    if rest.is_empty() {
+        return error;
+    }
+    anyhow!(
+        "{error}. The sessions after it were not deleted: {}",
+        rest.join(", ")
+    )
 }
 
 fn confirm(names: &[String]) -> anyhow::Result<bool> {

@@ -1,16 +1,20 @@
 //! `palimpsest restore`: restores a backup into a data folder.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
 use palimpsest_core::ids::{ProjectId, SessionKey};
-use palimpsest_engine::backup::{self, RestoreFilter, RestoreReport, RestoreTarget};
+use palimpsest_engine::backup::{
+    self, ManifestReader, RestoreFilter, RestoreReport, RestoreTarget,
+};
 use palimpsest_engine::clock::{Clock as _, SystemClock};
 use palimpsest_server::{BLOB_FOLDER, LOG_FOLDER};
 use palimpsest_store::archive::Archive;
 use palimpsest_store::blobs::Blobs;
 
+use super::backup::open_existing;
 use super::client::block_on;
 use super::output::{bytes, number, print};
 
@@ -62,7 +66,7 @@ impl RestoreCommand {
     }
 
     async fn restore(&self) -> anyhow::Result<()> {
-        let place = Archive::open(&self.from)?;
+        let place = open_existing("--from", &self.from)?;
         let id = match &self.backup {
             Some(id) => id.clone(),
             None => match backup::latest(&place).await? {
@@ -71,6 +75,8 @@ impl RestoreCommand {
             },
         };
         let selection = self.selection()?;
+        // Before anything is created, because the corrected command would otherwise find a store or a folder.
+        check_selection(&place, &id, &selection).await?;
         let Some(data_dir) = &self.data_dir else {
             let found = backup::check(&place, &id, &selection).await?;
             return print_report(&id, "is complete", found);
@@ -104,6 +110,39 @@ impl RestoreCommand {
             sessions: self.session.iter().map(session).collect::<Result<_, _>>()?,
         })
     }
+}
+
+/// Returns an error if the backup does not exist, or if a selected project or session is not in it.
+async fn check_selection(
+    place: &Archive,
+    id: &str,
+    selection: &RestoreFilter,
+) -> anyhow::Result<()> {
+    let mut manifest = ManifestReader::open(place, id).await?;
+    let mut projects: HashSet<&ProjectId> = selection.projects.iter().collect();
+    let mut sessions: HashSet<&SessionKey> = selection.sessions.iter().collect();
+    while !(projects.is_empty() && sessions.is_empty()) {
+        let Some(entry) = manifest.next().await? else {
+            break;
+        };
+        if let Some(key) = entry.key() {
+            projects.remove(&key.project);
+            sessions.remove(&key);
+        }
+    }
+    let projects = selection.projects.iter().filter(|it| projects.contains(it));
+    let sessions = selection.sessions.iter().filter(|it| sessions.contains(it));
+    let missing: Vec<String> = projects
+        .map(|project| format!("the project {project}"))
+        .chain(sessions.map(|session| format!("the session {session}")))
+        .collect();
+    if !missing.is_empty() {
+        bail!(
+            "the backup {id} does not contain {}: check --project and --session",
+            missing.join(" and ")
+        );
+    }
+    Ok(())
 }
 
 fn print_report(id: &str, what: &str, found: RestoreReport) -> anyhow::Result<()> {

@@ -9,8 +9,8 @@ use clap::Args;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
 use palimpsest_engine::maintenance::referenced_files::{self, ReferencedFiles};
-use palimpsest_server::store;
-use palimpsest_store::blobs::{BlobError, Blobs, result_path};
+use palimpsest_server::{BLOB_FOLDER, store};
+use palimpsest_store::blobs::{BlobError, Blobs, local_folder, result_path};
 use palimpsest_store::encoding::{decode_frame, decode_list_row};
 use palimpsest_store::{FileIntents, MAX_LIST, SessionHead, SessionLog, Store, StoreError};
 use serde_json::json;
@@ -73,6 +73,8 @@ struct StoreFindings {
     damaged: u64,
     /// The first faults, at most `MAX_FAULTS`.
     faults: Vec<String>,
+    /// The reason why results may be missing only because the command looked for them in a wrong place.
+    wrong_place: Option<String>,
 }
 
 /// The maximum number of listed faults, and of listed files without an intent.
@@ -112,6 +114,19 @@ impl VerifyStore {
         let readable = store::open_existing(&config, &scratch).await;
         let readable = readable.map_err(Error::from_boxed)?;
         let log = Arc::clone(&readable.log);
+        let location = match &config.blobs.url {
+            Some(url) => url.clone(),
+            None => config.data_dir.join(BLOB_FOLDER).display().to_string(),
+        };
+        // Opening a folder creates it. A server creates the folder at its start, so a missing one is a wrong name.
+        if let Some(folder) = local_folder(&location)?
+            && !folder.is_dir()
+        {
+            bail!(
+                "the folder {} of stored results does not exist: pass the place of this store's results with --blobs",
+                folder.display()
+            );
+        }
         let blobs = store::blobs(&config)?;
         let mut found = StoreFindings::default();
         // Intents are read before the logs. An intent that a commit completes meanwhile then still counts.
@@ -146,9 +161,30 @@ impl VerifyStore {
             }
         }
         check_orphans(&*log, &blobs, &intended, &mut found).await?;
+        if found.missing > 0 {
+            found.wrong_place = wrong_place(&*log, &blobs, &location).await?;
+        }
         log.close().await?;
         report(&found, self.json)
     }
+}
+
+/// Returns the reason why the place of stored results is probably that of another store, or `None`.
+///
+/// A server writes an owner marker before its first result, so a place without its marker has no result of its store.
+async fn wrong_place(
+    log: &dyn Store,
+    blobs: &Blobs,
+    location: &str,
+) -> anyhow::Result<Option<String>> {
+    let store = log.store_id().await?;
+    let reason = match blobs.read_owner().await {
+        Ok(None) => "has no owner marker (_palimpsest/store.json)".to_owned(),
+        Ok(Some(owner)) if owner != store => format!("belongs to the store {owner}"),
+        // An unreadable marker is reported when a server starts.
+        Ok(Some(_)) | Err(_) => return Ok(None),
+    };
+    Ok(Some(format!("{location} {reason}")))
 }
 
 /// Returns the paths of all files with an intent in the log.
@@ -341,6 +377,12 @@ fn report(found: &StoreFindings, as_json: bool) -> anyhow::Result<()> {
             number(found.missing),
             number(found.damaged)
         ))?;
+    }
+    if let Some(reason) = &found.wrong_place {
+        bail!(
+            "results are missing, and {reason}: it is probably not the place of this store's results. Pass their place \
+             with --blobs. If the place is right, restore the missing data from a backup"
+        );
     }
     if found.missing + found.damaged > 0 {
         bail!("the store is damaged: restore the missing or damaged data from a backup");

@@ -88,6 +88,84 @@ fn config_prints_the_configuration_and_check_prints_nothing() {
 }
 
 #[test]
+fn a_location_that_the_server_cannot_open_exits_with_64() {
+    for (key, url) in [
+        ("blobs.url", "gs://bucket/x"),
+        ("blobs.url", "s3://"),
+        ("retention.export_url", "file://exports"),
+    ] {
+        let set = format!("{key}={url}");
+        for command in [&["config", "--check"][..], &["serve"]] {
+            let (code, _, stderr) = run(&[command, &["--set", &set]].concat());
+            assert_eq!(code, 64, "{stderr}");
+            assert!(stderr.contains(key) && stderr.contains(url), "{stderr}");
+        }
+    }
+}
+
+#[test]
+fn an_unreadable_database_password_names_its_source_and_its_setting() {
+    for (setting, value, expected) in [
+        (
+            "store.postgres.password_file",
+            "/nonexistent/password",
+            "/nonexistent/password cannot be read: entity not found (store.postgres.password_file)",
+        ),
+        (
+            "store.postgres.password_env",
+            "NO_SUCH_PASSWORD",
+            "the variable NO_SUCH_PASSWORD is not set (store.postgres.password_env)",
+        ),
+    ] {
+        let set = format!("{setting}={value}");
+        let (code, _, stderr) = run(&[
+            "schema",
+            "check",
+            "--set",
+            "store.postgres.url=postgres://x@127.0.0.1:9/x",
+            "--blobs",
+            "s3://bucket",
+            "--set",
+            &set,
+        ]);
+        assert_eq!(code, 1, "{stderr}");
+        let expected = format!("the database's password cannot be read: {expected}\n");
+        assert!(stderr.ends_with(&expected), "{stderr}");
+    }
+}
+
+#[test]
+fn a_client_key_of_another_certificate_is_reported_as_such() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = || rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (cert, key) = (path("tls.crt"), path("tls.key"));
+    std::fs::write(&cert, make().cert.pem()).unwrap();
+    std::fs::write(&key, make().signing_key.serialize_pem()).unwrap();
+    let server = ["health", "--server", "https://127.0.0.1:9"];
+    let pair = ["--tls-cert", &cert, "--tls-key", &key];
+    let (code, _, stderr) = run(&[&server[..], &pair].concat());
+    assert_eq!(code, 1, "{stderr}");
+    assert!(
+        stderr.contains("--tls-key is not the private key of the certificate in --tls-cert"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn keys_list_rejects_a_missing_file() {
+    for more in [&[][..], &["--json"]] {
+        let args = ["keys", "list", "--keys-file", "/nonexistent/keys.toml"];
+        let (code, stdout, stderr) = run(&[&args, more].concat());
+        assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
+        assert!(
+            stderr.contains("/nonexistent/keys.toml does not exist: check --keys-file"),
+            "{stderr}"
+        );
+    }
+}
+
+#[test]
 fn completions_are_printed_for_each_shell() {
     for shell in ["bash", "fish", "zsh"] {
         let (code, stdout, _) = run(&["completions", shell]);

@@ -80,7 +80,8 @@ impl ServerTls {
 
 /// Builds the configuration from the contents of certificate, key and optional client authorities, in this order.
 fn server_config(files: &[Vec<u8>]) -> Result<ServerConfig, String> {
-    let chain = certificates(&files[0])?;
+    let chain =
+        certificates(&files[0]).map_err(|error| format!("the file of tls.cert_file {error}"))?;
     // The message of the parser is dropped, because it could quote the key.
     let key = PrivateKeyDer::from_pem_slice(&files[1])
         .map_err(|_| "the key file contains no private key as PEM".to_owned())?;
@@ -92,20 +93,29 @@ fn server_config(files: &[Vec<u8>]) -> Result<ServerConfig, String> {
         None => builder.with_no_client_auth(),
         Some(authorities) => {
             let mut roots = RootCertStore::empty();
-            for certificate in certificates(authorities)? {
-                roots
-                    .add(certificate)
-                    .map_err(|error| format!("an authority cannot be used: {error}"))?;
+            let authorities = certificates(authorities)
+                .map_err(|error| format!("the file of tls.client_ca_file {error}"))?;
+            for certificate in authorities {
+                roots.add(certificate).map_err(|error| {
+                    format!("an authority of tls.client_ca_file cannot be used: {error}")
+                })?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
                 .build()
-                .map_err(|error| format!("the authorities cannot be used: {error}"))?;
+                .map_err(|error| {
+                    format!("the authorities of tls.client_ca_file cannot be used: {error}")
+                })?;
             builder.with_client_cert_verifier(verifier)
         }
     };
     let mut config = builder
         .with_single_cert(chain, key)
-        .map_err(|error| format!("certificate and key do not go together: {error}"))?;
+        .map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                format!("certificate and key do not go together: {error}")
+            }
+            error => format!("the certificate cannot be used: {error}"),
+        })?;
     // The first name that the client offers too is selected, so HTTP/2 takes precedence.
     config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
     Ok(config)
@@ -115,8 +125,8 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match read {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        Ok(_) => Err("a file contains no certificate as PEM".to_owned()),
-        Err(_) => Err("a file of certificates is broken PEM".to_owned()),
+        Ok(_) => Err("contains no certificate as PEM".to_owned()),
+        Err(_) => Err("is broken PEM".to_owned()),
     }
 }
 

@@ -197,11 +197,17 @@ pub fn database(config: &Config) -> Result<PostgresOptions, BoxError> {
     let url = url.ok_or("store.postgres.url is not set: set it to the address of the database")?;
     // The variable takes precedence over the file.
     let password = match (&postgres.password_env, &postgres.password_file) {
-        (Some(variable), _) => Some(SecretSource::Env(variable.as_str().to_owned())),
-        (None, Some(path)) => Some(SecretSource::File(path.clone())),
+        (Some(variable), _) => Some(Password {
+            source: SecretSource::Env(variable.as_str().to_owned()),
+            setting: "store.postgres.password_env",
+        }),
+        (None, Some(path)) => Some(Password {
+            source: SecretSource::File(path.clone()),
+            setting: "store.postgres.password_file",
+        }),
         (None, None) => None,
     };
-    let password = password.map(|source| Arc::new(Password(source)) as Arc<dyn SecretProvider>);
+    let password = password.map(|password| Arc::new(password) as Arc<dyn SecretProvider>);
     let cert = postgres.client_cert_file.clone();
     Ok(PostgresOptions {
         password,
@@ -222,15 +228,16 @@ pub fn database(config: &Config) -> Result<PostgresOptions, BoxError> {
 
 /// The database password, from a variable or a file. Each connection reads it again.
 #[derive(Debug)]
-struct Password(SecretSource);
+struct Password {
+    source: SecretSource,
+    setting: &'static str,
+}
 
 #[async_trait]
 impl SecretProvider for Password {
     async fn read(&self) -> Result<String, String> {
-        let read = self.0.read().await;
-        let read = read.map_err(|error| {
-            format!("{error} (store.postgres.password_env or store.postgres.password_file)")
-        })?;
+        let read = self.source.read().await;
+        let read = read.map_err(|error| format!("{error} ({})", self.setting))?;
         Ok(read.expose_secret().to_owned())
     }
 }

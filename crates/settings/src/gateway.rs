@@ -190,6 +190,24 @@ pub(crate) fn check(config: &Config, check: &mut impl FnMut(bool, &[&'static str
         ],
         "is set together with gateway.upstreams.openai.api_key_file: remove one of them",
     );
+    let base_urls = [
+        (
+            "gateway.upstreams.anthropic.base_url",
+            &upstreams.anthropic.base_url,
+        ),
+        (
+            "gateway.upstreams.openai.base_url",
+            &upstreams.openai.base_url,
+        ),
+    ];
+    for (key, base_url) in base_urls {
+        let ends_with_version = base_url.as_str().trim_end_matches('/').ends_with("/v1");
+        check(
+            !ends_with_version,
+            &[key],
+            "must not end with /v1, because the path of each request begins with it: remove /v1",
+        );
+    }
     if !gateway.enabled {
         return;
     }

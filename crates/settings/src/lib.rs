@@ -52,7 +52,7 @@ pub use hooks::{EndpointConfig, EndpointName, EndpointUrl, HooksConfig};
 pub use http::{HttpConfig, WebOrigins};
 pub use load::{Flags, LoadedConfig, load};
 pub use mcp::McpConfig;
-pub use otlp::{OtlpConfig, OtlpProtocol, Ratio, ResourceAttributes, ServiceName};
+pub use otlp::{CollectorUrl, OtlpConfig, OtlpProtocol, Ratio, ResourceAttributes, ServiceName};
 pub use policy_fields::{FieldKind, PolicyField, policy_fields};
 pub use postgres::{DatabaseUrl, PostgresConfig, SchemaName};
 pub use problem::{ConfigErrors, ConfigProblem, SettingOrigin};

@@ -191,6 +191,11 @@ impl Loader {
             self.set_endpoint(rest, raw, origin);
         } else if key == models::KEY {
             self.report(origin, models::NO_LIST.to_owned());
+        } else if key.starts_with("projects.") {
+            let message = format!(
+                "{key} cannot be set here: settings of one project belong in the file, such as [projects.NAME.retention]"
+            );
+            self.report(origin, message);
         } else {
             let all = SETTINGS
                 .iter()

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde_json::Value as Json;
 
 use crate::json_schema;
-use crate::summarizer::{BaseUrl, VariableName};
+use crate::summarizer::{VariableName, is_base_url, texts};
 use crate::value::{RawValue, SettingValue, choices, number, quoted, with_defaults};
 
 with_defaults! {
@@ -15,7 +15,7 @@ with_defaults! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct OtlpConfig {
         /// URL of the collector. Default: no export.
-        pub endpoint: Option<BaseUrl>,
+        pub endpoint: Option<CollectorUrl>,
         /// Protocol of the collector. Default: gRPC.
         pub protocol: OtlpProtocol,
         /// Environment variable with headers for the collector.
@@ -39,6 +39,11 @@ with_defaults! {
         /// Further resource attributes of spans and metrics.
         pub resource_attributes: ResourceAttributes,
     }
+}
+
+texts! {
+    /// URL of a collector.
+    CollectorUrl: is_base_url, "an http or https URL without a user name and password, such as \"http://localhost:4317\"";
 }
 
 choices! {
@@ -173,7 +178,7 @@ pub(crate) fn check(config: &OtlpConfig, check: &mut impl FnMut(bool, &[&'static
         &["otlp.headers_env", "otlp.headers_file"],
         "is set together with otlp.headers_file: remove one of them",
     );
-    let endpoint = config.endpoint.as_ref().map(BaseUrl::as_str);
+    let endpoint = config.endpoint.as_ref().map(CollectorUrl::as_str);
     // The scheme decides about TLS, also for gRPC.
     let plain = endpoint.is_some_and(|url| url.starts_with("http:"));
     let files: [(&Option<PathBuf>, &'static str); 3] = [

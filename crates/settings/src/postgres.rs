@@ -52,7 +52,7 @@ impl PostgresConfig {
 
 texts! {
     /// URL of a database without a password.
-    DatabaseUrl: is_address, "the address of a database without a password in it, such as \"postgres://palimpsest@db:5432/palimpsest?sslmode=require\"; store.postgres.password_env or password_file has the password";
+    DatabaseUrl: is_address, "the address of a database (PostgreSQL) without a password in it, such as \"postgres://palimpsest@db:5432/palimpsest?sslmode=require\"; store.postgres.password_env or password_file has the password, and sslmode is disable, prefer or require (require also verifies the certificate and the host name)";
     /// Name of a schema.
     SchemaName: |text| (1..=63).contains(&text.len()) && !text.contains(char::is_control),
         "the name of a schema, at most 63 bytes";

@@ -6,6 +6,7 @@ use jiff::civil::{Date, date};
 use palimpsest_core::ids::{ProjectId, Timestamp};
 use palimpsest_engine::maintenance::{MaxAge, RetentionConfig, day_of};
 
+use crate::settings::by_key;
 use crate::suggest::did_you_mean;
 use crate::value::{RawValue, SettingValue, quoted};
 
@@ -23,6 +24,11 @@ pub(crate) fn set(
         "max_age" => own.max_age = Some(SettingValue::read(raw, None)?),
         "max_sessions" => own.max_sessions = Some(SettingValue::read(raw, None)?),
         "max_bytes" => own.max_bytes = Some(SettingValue::read(raw, None)?),
+        other if by_key(&format!("retention.{other}")).is_some() => {
+            return Err(format!(
+                "is not a setting of a project: it is the same for all projects, so set retention.{other}"
+            ));
+        }
         other => {
             let names = ["max_age", "max_sessions", "max_bytes"].map(str::to_owned);
             let hint = did_you_mean(other, names.into_iter());

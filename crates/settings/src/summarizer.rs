@@ -164,6 +164,15 @@ impl SettingValue for ModelNames {
     }
 }
 
+pub(crate) fn is_base_url(text: &str) -> bool {
+    url::Url::parse(text).is_ok_and(|url| {
+        matches!(url.scheme(), "http" | "https")
+            && url.has_host()
+            && url.username().is_empty()
+            && url.password().is_none()
+    })
+}
+
 fn is_model_name(text: &str) -> bool {
     (1..=256).contains(&text.len()) && text.chars().all(|c| !c.is_whitespace() && !c.is_control())
 }
@@ -203,12 +212,7 @@ pub(crate) use texts;
 
 texts! {
     /// URL of a provider's endpoint.
-    BaseUrl: |text| url::Url::parse(text).is_ok_and(|url| {
-        matches!(url.scheme(), "http" | "https")
-            && url.has_host()
-            && url.username().is_empty()
-            && url.password().is_none()
-    }), "an http or https URL without a user name and password, such as \"https://api.anthropic.com\"";
+    BaseUrl: is_base_url, "an http or https URL without a user name and password, such as \"https://api.anthropic.com\"";
     /// Name of a model.
     ModelName: is_model_name, "the name of a model, at most 256 bytes without blanks";
     /// Name of an environment variable.

@@ -69,6 +69,78 @@ fn all_errors_are_reported_together() {
 }
 
 #[test]
+fn places_that_the_server_cannot_open_are_rejected() {
+    let (flags, source) = with_file("[retention]\nexport_url = \"file://exports/old\"\n");
+    let flags = flags.with("--blobs", "blobs.url", Some("gs://bucket/x".into()));
+    errors(
+        &flags,
+        &source,
+        &expect![[r#"
+            the configuration has 2 errors:
+              p.toml:2: retention.export_url must be a URL, such as "s3://bucket/prefix", is "file://exports/old": it is not an absolute path on this machine, such as file:///folder
+              --blobs: blobs.url must be a URL, such as "s3://bucket/prefix", is "gs://bucket/x": gs is neither file nor s3
+            `palimpsest config` prints every setting, its value and the origin of the value"#]],
+    );
+    for (url, is_valid) in [
+        ("ftp://host/x", false),
+        ("az://container/x", false),
+        ("http://host/x", false),
+        ("s3://", false),
+        ("s3:///prefix", false),
+        ("file://./x", false),
+        ("file:///folder", true),
+        ("s3://bucket", true),
+        ("s3://bucket/a/prefix", true),
+    ] {
+        for key in ["blobs.url", "retention.export_url"] {
+            let flags = Flags::default().with("--set", key, Some(url.into()));
+            let loaded = load(&flags, &FixedSource::default());
+            assert_eq!(loaded.is_ok(), is_valid, "{key}={url}");
+        }
+    }
+}
+
+#[test]
+fn errors_of_addresses_fit_their_setting() {
+    for (key, value, expected) in [
+        ("otlp.endpoint", "localhost:4317", "http://localhost:4317"),
+        (
+            "store.postgres.url",
+            "postgres://p@db/p?sslmode=verify-full",
+            "sslmode is disable, prefer or require",
+        ),
+        (
+            "store.postgres.url",
+            "mysql://p@db/p",
+            "a database (PostgreSQL)",
+        ),
+    ] {
+        let flags = Flags::default().with("--set", key, Some(value.into()));
+        let error = load(&flags, &FixedSource::default()).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn settings_of_a_project_name_their_place() {
+    let (flags, source) = with_file("[projects.demo.retention]\nexport_url = \"s3://bucket\"\n");
+    let flags = flags.with(
+        "--set",
+        "projects.demo.retention.max_age",
+        Some("1d".into()),
+    );
+    errors(
+        &flags,
+        &source,
+        &expect![[r#"
+            the configuration has 2 errors:
+              p.toml:2: projects.demo.retention.export_url is not a setting of a project: it is the same for all projects, so set retention.export_url
+              --set: projects.demo.retention.max_age cannot be set here: settings of one project belong in the file, such as [projects.NAME.retention]
+            `palimpsest config` prints every setting, its value and the origin of the value"#]],
+    );
+}
+
+#[test]
 fn a_syntax_error_names_its_line() {
     let (flags, source) = with_file("listen = \n[log\nlevel = \"info\"\n");
     let ConfigErrors(problems) = load(&flags, &source).unwrap_err();

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use palimpsest_core::policy::Price;
+use palimpsest_store::blobs::{BlobError, local_folder};
 use serde_json::Value as Json;
 use tracing_subscriber::EnvFilter;
 
@@ -203,13 +204,21 @@ impl SettingValue for PathBuf {
     }
 }
 
-/// A URL. Only the form is checked here. The blob store checks the scheme.
+/// The URL of a folder or bucket.
 impl SettingValue for Option<String> {
     fn read(raw: &RawValue, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
-        raw.text()
+        let expected = || raw.type_error("a URL, such as \"s3://bucket/prefix\"");
+        let url = raw
+            .text()
             .filter(|text| text.split_once("://").is_some_and(|(s, _)| !s.is_empty()))
-            .map(|text| Some(text.to_owned()))
-            .ok_or_else(|| raw.type_error("a URL, such as \"s3://bucket/prefix\""))
+            .ok_or_else(expected)?;
+        // The store parses the URL again when it opens the location. Here, `config --check` rejects the same URLs as
+        // the start of the server.
+        match local_folder(url) {
+            Ok(_) => Ok(Some(url.to_owned())),
+            Err(BlobError::Location { reason, .. }) => Err(format!("{}: {reason}", expected())),
+            Err(error) => Err(format!("{}: {error}", expected())),
+        }
     }
 
     fn toml(&self) -> Option<String> {

@@ -54,6 +54,6 @@ pub use redacting_summarizer::RedactingSummarizer;
 pub use request::{ChatMessage, Purpose, Role, StopReason, SummaryReply, SummaryRequest, Usage};
 pub use retry::{Jitter, RetrySettings};
 pub use rounds::{Round, TRUNCATED, shorten, turns};
-pub use secret::SecretSource;
+pub use secret::{SecretError, SecretSource};
 pub use shorten::{ShortenSettings, ShortenedSummary, summarize_with_retries};
 pub use summarizer::Summarizer;

@@ -19,6 +19,17 @@ pub enum SecretSource {
     File(PathBuf),
 }
 
+/// A secret cannot be read. The text states the source and never the content.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SecretError(String);
+
+impl From<SecretError> for Error {
+    fn from(error: SecretError) -> Self {
+        Self::auth(error.0)
+    }
+}
+
 /// The maximum size of a key file in bytes. A larger file is not a key.
 const MAX_KEY_BYTES: usize = 64 * 1024;
 
@@ -28,31 +39,35 @@ impl SecretSource {
         Self::Value(SecretString::from(key.into()))
     }
 
-    /// Reads the current key. An error states the source and never the content.
-    pub async fn read(&self) -> Result<SecretString, Error> {
+    /// Reads the current key.
+    pub async fn read(&self) -> Result<SecretString, SecretError> {
         let key = match self {
             Self::Value(key) => key.clone(),
             Self::Env(name) => match std::env::var(name) {
                 Ok(key) => SecretString::from(key),
-                Err(_) => return Err(Error::auth(format!("the variable {name} is not set"))),
+                Err(_) => return Err(SecretError(format!("the variable {name} is not set"))),
             },
             Self::File(path) => match tokio::fs::read_to_string(path).await {
                 Ok(key) if key.len() <= MAX_KEY_BYTES => SecretString::from(key.trim()),
                 Ok(_) => {
-                    return Err(Error::auth(format!(
+                    return Err(SecretError(format!(
                         "{} is no key: too large",
                         path.display()
                     )));
                 }
                 Err(error) => {
                     let detail = format!("{} cannot be read: {}", path.display(), error.kind());
-                    return Err(Error::auth(detail));
+                    return Err(SecretError(detail));
                 }
             },
         };
         // An empty key would cause a misleading rejection by the provider.
         if key.expose_secret().trim().is_empty() {
-            return Err(Error::auth("the key is empty"));
+            return Err(SecretError(match self {
+                Self::Value(_) => "the key is empty".to_owned(),
+                Self::Env(name) => format!("the variable {name} is empty"),
+                Self::File(path) => format!("{} is empty", path.display()),
+            }));
         }
         Ok(key)
     }
@@ -62,7 +77,7 @@ impl SecretSource {
 mod tests {
     use secrecy::ExposeSecret as _;
 
-    use super::SecretSource;
+    use super::{Error, SecretSource};
 
     #[tokio::test]
     async fn a_secret_is_read_at_each_use() {
@@ -73,7 +88,11 @@ mod tests {
         std::fs::write(&path, "two\n").unwrap();
         assert_eq!(source.read().await.unwrap().expose_secret(), "two");
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(source.read().await.unwrap_err().name(), "auth");
+        let missing = source.read().await.unwrap_err();
+        // The source may also be the password of a database, so only the conversion mentions a provider.
+        let expected = format!("{} cannot be read: entity not found", path.display());
+        assert_eq!(missing.to_string(), expected);
+        assert_eq!(Error::from(missing).name(), "auth");
     }
 
     #[tokio::test]

@@ -72,6 +72,12 @@ pub(super) enum CreateBackupError {
 #[derive(Debug)]
 pub(super) struct FailedCall(Box<Status>);
 
+impl FailedCall {
+    pub(super) fn code(&self) -> Code {
+        self.0.code()
+    }
+}
+
 impl fmt::Display for FailedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0.message())

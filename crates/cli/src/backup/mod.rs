@@ -4,13 +4,15 @@ mod create;
 
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use palimpsest_engine::backup;
 use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
 use palimpsest_store::archive::Archive;
+use palimpsest_store::blobs::local_folder;
+use tonic::Code;
 
-use self::create::{BackupReport, create_backup};
+use self::create::{BackupReport, CreateBackupError, create_backup};
 use super::client::{Remote, block_on};
 use super::health::wait_until_ready;
 use super::output::{bytes, note, number, print, print_json, print_line};
@@ -66,10 +68,10 @@ impl BackupCommand {
     }
 
     async fn take(&self) -> anyhow::Result<()> {
-        let place = Archive::open(&self.to)?;
         if self.list {
-            return list(&place, self.json).await;
+            return list(&open_existing("--to", &self.to)?, self.json).await;
         }
+        let place = Archive::open(&self.to)?;
         if self.wait > 0 {
             wait_until_ready(&self.remote, self.wait).await?;
         }
@@ -79,6 +81,14 @@ impl BackupCommand {
         let random = IdSource::random(Arc::clone(&clock)).uuid().as_u64_pair().1;
         let named = (clock.now(), random);
         let taken = create_backup(&place, clients.admin, named, self.full).await;
+        let taken = taken.map_err(|error| match error {
+            // The server advises to name a project, and a backup has no such option.
+            CreateBackupError::Server(call) if call.code() == Code::PermissionDenied => anyhow!(
+                "a call to the server failed: the credential does not have the right admin in every project. A backup \
+                 contains all projects, so pass a key that `palimpsest keys create --project '*' --right admin` created"
+            ),
+            error => error.into(),
+        });
         let taken = taken.context("no backup was created, and earlier backups are unchanged")?;
         report(&taken, self.json)?;
         for (session, file) in &taken.damaged {
@@ -97,6 +107,22 @@ impl BackupCommand {
         }
         Ok(())
     }
+}
+
+/// Opens the place of existing backups for a command that only reads it.
+///
+/// [`Archive::open`] creates a missing folder. A folder that a misspelled `flag` created would look like a place whose
+/// backups are lost.
+pub(super) fn open_existing(flag: &str, location: &str) -> anyhow::Result<Archive> {
+    if let Some(folder) = local_folder(location)?
+        && !folder.is_dir()
+    {
+        bail!(
+            "the folder {} does not exist: check {flag}",
+            folder.display()
+        );
+    }
+    Ok(Archive::open(location)?)
 }
 
 /// Reports a missing result on standard error, so that a job that logs only errors logs it.

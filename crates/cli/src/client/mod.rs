@@ -22,6 +22,16 @@ use super::escapes;
 const ANSWERED_BY_HTTP: &str = "mapped from HTTP status code";
 const SESSION_NOT_FOUND: &str = "SESSION_NOT_FOUND";
 
+/// The errors that advise a field of the request: the reason, the advice, and the advice for the command line.
+const ADVICE_AS_FLAGS: [(&str, &str, &str); 2] = [
+    (
+        "SESSION_HAS_SUBAGENTS",
+        "set delete_subagents",
+        "pass --subagents",
+    ),
+    ("RESTORE_OVER_BLOCK", "set force", "pass --force"),
+];
+
 /// The maximum size of a request or reply, in bytes. A reply contains at most a view of `limits.max_reply_bytes`, or one
 /// message.
 const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
@@ -130,9 +140,15 @@ pub(super) fn status_error(status: &Status) -> anyhow::Error {
         );
     }
     let hint = security::hint(status, info.is_some());
+    let mut message = status.message().to_owned();
+    for (reason, advice, flag) in ADVICE_AS_FLAGS {
+        if info.as_ref().is_some_and(|info| info.reason == reason) {
+            message = message.replace(advice, flag);
+        }
+    }
     let reason = info.map_or_else(String::new, |info| format!(" ({})", info.reason));
     // The text of the server can contain names and content, so its line breaks are escaped.
-    let text = format!("{}{reason}", status.message());
+    let text = format!("{message}{reason}");
     anyhow!("{}{hint}", escapes::line(&text))
 }
 
@@ -154,4 +170,33 @@ pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
         .enable_all()
         .build()?
         .block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+    use tonic_types::ErrorDetails;
+
+    use super::*;
+
+    #[test]
+    fn errors_name_flags_instead_of_fields_of_requests() {
+        for (reason, message, expected) in [
+            (
+                "SESSION_HAS_SUBAGENTS",
+                "s has 2 subagent sessions: delete them first, or set delete_subagents",
+                "s has 2 subagent sessions: delete them first, or pass --subagents (SESSION_HAS_SUBAGENTS)",
+            ),
+            (
+                "RESTORE_OVER_BLOCK",
+                "choose a later revision, or set force",
+                "choose a later revision, or pass --force (RESTORE_OVER_BLOCK)",
+            ),
+            ("OTHER", "set force", "set force (OTHER)"),
+        ] {
+            let details = ErrorDetails::with_error_info(reason, "palimpsest", []);
+            let status = Status::with_error_details(Code::FailedPrecondition, message, details);
+            assert_eq!(status_error(&status).to_string(), expected);
+        }
+    }
 }

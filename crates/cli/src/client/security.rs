@@ -142,9 +142,17 @@ impl Security {
         if let Some(name) = &self.tls_server_name {
             tls = tls.domain_name(name);
         }
-        endpoint
-            .tls_config(tls)
-            .context("--tls-ca, --tls-cert or --tls-key is not valid PEM: check these files")
+        endpoint.tls_config(tls).map_err(|error| {
+            // tonic hides the type of the cause, so the text of rustls is compared.
+            if causes(&error).contains("KeyMismatch") {
+                return anyhow!(
+                    "--tls-key is not the private key of the certificate in --tls-cert: pass the two files of one pair"
+                );
+            }
+            anyhow::Error::new(error).context(
+                "--tls-ca, --tls-cert or --tls-key is not valid PEM: check these files",
+            )
+        })
     }
 }
 
@@ -286,10 +294,31 @@ pub(super) fn hint(status: &Status, is_from_server: bool) -> String {
                 and --tls-key"
             .to_owned();
     }
-    ": the connection was lost. If the server uses TLS, write https:// in --server".to_owned()
+    // A server that rejects the client certificate can also close the connection before its alert is read. The status
+    // does not contain the address, so the text covers both schemes.
+    ": the connection was lost. If the address in --server begins with http://, the server may use TLS: write https://. \
+     If it begins with https://, the server may require a client certificate of its own authority: pass one with \
+     --tls-cert and --tls-key"
+        .to_owned()
 }
 
 fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let all = std::iter::successors(Some(error), |cause| cause.source());
     all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_connection_names_tls_and_the_client_certificate() {
+        let lost = Status::unknown("transport error");
+        let text = hint(&lost, false);
+        assert!(text.contains("write https://"), "{text}");
+        assert!(text.contains("--tls-cert and --tls-key"), "{text}");
+        // A reply of the server itself needs no advice about the connection.
+        assert_eq!(hint(&lost, true), "");
+        assert_eq!(hint(&Status::not_found("no session"), false), "");
+    }
 }

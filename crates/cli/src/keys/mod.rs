@@ -140,11 +140,9 @@ impl KeysCommand {
         let path = &self.file;
         match self.action {
             Action::List => {
+                // The other commands accept a missing file, because `keys create` creates it.
                 if !path.exists() {
-                    note(&format!(
-                        "{} does not exist: check --keys-file",
-                        path.display()
-                    ));
+                    bail!("{} does not exist: check --keys-file", path.display());
                 }
                 list(&file::read(path)?, now, self.json)
             }

@@ -206,6 +206,13 @@ fn print_report(
     sessions: anyhow::Result<Vec<Session>>,
     folder: &RunFolder,
 ) {
+    if traffic.requests == 0 && traffic.received > 0 {
+        note(
+            "palimpsest: the provider answered no request. Check the network, and the address of the provider in \
+             --upstream-anthropic and --upstream-openai, or in ANTHROPIC_BASE_URL and OPENAI_BASE_URL",
+        );
+        return;
+    }
     if traffic.requests == 0 {
         // Other programs, such as `palimpsest sessions`, need not call a model.
         if agent.is_some() {

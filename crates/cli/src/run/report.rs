@@ -19,6 +19,8 @@ const MAX_TITLE_CHARS: usize = 60;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Traffic {
     pub(super) requests: u64,
+    /// Requests that reached the gateway, also those that no provider answered.
+    pub(super) received: u64,
     /// Input tokens that are neither read from a cache nor written to one.
     uncached: u64,
     cache_read: u64,
@@ -46,6 +48,7 @@ impl Traffic {
         Self {
             // An empty label is in every series, so all outcomes count.
             requests: sum("palimpsest_gateway_responses_total", ""),
+            received: sum("palimpsest_gateway_requests_total", ""),
             uncached: tokens("uncached"),
             cache_read: tokens("cache_read"),
             cache_write: tokens("cache_write"),

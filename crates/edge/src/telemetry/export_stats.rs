@@ -100,7 +100,7 @@ impl Signal {
                     tracing::warn!(
                         signal = name,
                         error = drop_reason(error),
-                        "the collector at otlp.endpoint rejects the telemetry; only the first failure is \
+                        "the collector at otlp.endpoint does not accept the telemetry; only the first failure is \
                          logged, and palimpsest_telemetry_exports_total counts all"
                     );
                 }

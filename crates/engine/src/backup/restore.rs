@@ -10,9 +10,10 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures::TryStreamExt as _;
 use futures::future::join_all;
+use futures::stream::BoxStream;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 use palimpsest_store::archive::{Archive, hex};
-use palimpsest_store::blobs::{BlobOwner, Blobs};
+use palimpsest_store::blobs::{BlobError, BlobOwner, Blobs};
 use palimpsest_store::sled::{SledLog, SledOptions, swap_folder};
 use palimpsest_store::{
     Batch, DueChange, MAX_FRAME_BYTES, MAX_LIST_ROW_BYTES, Position, SessionLog, Store as _,
@@ -335,7 +336,7 @@ async fn session(
     // Results are stored first: an event may only reference a file that exists.
     for result in &entry.results {
         let path = result_path(key, &result.file);
-        let mut parts = place.read(&path).await?;
+        let mut parts = read(place, &path).await?;
         let mut held = BytesMut::new();
         while let Some(part) = parts.try_next().await? {
             held.extend_from_slice(&part);
@@ -445,10 +446,21 @@ async fn append(
     }
 }
 
+/// The content of a file of the backup, in parts.
+type FileParts = BoxStream<'static, Result<Bytes, BlobError>>;
+
+/// Reads a file that the manifest of the backup names.
+async fn read(place: &Archive, path: &str) -> Result<FileParts, BackupError> {
+    match place.read(path).await {
+        Err(BlobError::NotFound(_)) => Err(damaged(path, "it is missing")),
+        read => Ok(read?),
+    }
+}
+
 /// Reads the records of a part of a log, and verifies the digest at the end.
 struct LogPartReader<'a> {
     log: &'a LogFile,
-    parts: futures::stream::BoxStream<'static, Result<Bytes, palimpsest_store::blobs::BlobError>>,
+    parts: FileParts,
     buffer: BytesMut,
     digest: Sha256,
     at: u64,
@@ -458,7 +470,7 @@ impl<'a> LogPartReader<'a> {
     async fn open(place: &Archive, log: &'a LogFile) -> Result<Self, BackupError> {
         Ok(Self {
             log,
-            parts: place.read(&log.path).await?,
+            parts: read(place, &log.path).await?,
             buffer: BytesMut::new(),
             digest: Sha256::new(),
             at: log.after,

@@ -21,6 +21,7 @@ use object_store::path::Path;
 
 pub use self::error::BlobError;
 pub(crate) use self::error::not_found_or;
+pub use self::location::local_folder;
 pub use self::owner_marker::BlobOwner;
 pub use self::paths::result_path;
 pub use self::removal::{RemovalCount, SessionFiles};

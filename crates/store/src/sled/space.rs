@@ -16,7 +16,7 @@ pub(super) const TO_OPEN: u64 = 2 << 20;
 /// can be reopened for readers at once.
 const SPARE_BYTES: u64 = 4 * TO_OPEN;
 
-const NO_ROOM: &str = "its disk is nearly full: free or add space, and writes resume";
+const NO_ROOM: &str = "its disk has less free space than store.min_free_bytes requires: free or add space, and writes resume";
 const NO_FILES: &str = "its disk has no free inodes: remove files, and writes resume";
 const READ_ONLY: &str = "its file system is read-only: make it writable, and writes resume";
 
