@@ -140,6 +140,26 @@ fn invalid_values_are_rejected_at_render_time() {
         &["auth.keysSecret.name=x", "tls.clientCaSecret.name=x"],
         "tls.clientCaSecret needs tls.secretName",
     );
+    for secret in ["auth.keysSecret.name=x", "auth.jwksSecret.name=x"] {
+        refused(
+            &[secret],
+            "credentials would be sent without encryption. If a service mesh",
+        );
+    }
+    let jwks = ["auth.jwksSecret.name=x", "tls.secretName=x"];
+    refused(&jwks, "needs config.auth.jwt.issuer");
+    refused(
+        &[&jwks[..], &["config.auth.jwt.issuer=x"]].concat(),
+        "needs config.auth.jwt.audience",
+    );
+    let given = [
+        "config.auth.jwt.issuer=x",
+        "extraEnv[0].name=PALIMPSEST_AUTH_JWT_AUDIENCE",
+        "extraEnv[0].value=x",
+    ];
+    Objects::with(None, &[&jwks[..], &given].concat());
+    let plaintext = ["auth.keysSecret.name=x", "config.auth.allow_plaintext=true"];
+    Objects::with(None, &plaintext);
     refused(
         &[open, "config.listen=x"],
         "config.listen is set by the chart",

@@ -1,6 +1,7 @@
 {{/* Checks of values that a schema cannot express. Each fails with the value to change. */}}
 
-{{/* Fails without authentication, unless allowAnonymous is set. */}}
+{{/* Fails without authentication, unless allowAnonymous is set. Fails with authentication that the server would reject at its
+     start: without encryption, or with tokens of any issuer. Settings in extraEnv count. */}}
 {{- define "palimpsest.checkAccess" -}}
 {{- $asked := or .Values.auth.keysSecret.name .Values.auth.jwksSecret.name (dig "auth" "keys_file" "" .Values.config) (dig "auth" "jwt" "jwks_file" "" .Values.config) -}}
 {{- if and .Values.tls.clientCaSecret.name (not .Values.tls.secretName) -}}
@@ -12,7 +13,24 @@
 {{- if not (or .Values.allowAnonymous $asked) -}}
 {{- fail "No authentication is configured. Set auth.keysSecret.name or auth.jwksSecret.name, or set allowAnonymous: true to accept all callers." -}}
 {{- end -}}
-{{- range concat .Values.extraEnv (dig "extraEnv" list .Values.scaleOut.server.pod) (dig "extraEnv" list .Values.scaleOut.worker.pod) -}}
+{{- $env := concat .Values.extraEnv (dig "extraEnv" list .Values.scaleOut.server.pod) (dig "extraEnv" list .Values.scaleOut.worker.pod) -}}
+{{- $variables := list -}}
+{{- range $env -}}
+{{- $variables = append $variables .name -}}
+{{- end -}}
+{{- $encrypts := or .Values.tls.secretName (dig "tls" "cert_file" "" .Values.config) (has "PALIMPSEST_TLS_CERT_FILE" $variables) -}}
+{{- $plaintext := or (dig "auth" "allow_plaintext" false .Values.config) (has "PALIMPSEST_AUTH_ALLOW_PLAINTEXT" $variables) -}}
+{{- if and $asked (not $encrypts) (not $plaintext) -}}
+{{- fail "auth needs tls.secretName: credentials would be sent without encryption. If a service mesh or an ingress controller encrypts all connections, set config.auth.allow_plaintext: true instead." -}}
+{{- end -}}
+{{- if or .Values.auth.jwksSecret.name (dig "auth" "jwt" "jwks_file" "" .Values.config) -}}
+{{- range $name := list "issuer" "audience" -}}
+{{- if not (or (dig "auth" "jwt" $name "" $.Values.config) (has (printf "PALIMPSEST_AUTH_JWT_%s" (upper $name)) $variables)) -}}
+{{- fail (printf "auth.jwksSecret needs config.auth.jwt.%s: otherwise tokens for other services would be accepted" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $env -}}
 {{- if has .name (list "PALIMPSEST_SHUTDOWN_DRAIN_MS" "PALIMPSEST_WORKER_SHUTDOWN_GRACE_MS" "PALIMPSEST_LISTEN" "PALIMPSEST_ADMIN_LISTEN" "PALIMPSEST_GATEWAY_ENABLED" "PALIMPSEST_GATEWAY_LISTEN" "PALIMPSEST_DATA_DIR" "PALIMPSEST_ROLE" "PALIMPSEST_STORE_POSTGRES_CONNECTIONS") -}}
 {{- fail (printf "extraEnv: the pod depends on %s. Set it in config, ports, gateway or scaleOut instead, where the chart can read it." .name) -}}
 {{- end -}}
