@@ -3,8 +3,8 @@
 
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
-    Format, ListMessagesRequest, RewindSessionRequest, SyncContextRequest, SyncContextResponse,
-    SyncOutcome, Visibility,
+    CompactRequest, Format, ListMessagesRequest, RewindSessionRequest, SyncContextRequest,
+    SyncContextResponse, SyncOutcome, Visibility,
 };
 use palimpsest_tests::name;
 use palimpsest_tests::server::Context;
@@ -24,23 +24,25 @@ async fn sync(client: &mut Context, session: &str, (array, flag): &Step) -> Sync
     client.sync_context(request).await.unwrap().into_inner()
 }
 
-/// Returns the roles and the texts. A view joins messages of one author, as Anthropic does.
-fn joined(array: &[Value]) -> Vec<(String, Vec<String>)> {
-    let mut all: Vec<(String, Vec<String>)> = Vec::new();
+/// Returns the roles and the texts. A view joins messages of one author, and the texts of a summary.
+fn joined(array: &[Value]) -> Vec<(String, String)> {
+    let mut all: Vec<(String, String)> = Vec::new();
     for message in array {
         let role = message["role"].as_str().unwrap();
-        let texts = match &message["content"] {
-            Value::String(text) => vec![text.clone()],
+        let text = match &message["content"] {
+            Value::String(text) => text.clone(),
             blocks => {
                 let blocks = blocks.as_array().unwrap().iter();
-                blocks
-                    .map(|block| block["text"].as_str().unwrap().to_owned())
-                    .collect()
+                let text = |block: &Value| {
+                    let text = block["text"].as_str();
+                    text.map_or_else(|| block.to_string(), str::to_owned)
+                };
+                blocks.map(text).collect::<Vec<_>>().join("\n")
             }
         };
         match all.last_mut() {
-            Some((last, before)) if last == role => before.extend(texts),
-            _ => all.push((role.to_owned(), texts)),
+            Some((last, before)) if last == role => *before = format!("{before}\n{text}"),
+            _ => all.push((role.to_owned(), text)),
         }
     }
     all
@@ -57,6 +59,9 @@ async fn check(label: &str, steps: &[Step]) -> SyncOutcome {
         let (shown, sent) = (joined(&view(&reply)), joined(&step.0));
         assert_eq!(shown, sent, "{label}, step {number}");
         last = reply.outcome();
+        let repeat = sync(&mut client, &session, &(step.0.clone(), false)).await;
+        assert_eq!(repeat.appended_messages, 0, "{label}, step {number}");
+        assert_eq!(joined(&view(&repeat)), sent, "{label}, step {number}");
     }
     last
 }
@@ -102,6 +107,39 @@ async fn a_changed_first_message_of_several_blocks_is_taken() {
     check("blocks", &[of("Monday"), of("Tuesday"), of("Wednesday")]).await;
     let flagged = ([vec![blocks("A summary.")], rest.clone()].concat(), true);
     check("flagged-blocks", &[of("Monday"), flagged]).await;
+    // An image is no text, so such a message is no summary.
+    let image =
+        json!({"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}});
+    let with_image = |text: &str| {
+        let text = json!({"type": "text", "text": text});
+        json!({"role": "user", "content": [text, image]})
+    };
+    let of = |text: &str| ([vec![with_image(text)], rest.clone()].concat(), false);
+    check("image", &[of("Monday"), of("Tuesday"), of("Wednesday")]).await;
+}
+
+/// The Responses API can return a compaction item of the provider, which begins the next array.
+#[tokio::test]
+async fn a_compaction_item_of_the_provider_is_adopted() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let session = name("adopted-item");
+    let whole = json!([
+        {"role": "user", "content": "q1"}, {"role": "assistant", "content": "a1"}, {"role": "user", "content": "q2"},
+    ]);
+    let first = request(&session, Format::OpenaiResponses, &whole);
+    client.sync_context(first).await.unwrap();
+    let item = json!({"type": "compaction", "id": "cmp_1", "encrypted_content": "ZW5j"});
+    let compacted = json!([item, {"role": "user", "content": "q3"}]);
+    let second = request(&session, Format::OpenaiResponses, &compacted);
+    let reply = client.sync_context(second).await.unwrap().into_inner();
+    assert_eq!(
+        (reply.outcome(), &reply.session),
+        (SyncOutcome::Adopted, &session)
+    );
+    let shown = json!(view(&reply)).to_string();
+    assert!(shown.contains("ZW5j") && shown.contains("q3"), "{shown}");
+    assert!(!shown.contains("q2"), "{shown}");
 }
 
 #[tokio::test]
@@ -145,6 +183,97 @@ async fn an_edit_after_a_summary_removes_what_follows() {
         (array("q other"), false),
     ];
     check("all", &steps).await;
+}
+
+#[tokio::test]
+async fn an_edit_before_an_earlier_summary_removes_it() {
+    let first = (array("q1, a1, q2, a2, q3"), false);
+    let middle = [
+        first,
+        (array("q1, a1, MID"), true),
+        (array("day2, a1, MID"), false),
+    ];
+    check(
+        "back",
+        &[&middle[..], &[(array("day2, a1, q2 new"), false)]].concat(),
+    )
+    .await;
+    check(
+        "far-back",
+        &[&middle[..], &[(array("day2, other"), false)]].concat(),
+    )
+    .await;
+    let behind = [
+        (array("q1, a1, q3"), false),
+        (array("q1, MID"), true),
+        (array("S, MID"), true),
+    ];
+    check(
+        "behind",
+        &[&behind[..], &[(array("S, x, a y"), false)]].concat(),
+    )
+    .await;
+    check("alone", &[&behind[..], &[(array("S"), false)]].concat()).await;
+}
+
+/// The first message changes while the session's own summary stands for it.
+#[tokio::test]
+async fn a_changed_message_behind_an_own_summary_changes_no_view() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let session = name("adopted-own");
+    let texts = |day: &str, end: &str| {
+        let turns = (0..6).map(|turn| format!("a{turn} {0}, q{turn} {0}", "long ".repeat(2_000)));
+        let turns: Vec<String> = turns.collect();
+        (array(&format!("{day}, {}{end}", turns.join(", "))), false)
+    };
+    sync(&mut client, &session, &texts("Mon", "")).await;
+    let compact = CompactRequest {
+        session: session.clone(),
+        ..CompactRequest::default()
+    };
+    client.compact(compact).await.unwrap();
+    let before = sync(&mut client, &session, &texts("Mon", ", a6, q6")).await;
+    let after = sync(&mut client, &session, &texts("Tue", ", a6, q6")).await;
+    assert_eq!(view(&after), view(&before));
+    let edited = sync(&mut client, &session, &texts("Tue", ", a6, q7")).await;
+    let shown = json!(view(&edited)).to_string();
+    assert!(shown.contains("q7") && !shown.contains("q6"), "{shown}");
+    assert!(!shown.contains("Tue"), "{shown}");
+}
+
+/// An element of which a rewind removed a part is not the element that the caller has.
+#[tokio::test]
+async fn a_joined_element_is_whole_after_a_rewind() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let session = name("adopted-joined");
+    let call = json!({"type": "tool_use", "id": "c1", "name": "Read", "input": {}});
+    let result = json!({"type": "tool_result", "tool_use_id": "c1", "content": "R"});
+    let input = json!({"type": "text", "text": "q2"});
+    let alone = |role: &str, block: &Value| json!({"role": role, "content": [block]});
+    let start = vec![user("q1"), alone("assistant", &call)];
+    let apart = [alone("user", &result), alone("user", &input)];
+    let apart = ([&start[..], &apart].concat(), false);
+    let first = sync(&mut client, &session, &apart).await;
+    let whole = json!({"role": "user", "content": [result, input]});
+    let whole = ([&start[..], &[whole]].concat(), false);
+    sync(&mut client, &session, &whole).await;
+    let list = ListMessagesRequest {
+        session: session.clone(),
+        page_size: 100,
+        ..ListMessagesRequest::default()
+    };
+    let mut sessions = shared.0.sessions().await;
+    let listed = sessions.list_messages(list).await.unwrap().into_inner();
+    let request = RewindSessionRequest {
+        session: session.clone(),
+        target_message: Some(TargetMessage::ToMessageId(listed.messages[2].id.clone())),
+        ..RewindSessionRequest::default()
+    };
+    client.rewind_session(request).await.unwrap();
+    let again = sync(&mut client, &session, &whole).await;
+    assert_eq!(view(&again), view(&first));
 }
 
 #[tokio::test]
@@ -207,6 +336,12 @@ async fn random_changes_give_views_of_the_array() {
                     is_summary = true;
                     whole.drain(..place);
                     whole.insert(0, user(&text(&mut random)));
+                }
+                8 if place > 1 => {
+                    is_summary = true;
+                    let from = random.usize(1..=place);
+                    whole.drain(from..place);
+                    whole.insert(from, user(&text(&mut random)));
                 }
                 8 => whole.truncate(place.max(1)),
                 _ => {

@@ -99,7 +99,15 @@ impl CallerArray {
     /// Removes the messages that a rewind removed from the view, and all elements after them.
     pub(crate) fn rewound(&mut self, left: &[Ordinal]) {
         let has_left = |link: &Link| left.binary_search(&link.message).is_ok();
-        let keep = self.links.iter().position(has_left);
-        self.links.truncate(keep.unwrap_or(self.links.len()));
+        let Some(keep) = self.links.iter().position(has_left) else {
+            return;
+        };
+        let is_part = self.links[keep].kind == LinkKind::Part;
+        self.links.truncate(keep);
+        // The element of a removed part is not whole any more, so no element equals it.
+        let mut elements = self.links.iter_mut().rev();
+        if is_part && let Some(element) = elements.find(|link| link.kind != LinkKind::Part) {
+            element.digest = Digest::default();
+        }
     }
 }

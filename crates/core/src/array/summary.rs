@@ -6,6 +6,7 @@ use super::align::{Overlap, Prefix, overlap};
 use super::hints::{Hints, KnownContent};
 use super::links::{CallerArray, Element};
 use super::response::{ResponseUse, text, use_of};
+use crate::codec::compaction_item;
 use crate::message::{Block, Role};
 use crate::session::ContentNotLoaded;
 
@@ -53,7 +54,7 @@ pub(super) fn find(
         return Ok(None);
     }
     let found = |end| Ok(Some(Evidence { summary, end }));
-    if hints.caller_compacted || has_frame(&rest[summary]) {
+    if hints.caller_compacted || is_providers_item(&rest[summary]) || has_frame(&rest[summary]) {
         return found(summary + 1);
     }
     // The element replaces everything before the part of the array that is known.
@@ -96,11 +97,18 @@ pub(super) fn tail(
     })
 }
 
-/// Returns true for a user message of one text. A view shows a summary as one block.
+/// Returns true for a user message of texts, and for the item of a provider.
 fn can_be_summary(element: &Element) -> bool {
-    let is_text =
-        matches!(&*element.message.blocks, [text @ Block::Text { .. }] if !text.is_blank());
-    element.message.role == Role::User && is_text
+    let blocks = &element.message.blocks;
+    let mut all = blocks.iter();
+    let is_text = all.all(|block| matches!(block, Block::Text { .. }));
+    let is_blank = blocks.iter().all(Block::is_blank);
+    let is_summary = (is_text && !is_blank) || is_providers_item(element);
+    element.message.role == Role::User && is_summary
+}
+
+fn is_providers_item(element: &Element) -> bool {
+    matches!(&*element.message.blocks, [block] if compaction_item::is_item(block))
 }
 
 fn has_frame(element: &Element) -> bool {

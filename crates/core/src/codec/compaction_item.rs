@@ -10,6 +10,7 @@ use super::reader::Audience;
 use super::responses_write;
 use crate::ids::Ordinal;
 use crate::json::write_str;
+use crate::message::Block;
 use crate::view::{WireBlock, WireMessage, WireRole};
 
 /// The type of the item.
@@ -17,6 +18,11 @@ pub const TYPE: &str = "compaction";
 /// The beginning of the content: the author and the version of the format. JSON needs no escape for any byte of a
 /// content, so a search for these bytes finds every content.
 pub const PREFIX: &str = "palimpsest.1.";
+
+/// Returns true for an item of any author.
+pub(crate) fn is_item(block: &Block) -> bool {
+    matches!(block, Block::Opaque { kind, .. } if &**kind == TYPE)
+}
 
 /// Returns the content of the item of a summary.
 pub fn encode(summary: &str) -> String {

@@ -1,14 +1,12 @@
 //! Rewind: removes later messages from the view, for example to regenerate or edit a message or to replace a partial
 //! response.
 
-use std::collections::BTreeSet;
-
 use super::decision::Decided;
 use super::reject::Rejection;
 use crate::event::{Event, RequestStamp, SessionRewound, Visibility};
 use crate::ids::{MessageId, Ordinal, Revision};
 use crate::levels::repair::{PieceAction, repair_layout};
-use crate::session::{ContentNotLoaded, Session};
+use crate::session::{ContentNotLoaded, RewindPoint, Session};
 use crate::tokens::TokenLedger;
 use crate::view::{LayoutChange, Piece, PieceForm};
 
@@ -51,8 +49,8 @@ impl Rewind {
                     }
                     // A summary of later messages would describe removed messages.
                     Some((ordinal, _))
-                        if session
-                            .summarized_after(last_kept(session, ordinal))
+                        if RewindPoint::new(session, ordinal)
+                            .summarized()
                             .next()
                             .is_some() =>
                     {
@@ -64,25 +62,18 @@ impl Rewind {
                 }
             }
         };
-        let last = to.map(|to| last_kept(session, to));
-        let later = to.map_or_else(BTreeSet::new, |to| later_framing(session, to));
-        // The messages of a compaction stay with the messages that it kept.
-        let stays = |ordinal: Ordinal| {
-            let is_framing = session.is_framing(ordinal);
-            last.is_some_and(|last| {
-                (is_framing && !later.contains(&ordinal)) || (!is_framing && ordinal <= last)
-            })
+        let point = to.map(|to| RewindPoint::new(session, to));
+        let stays = |ordinal: Ordinal| point.as_ref().is_some_and(|point| point.stays(ordinal));
+        // Messages that a placeholder or summary replaced are removed together with the visible ones. The application of
+        // the event searches this list by binary search, so it is in ascending order.
+        let removed: Vec<Ordinal> = match &point {
+            Some(point) => point.leaving(),
+            None => {
+                let entries = transcript.entries();
+                let in_effect = entries.filter(|(_, entry)| entry.visibility.is_in_effect());
+                in_effect.map(|(ordinal, _)| ordinal).collect()
+            }
         };
-        // Messages that a placeholder or summary replaced are removed together with the visible ones.
-        let mut removed: Vec<Ordinal> = transcript
-            .entries()
-            .rev()
-            .take_while(|(ordinal, _)| last.is_none_or(|last| *ordinal > last))
-            .filter(|(ordinal, entry)| entry.visibility.is_in_effect() && !stays(*ordinal))
-            .map(|(ordinal, _)| ordinal)
-            .collect();
-        // The application of the event searches this list by binary search, so it is in ascending order.
-        removed.reverse();
         // With a stamp, an event is written even without effect, so that a retry is recognized.
         if removed.is_empty() && self.request.is_none() {
             return Ok(Decided::events(Vec::new()));
@@ -107,41 +98,6 @@ impl Rewind {
             },
         )]))
     }
-}
-
-/// Returns the last message of the conversation that stays if the rewind goes to `to`. A summary was added after the
-/// messages that follow it in the view, so the order of the view decides for it.
-fn last_kept(session: &Session, to: Ordinal) -> Ordinal {
-    if !session.is_framing(to) {
-        return to;
-    }
-    let pieces = session.sealed().pieces();
-    let Some(place) = pieces.iter().rposition(|piece| piece.message == to) else {
-        return to;
-    };
-    let following = pieces[place + 1..].iter().map(|piece| piece.message);
-    let spoken = following.filter(|message| !session.is_framing(*message));
-    // The summary replaces a message before these, so the first of them has a predecessor.
-    let first = spoken.min().filter(|first| *first < to);
-    first.map_or(to, |first| Ordinal::new(first.get().saturating_sub(1)))
-}
-
-/// Returns the summaries and attachments that follow the last kept message in the view.
-fn later_framing(session: &Session, to: Ordinal) -> BTreeSet<Ordinal> {
-    let last = last_kept(session, to);
-    let pieces = session.sealed().pieces();
-    let place = if session.is_framing(to) {
-        let own = pieces.iter().rposition(|piece| piece.message == to);
-        own.map(|own| own + 1)
-    } else {
-        let leaves = |piece: &Piece| piece.message > last && !session.is_framing(piece.message);
-        pieces.iter().position(leaves)
-    };
-    let following = place.map_or(&[][..], |place| &pieces[place..]);
-    let framing = following.iter().map(|piece| piece.message);
-    framing
-        .filter(|message| session.is_framing(*message))
-        .collect()
 }
 
 /// Returns true if no placeholder covers both this message and a later one.

@@ -702,7 +702,13 @@ impl Session {
                 _ => None,
             })
             .collect();
-        self.calls.rewind(event.to, &interrupted);
+        // Messages after a summary can be earlier than it in the transcript.
+        let mut left = event.removed.iter().filter(|at| !self.is_framing(**at));
+        let last = match (event.to, left.next()) {
+            (Some(to), Some(first)) if *first <= to => first.get().checked_sub(1).map(Ordinal::new),
+            (to, _) => to,
+        };
+        self.calls.rewind(last, &interrupted);
         let stays = |item: &PendingMessage| event.removed.binary_search(&item.message).is_err();
         self.pending.retain(stays);
         self.last_reemitted = None;

@@ -9,6 +9,7 @@ use super::compaction::{CompactionBoundary, Compactions};
 use super::persist_decisions::PersistDecisions;
 use super::prompt_cache::{PromptCache, ViewChange};
 use super::requests::Requests;
+use super::rewind_point::RewindPoint;
 use super::session_memory::SessionMemory;
 use super::spans::Spans;
 use super::stored_results::StoredResults;
@@ -333,22 +334,34 @@ impl Session {
         })
     }
 
-    /// Returns the compacted messages after the given one. Only a compaction of the end of the conversation hides
-    /// later messages and keeps earlier ones.
-    pub(crate) fn summarized_after(&self, message: Ordinal) -> impl Iterator<Item = Ordinal> {
-        let entries = self.transcript.entries().rev();
-        let later = entries.take_while(move |(at, _)| *at > message);
-        let summarized = later.filter(|(at, entry)| {
-            entry.visibility == Visibility::Compacted && !self.is_framing(*at)
-        });
-        summarized.map(|(at, _)| at)
+    /// Returns the summary in the view that represents a compacted message. `None` if no summary does.
+    pub(crate) fn visible_summary_of(&self, message: Ordinal) -> Option<Ordinal> {
+        let mut message = message;
+        // A summary can be compacted too. Each step leads to a later message, so the loop ends.
+        loop {
+            let summary = self.boundary_that_hides(message)?.summary?;
+            let visibility = self.transcript.get(summary)?.visibility;
+            match visibility {
+                Visibility::Compacted if summary > message => message = summary,
+                Visibility::Visible => return Some(summary),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Returns the first later compaction that did not keep a message and that no undo withdrew.
+    fn boundary_that_hides(&self, message: Ordinal) -> Option<&CompactionBoundary> {
+        let boundaries = self.compactions.boundaries.iter();
+        let mut after = boundaries.filter(|one| one.message > message);
+        after.find(|one| !one.kept.contains(&message) && !self.is_withdrawn(one))
     }
 
     /// Returns the latest revision whose view shows a message and all compacted messages after it. Returns `None`
     /// if nothing hides these messages.
     pub fn last_revision_showing(&self, message: MessageId) -> Option<Revision> {
         let message = self.transcript.find(message)?;
-        let hidden = self.summarized_after(message).chain([message]);
+        let point = RewindPoint::new(self, message);
+        let hidden = point.summarized().chain([message]);
         // The messages may have left with different events. Before the earliest of them, the view showed all.
         hidden.filter_map(|at| self.last_visible_revision(at)).min()
     }
@@ -360,15 +373,7 @@ impl Session {
                 let placeholder = self.placeholder_of(ordinal)?;
                 self.spans.collapsed_at(placeholder.span.key)?
             }
-            Visibility::Compacted => {
-                // A message left with the first later compaction that did not keep it and that no undo withdrew.
-                let boundaries = self.compactions.boundaries.iter();
-                let mut after = boundaries.filter(|one| one.message > ordinal);
-                let hides = |one: &&CompactionBoundary| {
-                    !one.kept.contains(&ordinal) && !self.is_withdrawn(one)
-                };
-                after.find(hides)?.revision
-            }
+            Visibility::Compacted => self.boundary_that_hides(ordinal)?.revision,
             _ => return None,
         };
         // A revision is a number of events, so the state before an event has the revision before it.

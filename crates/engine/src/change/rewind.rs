@@ -134,7 +134,8 @@ impl RewindTarget {
             .find(id)
             .ok_or(Rejection::MessageNotFound { id })?;
         // A summary was added after the messages that follow it in the view, so the order of the view decides.
-        if session.is_framing(ordinal) {
+        let is_shown = transcript.is_in_view(ordinal);
+        if is_shown && session.is_framing(ordinal) {
             let pieces = session.sealed().pieces().iter();
             let before = pieces.take_while(|piece| piece.message != ordinal);
             let spoken = before.map(|piece| piece.message);

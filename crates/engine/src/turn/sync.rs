@@ -3,6 +3,8 @@
 //! The core plans the difference, and the steps of the plan are commands of one transaction. An array of another
 //! conversation goes to a lane, which is a session of its own beside the named one.
 
+use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use palimpsest_core::array::{
@@ -307,10 +309,9 @@ impl SyncInput {
         let summary = match &change.adoption {
             None => None,
             Some(adoption) => {
-                let leaving = &array.links[adoption.leaving.clone()];
+                let leaving = adoption.leaving.clone();
                 let message = &incoming.rest[adoption.summary].message;
-                self.adopt(transaction, &array.links, leaving, message)?;
-                Some(message.id)
+                self.adopt(transaction, (&array.links, leaving), message)?
             }
         };
         if let ResponseUse::Confirmed { response } = change.response {
@@ -328,7 +329,11 @@ impl SyncInput {
         let end = Ordinal::new(u32::try_from(transcript.len()).unwrap_or(u32::MAX));
         let placed = |id: Option<MessageId>| id.and_then(|id| transcript.find(id)).unwrap_or(end);
         let placed = PlacedMessages {
-            summary: placed(summary),
+            summary: match summary {
+                Some(Adopted::InPlace(ordinal)) => ordinal,
+                Some(Adopted::Added(id)) => placed(Some(id)),
+                None => end,
+            },
             appended: placed(first),
         };
         // The array is recorded last, because its links contain the ordinals of the appended messages.
@@ -341,41 +346,44 @@ impl SyncInput {
     fn adopt(
         &self,
         transaction: &mut Transaction<'_>,
-        links: &[Link],
-        leaving: &[Link],
+        (links, leaving): (&[Link], Range<usize>),
         summary: &Arc<Message>,
-    ) -> Result<(), Rejection> {
+    ) -> Result<Option<Adopted>, Rejection> {
         let Some(session) = transaction.session() else {
-            return Ok(());
+            return Ok(None);
         };
         let transcript = session.transcript();
         let id = |ordinal: Ordinal| Some(transcript.get(ordinal)?.id);
-        // The session's own summary is in no link. It leaves with the last of the messages that it replaced.
+        let stays = |(index, _): &(usize, &Link)| !leaving.contains(index);
+        let staying = || links.iter().enumerate().filter(stays).map(|(_, link)| link);
         let is_hidden = |link: &Link| !transcript.is_in_view(link.message);
-        let has_hidden = links
-            .iter()
-            .any(|link| is_hidden(link) && !leaving.contains(link));
+        let has_hidden = staying().any(is_hidden);
+        // The session's own summary stands for these messages and for others, so the view stays as it is.
+        if has_hidden && links[leaving.clone()].iter().all(is_hidden) {
+            return Ok(links[leaving]
+                .first()
+                .map(|link| Adopted::InPlace(link.message)));
+        }
+        // The session's own summary is in no link. It leaves with the last of the messages that it replaced.
+        let linked: HashSet<Ordinal> = links.iter().map(|link| link.message).collect();
         let is_own = |ordinal: &Ordinal| {
-            let is_linked = links.iter().any(|link| link.message == *ordinal);
-            session.is_framing(*ordinal) && transcript.is_in_view(*ordinal) && !is_linked
+            let is_shown = session.is_framing(*ordinal) && transcript.is_in_view(*ordinal);
+            is_shown && !linked.contains(ordinal)
         };
         let own = transcript.entries().map(|(ordinal, _)| ordinal);
         let own = own.filter(|ordinal| !has_hidden && is_own(ordinal));
         // After an earlier summary, the links are not in the order of the transcript.
-        let of_caller = leaving.iter().map(|link| link.message);
+        let of_caller = links[leaving.clone()].iter().map(|link| link.message);
         let all: Vec<Ordinal> = of_caller.chain(own).collect();
         let (first, last) = (all.iter().min().copied(), all.iter().max().copied());
-        let stays = |link: &&Link| {
-            let is_between = Some(link.message) > first && Some(link.message) < last;
-            is_between && !leaving.contains(link)
-        };
+        let is_between = |link: &&Link| Some(link.message) > first && Some(link.message) < last;
         let adoption = Adoption {
             trigger: Trigger::Auto,
             summary: Box::new(ExternalSummary {
                 summary: Arc::clone(summary),
                 first: first.and_then(id),
                 last: last.and_then(id),
-                kept: (links.iter().filter(stays))
+                kept: (staying().filter(is_between))
                     .filter_map(|link| id(link.message))
                     .collect(),
                 before_tokens: None,
@@ -383,8 +391,17 @@ impl SyncInput {
             }),
         };
         adoption.run(transaction, None, None)?;
-        Ok(())
+        Ok(Some(Adopted::Added(summary.id)))
     }
+}
+
+/// The place of a summary of the caller.
+#[derive(Debug, Clone, Copy)]
+enum Adopted {
+    /// The summary was added to the session.
+    Added(MessageId),
+    /// The message before the change stays hidden behind the session's own summary.
+    InPlace(Ordinal),
 }
 
 /// The steps that carry out a plan.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::finished_event::{CompactionMessages, CompactionSpec};
+use crate::codec::compaction_item;
 use crate::command::append::{check_message, check_parents};
 use crate::command::decision::{DecisionContext, SkipReason};
 use crate::command::reject::Rejection;
@@ -47,6 +48,15 @@ impl ExternalSummary {
             summary.machine_generated,
             summary.transcript_only,
         ) = (MessageKind::Summary, true, false);
+        // A view shows a summary as one block.
+        let text = |block: &Block| match block {
+            Block::Text { text, .. } => Some(text.to_string()),
+            _ => None,
+        };
+        let texts: Option<Vec<String>> = summary.blocks.iter().map(text).collect();
+        if let Some(texts) = texts.filter(|texts| texts.len() > 1) {
+            summary.blocks = vec![Block::text(texts.join("\n"))];
+        }
         summary
     }
 
@@ -111,13 +121,18 @@ impl ExternalSummary {
 ///
 /// # Errors
 ///
-/// Returns an error if the message is not a user message with one text block, or if its id has other content.
+/// Returns an error if the message is not a user message with text or with the compaction item of a provider, or if its id
+/// has other content.
 fn is_already_adopted(session: &Session, summary: &Message) -> Result<bool, Rejection> {
-    let is_text = matches!(&*summary.blocks, [block @ Block::Text { .. }] if !block.is_blank());
-    if summary.role != Role::User || !is_text {
+    let is_summary = match &*summary.blocks {
+        [text @ Block::Text { .. }] => !text.is_blank(),
+        [block] => compaction_item::is_item(block),
+        _ => false,
+    };
+    if summary.role != Role::User || !is_summary {
         return Err(Rejection::invalid(
             "messages[0]",
-            "must be a message of the user's with one block of text where adopted_compaction is set",
+            "must be a message of the user's with text where adopted_compaction is set",
         ));
     }
     let transcript = session.transcript();
