@@ -44,6 +44,8 @@ pub(super) enum Check {
     Starts {
         ends: &'static str,
         min_bytes: usize,
+        /// True if pagination tokens are accepted too.
+        accepts_cursors: bool,
     },
 }
 
@@ -88,7 +90,11 @@ impl Pattern {
                 })
             }
             Check::Value => is_value(value).then_some(end),
-            Check::Starts { ends, min_bytes } => {
+            Check::Starts {
+                ends,
+                min_bytes,
+                accepts_cursors,
+            } => {
                 let looked_at = prefix_until(
                     &text[start..text.floor_char_boundary(start + MAX_INSPECTED_BYTES)],
                     ends,
@@ -96,7 +102,7 @@ impl Pattern {
                 let before = &text[..start];
                 let fine = looked_at.len() >= min_bytes
                     && is_value(looked_at)
-                    && !is_cursor(before)
+                    && (accepts_cursors || !is_cursor(before))
                     && !is_in_arn(before);
                 fine.then(|| start + prefix_until(&text[start..], ends).len())
             }
@@ -200,6 +206,7 @@ const fn starts(regex: &'static str, ends: &'static str) -> Pattern {
         check: Check::Starts {
             ends,
             min_bytes: MIN_SECRET_BYTES,
+            accepts_cursors: false,
         },
     }
 }
@@ -349,6 +356,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
         check: Check::Starts {
             ends: "\"',\\]}",
             min_bytes: 6,
+            accepts_cursors: true,
         },
     },
     // `pass = …` in the configuration of rclone.
