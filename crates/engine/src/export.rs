@@ -8,7 +8,7 @@ use palimpsest_core::view::Provider;
 use palimpsest_store::Position;
 use palimpsest_transcripts::export::{
     BlobLoss, ClaudeCodeWriter, CodexWriter, CompleteWriter, OriginalMessage, PendingResult,
-    json_messages,
+    messages_to_continue,
 };
 
 use crate::filter::MessageFilter;
@@ -351,7 +351,7 @@ impl ExportWriter {
 
 fn elements(original: &OriginalMessage, provider: Provider, is_first: bool) -> Vec<u8> {
     let mut out = Vec::new();
-    let messages = json_messages(&original.message, provider);
+    let messages = messages_to_continue(&original.message, provider);
     for (index, message) in messages.iter().enumerate() {
         if !(is_first && index == 0) {
             out.push(b',');

@@ -2,10 +2,14 @@
 
 use palimpsest_core::codec;
 use palimpsest_core::ids::Ordinal;
+use palimpsest_core::json::{RawJson, UnknownFields};
 use palimpsest_core::message::{
-    Block, Media, MediaKind, MediaSource, Message, MessageOrigin, ResultContent, Role,
+    Block, Media, MediaKind, MediaSource, Message, MessageOrigin, ResultContent, Role, Thinking,
 };
 use palimpsest_core::view::{Provider, WireBlock, WireMessage, WireResult, WireRole};
+
+/// The field that marks the end of a cached prefix in a request.
+const CACHE_MARKER: &str = "cache_control";
 
 /// Returns the original in a provider's JSON, without repairs. Blocks that the format cannot represent become text.
 /// Unknown fields are included only for the provider that they came from.
@@ -18,6 +22,66 @@ pub fn json_messages(message: &Message, provider: Provider) -> Vec<Vec<u8>> {
             out
         })
         .collect()
+}
+
+/// Like [`json_messages`], without `cache_control`: for a file that a program continues.
+pub fn messages_to_continue(message: &Message, provider: Provider) -> Vec<Vec<u8>> {
+    json_messages(&without_cache_markers(message), provider)
+}
+
+/// Returns a message without `cache_control`. A program that continues an export sets markers of its own, and a provider
+/// rejects a request with more than four.
+pub(super) fn without_cache_markers(message: &Message) -> Message {
+    let mut copy = message.clone();
+    remove_marker(&mut copy.extra);
+    copy.blocks.iter_mut().for_each(remove_block_markers);
+    copy
+}
+
+fn remove_block_markers(block: &mut Block) {
+    match block {
+        Block::Text { extra, .. } => remove_marker(extra),
+        Block::Media(media) => remove_marker(&mut media.extra),
+        Block::ToolUse(call) => remove_marker(&mut call.extra),
+        Block::ToolResult(result) => {
+            remove_marker(&mut result.extra);
+            if let ResultContent::Blocks(nested) = &mut result.content {
+                nested.iter_mut().for_each(remove_block_markers);
+            }
+        }
+        Block::Thinking(Thinking::Plain { extra, .. } | Thinking::Redacted { extra, .. }) => {
+            remove_marker(extra);
+        }
+        Block::Opaque { json, .. } => {
+            // Blocks without a marker keep their bytes.
+            if !json.as_str().contains(CACHE_MARKER) {
+                return;
+            }
+            let Ok(mut fields) = UnknownFields::from_object(json.as_str()) else {
+                return;
+            };
+            remove_marker(&mut fields);
+            let others = fields.to_object().map(|object| RawJson::parse(&object));
+            if let Some(Ok(others)) = others {
+                *json = others;
+            }
+        }
+    }
+}
+
+fn remove_marker(fields: &mut UnknownFields) {
+    if fields.get(CACHE_MARKER).is_none() {
+        return;
+    }
+    let others: Vec<_> = fields
+        .iter()
+        .filter(|(name, _)| *name != CACHE_MARKER)
+        .collect();
+    // Each field is put before the later ones, so the order stays.
+    let others = others.into_iter().rev();
+    *fields = others.fold(UnknownFields::default(), |later, (name, value)| {
+        later.with_first(name, value.clone())
+    });
 }
 
 /// Returns the blocks of the original for Anthropic's format. Blocks that it cannot represent become text.
@@ -152,5 +216,58 @@ fn strip(block: &mut WireBlock<'_>) {
         | WireBlock::Result { extra, .. }
         | WireBlock::Thinking { extra, .. } => *extra = None,
         WireBlock::Opaque(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palimpsest_core::ids::MessageId;
+    use uuid::Uuid;
+
+    use super::*;
+
+    const MARKER: &str = r#""cache_control":{"type":"ephemeral"}"#;
+
+    fn fields(json: &str) -> UnknownFields {
+        UnknownFields::from_object(json).unwrap()
+    }
+
+    #[test]
+    fn no_format_of_a_provider_contains_cache_control() {
+        // Typed messages have the unknown fields of any provider.
+        let marked = Block::Text {
+            text: "go".into(),
+            extra: fields(&format!(r#"{{"a":1,{MARKER},"b":2}}"#)),
+        };
+        let opaque = Block::Opaque {
+            kind: "novel".into(),
+            json: RawJson::parse(&format!(r#"{{"type":"novel",{MARKER},"n":1e400}}"#)).unwrap(),
+        };
+        let id = MessageId::new(Uuid::nil());
+        let mut message = Message::new(id, Role::User, vec![marked, opaque]);
+        message.extra = fields(&format!("{{{MARKER}}}"));
+        let copy = without_cache_markers(&message);
+        let Block::Text { extra, .. } = &copy.blocks[0] else {
+            panic!("{copy:?}");
+        };
+        assert_eq!(extra.to_object().unwrap(), r#"{"a":1,"b":2}"#);
+        let Block::Opaque { json, .. } = &copy.blocks[1] else {
+            panic!("{copy:?}");
+        };
+        assert_eq!(json.as_str(), r#"{"type":"novel","n":1e400}"#);
+        assert!(copy.extra.is_empty());
+
+        // OpenAI's formats have no such opaque block.
+        message.blocks.truncate(1);
+        for provider in [
+            Provider::Anthropic,
+            Provider::OpenAi,
+            Provider::OpenAiResponses,
+        ] {
+            let json = messages_to_continue(&message, provider).concat();
+            let json = String::from_utf8(json).unwrap();
+            assert!(!json.contains("cache_control"), "{json}");
+            assert!(json.contains("go"), "{json}");
+        }
     }
 }

@@ -11,5 +11,5 @@ mod view_items;
 pub use self::claude_code::ClaudeCodeWriter;
 pub use self::codex::CodexWriter;
 pub use self::complete::CompleteWriter;
-pub use self::messages::json_messages;
+pub use self::messages::{json_messages, messages_to_continue};
 pub use self::original::{BlobLoss, OriginalMessage, PendingResult, UnreadableResult};

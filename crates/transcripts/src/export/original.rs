@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use palimpsest_core::ids::Ordinal;
 use palimpsest_core::message::Message;
-use palimpsest_core::session::TranscriptEntry;
+use palimpsest_core::session::{TranscriptEntry, Visibility};
 
 /// An original message and its index entry.
 #[derive(Debug, Clone)]
@@ -17,6 +17,14 @@ pub struct OriginalMessage {
     pub message: Arc<Message>,
     /// The stored results of the message that are lost permanently.
     pub unreadable: Vec<UnreadableResult>,
+}
+
+impl OriginalMessage {
+    /// Returns true for a recorded response that is no part of the conversation: the caller sent another version of it
+    /// back, or none.
+    pub(super) fn is_superseded_response(&self) -> bool {
+        self.entry.visibility == Visibility::TranscriptOnly && !self.message.transcript_only
+    }
 }
 
 /// A stored result that is lost permanently. The message keeps its replacement.

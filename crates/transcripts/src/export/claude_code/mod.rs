@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use self::chain::{Chain, LineId, is_withdrawn};
 use self::records::RecordHead;
 use super::line;
-use super::messages::original_blocks;
+use super::messages::{original_blocks, without_cache_markers};
 use super::original::OriginalMessage;
 use crate::import::is_user_input;
 use crate::utc;
@@ -137,7 +137,9 @@ impl ClaudeCodeWriter {
         if entry.kind == MessageKind::Boundary {
             return self.boundary(chain, original);
         }
-        if is_withdrawn(entry.kind, entry.visibility) {
+        // The chain contains the caller's version of a response. A second version would double its content for a program
+        // that reads all lines.
+        if is_withdrawn(entry.kind, entry.visibility) || original.is_superseded_response() {
             return Vec::new();
         }
         let is_summary = entry.kind == MessageKind::Summary;
@@ -187,7 +189,7 @@ impl ClaudeCodeWriter {
 
     /// Returns the parent of a message outside the chain. It must not let an import see a rewind where there is none.
     fn parent_outside(&mut self, chain: &Chain, original: &OriginalMessage) -> Option<MessageId> {
-        if !is_abandoned(&original.message, original.entry.visibility) {
+        if original.entry.visibility != Visibility::Rewound {
             self.branch = None;
             // Earlier messages of a compaction keep their order. A line of the chain has one successor only.
             return self.last.filter(|_| self.last_is_outside);
@@ -314,9 +316,10 @@ fn add_metadata(message: &Message, head: &mut Map<String, Value>) {
     }
 }
 
-/// Returns the message in Anthropic's format. Unknown fields of other providers are left out, because Anthropic
-/// would reject them in a request that a reader builds from the file.
+/// Returns the message in Anthropic's format. Unknown fields of other providers and cache markers are left out, because
+/// Anthropic would reject them in a request that a reader builds from the file.
 fn payload(message: &Message) -> Vec<u8> {
+    let message = &without_cache_markers(message);
     let is_accepted = matches!(
         message.origin,
         MessageOrigin::Typed | MessageOrigin::Anthropic

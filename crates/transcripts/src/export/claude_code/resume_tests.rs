@@ -35,6 +35,20 @@ fn export(world: &SessionHarness) -> String {
     String::from_utf8(out).unwrap()
 }
 
+/// Returns the recorded responses that the caller replaced or did not send back.
+fn superseded(world: &SessionHarness) -> Vec<MessageId> {
+    let events = world.log.iter().map(|recorded| &recorded.event);
+    let messages = events.flat_map(Event::messages);
+    let of_caller: BTreeSet<MessageId> = messages
+        .filter(|appended| appended.message.transcript_only)
+        .map(|appended| appended.message.id)
+        .collect();
+    let entries = world.session.transcript().entries();
+    let hidden = entries.filter(|(_, entry)| entry.visibility == Visibility::TranscriptOnly);
+    let hidden = hidden.map(|(_, entry)| entry.id);
+    hidden.filter(|id| !of_caller.contains(id)).collect()
+}
+
 /// Returns the ids of the lines that Claude Code sends after a resume, in order.
 fn resumed(file: &str) -> Vec<String> {
     let lines: Vec<Value> = file
@@ -149,6 +163,10 @@ fn check(world: &SessionHarness) {
     if !expected.is_empty() {
         assert_eq!(resumed(&file), expected, "{file}");
     }
+    for id in superseded(world) {
+        let line = format!(r#""uuid":"{id}""#);
+        assert!(!file.contains(&line), "{id}: {file}");
+    }
     let shown = imported(&file);
     let visible = transcript.entries().filter(|(_, entry)| {
         matches!(
@@ -201,6 +219,9 @@ fn random_histories_contain_each_record() {
         for operation in &operations {
             world.step(operation);
         }
+        if !superseded(&world).is_empty() {
+            records.insert("superseded".to_owned());
+        }
         let file = export(&world);
         let imported = import::read(Some(ImportFormat::ClaudeCode), file.as_bytes());
         let mut steps = imported.sessions.iter().flat_map(|session| &session.steps);
@@ -219,6 +240,7 @@ fn random_histories_contain_each_record() {
     }
     for record in [
         "rewind",
+        "superseded",
         "compact_boundary",
         "segment",
         "snip_boundary",

@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::line::line_with;
-use super::messages::json_messages;
+use super::messages::messages_to_continue;
 use super::original::OriginalMessage;
 use crate::import::{EXPORTER, is_machine_text};
 use crate::utc;
@@ -87,8 +87,10 @@ impl CodexWriter {
         let mut out = Vec::new();
         // A compaction contains the messages that the service made. A provider can reject a message without content.
         let is_blank = original.message.blocks.iter().all(Block::is_blank);
-        if !original.entry.kind.is_framing() && !is_blank {
-            for item in json_messages(&original.message, Provider::OpenAiResponses) {
+        // The compaction follows each response of this kind. A file of a part of the messages has no compaction.
+        let is_superseded = original.is_superseded_response() && self.compaction.is_some();
+        if !original.entry.kind.is_framing() && !is_blank && !is_superseded {
+            for item in messages_to_continue(&original.message, Provider::OpenAiResponses) {
                 out.extend(self.line("response_item", &item));
             }
             if let Some(event) = shown_event(&original.message) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::MessageId;
-use palimpsest_histories::{SessionHarness, operation};
+use palimpsest_histories::{BlockDraft, MessageDraft, Operation, SessionHarness, operation};
 use proptest::prelude::*;
 
 use super::*;
@@ -125,4 +125,33 @@ fn a_session_has_a_stable_id() {
     let id = |world: &SessionHarness| export(world)[0]["payload"]["id"].clone();
     assert_eq!(id(&world), id(&SessionHarness::new()));
     assert!(Uuid::try_parse(id(&world).as_str().unwrap()).is_ok());
+}
+
+#[test]
+fn a_response_that_the_caller_replaced_is_left_out() {
+    let mut world = SessionHarness::new();
+    world.step(&Operation::Append(vec![MessageDraft::User {
+        meta: false,
+        parts: vec![BlockDraft::Words(1)],
+    }]));
+    // This number of an array records one response.
+    world.step(&Operation::Sync(1));
+    let is_unconfirmed = |world: &SessionHarness| {
+        let mut entries = world.session.transcript().entries();
+        entries.any(|(_, entry)| entry.visibility == Visibility::Unconfirmed)
+    };
+    assert!(is_unconfirmed(&world));
+    world.step(&Operation::Append(vec![MessageDraft::Assistant {
+        response: 0,
+        parts: vec![BlockDraft::Words(77)],
+    }]));
+    assert!(!is_unconfirmed(&world));
+    world.load_content();
+    let lines = export(&world);
+    let items = lines
+        .iter()
+        .filter(|line| line["type"] == "response_item" && line["payload"]["role"] == "assistant");
+    let texts: Vec<String> = items.map(|line| line["payload"].to_string()).collect();
+    assert_eq!(texts.len(), 1, "{lines:#?}");
+    assert!(texts[0].contains("words 77"), "{texts:?}");
 }
