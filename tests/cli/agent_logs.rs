@@ -37,6 +37,11 @@ fn write_logs(home: &Path) {
         ".claude/projects/-w/one/tool-results/x.json",
         "[{\"type\":\"text\",\"text\":\"a result\"}]",
     );
+    write(
+        home,
+        ".claude/projects/-w/one/subagents/agent-7.meta.json",
+        "{\"agentType\":\"Explore\"}",
+    );
     write(home, ".codex/sessions/2026/01/02/rollout-1.jsonl", CODEX);
     write(home, ".copilot/session-state/3/events.jsonl", COPILOT);
     write(home, ".gemini/tmp/p/chats/session-1.jsonl", GEMINI);
@@ -62,8 +67,8 @@ fn the_logs_of_all_agents_are_found_in_the_home_folder() {
         format!("Copilot CLI: 1 sessions in 1 files of {home}/.copilot/session-state\n"),
         format!("Gemini CLI: 1 sessions in 1 files of {home}/.gemini/tmp\n"),
         format!("pi: 1 sessions in 1 files of {home}/.pi/agent/sessions\n"),
-        "3 files of these folders are not sessions and were ignored: \
-         -w/one/tool-results/x.json, -w/sessions-index.json, p/logs.json\n"
+        "4 files of these folders are not sessions and were ignored: \
+         -w/one/subagents/agent-7.meta.json, -w/one/tool-results/x.json, -w/sessions-index.json, p/logs.json\n"
             .to_owned(),
     ] {
         assert!(table.contains(&line), "{line}{table}");
@@ -81,9 +86,21 @@ fn the_logs_of_all_agents_are_found_in_the_home_folder() {
     let codex: Value = serde_json::from_str(&codex.unwrap()).unwrap();
     assert_eq!(codex[0]["sessions"], 1);
 
-    // The same folder as an argument contains files that are not recognized.
-    let error = run(&["replay", home], &vars).0.unwrap_err();
+    // The files beside the logs are ignored in a folder, and an error if they are named.
+    let json = run(&["replay", "--json", home], &vars).0.unwrap();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json[0]["sessions"], 5);
+    run(&["verify", home], &vars).0.unwrap();
+    let project = format!("{home}/.claude/projects/-w");
+    let log = format!("{project}/one.jsonl");
+    let beside = format!("{project}/one/subagents/agent-7.meta.json");
+    let error = run(&["replay", &log, &beside], &vars).0.unwrap_err();
     assert!(error.contains("were not recognized"), "{error}");
+    // Any other file can be a damaged transcript.
+    write(folder.path(), ".claude/projects/-w/other.json", "{}");
+    let error = run(&["replay", &project], &vars).0.unwrap_err();
+    assert!(error.contains("were not recognized"), "{error}");
+    fs::remove_file(format!("{project}/other.json")).unwrap();
 
     // These short sessions have no compaction, but the folders are reported first.
     let recall = palimpsest_with(&["recall"], &vars);

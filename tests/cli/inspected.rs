@@ -2,7 +2,7 @@
 
 use palimpsest_proto::context::v1::{AdoptedCompaction, AppendMessagesRequest};
 use palimpsest_tests::Server;
-use palimpsest_tests::say::{anthropic, append, user};
+use palimpsest_tests::say::{anthropic, append, assistant, prepare, user, uuid, with_id};
 use serde_json::json;
 
 use super::said;
@@ -56,4 +56,56 @@ async fn the_tokens_of_memory_are_those_of_the_summary_alone() {
             .await
             .unwrap();
     }
+}
+
+#[tokio::test]
+async fn messages_are_listed_in_the_order_of_the_view_and_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&folder.path().join("data"), &[]);
+    let session = "projects/default/sessions/work";
+    let mut context = server.context().await;
+    let texts: Vec<_> = (0..40)
+        .map(|n| json!({"type": "text", "text": format!("part {n} {}", "x".repeat(50))}))
+        .collect();
+    let first = vec![
+        user("the first request"),
+        with_id(&uuid(2), assistant("the kept answer")),
+        with_id(&uuid(3), user("the kept request")),
+        with_id(
+            &uuid(4),
+            anthropic(&json!({"role": "assistant", "content": texts})),
+        ),
+    ];
+    context
+        .prepare_context(prepare(session, first))
+        .await
+        .unwrap();
+    let summary = AppendMessagesRequest {
+        adopted_compaction: Some(AdoptedCompaction {
+            kept_message_ids: vec![uuid(2), uuid(3), uuid(4)],
+            ..AdoptedCompaction::default()
+        }),
+        ..append(session, vec![user("the text of the summary")])
+    };
+    context.append_messages(summary).await.unwrap();
+    context
+        .append_messages(append(session, vec![user("the next request")]))
+        .await
+        .unwrap();
+    let inspected = said(&["inspect", "work", "--server", server.address()]);
+    let places = [
+        "the text of the summary",
+        "the kept answer",
+        "the kept request",
+        "part 0",
+        "the next request",
+    ]
+    .map(|text| {
+        inspected
+            .find(text)
+            .unwrap_or_else(|| panic!("no {text:?} in:\n{inspected}"))
+    });
+    assert!(places.is_sorted(), "{places:?}:\n{inspected}");
+    let longest = inspected.lines().map(|line| line.chars().count()).max();
+    assert!(longest < Some(250), "{longest:?}:\n{inspected}");
 }

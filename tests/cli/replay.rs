@@ -189,6 +189,11 @@ fn recall_is_measured_in_a_table_in_json_and_by_the_worst_cases() {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{stderr}");
     assert!(stderr.contains("pass a smaller --window"), "{stderr}");
+    // A smaller window compacts, but no later call uses a name of the conversation.
+    let output = palimpsest(&[&args[..], &["--window", "32000"]].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{stderr}");
+    assert!(stderr.contains("use no name"), "{stderr}");
 
     let mut lines = fs::read_to_string(&file).unwrap();
     // The last call needs a name of the first message, which a summary must therefore contain.

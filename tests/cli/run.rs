@@ -111,6 +111,39 @@ async fn an_agent_gets_its_base_url_and_its_requests_are_reported() {
     assert!(reported.starts_with(&line), "{line}\n{reported}");
 }
 
+/// Changes the title of all sessions, which adds no message.
+const RENAME: &str = r#"
+import json, os, urllib.request
+server = os.environ["PALIMPSEST_URL"] + "/v1/projects/default/sessions"
+for session in json.load(urllib.request.urlopen(server)).get("sessions", []):
+    address = os.environ["PALIMPSEST_URL"] + "/v1/" + session["name"]
+    body = {"session": {"title": "Renamed"}, "update_mask": "title"}
+    headers = {"content-type": "application/json"}
+    request = urllib.request.Request(address, json.dumps(body).encode(), headers, method="PATCH")
+    urllib.request.urlopen(request).read()
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_sessions_with_new_messages_are_reported() {
+    let provider = FakeProvider::start().await.unwrap();
+    let home = Home::new();
+    let upstream = provider.url();
+    let run = |program: &str| {
+        let mut run = home.run([
+            "--upstream-openai", &upstream, "--", "python3", "-c", program,
+        ]);
+        stderr(&run.output().unwrap())
+    };
+    let first = run(CHAT);
+    assert!(first.contains("palimpsest: 1 session:"), "{first}");
+    // The first session changes, but only another one receives messages.
+    let other = CHAT.replace("fix the tests", "write the docs");
+    let second = run(&format!("{RENAME}\n{other}"));
+    assert!(second.contains("palimpsest: 1 session:"), "{second}");
+    assert!(second.contains("write the docs"), "{second}");
+    assert!(!second.contains("Renamed"), "{second}");
+}
+
 #[test]
 fn a_provider_that_cannot_be_reached_is_reported() {
     // Nothing listens on a port that was bound and released.

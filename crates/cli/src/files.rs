@@ -75,7 +75,8 @@ pub(super) fn provider_of(imported: &Imported<'_>) -> Provider {
         .map_or(Provider::Anthropic, ImportFormat::provider)
 }
 
-/// Returns the files of `paths`, sorted by name. A folder is replaced by the transcripts in it and in its subfolders.
+/// Returns the files of `paths`, sorted by name. A folder is replaced by the transcripts in it and in its subfolders,
+/// without the files that an agent keeps beside its logs.
 ///
 /// Fails if the result is empty, because a check of no files must not pass.
 pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
@@ -87,7 +88,9 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
         if metadata.is_file() {
             files.push(path.clone());
         } else {
-            add_transcripts(path, &mut files)?;
+            let mut of_folder = Vec::new();
+            add_transcripts(path, &mut of_folder)?;
+            files.extend(of_folder.into_iter().filter(|file| !is_beside_logs(file)));
         }
     }
     ensure!(
@@ -178,6 +181,19 @@ pub(super) fn reject_binary(files: &[PathBuf]) -> anyhow::Result<()> {
 fn is_transcript(path: &Path) -> bool {
     path.extension()
         .is_some_and(|ending| ending == "jsonl" || ending == "json" || ending == "traj")
+}
+
+/// Returns true for a file that an agent keeps beside its logs. The rule is narrow, because any other file that is no
+/// session can be a damaged transcript.
+fn is_beside_logs(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let folder = path.parent().unwrap_or(Path::new(""));
+    // Claude Code describes a sub-agent beside its log, indexes the sessions of a project, and stores large results.
+    let is_of_claude_code = name.starts_with("agent-") && name.ends_with(".meta.json")
+        || name == "sessions-index.json"
+        || folder.ends_with("tool-results");
+    // The Gemini CLI has a list of all inputs beside the folder of its sessions.
+    is_of_claude_code || name == "logs.json" && folder.join("chats").is_dir()
 }
 
 /// Returns a valid session id from the name of a file. The suffix distinguishes sessions of one file.

@@ -1,11 +1,13 @@
 //! `palimpsest inspect`: prints the messages of a view and the use of the context window.
 
+use std::collections::HashMap;
+
 use anstyle::AnsiColor;
 use clap::Args;
 use palimpsest_proto::context::v1::{
-    BudgetState, ListMessagesRequest, Message, MessageFilter, MessageForm, PrepareContextRequest,
-    PrepareContextResponse, Provider, Role, Target, TokenBreakdown, TranscriptMessage, Visibility,
-    block,
+    BlockForm, BudgetState, GetViewRequest, ListMessagesRequest, Message, MessageFilter,
+    MessageForm, PrepareContextRequest, PrepareContextResponse, Provider, Role, Target,
+    TokenBreakdown, TranscriptMessage, Visibility, block,
 };
 
 use super::client::{Clients, Remote, block_on, reply_of};
@@ -16,8 +18,10 @@ use super::view::{ProviderArg, prepare};
 
 /// The width of the bar, in characters.
 const BAR_CELLS: usize = 72;
+/// The maximum length of a message in the table, in characters.
+const MAX_OUTLINE: usize = 100;
 
-/// Print the messages of a session's view and the use of the context window
+/// Print the messages of a session's view, in its order, and the use of the context window
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   palimpsest inspect my-session
@@ -25,9 +29,9 @@ const BAR_CELLS: usize = 72;
 pub(super) struct Inspect {
     /// Id or full name of the session
     session: String,
-    /// Provider that receives the view
-    #[arg(long, value_enum, default_value = "anthropic")]
-    provider: ProviderArg,
+    /// Provider that receives the view [default: that of the last view]
+    #[arg(long, value_enum)]
+    provider: Option<ProviderArg>,
     /// Number of messages to print, counted from the last one
     #[arg(long, value_name = "COUNT", default_value_t = 40)]
     limit: usize,
@@ -50,18 +54,23 @@ impl Inspect {
     async fn fetch(&self) -> anyhow::Result<(PrepareContextResponse, Vec<TranscriptMessage>)> {
         let session = self.remote.session(&self.session)?;
         let mut clients = self.remote.connect().await?;
+        // Without a target, the server uses the one of the last view, with its model and its window.
+        let target = self.provider.map(|provider| Target {
+            provider: Provider::from(provider).into(),
+            ..Target::default()
+        });
         let request = PrepareContextRequest {
             session: session.clone(),
-            target: Some(Target {
-                provider: Provider::from(self.provider).into(),
-                ..Target::default()
-            }),
+            target: target.clone(),
             // An inspection must not change the session. Serving the view would seal its pending messages.
             dry_run: true,
             ..PrepareContextRequest::default()
         };
         let view = prepare(&mut clients, request).await?;
-        let messages = list(&mut clients, session).await?;
+        let mut messages = list(&mut clients, session.clone()).await?;
+        let places = places(&mut clients, session, target).await?;
+        // Messages that no view contains yet are sent last. The sort keeps their order.
+        messages.sort_by_key(|message| places.get(&message.id).copied().unwrap_or(usize::MAX));
         Ok((view, messages))
     }
 }
@@ -87,6 +96,41 @@ async fn list(clients: &mut Clients, session: String) -> anyhow::Result<Vec<Tran
         page_token = page.next_page_token;
         if page_token.is_empty() {
             return Ok(messages);
+        }
+    }
+}
+
+/// Returns the places of the messages in the view by their ids. A summary precedes the messages that a compaction kept,
+/// although it is later in the transcript.
+async fn places(
+    clients: &mut Clients,
+    session: String,
+    target: Option<Target>,
+) -> anyhow::Result<HashMap<String, usize>> {
+    let mut places = HashMap::new();
+    let mut page_token = String::new();
+    loop {
+        let request = GetViewRequest {
+            session: session.clone(),
+            target: target.clone(),
+            // The server lowers it to its own limit.
+            page_size: 1_000,
+            page_token,
+            // Only the order is of use, and 0 would mean no limit.
+            max_text_chars: 1,
+            ..GetViewRequest::default()
+        };
+        let page = reply_of(clients.sessions.get_view(request).await)?;
+        for block in page.blocks {
+            // An added text names the message that made it necessary, and can be beside another one.
+            if block.form() != BlockForm::Added {
+                let next = places.len();
+                places.entry(block.message_id).or_insert(next);
+            }
+        }
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            return Ok(places);
         }
     }
 }
@@ -126,7 +170,7 @@ fn role(message: &Message) -> &'static str {
     }
 }
 
-/// Returns the content of a message on one line.
+/// Returns the beginning of a message on one line.
 fn outline(message: &Message) -> String {
     let parts = message.blocks.iter().filter_map(|block| {
         Some(match block.block.as_ref()? {
@@ -147,7 +191,12 @@ fn outline(message: &Message) -> String {
             block::Block::Opaque(other) => format!("[{}]", other.r#type),
         })
     });
-    parts.collect::<Vec<_>>().join("  ")
+    let line = parts.collect::<Vec<_>>().join("  ");
+    // A message can have many blocks, and a pipe has no width at which the table could wrap.
+    match line.char_indices().nth(MAX_OUTLINE) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
 }
 
 fn parts(breakdown: &TokenBreakdown) -> Vec<BarSegment> {

@@ -56,9 +56,9 @@ impl ProviderArg {
 pub(super) struct ViewCommand {
     /// Id or full name of the session
     session: String,
-    /// Provider that receives the array
-    #[arg(long, value_enum, default_value = "anthropic")]
-    provider: ProviderArg,
+    /// Provider that receives the array [default: that of the last view]
+    #[arg(long, value_enum)]
+    provider: Option<ProviderArg>,
     /// Model that receives the array; only its own thinking is shown [default: the model of the
     /// last view]
     #[arg(long, default_value = "", hide_default_value = true)]
@@ -85,12 +85,15 @@ impl ViewCommand {
     async fn fetch(&self) -> anyhow::Result<Vec<Bytes>> {
         let session = self.remote.session(&self.session)?;
         let mut clients = self.remote.connect().await?;
+        let provider = self.provider.map_or(Provider::Unspecified, Provider::from);
         let target = Target {
-            provider: Provider::from(self.provider).into(),
+            provider: provider.into(),
             model: self.model.clone(),
             thinking: self.thinking,
             ..Target::default()
         };
+        // Without a target, the server uses the one of the last view, with its model and its window.
+        let target = Some(target).filter(|target| *target != Target::default());
         fetch_full_view(&mut clients, session, target).await
     }
 }
@@ -99,11 +102,11 @@ impl ViewCommand {
 async fn fetch_full_view(
     clients: &mut Clients,
     session: String,
-    target: Target,
+    target: Option<Target>,
 ) -> anyhow::Result<Vec<Bytes>> {
     let mut request = PrepareContextRequest {
         session: session.clone(),
-        target: Some(target),
+        target,
         dry_run: true,
         ..PrepareContextRequest::default()
     };

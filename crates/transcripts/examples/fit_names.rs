@@ -75,7 +75,7 @@ fn main() {
 }
 
 fn samples_of<'a>(session: &'a RecordedSession, options: RecallOptions<'_>) -> Vec<Sample<'a>> {
-    let measured = recall(session, options).into_iter();
+    let measured = recall(session, options).compactions.into_iter();
     let samples = measured.map(|one| {
         let before = session.messages().take_while(|(line, _)| *line <= one.line);
         let lines = one.summary.lines();

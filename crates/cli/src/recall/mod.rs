@@ -13,7 +13,7 @@ use clap::Args;
 use self::run::{RecallInput, recall};
 use super::agent_logs::Transcripts;
 use super::files::{self, Format};
-use super::output::{print_json, show_logs};
+use super::output::{count, print_json, show_logs};
 use super::policies::{ModelChoice, PolicyChoice, choice, model, window};
 
 /// Measure what summaries still show of what the agent used afterwards
@@ -105,9 +105,18 @@ impl Recall {
             measured.files.retain(|file| file.unrecognized.is_none());
         }
         if measured.compactions().next().is_none() {
+            let sessions = count(measured.sessions(), "session");
+            let without_needs = measured.without_needs();
+            if without_needs > 0 {
+                bail!(
+                    "nothing can be measured in {sessions} with {}: the next 60 tool calls after a compaction use no \
+                     name of the conversation before it. Pass another --window to compact at other places, or \
+                     transcripts with more tool calls",
+                    count(without_needs, "compaction")
+                );
+            }
             bail!(
-                "no compaction was found in {} sessions: pass a smaller --window to compact earlier",
-                measured.sessions()
+                "no compaction was found in {sessions}: pass a smaller --window to compact earlier"
             );
         }
         if let Some(path) = &self.summaries {

@@ -33,6 +33,8 @@ pub(super) struct FileRecall {
     pub(super) file: String,
     pub(super) sessions: usize,
     pub(super) compactions: Vec<MeasuredCompaction>,
+    /// The number of compactions after which the agent needed nothing.
+    pub(super) without_needs: usize,
     pub(super) unreadable: Vec<String>,
     /// The reason if the file does not have the format.
     pub(super) unrecognized: Option<String>,
@@ -59,6 +61,11 @@ impl RecallResults {
         files.flat_map(|file| file.compactions.iter().map(move |one| (file, one)))
     }
 
+    /// Returns the number of compactions after which the agent needed nothing.
+    pub(super) fn without_needs(&self) -> usize {
+        self.files.iter().map(|file| file.without_needs).sum()
+    }
+
     /// Returns the unrecognized files with the reasons.
     pub(super) fn unrecognized(&self) -> impl Iterator<Item = String> {
         self.files.iter().filter_map(|file| {
@@ -83,13 +90,18 @@ fn recall_file(file: &Path, input: &RecallInput<'_>) -> anyhow::Result<FileRecal
         window: input.window,
         texts: input.texts,
     };
-    let sessions = imported.sessions.iter().map(RecordedSession::new);
+    let mut compactions = Vec::new();
+    let mut without_needs = 0;
+    for session in &imported.sessions {
+        let of_session = recall::recall(&RecordedSession::new(session), options);
+        compactions.extend(of_session.compactions);
+        without_needs += of_session.without_needs;
+    }
     Ok(FileRecall {
         file: file_name(file),
         sessions: imported.sessions.len(),
-        compactions: sessions
-            .flat_map(|tape| recall::recall(&tape, options))
-            .collect(),
+        compactions,
+        without_needs,
         unreadable: imported.defects.iter().map(ToString::to_string).collect(),
         unrecognized: imported.unrecognized.clone(),
     })

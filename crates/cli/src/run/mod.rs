@@ -118,7 +118,10 @@ impl RunCommand {
         let gateway = gateway.context("the private server has no gateway")?;
         let server = PrivateServer::start(server).await?;
 
-        // The folder can contain sessions of earlier runs. The report lists those that changed since this time.
+        // The folder can contain sessions of earlier runs. The report lists those that received messages since this
+        // time. Without the counts, it lists those with any change.
+        let before = report::message_counts(server.channel()).await;
+        let before = before.unwrap_or_default();
         let start = SystemClock::new().now();
         let launch = Launch::new(
             &self.command,
@@ -129,7 +132,7 @@ impl RunCommand {
         )?;
         let ended = process::run(launch.into_command()).await;
         // The list needs the running server, so it precedes the close.
-        let sessions = report::sessions_since(server.channel(), start).await;
+        let sessions = report::sessions_since(server.channel(), start, &before).await;
         // The exit code of the agent is returned even if the server fails. Its records are durable.
         if let Err(error) = server.close().await {
             note(&format!("palimpsest: {error:#}"));

@@ -1,8 +1,10 @@
 //! The report at the end of a run: requests, tokens and sessions.
 
+use std::collections::HashMap;
+
 use palimpsest_core::ids::Timestamp;
 use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
-use palimpsest_proto::context::v1::{ListSessionsRequest, Session};
+use palimpsest_proto::context::v1::{ListSessionsRequest, Session, SessionOrder};
 use tonic::transport::Channel;
 
 use super::folder::RunFolder;
@@ -69,10 +71,41 @@ impl Traffic {
     }
 }
 
-/// Returns the sessions that changed since `start`, latest first.
+/// The number of messages of each session, by name.
+pub(super) type MessageCounts = HashMap<String, u64>;
+
+/// Returns the number of messages of each session.
+pub(super) async fn message_counts(channel: Channel) -> anyhow::Result<MessageCounts> {
+    let mut client = SessionServiceClient::new(channel);
+    let (mut counts, mut page_token) = (MessageCounts::new(), String::new());
+    loop {
+        let request = ListSessionsRequest {
+            parent: PROJECT.to_owned(),
+            // The server lowers it to its own limit.
+            page_size: 1_000,
+            page_token,
+            // An update of session memory can change the order of updates between two pages.
+            order: SessionOrder::CreatedDesc.into(),
+            ..ListSessionsRequest::default()
+        };
+        let page = reply_of(client.list_sessions(request).await)?;
+        let of_page = page.sessions.into_iter().map(|session| {
+            let count = messages(&session);
+            (session.name, count)
+        });
+        counts.extend(of_page);
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            return Ok(counts);
+        }
+    }
+}
+
+/// Returns the sessions that received messages since `start`, latest first. `before` has the counts at that time.
 pub(super) async fn sessions_since(
     channel: Channel,
     start: Timestamp,
+    before: &MessageCounts,
 ) -> anyhow::Result<Vec<Session>> {
     let mut client = SessionServiceClient::new(channel);
     let (mut sessions, mut page_token) = (Vec::new(), String::new());
@@ -89,11 +122,17 @@ pub(super) async fn sessions_since(
             let changed_ms = changed.seconds * 1_000 + i64::from(changed.nanos / 1_000_000);
             changed_ms >= start.as_millis()
         });
-        let before = sessions.len();
-        sessions.extend(changed);
+        let changed: Vec<Session> = changed.collect();
         page_token = page.next_page_token;
         // The order is that of the changes, so the first older session ends the list.
-        if sessions.len() - before < listed || page_token.is_empty() {
+        let is_last = changed.len() < listed || page_token.is_empty();
+        // The service also updates the session memory of earlier runs, which adds no message.
+        let has_more = |session: &Session| {
+            let known = before.get(&session.name).copied();
+            messages(session) > known.unwrap_or(0)
+        };
+        sessions.extend(changed.into_iter().filter(has_more));
+        if is_last {
             return Ok(sessions);
         }
     }
@@ -107,7 +146,6 @@ pub(super) fn lines(traffic: &Traffic, sessions: &[Session], folder: &RunFolder)
     }
     lines.push(format!("{}:", counted(sessions.len() as u64, "session")));
     for session in sessions.iter().take(MAX_SESSIONS) {
-        let messages = session.counts.unwrap_or_default().messages;
         let title = if session.title.is_empty() {
             &session.first_prompt
         } else {
@@ -116,7 +154,7 @@ pub(super) fn lines(traffic: &Traffic, sessions: &[Session], folder: &RunFolder)
         lines.push(format!(
             "  {}  {}  {}",
             id(session),
-            counted(messages, "message"),
+            counted(messages(session), "message"),
             one_line(title, MAX_TITLE_CHARS)
         ));
     }
@@ -127,6 +165,10 @@ pub(super) fn lines(traffic: &Traffic, sessions: &[Session], folder: &RunFolder)
         ));
     }
     lines
+}
+
+fn messages(session: &Session) -> u64 {
+    session.counts.unwrap_or_default().messages
 }
 
 fn id(session: &Session) -> &str {

@@ -30,6 +30,15 @@ pub use uses::UseCounts;
 /// The horizons in tool calls after the compaction. The last one is the maximum.
 pub const HORIZONS: [usize; 3] = [10, 30, 60];
 
+/// The compactions of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SessionRecall {
+    /// The compactions after which the agent needed something.
+    pub compactions: Vec<MeasuredCompaction>,
+    /// The number of the other compactions.
+    pub without_needs: usize,
+}
+
 /// A compaction and what the agent needed after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeasuredCompaction {

@@ -15,7 +15,7 @@ use super::conversation::Conversation;
 use super::needs::{Name, names_of};
 use super::shown::shows;
 use super::texts::{push_message, tail, view_text};
-use super::{HORIZONS, MeasuredCompaction, MeasuredText, Need, TextSource};
+use super::{HORIZONS, MeasuredCompaction, MeasuredText, Need, SessionRecall, TextSource};
 use crate::replay::RecordedSession;
 use crate::replay::driver::{Driver, agent_options};
 use crate::replay::recorded_session::{RecordedCompaction, RecordedStep};
@@ -37,8 +37,8 @@ pub struct RecallOptions<'a> {
 }
 
 /// Measures each compaction of a session: those that the transcript contains, otherwise those of the policy.
-/// Compactions after which the agent needed nothing are left out.
-pub fn recall(tape: &RecordedSession, options: RecallOptions<'_>) -> Vec<MeasuredCompaction> {
+/// Compactions after which the agent needed nothing are only counted.
+pub fn recall(tape: &RecordedSession, options: RecallOptions<'_>) -> SessionRecall {
     let is_recorded = |step: &RecordedStep| matches!(step, RecordedStep::Compacted(_));
     let has_recorded = tape.steps.iter().any(is_recorded);
     let mut policy = options.policy.clone();
@@ -54,7 +54,7 @@ pub fn recall(tape: &RecordedSession, options: RecallOptions<'_>) -> Vec<Measure
         options,
         driver: Driver::new(tape, setup),
         conversation: Conversation::default(),
-        found: Vec::new(),
+        found: SessionRecall::default(),
     };
     for (at, step) in tape.steps.iter().enumerate() {
         measuring.step(at, step, !has_recorded);
@@ -67,7 +67,7 @@ struct Measuring<'a> {
     options: RecallOptions<'a>,
     driver: Driver,
     conversation: Conversation,
-    found: Vec<MeasuredCompaction>,
+    found: SessionRecall,
 }
 
 impl Measuring<'_> {
@@ -123,6 +123,7 @@ impl Measuring<'_> {
             }
         }
         if needs.is_empty() {
+            self.found.without_needs += 1;
             return;
         }
         let before = &self.conversation.text;
@@ -160,7 +161,7 @@ impl Measuring<'_> {
         for (at, text) in self.options.texts.iter().enumerate() {
             add(TextSource::Given(at), text);
         }
-        self.found.push(MeasuredCompaction {
+        self.found.compactions.push(MeasuredCompaction {
             line: self.driver.line,
             is_recorded: recorded.is_some(),
             calls: used.calls,

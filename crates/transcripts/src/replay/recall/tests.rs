@@ -94,7 +94,7 @@ impl Writer {
             window: WindowHint::default(),
             texts,
         };
-        recall(&self.tape, options)
+        recall(&self.tape, options).compactions
     }
 }
 
@@ -217,6 +217,23 @@ fn needs_end_with_the_next_compaction_and_after_60_calls() {
 }
 
 #[test]
+fn a_compaction_without_needs_is_counted() {
+    let mut writer = Writer::new();
+    before(&mut writer);
+    writer.compact("Fix src/first.rs.");
+    writer.run("Read", r#"{"file_path":"src/never_named.rs"}"#, "");
+    let policy = Policy::default();
+    let options = RecallOptions {
+        provider: Provider::default(),
+        policy: &policy,
+        window: WindowHint::default(),
+        texts: &[],
+    };
+    let found = recall(&writer.tape, options);
+    assert_eq!((found.compactions.len(), found.without_needs), (0, 1));
+}
+
+#[test]
 fn without_recorded_compactions_the_policy_compacts() {
     let mut writer = Writer::new();
     before(&mut writer);
@@ -230,7 +247,7 @@ fn without_recorded_compactions_the_policy_compacts() {
         window: WindowHint::default(),
         texts: &[],
     };
-    let found = recall(&writer.tape, options);
+    let found = recall(&writer.tape, options).compactions;
     let one = found.first().unwrap();
     assert!(!one.is_recorded);
     assert_eq!(&*one.needs[0].text, "src/edited.rs");
