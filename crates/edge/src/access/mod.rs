@@ -51,9 +51,9 @@ pub enum AuthError {
     Revoked,
     #[error("the credential has expired")]
     Expired,
-    #[error("this server does not accept API keys")]
+    #[error("the credential is an API key, and this server accepts JWTs only")]
     KeysOff,
-    #[error("this server does not accept JWTs")]
+    #[error("the credential is no API key, and this server does not accept JWTs")]
     JwtOff,
     #[error("the token is not a supported JWT")]
     MalformedToken,

@@ -139,7 +139,13 @@ impl ServiceError {
 impl ServiceError {
     /// The credential is missing, invalid or rejected.
     pub(crate) fn unauthenticated(why: AuthError) -> Self {
-        let message = format!("{why}: send the metadata `authorization: Bearer <API key or JWT>`");
+        let remedy = match why {
+            AuthError::Missing | AuthError::Several | AuthError::Scheme => {
+                "send the metadata `authorization: Bearer <API key or JWT>`"
+            }
+            _ => "use another API key or JWT",
+        };
+        let message = format!("{why}: {remedy}");
         Self::new(Reason::Unauthenticated, message)
             .header("www-authenticate", "Bearer realm=\"palimpsest\"")
     }
