@@ -252,7 +252,7 @@ async fn a_joined_element_is_whole_after_a_rewind() {
     let result = json!({"type": "tool_result", "tool_use_id": "c1", "content": "R"});
     let input = json!({"type": "text", "text": "q2"});
     let alone = |role: &str, block: &Value| json!({"role": role, "content": [block]});
-    let start = vec![user("q1"), alone("assistant", &call)];
+    let start = [user("q1"), alone("assistant", &call)];
     let apart = [alone("user", &result), alone("user", &input)];
     let apart = ([&start[..], &apart].concat(), false);
     let first = sync(&mut client, &session, &apart).await;

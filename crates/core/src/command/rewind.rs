@@ -66,14 +66,12 @@ impl Rewind {
         let stays = |ordinal: Ordinal| point.as_ref().is_some_and(|point| point.stays(ordinal));
         // Messages that a placeholder or summary replaced are removed together with the visible ones. The application of
         // the event searches this list by binary search, so it is in ascending order.
-        let removed: Vec<Ordinal> = match &point {
-            Some(point) => point.leaving(),
-            None => {
-                let entries = transcript.entries();
-                let in_effect = entries.filter(|(_, entry)| entry.visibility.is_in_effect());
-                in_effect.map(|(ordinal, _)| ordinal).collect()
-            }
+        let all = || {
+            let entries = transcript.entries();
+            let in_effect = entries.filter(|(_, entry)| entry.visibility.is_in_effect());
+            in_effect.map(|(ordinal, _)| ordinal).collect()
         };
+        let removed: Vec<Ordinal> = point.as_ref().map_or_else(all, RewindPoint::leaving);
         // With a stamp, an event is written even without effect, so that a retry is recognized.
         if removed.is_empty() && self.request.is_none() {
             return Ok(Decided::events(Vec::new()));

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use super::Session;
+use super::{CompactionBoundary, Session};
 use crate::event::Visibility;
-use crate::ids::Ordinal;
+use crate::ids::{MessageId, Ordinal, Revision};
 
 /// The last message that stays, and what follows it in the view.
 #[derive(Debug)]
@@ -25,15 +25,13 @@ impl<'a> RewindPoint<'a> {
     pub(crate) fn new(session: &'a Session, to: Ordinal) -> Self {
         let pieces = session.sealed().pieces();
         let own = pieces.iter().rposition(|piece| piece.message == to);
-        let end = match own {
-            Some(own) => own + 1,
-            // The message is hidden, so the point is before the first later message.
-            None => {
-                let mut all = pieces.iter().map(|piece| piece.message);
-                let later = all.position(|at| at > to && !session.is_framing(at));
-                later.unwrap_or(pieces.len())
-            }
+        // If the message is hidden, the point is before the first later message.
+        let before_later = || {
+            let mut all = pieces.iter().map(|piece| piece.message);
+            let later = all.position(|at| at > to && !session.is_framing(at));
+            later.unwrap_or(pieces.len())
         };
+        let end = own.map_or_else(before_later, |own| own + 1);
         let before: BTreeSet<Ordinal> = pieces[..end].iter().map(|piece| piece.message).collect();
         let following = pieces[end..].iter().map(|piece| piece.message);
         Self {
@@ -102,5 +100,59 @@ impl<'a> RewindPoint<'a> {
                 && summary().is_none_or(|summary| !self.following.contains(&summary))
         });
         summarized.map(|(at, _)| at)
+    }
+}
+
+impl Session {
+    /// Returns the summary in the view that represents a compacted message. `None` if no summary does.
+    pub(crate) fn visible_summary_of(&self, message: Ordinal) -> Option<Ordinal> {
+        let mut message = message;
+        // A summary can be compacted too. Each step leads to a later message, so the loop ends.
+        loop {
+            let summary = self.boundary_that_hides(message)?.summary?;
+            let visibility = self.transcript.get(summary)?.visibility;
+            match visibility {
+                Visibility::Compacted if summary > message => message = summary,
+                Visibility::Visible => return Some(summary),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Returns the first later compaction that did not keep a message and that no undo withdrew.
+    fn boundary_that_hides(&self, message: Ordinal) -> Option<&CompactionBoundary> {
+        let boundaries = self.compactions.boundaries.iter();
+        let mut after = boundaries.filter(|one| one.message > message);
+        after.find(|one| !one.kept.contains(&message) && !self.is_withdrawn(one))
+    }
+
+    /// Returns the latest revision whose view shows a message and all compacted messages after it. Returns `None`
+    /// if nothing hides these messages.
+    pub fn last_revision_showing(&self, message: MessageId) -> Option<Revision> {
+        let message = self.transcript.find(message)?;
+        let point = RewindPoint::new(self, message);
+        let hidden = point.summarized().chain([message]);
+        // The messages may have left with different events. Before the earliest of them, the view showed all.
+        hidden.filter_map(|at| self.last_visible_revision(at)).min()
+    }
+
+    /// Returns the last revision before a placeholder or a summary replaced a message.
+    fn last_visible_revision(&self, ordinal: Ordinal) -> Option<Revision> {
+        let event = match self.transcript.get(ordinal)?.visibility {
+            Visibility::Collapsed => {
+                let placeholder = self.placeholder_of(ordinal)?;
+                self.spans.collapsed_at(placeholder.span.key)?
+            }
+            Visibility::Compacted => self.boundary_that_hides(ordinal)?.revision,
+            _ => return None,
+        };
+        // A revision is a number of events, so the state before an event has the revision before it.
+        event.get().checked_sub(1).map(Revision::new)
+    }
+
+    /// Returns true if an undo removed a compaction.
+    fn is_withdrawn(&self, boundary: &CompactionBoundary) -> bool {
+        let summary = boundary.summary.and_then(|at| self.transcript.get(at));
+        summary.is_some_and(|entry| entry.visibility == Visibility::Withdrawn)
     }
 }

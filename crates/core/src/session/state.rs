@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use super::cache_edits::CacheEdits;
 use super::calls::{Call, Calls};
-use super::compaction::{CompactionBoundary, Compactions};
+use super::compaction::Compactions;
 use super::persist_decisions::PersistDecisions;
 use super::prompt_cache::{PromptCache, ViewChange};
 use super::requests::Requests;
-use super::rewind_point::RewindPoint;
 use super::session_memory::SessionMemory;
 use super::spans::Spans;
 use super::stored_results::StoredResults;
@@ -20,7 +19,7 @@ use super::working_state::SessionWorkingState;
 use crate::array::{ArrayTips, CallerArray, Link};
 use crate::event::{ForkPoint, PendingMessage, Placeholder, Visibility};
 use crate::ids::{
-    Attributes, CallKey, Epoch, MessageId, Ordinal, Revision, SessionKey, Timestamp, TurnNumber,
+    Attributes, CallKey, Epoch, Ordinal, Revision, SessionKey, Timestamp, TurnNumber,
 };
 use crate::message::{Block, Message, Role, ToolResult};
 use crate::policy::{BudgetState, KeptTokens, Policy, Thresholds, WindowHint};
@@ -332,58 +331,6 @@ impl Session {
             self.collapsed_messages(placeholder)
                 .any(|one| one == message)
         })
-    }
-
-    /// Returns the summary in the view that represents a compacted message. `None` if no summary does.
-    pub(crate) fn visible_summary_of(&self, message: Ordinal) -> Option<Ordinal> {
-        let mut message = message;
-        // A summary can be compacted too. Each step leads to a later message, so the loop ends.
-        loop {
-            let summary = self.boundary_that_hides(message)?.summary?;
-            let visibility = self.transcript.get(summary)?.visibility;
-            match visibility {
-                Visibility::Compacted if summary > message => message = summary,
-                Visibility::Visible => return Some(summary),
-                _ => return None,
-            }
-        }
-    }
-
-    /// Returns the first later compaction that did not keep a message and that no undo withdrew.
-    fn boundary_that_hides(&self, message: Ordinal) -> Option<&CompactionBoundary> {
-        let boundaries = self.compactions.boundaries.iter();
-        let mut after = boundaries.filter(|one| one.message > message);
-        after.find(|one| !one.kept.contains(&message) && !self.is_withdrawn(one))
-    }
-
-    /// Returns the latest revision whose view shows a message and all compacted messages after it. Returns `None`
-    /// if nothing hides these messages.
-    pub fn last_revision_showing(&self, message: MessageId) -> Option<Revision> {
-        let message = self.transcript.find(message)?;
-        let point = RewindPoint::new(self, message);
-        let hidden = point.summarized().chain([message]);
-        // The messages may have left with different events. Before the earliest of them, the view showed all.
-        hidden.filter_map(|at| self.last_visible_revision(at)).min()
-    }
-
-    /// Returns the last revision before a placeholder or a summary replaced a message.
-    fn last_visible_revision(&self, ordinal: Ordinal) -> Option<Revision> {
-        let event = match self.transcript.get(ordinal)?.visibility {
-            Visibility::Collapsed => {
-                let placeholder = self.placeholder_of(ordinal)?;
-                self.spans.collapsed_at(placeholder.span.key)?
-            }
-            Visibility::Compacted => self.boundary_that_hides(ordinal)?.revision,
-            _ => return None,
-        };
-        // A revision is a number of events, so the state before an event has the revision before it.
-        event.get().checked_sub(1).map(Revision::new)
-    }
-
-    /// Returns true if an undo removed a compaction.
-    fn is_withdrawn(&self, boundary: &CompactionBoundary) -> bool {
-        let summary = boundary.summary.and_then(|at| self.transcript.get(at));
-        summary.is_some_and(|entry| entry.visibility == Visibility::Withdrawn)
     }
 
     /// Adds message contents that were read from the log.
