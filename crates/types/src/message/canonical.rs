@@ -9,7 +9,10 @@ use super::{Block, Message, MessageOrigin, ResultContent, Role, Thinking, ToolIn
 use crate::json::{RawJson, UnknownFields};
 
 /// The version of the normal forms. Digests of different versions are not comparable.
-pub const CANONICAL_VERSION: u8 = 2;
+///
+/// A field of an agent that does not count any more keeps the version: another one would leave all arrays unknown, and here
+/// only arrays with this field begin again with the next request.
+pub const CANONICAL_VERSION: u8 = 1;
 
 /// Fields of a response that callers may or may not send back.
 const RESPONSE_FIELDS: [&str; 5] = [
