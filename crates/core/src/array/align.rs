@@ -57,6 +57,16 @@ pub(super) fn prefix(links: &[Link], elements: &[Element]) -> Prefix {
     found
 }
 
+/// Returns the places of the first link and of the first element with content after the longest common start.
+pub(super) fn first_difference(links: &[Link], elements: &[Element]) -> (usize, usize) {
+    let same = prefix(links, elements);
+    let skipped = links[same.links..].iter();
+    let skipped = skipped.take_while(|link| link.is_skipped()).count();
+    let optional = elements[same.elements..].iter();
+    let optional = optional.take_while(|element| element.digests.is_optional());
+    (same.links + skipped, same.elements + optional.count())
+}
+
 /// Finds the longest start of the elements that equals the end of the links.
 pub(super) fn overlap(links: &[Link], elements: &[Element]) -> Option<Overlap> {
     let known: Vec<_> = with_content(links).collect();

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::align::prefix;
+use super::align::first_difference;
 use super::hints::KnownContent;
 use super::links::{CallerArray, Element, Incoming, Link, LinkKind, parts};
 use super::shrunk::extended;
@@ -25,15 +25,8 @@ pub fn with_joined<'a>(
     let mut array = Cow::Borrowed(array);
     let (mut link, mut at) = (0, 0);
     loop {
-        let same = prefix(&array.links[link..], &incoming.rest[at..]);
-        link += same.links;
-        at += same.elements;
-        let links = array.links[link..].iter();
-        link += links.take_while(|link| link.is_skipped()).count();
-        let given = incoming.rest[at..].iter();
-        at += given
-            .take_while(|given| given.digests.is_optional())
-            .count();
+        let same = first_difference(&array.links[link..], &incoming.rest[at..]);
+        (link, at) = (link + same.0, at + same.1);
         let Some(element) = incoming.rest.get(at) else {
             return Ok(array);
         };

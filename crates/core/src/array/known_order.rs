@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::align::prefix;
+use super::align::first_difference;
 use super::call_order::{has_results, results, with_results_at};
 use super::hints::KnownContent;
 use super::links::{CallerArray, Element, Incoming, Link};
@@ -26,18 +26,11 @@ pub fn in_known_order<'a>(
     // Only `lead` is read here. It does not depend on `has_tools`, so any value serves.
     let (mut link, mut at) = (0, Incoming::new(&elements, true).lead.len());
     loop {
-        let same = prefix(&array.links[link..], &elements[at..]);
-        link += same.links;
-        at += same.elements;
-        if same.is_whole {
+        let same = first_difference(&array.links[link..], &elements[at..]);
+        (link, at) = (link + same.0, at + same.1);
+        if link == array.links.len() {
             return Ok(elements);
         }
-        let links = array.links[link..].iter();
-        link += links.take_while(|link| link.is_skipped()).count();
-        let given = elements[at..].iter();
-        at += given
-            .take_while(|given| given.digests.is_optional())
-            .count();
         let ordered = reordered(&array.links[link..], &elements[at..], known)?;
         // Each step moves a known element to its place, so the next common beginning is longer.
         let Some(ordered) = ordered else {
