@@ -24,7 +24,7 @@ pub struct Rewind {
 impl Rewind {
     pub(super) fn decide(self, session: &Session) -> Result<Decided, Rejection> {
         let transcript = session.transcript();
-        let to = match self.to {
+        let point = match self.to {
             None => None,
             Some(id) => {
                 let found = transcript
@@ -47,22 +47,19 @@ impl Rewind {
                     {
                         return Err(Rejection::MessageNotVisible { id, visibility });
                     }
-                    // A summary of later messages would describe removed messages.
-                    Some((ordinal, _))
-                        if RewindPoint::new(session, ordinal)
-                            .summarized()
-                            .next()
-                            .is_some() =>
-                    {
-                        let visibility = Visibility::Compacted;
-                        return Err(Rejection::MessageNotVisible { id, visibility });
+                    Some((ordinal, _)) => {
+                        let point = RewindPoint::new(session, ordinal);
+                        // A summary of later messages would describe removed messages.
+                        if point.summarized().next().is_some() {
+                            let visibility = Visibility::Compacted;
+                            return Err(Rejection::MessageNotVisible { id, visibility });
+                        }
+                        Some(point)
                     }
-                    Some((ordinal, _)) => Some(ordinal),
                     None => return Err(Rejection::MessageNotFound { id }),
                 }
             }
         };
-        let point = to.map(|to| RewindPoint::new(session, to));
         let stays = |ordinal: Ordinal| point.as_ref().is_some_and(|point| point.stays(ordinal));
         // Messages that a placeholder or summary replaced are removed together with the visible ones. The application of
         // the event searches this list by binary search, so it is in ascending order.
@@ -85,7 +82,7 @@ impl Rewind {
         let sizes = sizes.map(|entry| u64::from(entry.size.tokens));
         Ok(Decided::events(vec![Event::SessionRewound(
             SessionRewound {
-                to,
+                to: point.as_ref().map(RewindPoint::to),
                 // Sizes are estimates, so their sum can exceed the counted tokens.
                 freed_tokens: sizes.sum::<u64>().min(before_tokens),
                 removed,

@@ -42,6 +42,11 @@ impl<'a> RewindPoint<'a> {
         }
     }
 
+    /// Returns the last message that stays.
+    pub(crate) fn to(&self) -> Ordinal {
+        self.to
+    }
+
     /// Returns true if a message stays as it is.
     pub(crate) fn stays(&self, message: Ordinal) -> bool {
         let Some(entry) = self.session.transcript().get(message) else {
@@ -79,8 +84,7 @@ impl<'a> RewindPoint<'a> {
             None => self.to,
         };
         let entries = self.session.transcript().entries().rev();
-        let candidates =
-            entries.take_while(|(at, _)| self.is_framing || *at > self.to || *at >= first);
+        let candidates = entries.take_while(|(at, _)| self.is_framing || *at >= first);
         let leaving = candidates
             .filter(|(at, entry)| entry.visibility.is_in_effect() && !self.stays(*at))
             .map(|(at, _)| at);
