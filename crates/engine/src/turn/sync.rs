@@ -327,14 +327,9 @@ impl SyncInput {
         };
         let transcript = session.transcript();
         let end = Ordinal::new(u32::try_from(transcript.len()).unwrap_or(u32::MAX));
-        let placed = |id: Option<MessageId>| id.and_then(|id| transcript.find(id)).unwrap_or(end);
         let placed = PlacedMessages {
-            summary: match summary {
-                Some(Adopted::InPlace(ordinal)) => ordinal,
-                Some(Adopted::Added(id)) => placed(Some(id)),
-                None => end,
-            },
-            appended: placed(first),
+            summary: summary.unwrap_or(end),
+            appended: first.and_then(|id| transcript.find(id)).unwrap_or(end),
         };
         // The array is recorded last, because its links contain the ordinals of the appended messages.
         let array = change.apply(array, &incoming, &placed);
@@ -342,13 +337,13 @@ impl SyncInput {
         Ok(())
     }
 
-    /// Replaces the messages of links by the caller's summary.
+    /// Replaces the messages of links by the caller's summary. Returns the message that is the element of the summary.
     fn adopt(
         &self,
         transaction: &mut Transaction<'_>,
         (links, leaving): (&[Link], Range<usize>),
         summary: &Arc<Message>,
-    ) -> Result<Option<Adopted>, Rejection> {
+    ) -> Result<Option<Ordinal>, Rejection> {
         let Some(session) = transaction.session() else {
             return Ok(None);
         };
@@ -360,9 +355,7 @@ impl SyncInput {
         let has_hidden = staying().any(is_hidden);
         // The session's own summary stands for these messages and for others, so the view stays as it is.
         if has_hidden && links[leaving.clone()].iter().all(is_hidden) {
-            return Ok(links[leaving]
-                .first()
-                .map(|link| Adopted::InPlace(link.message)));
+            return Ok(links[leaving].first().map(|link| link.message));
         }
         // The session's own summary is in no link. It leaves with the last of the messages that it replaced.
         let linked: HashSet<Ordinal> = links.iter().map(|link| link.message).collect();
@@ -391,17 +384,9 @@ impl SyncInput {
             }),
         };
         adoption.run(transaction, None, None)?;
-        Ok(Some(Adopted::Added(summary.id)))
+        let session = transaction.session();
+        Ok(session.and_then(|session| session.transcript().find(summary.id)))
     }
-}
-
-/// The place of a summary of the caller.
-#[derive(Debug, Clone, Copy)]
-enum Adopted {
-    /// The summary was added to the session.
-    Added(MessageId),
-    /// The message before the change stays hidden behind the session's own summary.
-    InPlace(Ordinal),
 }
 
 /// The steps that carry out a plan.
